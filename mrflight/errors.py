@@ -1,0 +1,136 @@
+"""Every error that mrflight raises on purpose.
+
+    MrflightError
+    ├── JobError                     the job file or its input is wrong (exit code 2)
+    │   ├── JobFileError             a key of the job file: unknown, missing, of a wrong value
+    │   ├── InputError               a path that matches nothing, a file that cannot be read
+    │   │   ├── BadRowError          a row that cannot be parsed, with its file and line
+    │   │   └── SchemaMismatchError  files or batches that should agree in their columns do not
+    │   ├── ColumnNotFoundError      a column that does not exist, with those that do
+    │   ├── KeyTypeError             a key column of a type that has no hash
+    │   ├── UserFunctionError        a user's function that cannot be found or that raised
+    │   └── OutputError              the output exists, or does not take what the job makes
+    ├── JobFailedError               the job was right and still could not finish (exit code 1)
+    │   ├── WorkerLostError          a worker process ended in the middle of a task
+    │   ├── DeadlineExceededError    a wait took longer than it was given
+    │   └── CommitError              the table's log did not take the commit
+    └── ShuffleError                 a server's answer: something is wrong with a shuffle
+        ├── ShuffleNotFoundError     no shuffle of this id: never made, or dropped
+        ├── ShuffleExistsError       a shuffle of this id is there already
+        ├── AttemptLostError         another attempt of this map has been committed
+        ├── NoDataServersError       no data server is registered, or too few for the replicas
+        ├── ProtocolError            a message that does not follow the wire contract
+        ├── IncompletePartitionError a reader got other rows than it was promised
+        └── ServerUnavailableError   a server cannot be reached
+
+A message says what happened, to what, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class MrflightError(Exception):
+    """Root of every error that mrflight raises on purpose.
+
+    ``retryable`` says whether another attempt of the same work may succeed;
+    it is the only thing that retry looks at.
+    """
+
+    retryable = False
+
+
+class JobError(MrflightError):
+    """The job file or its input is wrong; running it again changes nothing."""
+
+
+class JobFileError(JobError):
+    """A key of the job file is unknown, missing, or of a wrong value."""
+
+
+class InputError(JobError):
+    """An input matches nothing, or one of its files cannot be read."""
+
+
+class BadRowError(InputError):
+    """A row cannot be parsed; the message names its file and line."""
+
+
+class SchemaMismatchError(InputError):
+    """Files or batches that should have the same columns do not."""
+
+
+class ColumnNotFoundError(JobError):
+    """A column that was asked for does not exist."""
+
+    @classmethod
+    def among(cls, column: str, columns: list[str], where: str) -> ColumnNotFoundError:
+        """The error for ``column`` in ``where``, which has ``columns``."""
+        return cls(f"{where} has no column {column!r}; it has {', '.join(map(repr, columns))}")
+
+
+class KeyTypeError(JobError):
+    """A key column is of a type that cannot be hashed or ordered."""
+
+
+class UserFunctionError(JobError):
+    """A function named in the job file cannot be found, or raised."""
+
+
+class OutputError(JobError):
+    """The output exists already, or does not take what the job makes."""
+
+
+class JobFailedError(MrflightError):
+    """The job was right and still could not finish."""
+
+    retryable = True
+
+
+class WorkerLostError(JobFailedError):
+    """A worker process ended in the middle of a task."""
+
+
+class DeadlineExceededError(JobFailedError):
+    """A wait took longer than it was given."""
+
+
+class CommitError(JobFailedError):
+    """The table's log did not take the commit."""
+
+
+class ShuffleError(MrflightError):
+    """Something is wrong with a shuffle, as its servers see it."""
+
+
+class ShuffleNotFoundError(ShuffleError):
+    """No shuffle of this id: it was never made, or it has been dropped."""
+
+
+class ShuffleExistsError(ShuffleError):
+    """A shuffle of this id is there already."""
+
+
+class AttemptLostError(ShuffleError):
+    """Another attempt of this map has been committed; this one must stop."""
+
+
+class NoDataServersError(ShuffleError):
+    """No data server is registered, or fewer than the replicas asked for."""
+
+    retryable = True
+
+
+class ProtocolError(ShuffleError):
+    """A message does not follow the wire contract."""
+
+
+class IncompletePartitionError(ShuffleError):
+    """A reader got other rows than the committed attempts promised."""
+
+    retryable = True
+
+
+class ServerUnavailableError(ShuffleError):
+    """A server cannot be reached."""
+
+    retryable = True

@@ -1,0 +1,56 @@
+"""What a source is: files of one schema, cut into splits that map tasks read.
+
+A `Source` is found once, by the driver, and knows its files. What travels to
+a worker is its `reader`, small and picklable, and one `Split` per map task.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Split:
+    """A piece of one file that one map task reads.
+
+    ``start`` and ``stop`` count what the format can seek to: bytes of csv and
+    json (a line belongs to the split that its first byte is in), row groups
+    of parquet and Delta, record batches of arrow. ``size_bytes`` is what the
+    piece weighs on disk.
+    """
+
+    path: str
+    start: int
+    stop: int
+    size_bytes: int
+
+
+class Reader(ABC):
+    """Reads splits; picklable, without the list of files. Made by a `Source`."""
+
+    schema: pa.Schema
+    """Of every batch that `read` yields."""
+
+    @abstractmethod
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The rows of ``split`` in file order, in batches of a few MiB.
+
+        Every row of a file is in exactly one of the splits that tile it.
+        Raises InputError (BadRowError with file and line) for what cannot be read.
+        """
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input as it was found: its reader, and its files cut into splits."""
+
+    name: str
+    reader: Reader
+    files: tuple[str, ...]
+    size_bytes: int
+    splits: tuple[Split, ...]
+    """At least one, also for an input without rows, so that its schema is always known."""

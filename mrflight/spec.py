@@ -1,0 +1,100 @@
+"""What a job file says: frozen structs that know every key and no other.
+
+The structs follow the job file section by section. They are decoded and
+checked in `mrflight.job_file` and never change after that.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+InputFormat = Literal["csv", "parquet", "arrow", "json", "delta"]
+OutputFormat = Literal["delta", "parquet", "csv", "arrow"]
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class JobSection(_Section):
+    """``[job]``: its name and limits."""
+
+    name: str
+    timeout: str | None = None
+    run_id: str | None = None
+
+
+class CsvOptions(_Section):
+    """``[inputs.NAME.csv]``: how a csv file is written."""
+
+    delimiter: str = ","
+    header: bool = True
+    """False: the first line is data and the columns are ``column_names``, or f0, f1, ..."""
+    column_names: list[str] | None = None
+    newlines_in_values: bool = False
+    """True: a quoted value may hold line ends; such a file is read as one split."""
+
+
+class InputSpec(_Section):
+    """``[inputs.NAME]``: one table."""
+
+    path: str
+    format: InputFormat | None = None
+    map: str | None = None
+    key: list[str] = []
+    columns: list[str] | None = None
+    types: dict[str, str] = {}
+    """Types of csv and json columns by name (``int64``, ``timestamp[us]``); others are inferred."""
+    csv: CsvOptions = CsvOptions()
+
+
+class ShuffleSection(_Section):
+    """``[shuffle]``: how many partitions, and which row goes where."""
+
+    partitions: int | Literal["auto"] = "auto"
+    partitioner: str = "hash"
+    replicas: int = 1
+    compression: Literal["none", "lz4", "zstd"] = "none"
+    memory: str = "1 GiB"
+
+
+class ReduceSection(_Section):
+    """``[reduce]``: what is made of each partition; empty means repartition only."""
+
+    group_by: list[str] = []
+    aggregate: dict[str, str] = {}
+    function: str | None = None
+
+
+class OutputSection(_Section):
+    """``[output]``: where the result is committed."""
+
+    table: str
+    format: OutputFormat = "delta"
+    mode: Literal["error", "append", "overwrite"] = "error"
+    partition_by: list[str] = []
+
+
+class ClusterSection(_Section):
+    """``[cluster]``: what runs the job."""
+
+    executor: Literal["local"] = "local"
+    workers: int | None = None
+    """Worker processes; the cores this process may use unless told."""
+    data_servers: int = 1
+    metadata: str | None = None
+    """Location of a running metadata server; absent: an embedded cluster."""
+
+
+class JobSpec(_Section):
+    """A whole job file."""
+
+    job: JobSection
+    inputs: dict[str, InputSpec]
+    output: OutputSection
+    shuffle: ShuffleSection = ShuffleSection()
+    reduce: ReduceSection | None = None
+    storage: dict[str, str] = {}
+    cluster: ClusterSection = ClusterSection()

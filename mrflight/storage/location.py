@@ -1,0 +1,86 @@
+"""A file or folder by its URL, and what can be done with it.
+
+Local disks only so far; every store reaches the rest of mrflight as a
+`pyarrow.fs.FileSystem`, so that others fit in behind `Location.filesystem`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from mrflight.errors import InputError, JobError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import fs
+
+
+@dataclass(frozen=True)
+class Location:
+    """A file or folder. Picklable; opening happens at the call, in the process that calls."""
+
+    path: str
+    """Absolute, as `filesystem` takes it."""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """``[storage]`` of the job: may hold secrets, so it is in no repr."""
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        from pyarrow import fs
+
+        return fs.LocalFileSystem()
+
+    @property
+    def url(self) -> str:
+        """What messages and the table's readers call it."""
+        return self.path
+
+    def child(self, name: str) -> Location:
+        return replace(self, path=f"{self.path.rstrip('/')}/{name}")
+
+    def info(self) -> fs.FileInfo:
+        """Its type (`FileType.NotFound` where there is nothing), size and time of change."""
+        return self.filesystem.get_file_info(self.path)
+
+    def walk(self) -> list[fs.FileInfo]:
+        """Everything below this folder, files and folders; empty where there is no folder."""
+        from pyarrow import fs
+
+        selector = fs.FileSelector(self.path, recursive=True, allow_not_found=True)
+        return self.filesystem.get_file_info(selector)
+
+    def open_input(self) -> pa.NativeFile:
+        """Open the file for reads at any offset; InputError where it cannot be."""
+        try:
+            return self.filesystem.open_input_file(self.path)
+        except OSError as error:
+            raise InputError(f"{self.url} cannot be read: {error}") from error
+
+    def create(self) -> pa.NativeFile:
+        """Open the file for writing, making its folders; the caller closes it."""
+        filesystem = self.filesystem
+        filesystem.create_dir(os.path.dirname(self.path), recursive=True)
+        return filesystem.open_output_stream(self.path)
+
+    def delete_file(self) -> None:
+        """Remove the file; no error where there is none."""
+        try:
+            self.filesystem.delete_file(self.path)
+        except FileNotFoundError:
+            return
+
+
+def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> Location:
+    """The location of a path or URL, relative ones taken from ``base``; JobError for other stores."""
+    parts = urlsplit(path)
+    if len(parts.scheme) > 1 and parts.scheme != "file":  # one letter is a Windows drive
+        raise JobError(
+            f"{path}: no store for {parts.scheme}:// yet; this version reads and writes local disks"
+        )
+    local = unquote(parts.path) if parts.scheme == "file" else path
+    return Location(os.path.normpath(base / local), options or {})
