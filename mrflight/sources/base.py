@@ -27,6 +27,8 @@ class Split:
     start: int
     stop: int
     size_bytes: int
+    constants: tuple[tuple[str, object], ...] = ()
+    """Columns of one value that the file itself lacks: a Delta table's partition values."""
 
 
 class Reader(ABC):

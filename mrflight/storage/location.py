@@ -43,6 +43,10 @@ class Location:
     def child(self, name: str) -> Location:
         return replace(self, path=f"{self.path.rstrip('/')}/{name}")
 
+    def at(self, path: str) -> Location:
+        """Another file or folder of the same store."""
+        return replace(self, path=path)
+
     def info(self) -> fs.FileInfo:
         """Its type (`FileType.NotFound` where there is nothing), size and time of change."""
         return self.filesystem.get_file_info(self.path)
@@ -54,10 +58,25 @@ class Location:
         selector = fs.FileSelector(self.path, recursive=True, allow_not_found=True)
         return self.filesystem.get_file_info(selector)
 
+    def children(self) -> list[fs.FileInfo]:
+        """The files and folders right in this folder; empty where there is no folder."""
+        from pyarrow import fs
+
+        return self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+
     def open_input(self) -> pa.NativeFile:
         """Open the file for reads at any offset; InputError where it cannot be."""
         try:
             return self.filesystem.open_input_file(self.path)
+        except OSError as error:
+            raise InputError(f"{self.url} cannot be read: {error}") from error
+
+    def open_mapped(self) -> pa.NativeFile:
+        """As `open_input`, memory-mapped: buffers read from it are the file's pages, not copies."""
+        from pyarrow import fs
+
+        try:
+            return fs.LocalFileSystem(use_mmap=True).open_input_file(self.path)
         except OSError as error:
             raise InputError(f"{self.url} cannot be read: {error}") from error
 

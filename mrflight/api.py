@@ -1,0 +1,40 @@
+"""Running a job, and placing rows, from Python."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from mrflight import kernel
+from mrflight.job import run_job
+from mrflight.job_file import load_job
+from mrflight.progress import progress_for
+from mrflight.result import JobResult
+
+
+def run(job_file: str | PathLike[str], overrides: Mapping[str, Any] | None = None) -> JobResult:
+    """Run the job in ``job_file`` and return once it is committed.
+
+    ``overrides`` replaces values by dotted key: ``{"shuffle.partitions": 40}``.
+    Raises JobError where the job or its input is wrong, another MrflightError
+    where it could not finish; the output is then as it was before.
+    """
+    started = time.monotonic()
+    path = Path(job_file).resolve()
+    with progress_for(None) as progress:
+        return run_job(load_job(path, overrides), path.parent, progress, started)
+
+
+def partition_ids(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> pa.Int32Array:
+    """The partition of each row by the hash of its ``key`` columns, as every client computes it.
+
+    ``(h * partitions) >> 64`` with ``h`` the xxh3 hash of the key's canonical
+    bytes. Raises ColumnNotFoundError, or KeyTypeError for a nested column.
+    """
+    kernel.check_key_types(batch.schema, key)
+    return kernel.partition_ids([batch.column(name) for name in key], partitions)

@@ -1,0 +1,61 @@
+"""A cluster as its users hold it."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from mrflight.shuffle.connections import Connections
+from mrflight.shuffle.metadata_client import MetadataClient
+from mrflight.shuffle.protocol import StatusResponse
+from mrflight.shuffle.shuffle import Shuffle
+
+
+class Cluster:
+    """A running cluster, by the location of its metadata server; made by `connect`."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._connections = Connections()
+        self._metadata = MetadataClient(location, self._connections)
+
+    def create_shuffle(self, name: str, partitions: int, replicas: int = 1) -> Shuffle:
+        """Make a shuffle and place its partitions evenly over the data servers.
+
+        Raises ShuffleExistsError where there is one of this name,
+        NoDataServersError where fewer servers than ``replicas`` are registered.
+        """
+        self._metadata.put_shuffle(name, partitions, replicas)
+        return Shuffle(self.location, name, partitions)
+
+    def open_shuffle(self, name: str) -> Shuffle:
+        """A shuffle that somebody made; ShuffleNotFoundError where there is none."""
+        description = self._metadata.describe_shuffle(name)
+        return Shuffle(self.location, name, len(description.placement))
+
+    def status(self) -> StatusResponse:
+        """The servers and shuffles of the cluster, as its metadata server sees them now."""
+        return self._metadata.status()
+
+    def close(self) -> None:
+        """Close the connections; shuffles stay."""
+        self._connections.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def connect(location: str) -> Cluster:
+    """A client of the cluster whose metadata server is at ``location``, ``grpc+tcp://host:port``.
+
+    Connects at the first call; ServerUnavailableError comes from there.
+    """
+    return Cluster(location)

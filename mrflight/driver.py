@@ -1,0 +1,95 @@
+"""The driver: ``python -m mrflight.driver JOB.toml [--set section.key=value]... [--json]``.
+
+Exit codes: 0 committed, 1 the job failed, 2 the job file or its input is
+wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+STARTED = time.monotonic()
+
+import msgspec  # noqa: E402 - the clock starts before anything is loaded
+
+from mrflight.errors import JobError, MrflightError  # noqa: E402
+from mrflight.job import run_job  # noqa: E402
+from mrflight.job_file import load_job, parse_override  # noqa: E402
+from mrflight.progress import progress_for  # noqa: E402
+from mrflight.result import JobResult  # noqa: E402
+
+EXIT_FAILED = 1
+EXIT_WRONG_JOB = 2
+EXIT_INTERRUPTED = 130
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The driver's options."""
+    parser.add_argument("job", type=Path, metavar="JOB.toml", help="the job file")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="replace a value of the job file",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
+
+
+def drive(options: argparse.Namespace) -> int:
+    """Run the job and report it; the exit code."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        overrides = dict(parse_override(text) for text in options.set)
+        path = options.job.resolve()
+        with progress_for(sys.stderr) as progress:
+            result = run_job(load_job(path, overrides), path.parent, progress, STARTED)
+    except KeyboardInterrupt:
+        return _report_failure(options, "interrupted", "interrupted", EXIT_INTERRUPTED)
+    except MrflightError as error:
+        code = EXIT_WRONG_JOB if isinstance(error, JobError) else EXIT_FAILED
+        return _report_failure(options, "failed", _message(error), code)
+    sys.stderr.write(f"{result.summary()}\n")
+    _print_json(options, result)
+    return 0
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _message(error: MrflightError) -> str:
+    where = "".join(f"\n  in {note}" for note in getattr(error, "__notes__", ()))
+    return f"{error}{where}"
+
+
+def _report_failure(options: argparse.Namespace, state: str, message: str, code: int) -> int:
+    sys.stderr.write(f"mrflight: {message}\n")
+    _print_json(options, JobResult(job_id="", state=state, error=message))
+    return code
+
+
+def _print_json(options: argparse.Namespace, result: JobResult) -> None:
+    if options.json:
+        sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+        sys.stdout.flush()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line of the driver."""
+    parser = argparse.ArgumentParser(prog="python -m mrflight.driver", description=__doc__)
+    add_arguments(parser)
+    return drive(parser.parse_args(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

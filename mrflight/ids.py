@@ -1,0 +1,45 @@
+"""Names of jobs, shuffles and attempts."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from mrflight.errors import ProtocolError
+
+_SHUFFLE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+MAX_PARTITIONS = 100_000
+"""Of one shuffle: every map may hold a block for each, and every server an entry."""
+MAX_MAPS = 10_000_000
+MAX_ATTEMPTS = 1_000
+
+
+class MapAttempt(NamedTuple):
+    """One attempt of one map task; what it wrote counts only once it is committed."""
+
+    map_id: int
+    attempt: int
+
+
+def new_job_id() -> str:
+    """A job id that sorts by time and that no other job will ever have."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(6)}"
+
+
+def check_shuffle_id(shuffle_id: str) -> str:
+    """The id itself, where it is one; ProtocolError otherwise."""
+    if not _SHUFFLE_ID.fullmatch(shuffle_id):
+        raise ProtocolError(
+            f"{shuffle_id[:140]!r} is not a shuffle id: letters, digits, '.', '_' and '-', at most 128"
+        )
+    return shuffle_id
+
+
+def check_attempt(map_id: int, attempt: int) -> MapAttempt:
+    """The attempt, where its numbers are in bounds; ProtocolError otherwise."""
+    if not (0 <= map_id < MAX_MAPS and 0 <= attempt < MAX_ATTEMPTS):
+        raise ProtocolError(f"map {map_id}, attempt {attempt}: out of bounds")
+    return MapAttempt(map_id, attempt)

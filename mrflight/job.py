@@ -1,0 +1,257 @@
+"""Runs a job: plan, sample, map, reduce, commit. Sees tasks and results, never data."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from mrflight.cluster import EmbeddedCluster, PrivateFolder
+from mrflight.errors import JobFileError
+from mrflight.ids import new_job_id
+from mrflight.progress import ProgressReport
+from mrflight.quantities import format_bytes, parse_seconds
+from mrflight.result import Attempts, JobResult, StageSeconds
+from mrflight.spec import JobSpec
+from mrflight.stage import Task, run_stage
+
+if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
+    from mrflight.executors.base import Executor
+    from mrflight.plan import JobPlan
+    from mrflight.shuffle.shuffle import Shuffle
+    from mrflight.sinks.base import Sink
+    from mrflight.workers.tasks import MapResult, MapTask, ReduceResult
+
+T = TypeVar("T", bound=Task)
+R = TypeVar("R")
+
+FIRST_ATTEMPT = 0
+
+
+def run_job(spec: JobSpec, folder: Path, progress: ProgressReport, started: float) -> JobResult:
+    """Run a job to its commit.
+
+    ``folder`` is the job file's: relative paths and modules are found there.
+    ``started`` is when the job began on the monotonic clock. Whatever is raised,
+    the output is as it was, and every process and file of the job is gone.
+    Raises JobError where the job or its input is wrong, JobFailedError or
+    ShuffleError where it could not finish.
+    """
+    deadline = _deadline(spec, started)
+    workers = _workers(spec)
+    with ExitStack() as stack:
+        private = stack.enter_context(closing(PrivateFolder()))
+        cluster = None
+        if spec.cluster.metadata is None:
+            cluster = EmbeddedCluster(private, spec.cluster.data_servers or max(1, workers // 4))
+            stack.callback(cluster.close)
+        from mrflight.executors.local import LocalExecutor
+
+        executor = stack.enter_context(closing(LocalExecutor(workers, private.lifeline.path)))
+        job = _Job(spec, folder, executor, progress, started, deadline)
+        return job.run(cluster)
+
+
+class _Job:
+    """One run of one job."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        folder: Path,
+        executor: Executor,
+        progress: ProgressReport,
+        started: float,
+        deadline: float | None,
+    ) -> None:
+        self._spec = spec
+        self._folder = folder
+        self._id = new_job_id()
+        self._executor = executor
+        self._progress = progress
+        self._clock = _StageClock(started)
+        self._deadline = deadline
+
+    def run(self, cluster: EmbeddedCluster | None) -> JobResult:
+        plan, sink = self._plan()
+        version = sink.committed_version()
+        if version is not None:
+            self._progress.begin("commit", 0)
+            self._progress.end(f"run {self._spec.job.run_id!r} was committed before; nothing to do")
+            return self._result(plan, version)
+        with ExitStack() as stack:
+            stack.callback(sink.abort)  # removes what is not committed, and nothing else
+            stack.callback(self._executor.close)  # first, so that no worker writes on
+            shuffle = self._create_shuffle(cluster, plan, stack)
+            self._clock.lap("start")
+            mapped = self._map(self._sampled(plan), shuffle)
+            self._clock.lap("map")
+            reduced = self._reduce(plan, shuffle, sink)
+            self._clock.lap("reduce")
+            version = self._commit(sink, reduced)
+            self._clock.lap("commit")
+        return self._result(plan, version, mapped, reduced)
+
+    def _plan(self) -> tuple[JobPlan, Sink]:
+        """Look at the output and the inputs, and decide what is done."""
+        from mrflight.plan import SPLIT_BYTES, plan_job
+        from mrflight.sinks import open_sink
+        from mrflight.sources import open_source
+
+        spec, options = self._spec, self._spec.storage
+        sources = [
+            open_source(name, section, self._folder, options, SPLIT_BYTES)
+            for name, section in spec.inputs.items()
+        ]
+        plan = plan_job(spec, sources, str(self._folder), self._id, self._executor.workers)
+        run_id = spec.job.run_id
+        app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
+        return plan, open_sink(spec.output, self._folder, options, self._id, app_id)
+
+    def _create_shuffle(
+        self, cluster: EmbeddedCluster | None, plan: JobPlan, stack: ExitStack
+    ) -> Shuffle:
+        """Make the job's shuffle, on the embedded cluster once it is ready or a standing one."""
+        from mrflight.client import connect
+        from mrflight.functions import check_function
+
+        checks = [self._executor.submit(check_function, function) for function in plan.functions]
+        if cluster is not None:
+            cluster.wait()
+        location = self._spec.cluster.metadata or (cluster.metadata if cluster else "")
+        with connect(location) as client:
+            shuffle = client.create_shuffle(self._id, plan.partitions, self._spec.shuffle.replicas)
+        if cluster is None:
+            stack.callback(shuffle.drop)
+        for check in checks:
+            check.result()
+        return shuffle
+
+    def _sampled(self, plan: JobPlan) -> tuple[MapTask, ...]:
+        """The map tasks, a range partitioner's with its boundaries."""
+        if not plan.sample_tasks:
+            return plan.map_tasks
+        import pyarrow as pa
+
+        from mrflight.shuffle.partitioners import choose_boundaries
+        from mrflight.workers.tasks import run_sample
+
+        samples = self._run(
+            "sample", plan.sample_tasks, lambda task: self._executor.submit(run_sample, task)
+        )
+        sample = pa.concat_tables(samples, promote_options="permissive")
+        boundaries = choose_boundaries(sample, sample.column_names, plan.partitions)
+        return tuple(
+            replace(task, partitioner=replace(task.partitioner, boundaries=boundaries))
+            for task in plan.map_tasks
+        )
+
+    def _map(self, tasks: tuple[MapTask, ...], shuffle: Shuffle) -> list[MapResult]:
+        from mrflight.workers.tasks import run_map
+
+        return self._run(
+            "map",
+            tasks,
+            lambda task: self._executor.submit(run_map, task, FIRST_ATTEMPT, shuffle),
+            lambda results: f"{sum(result.rows_in for result in results):,} rows read, "
+            f"{format_bytes(sum(result.bytes_out for result in results))} shuffled",
+        )
+
+    def _reduce(self, plan: JobPlan, shuffle: Shuffle, sink: Sink) -> list[ReduceResult]:
+        """Reduce every partition that has rows; where none has, one, for the result's schema."""
+        from mrflight.workers.tasks import ReduceTask, run_reduce
+
+        schema, partitions = shuffle.layout()
+        filled = [info for info in partitions if info.rows] or partitions[:1]
+        tasks = [
+            ReduceTask(info, shuffle, schema, plan.reduction, sink.part_writer) for info in filled
+        ]
+        return self._run(
+            "reduce",
+            tasks,
+            lambda task: self._executor.submit(run_reduce, task, FIRST_ATTEMPT),
+            lambda results: f"{sum(result.rows_out for result in results):,} rows written",
+        )
+
+    def _commit(self, sink: Sink, reduced: list[ReduceResult]) -> int | None:
+        from mrflight.sinks.base import Commit
+
+        self._progress.begin("commit", 1)
+        parts = tuple(part for result in reduced for part in result.parts)
+        version = sink.commit(Commit(parts, reduced[0].schema))
+        self._progress.advance()
+        self._progress.end(f"{len(parts)} files" + ("" if version is None else f", version {version}"))
+        return version
+
+    def _run(
+        self,
+        stage: str,
+        tasks: tuple[T, ...] | list[T],
+        submit: Callable[[T], Future[R]],
+        note: Callable[[list[R]], str] = lambda results: f"{len(results)} done",
+    ) -> list[R]:
+        self._progress.begin(stage, len(tasks))
+        results = run_stage(tasks, submit, self._progress.advance, self._deadline)
+        self._progress.end(note(results))
+        return results
+
+    def _result(
+        self,
+        plan: JobPlan,
+        version: int | None,
+        mapped: list[MapResult] | None = None,
+        reduced: list[ReduceResult] | None = None,
+    ) -> JobResult:
+        mapped, reduced = mapped or [], reduced or []
+        return JobResult(
+            job_id=self._id,
+            state="committed",
+            rows_in=sum(result.rows_in for result in mapped),
+            rows_out=sum(result.rows_out for result in reduced),
+            partitions=plan.partitions,
+            bytes_shuffled=sum(result.bytes_out for result in mapped),
+            seconds=self._clock.seconds(),
+            table=self._spec.output.table,
+            version=version,
+            attempts=Attempts(len(mapped), len(reduced)),
+        )
+
+
+class _StageClock:
+    """Wall time, stage by stage."""
+
+    def __init__(self, started: float) -> None:
+        self._started = self._lap = started
+        self._laps: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        now = time.monotonic()
+        self._laps[stage] = now - self._lap
+        self._lap = now
+
+    def seconds(self) -> StageSeconds:
+        laps = {stage: round(seconds, 4) for stage, seconds in self._laps.items()}
+        return StageSeconds(total=round(time.monotonic() - self._started, 4), **laps)
+
+
+def _deadline(spec: JobSpec, started: float) -> float | None:
+    if spec.job.timeout is None:
+        return None
+    try:
+        return started + parse_seconds(spec.job.timeout)
+    except ValueError as error:
+        raise JobFileError(f"job.timeout: {error}") from error
+
+
+def _workers(spec: JobSpec) -> int:
+    wanted = spec.cluster.workers
+    if wanted is None:
+        return len(os.sched_getaffinity(0))
+    if not 1 <= wanted <= 1024:
+        raise JobFileError(f"cluster.workers: {wanted} is not from 1 to 1024")
+    return wanted

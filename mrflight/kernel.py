@@ -1,0 +1,128 @@
+"""Where a row goes: the hash of its key, and rows in the order of their partitions.
+
+The work is done by `mrflight.kernel_native` (Rust), or by
+`mrflight.kernel_reference` where that has not been built; both give the same
+answers to the last bit, and `implementation` says which one is in use.
+
+A key is one or more arrays of the same length, of types that `check_key_types`
+lets through. Calls of the native kernel release the interpreter lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import pyarrow as pa
+
+from mrflight import kernel_reference
+from mrflight.errors import ColumnNotFoundError, KeyTypeError
+from mrflight.key_types import has_canonical_bytes
+
+try:
+    from mrflight import kernel_native
+except ModuleNotFoundError as error:
+    if error.name != "mrflight._kernel":
+        raise
+    implementation: Literal["rust", "python"] = "python"
+    _kernel = kernel_reference
+else:
+    implementation = "rust"
+    _kernel = kernel_native
+
+MAX_PARTITIONS = 2**24
+"""What the offsets of one placement take is bounded by it: 128 MiB."""
+
+MAX_ROWS = 2**32 - 1
+"""In one call; the rows are numbered in 32 bits."""
+
+
+def hash_rows(columns: Sequence[pa.Array]) -> pa.UInt64Array:
+    """The 64-bit hash of each row's key.
+
+    Raises KeyTypeError for a column that cannot be hashed, ValueError for
+    columns of different lengths or none, and for buffers that contradict
+    each other.
+    """
+    _check_columns(columns)
+    return _kernel.hash_rows(columns)
+
+
+def partition_ids(columns: Sequence[pa.Array], partitions: int) -> pa.Int32Array:
+    """The partition of each row, from 0. Raises as `hash_rows` does."""
+    _check_columns(columns)
+    _check_partitions(partitions)
+    return _kernel.partition_ids(columns, partitions)
+
+
+def place(columns: Sequence[pa.Array], partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array]:
+    """The rows by partition, as `order_by_partition` of `partition_ids` in one go."""
+    _check_columns(columns)
+    _check_partitions(partitions)
+    return _kernel.place(columns, partitions)
+
+
+def order_by_partition(
+    ids: pa.Int32Array, partitions: int
+) -> tuple[pa.UInt32Array, pa.Int64Array]:
+    """The rows by partition, given the partition of each: ``(rows, offsets)``.
+
+    Rows of one partition keep their order; those of partition ``p`` are
+    ``rows[offsets[p]:offsets[p + 1]]``. Raises ValueError for an id that is
+    null or no partition, naming its row.
+    """
+    _check_arrays([ids])
+    if not pa.types.is_int32(ids.type):
+        raise TypeError(f"partition ids are int32, not {ids.type}")
+    _check_partitions(partitions)
+    return _kernel.order_by_partition(ids, partitions)
+
+
+def check_key_types(schema: pa.Schema, key: Sequence[str]) -> None:
+    """Raise unless every column of ``key`` is in ``schema`` once, of a type that can be hashed.
+
+    Raises ColumnNotFoundError or KeyTypeError.
+    """
+    for name in key:
+        found = schema.get_all_field_indices(name)
+        if not found:
+            raise ColumnNotFoundError.among(name, schema.names, "the input")
+        if len(found) > 1:
+            raise ColumnNotFoundError(
+                f"the input has {len(found)} columns {name!r}; rename them to use one as a key"
+            )
+        _check_type(schema.field(found[0]).type, repr(name))
+
+
+def _check_columns(columns: Sequence[pa.Array]) -> None:
+    if not columns:
+        raise ValueError("a key needs at least one column; there is none")
+    _check_arrays(columns)
+    for number, column in enumerate(columns):
+        _check_type(column.type, str(number))
+        if len(column) != len(columns[0]):
+            raise ValueError(
+                f"key columns differ in length: column 0 has {len(columns[0])} rows, "
+                f"column {number} has {len(column)}"
+            )
+
+
+def _check_arrays(arrays: Sequence[pa.Array]) -> None:
+    for array in arrays:
+        if not isinstance(array, pa.Array):
+            raise TypeError(f"the kernel takes a batch's pyarrow arrays, not {type(array)}")
+        if len(array) > MAX_ROWS:
+            raise ValueError(f"{len(array)} rows are too many for one call; split the batch")
+
+
+def _check_type(type_: pa.DataType, column: str) -> None:
+    if not has_canonical_bytes(type_):
+        raise KeyTypeError(
+            f"key column {column} is of type {type_}, which cannot be hashed; use a column of "
+            "numbers, strings, binary, times or decimals, or derive one in the map"
+        )
+
+
+def _check_partitions(partitions: int) -> None:
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        raise ValueError(f"partitions must be 1 to {MAX_PARTITIONS}, not {partitions}")

@@ -1,0 +1,53 @@
+"""Processes that end with the one that started them, however that one ends.
+
+The starter holds a lock on a file for as long as it lives; the kernel lets go
+of it when the process is gone, killed or not. A child waits for that lock in
+a thread, and getting it means that the starter is dead. The record locks used
+here belong to a process, so a fork of the starter does not keep them alive.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+
+class Lifeline:
+    """Held by the starter: its children live until it is closed, or the process is gone."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("w")
+        fcntl.lockf(self._file, fcntl.LOCK_EX)
+
+    def close(self) -> None:
+        """Let go: every child that still holds on ends."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def hold_on(path: Path, at_end: Callable[[], None]) -> None:
+    """Called by a child: run ``at_end`` and exit as soon as the starter is gone."""
+    file = path.open("r")
+
+    def wait() -> None:
+        fcntl.lockf(file, fcntl.LOCK_SH)
+        at_end()
+        os._exit(1)  # from a thread, and without waiting for anybody
+
+    threading.Thread(target=wait, name="lifeline", daemon=True).start()

@@ -1,0 +1,173 @@
+"""From a job's spec and its inputs as they were found to tasks: a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mrflight.aggregates import parse_aggregate
+from mrflight.errors import JobFileError
+from mrflight.functions import FunctionRef
+from mrflight.ids import MAX_PARTITIONS
+from mrflight.sources.base import Source
+from mrflight.spec import InputSpec, JobSpec
+from mrflight.workers.partitioning import PartitionerSpec
+from mrflight.workers.reducer import Reduction
+from mrflight.workers.tasks import MapTask, SampleTask
+
+SPLIT_BYTES = 64 * 2**20
+"""Of a map task: long against the cost of a task, short against the length of a stage."""
+
+AUTO_PARTITION_BYTES = 32 * 2**20
+"""Of input per partition where ``partitions`` is auto."""
+
+SAMPLE_PIECES = 64
+SAMPLE_ROWS_PER_PARTITION = 100
+"""Of all samples together: boundaries are then within about ten per cent of even."""
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """Everything that is decided before the first task runs."""
+
+    job_id: str
+    partitions: int
+    map_tasks: tuple[MapTask, ...]
+    sample_tasks: tuple[SampleTask, ...]
+    """Only for the range partitioner."""
+    reduction: Reduction
+
+    @property
+    def functions(self) -> set[FunctionRef]:
+        """The users' functions that the tasks will call."""
+        named = [self.reduction.function]
+        for task in self.map_tasks:
+            named += [task.function, task.partitioner.function]
+        return {function for function in named if function is not None}
+
+
+def plan_job(
+    spec: JobSpec, sources: Sequence[Source], folder: str, job_id: str, workers: int
+) -> JobPlan:
+    """The tasks of a job. Raises JobError for what can be seen to be wrong before it runs."""
+    partitions = count_partitions(spec, sum(source.size_bytes for source in sources), workers)
+    reduction = plan_reduction(spec, folder)
+    map_tasks: list[MapTask] = []
+    sample_tasks: list[SampleTask] = []
+    for source in sources:
+        section = spec.inputs[source.name]
+        function = _map_function(source.name, section, folder)
+        partitioner = _plan_partitioner(spec, source.name, section, partitions, folder)
+        if function is None:  # the rows are what the files say, so that names are checked now
+            partitioner.check(source.reader.schema)
+            reduction.check(source.reader.schema)
+        for split in source.splits:
+            map_tasks.append(
+                MapTask(
+                    source.name,
+                    len(map_tasks),
+                    source.reader,
+                    split,
+                    function,
+                    partitioner,
+                    reduction,
+                    spec.shuffle.compression,
+                )
+            )
+        if partitioner.kind == "range":
+            sample_tasks += _plan_samples(source, function, partitioner)
+    return JobPlan(job_id, partitions, tuple(map_tasks), tuple(sample_tasks), reduction)
+
+
+def count_partitions(spec: JobSpec, input_bytes: int, workers: int) -> int:
+    """The number of partitions: as told, or one per 32 MiB of input and at least one per worker."""
+    wanted = spec.shuffle.partitions
+    if wanted == "auto":
+        needed = -(-input_bytes // AUTO_PARTITION_BYTES)
+        return max(1, min(max(needed, workers if needed > 1 else 1), MAX_PARTITIONS))
+    if not 1 <= wanted <= MAX_PARTITIONS:
+        raise JobFileError(
+            f"shuffle.partitions: {wanted} is not from 1 to {MAX_PARTITIONS}; 'auto' takes one per "
+            "32 MiB of input"
+        )
+    return wanted
+
+
+def plan_reduction(spec: JobSpec, folder: str) -> Reduction:
+    """What is made of each partition."""
+    section = spec.reduce
+    sort_by = _sort_key(spec)
+    if section is None:
+        return Reduction(sort_by=sort_by)
+    if section.function and (section.group_by or section.aggregate):
+        raise JobFileError("reduce.function: takes the place of group_by and aggregate; keep one")
+    if section.aggregate and not section.group_by:
+        raise JobFileError("reduce.group_by: an aggregate needs the columns to group by")
+    if section.function:
+        return Reduction(function=FunctionRef.parse(section.function, "reduce.function", folder))
+    aggregates = tuple(parse_aggregate(name, text) for name, text in section.aggregate.items())
+    if twice := {aggregate.name for aggregate in aggregates} & set(section.group_by):
+        raise JobFileError(f"reduce.aggregate.{twice.pop()}: is the name of a group_by column, too")
+    return Reduction(tuple(section.group_by), aggregates, sort_by=sort_by)
+
+
+def _sort_key(spec: JobSpec) -> tuple[str, ...]:
+    """Partitions that are ranges are sorted inside as well, so that the parts in order are sorted."""
+    if spec.shuffle.partitioner != "range":
+        return ()
+    name, section = next(iter(spec.inputs.items()))
+    return tuple(_key(spec, name, section))
+
+
+def _map_function(name: str, section: InputSpec, folder: str) -> FunctionRef | None:
+    if section.map is None:
+        return None
+    return FunctionRef.parse(section.map, f"inputs.{name}.map", folder)
+
+
+def _key(spec: JobSpec, name: str, section: InputSpec) -> list[str]:
+    """The key columns of an input, which are the groups' columns where nothing else is said."""
+    return section.key or (spec.reduce.group_by if spec.reduce else [])
+
+
+def _plan_partitioner(
+    spec: JobSpec, name: str, section: InputSpec, partitions: int, folder: str
+) -> PartitionerSpec:
+    kind, key = spec.shuffle.partitioner, _key(spec, name, section)
+    group_by = spec.reduce.group_by if spec.reduce else []
+    if kind in ("hash", "range") and not key:
+        raise JobFileError(
+            f"inputs.{name}.key: the {kind} partitioner needs the columns to partition by; without a "
+            "key there is shuffle.partitioner = 'round_robin'"
+        )
+    if len(set(key)) < len(key):
+        raise JobFileError(f"inputs.{name}.key: {key} names a column twice")
+    if kind == "round_robin" and spec.reduce:
+        raise JobFileError(
+            "shuffle.partitioner: round_robin does not bring equal keys together, so there is nothing "
+            "to reduce; take hash, or leave out [reduce]"
+        )
+    if kind in ("hash", "range") and group_by and not set(key) <= set(group_by):
+        raise JobFileError(
+            f"inputs.{name}.key: {key} must be among reduce.group_by, {group_by}, or rows of one group "
+            "land in several partitions"
+        )
+    if kind in ("hash", "range", "round_robin"):
+        return PartitionerSpec(kind, tuple(key), partitions)
+    if ":" not in kind:
+        raise JobFileError(
+            f"shuffle.partitioner: {kind!r} is none of hash, range, round_robin or module:function"
+        )
+    function = FunctionRef.parse(kind, "shuffle.partitioner", folder)
+    return PartitionerSpec("function", tuple(key), partitions, function)
+
+
+def _plan_samples(
+    source: Source, function: FunctionRef | None, partitioner: PartitionerSpec
+) -> list[SampleTask]:
+    """Small pieces spread evenly over the input."""
+    each = max(1, -(-SAMPLE_PIECES // len(source.splits)))
+    pieces = [piece for split in source.splits for piece in source.reader.pieces(split, each)]
+    picked = pieces[:: max(1, len(pieces) // SAMPLE_PIECES)]
+    rows = max(100, SAMPLE_ROWS_PER_PARTITION * partitioner.partitions // len(picked))
+    return [SampleTask(source.reader, piece, function, partitioner.key, rows) for piece in picked]

@@ -1,0 +1,125 @@
+"""What a running job shows: live bars on a terminal, plain lines in a pipe."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+class ProgressReport(Protocol):
+    """Told of stages as they begin, advance and end."""
+
+    def begin(self, stage: str, tasks: int) -> None: ...
+
+    def advance(self) -> None: ...
+
+    def end(self, note: str) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def progress_for(stream: TextIO | None) -> ProgressReport:
+    """Bars where ``stream`` is a terminal, lines where it is not, nothing where there is none."""
+    if stream is None:
+        return _Quiet()
+    return _Bars(stream) if stream.isatty() else _Lines(stream)
+
+
+class _Quiet:
+    """For a job inside another program."""
+
+    def begin(self, stage: str, tasks: int) -> None:
+        pass
+
+    def advance(self) -> None:
+        pass
+
+    def end(self, note: str) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+
+class _Lines(_Quiet):
+    """A line per quarter of a stage: enough to follow in a log."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._stage, self._tasks, self._done = "", 0, 0
+
+    def begin(self, stage: str, tasks: int) -> None:
+        self._stage, self._tasks, self._done = stage, tasks, 0
+
+    def advance(self) -> None:
+        self._done += 1
+        quarters = 4 * self._done // max(1, self._tasks)
+        if self._done < self._tasks and quarters > 4 * (self._done - 1) // max(1, self._tasks):
+            self._write(f"{self._stage}: {self._done} of {self._tasks}")
+
+    def end(self, note: str) -> None:
+        self._write(f"{self._stage}: {note}")
+
+    def _write(self, line: str) -> None:
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+
+class _Bars(_Quiet):
+    """One bar per stage."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import TimeElapsedColumn
+
+        self._progress: Progress = Progress(
+            TextColumn("{task.description:>8}"),
+            BarColumn(bar_width=40),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=Console(file=stream),
+        )
+        self._current: TaskID | None = None
+
+    def begin(self, stage: str, tasks: int) -> None:
+        self._current = self._progress.add_task(stage, total=tasks, note="")
+
+    def advance(self) -> None:
+        if self._current is not None:
+            self._progress.advance(self._current)
+
+    def end(self, note: str) -> None:
+        if self._current is not None:
+            self._progress.update(self._current, note=note)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()

@@ -1,0 +1,55 @@
+"""What a job answers, and how its summary reads."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mrflight.quantities import format_bytes
+
+
+class StageSeconds(msgspec.Struct, frozen=True):
+    """Wall time of a job and of its parts, seconds."""
+
+    total: float = 0.0
+    start: float = 0.0
+    map: float = 0.0
+    reduce: float = 0.0
+    commit: float = 0.0
+
+
+class Attempts(msgspec.Struct, frozen=True):
+    """Attempts that were started, and how many of them failed."""
+
+    map: int = 0
+    reduce: int = 0
+    failed: int = 0
+
+
+class JobResult(msgspec.Struct, frozen=True):
+    """What came of a job; the last line of ``--json``."""
+
+    job_id: str
+    state: str
+    """``committed``, or ``failed`` or ``interrupted`` with an ``error``."""
+    rows_in: int = 0
+    rows_out: int = 0
+    partitions: int = 0
+    bytes_shuffled: int = 0
+    seconds: StageSeconds = StageSeconds()
+    table: str = ""
+    version: int | None = None
+    """Of the Delta table; None for folders of plain files."""
+    attempts: Attempts = Attempts()
+    error: str | None = None
+
+    def summary(self) -> str:
+        """A few lines for people."""
+        seconds = self.seconds
+        stages = f"start {seconds.start:.2f}, map {seconds.map:.2f}, reduce {seconds.reduce:.2f}"
+        version = "" if self.version is None else f", version {self.version}"
+        return (
+            f"{self.rows_in:,} rows in, {self.rows_out:,} rows out, {self.partitions} partitions, "
+            f"{format_bytes(self.bytes_shuffled)} shuffled\n"
+            f"{seconds.total:.2f} s: {stages}, commit {seconds.commit:.2f}\n"
+            f"{self.table}{version}"
+        )

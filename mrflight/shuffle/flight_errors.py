@@ -1,0 +1,96 @@
+"""Errors across the wire: ours in, ours out, Flight's nowhere else.
+
+A server answers with a Flight error whose ``extra_info`` names our error; the
+client makes the same one of it. Everything else that Flight raises, a server
+that is gone, say, becomes ours here as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from mrflight import errors
+from mrflight.errors import (
+    DeadlineExceededError,
+    MrflightError,
+    ProtocolError,
+    ServerUnavailableError,
+)
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _WireError(msgspec.Struct):
+    error: str
+    message: str
+
+
+def answer_errors(handler: Callable[P, R]) -> Callable[P, R]:
+    """Let a Flight handler answer with our errors; anything unforeseen is logged in full."""
+
+    @wraps(handler)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return handler(*args, **kwargs)
+        except MrflightError as error:
+            raise to_flight(error) from error
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise to_flight(ProtocolError(f"not valid Arrow data: {error}")) from error
+        except flight.FlightError:
+            raise
+        except Exception:
+            log.exception("a request failed in %s", handler.__qualname__)
+            raise
+
+    return wrapped
+
+
+def to_flight(error: MrflightError) -> flight.FlightServerError:
+    """The Flight error that carries ours."""
+    body = _WireError(type(error).__name__, str(error))
+    return flight.FlightServerError(str(error), extra_info=msgspec.json.encode(body))
+
+
+@contextmanager
+def from_flight(location: str, doing: str) -> Iterator[None]:
+    """Turn what Flight raises inside into our errors; ``doing`` says what was tried."""
+    try:
+        yield
+    except (flight.FlightError, pa.ArrowException, OSError) as error:
+        raise _translate(error, location, doing) from error
+
+
+def _translate(error: Exception, location: str, doing: str) -> MrflightError:
+    if (ours := _carried(error)) is not None:
+        return ours
+    reason = str(error).partition(". Detail:")[0].partition(" Client context:")[0]
+    if isinstance(error, flight.FlightTimedOutError):
+        return DeadlineExceededError(f"{doing}: {location} did not answer in time")
+    if isinstance(error, flight.FlightUnavailableError | OSError):
+        return ServerUnavailableError(f"{doing}: {location} cannot be reached: {reason}")
+    return ProtocolError(f"{doing}: {location} answered: {reason}")
+
+
+def _carried(error: Exception) -> MrflightError | None:
+    extra = getattr(error, "extra_info", b"")
+    if not extra:
+        return None
+    try:
+        body = msgspec.json.decode(extra, type=_WireError)
+    except msgspec.MsgspecError:
+        return None
+    kind = getattr(errors, body.error, None)
+    if isinstance(kind, type) and issubclass(kind, MrflightError):
+        return kind(body.message)
+    return None

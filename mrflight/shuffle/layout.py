@@ -1,0 +1,51 @@
+"""The layout that rows travel in.
+
+Two maps, or two clients, may hold the same column in other layouts: strings
+as large strings, views or a dictionary. On the wire there is one, so that the
+blocks of a partition always go together: the values themselves, with 32-bit
+offsets (a batch of more than 2 GiB in one column is cut before).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyarrow import types
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The layout that values of this type travel in."""
+    if types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if types.is_run_end_encoded(kind):
+        return plain_type(kind.value_type)
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_large_binary(kind) or types.is_binary_view(kind):
+        return pa.binary()
+    return kind
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema that batches of ``schema`` travel with; metadata stays behind."""
+    return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
+
+
+def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """``batch`` in its plain layout ``schema``; columns that have it already are not copied."""
+    if batch.schema == schema:
+        return batch
+    columns = [
+        column if column.type == field.type else _plain(column, field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if isinstance(column, pa.DictionaryArray):
+        column = column.dictionary_decode()
+    elif types.is_run_end_encoded(column.type):
+        import pyarrow.compute as pc
+
+        column = pc.run_end_decode(column)
+    return column.cast(kind)

@@ -1,0 +1,317 @@
+"""The wire contract: what a client and the servers say to each other.
+
+Actions carry JSON bodies, each a struct below. The `put_shuffle` exchange and
+the tickets of a flight-info are those of Listings 3.1 and 3.2 of A. Ferretti,
+"Distributed Arrow-based Shuffle Operation using Arrow Flight RPC" (2023).
+
+A map's rows reach a data server in one of two ways:
+
+- blocks, as our own writer sends them: one stream per server under the
+  command descriptor `BlockStream`; each message is one block as bytes, tagged
+  with its partition and rows in ``app_metadata`` (see `mrflight.shuffle.block`);
+- record batches, from a plain Flight client in any language: one stream per
+  partition under the path descriptor ``<shuffle>/<partition>/<map>/<attempt>``.
+
+A ticket is ``<shuffle>/<partition>/<epoch>``, answered with record batches; with
+``/blocks`` behind it, with blocks. The epoch says how many map attempts had been
+committed when the ticket was made: the reader gets those, whatever comes later.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeVar
+
+import msgspec
+
+from mrflight.errors import ProtocolError
+from mrflight.ids import MAX_PARTITIONS, MapAttempt, check_attempt, check_shuffle_id
+
+MAX_BODY_BYTES = 64 * 2**20
+"""Of an action's body. A commit of 100,000 partitions is about 2 MB."""
+
+
+class MetadataAction(StrEnum):
+    """What a metadata server is asked."""
+
+    PUT_SHUFFLE = "put_shuffle"
+    DESCRIBE_SHUFFLE = "describe_shuffle"
+    DROP_SHUFFLE = "drop_shuffle"
+    COMMIT_MAP = "commit_map"
+    WINNERS = "winners"
+    REGISTER_SERVER = "register_server"
+    UNREGISTER_SERVER = "unregister_server"
+    HEARTBEAT = "heartbeat"
+    STATUS = "status"
+
+
+class DataAction(StrEnum):
+    """What a data server is asked, besides DoPut and DoGet."""
+
+    DROP_SHUFFLE = "drop_shuffle"
+    DISCARD_ATTEMPT = "discard_attempt"
+    STATS = "stats"
+
+
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A body on the wire."""
+
+
+class PutShuffle(Message):
+    """Make a shuffle of ``reducers`` partitions (the thesis's word for their number)."""
+
+    id: str
+    reducers: int
+    replicas: int = 1
+
+
+class PartitionTarget(Message):
+    """Where a partition's rows are sent: the first location, and its replicas behind it."""
+
+    location: str
+    descriptor: str
+    replicas: list[str] = []
+
+
+class PutShuffleResponse(Message):
+    """One target per partition, in their order."""
+
+    partitions: list[PartitionTarget]
+
+
+class ShuffleName(Message):
+    """The body of every request that only names a shuffle."""
+
+    id: str
+
+
+class ShuffleDescription(Message):
+    """A shuffle's placement: partition ``p`` is on ``locations[i]`` for ``i`` in ``placement[p]``."""
+
+    id: str
+    locations: list[str]
+    placement: list[list[int]]
+
+
+class DropShuffleResponse(Message):
+    """The data servers that hold the dropped shuffle and are to drop it as well."""
+
+    locations: list[str]
+
+
+class Done(Message):
+    """The body of a request, or of an answer, that says nothing more."""
+
+
+class CommitMap(Message):
+    """A map attempt has been stored whole; ``rows`` and ``bytes`` are per partition."""
+
+    id: str
+    map_id: int
+    attempt: int
+    schema: bytes
+    """Arrow IPC schema message of its blocks."""
+    rows: list[int]
+    bytes: list[int]
+
+
+class CommitMapResponse(Message):
+    """The attempt that won this map, which may be another one."""
+
+    attempt: int
+
+
+class Winners(Message):
+    """Ask for the committed attempts from position ``since`` on, in order of their commits."""
+
+    id: str
+    since: int = 0
+
+
+class WinnersResponse(Message):
+    """``[map id, attempt]`` of each commit after ``since``."""
+
+    winners: list[tuple[int, int]]
+
+
+class PartitionSize(Message):
+    """What the committed attempts promised of one partition; an endpoint's ``app_metadata``."""
+
+    partition: int
+    rows: int
+    bytes: int
+
+
+class ServerLocation(Message):
+    """A data server, by the location where clients reach it."""
+
+    location: str
+
+
+class Heartbeat(Message):
+    """A data server lives; ``shuffles`` are those that it holds."""
+
+    location: str
+    shuffles: list[str] = []
+    stored_bytes: int = 0
+
+
+class HeartbeatResponse(Message):
+    """``registered`` false: register again. ``drop``: held shuffles that are no more."""
+
+    registered: bool
+    drop: list[str]
+
+
+class BlockStream(Message):
+    """The command descriptor of a DoPut of blocks: whose they are."""
+
+    shuffle: str
+    map_id: int
+    attempt: int
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+class DiscardAttempt(Message):
+    """Forget what an attempt put, for it will not be committed."""
+
+    shuffle: str
+    map_id: int
+    attempt: int
+
+
+class PutReceipt(Message):
+    """The answer at the end of a DoPut: what has been stored of this stream."""
+
+    blocks: int
+    rows: int
+
+
+class ServerStats(Message):
+    """What a data server holds now."""
+
+    shuffles: int
+    blocks: int
+    bytes: int
+
+
+class ServerStatus(Message):
+    """A data server as the metadata server sees it."""
+
+    location: str
+    alive: bool
+    partitions: int
+    stored_bytes: int
+
+
+class ShuffleStatus(Message):
+    """A shuffle as the metadata server sees it."""
+
+    id: str
+    partitions: int
+    maps: int
+    rows: int
+    bytes: int
+
+
+class StatusResponse(Message):
+    """Everything a cluster knows of itself."""
+
+    servers: list[ServerStatus]
+    shuffles: list[ShuffleStatus]
+
+
+class PutTarget(msgspec.Struct, frozen=True):
+    """What a DoPut's descriptor says; ``partition`` None where each block is tagged."""
+
+    shuffle: str
+    source: MapAttempt
+    partition: int | None
+
+
+class ReadTicket(msgspec.Struct, frozen=True):
+    """What a ticket says."""
+
+    shuffle: str
+    partition: int
+    epoch: int
+    blocks: bool = False
+
+    def encode(self) -> bytes:
+        form = "/blocks" if self.blocks else ""
+        return f"{self.shuffle}/{self.partition}/{self.epoch}{form}".encode()
+
+
+M = TypeVar("M", bound=Message)
+
+
+def decode(body: bytes | memoryview, message: type[M]) -> M:
+    """The message in ``body``; ProtocolError says what is wrong with it and where."""
+    if len(body) > MAX_BODY_BYTES:
+        raise ProtocolError(f"{message.__name__}: {len(body)} bytes, more than {MAX_BODY_BYTES}")
+    try:
+        return msgspec.json.decode(body, type=message)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"{message.__name__}: {error}") from error
+
+
+def decode_block_stream(command: bytes) -> PutTarget:
+    """The target of a stream of blocks."""
+    stream = decode(command, BlockStream)
+    return PutTarget(
+        check_shuffle_id(stream.shuffle), check_attempt(stream.map_id, stream.attempt), None
+    )
+
+
+def decode_put_path(path: list[bytes]) -> PutTarget:
+    """The target of a plain client's stream: ``<shuffle>/<partition>/<map>/<attempt>``."""
+    parts = _split(b"/".join(path), "a put descriptor")
+    if len(parts) != 4:
+        raise ProtocolError("a put descriptor is <shuffle>/<partition>/<map>/<attempt>")
+    map_id, attempt = _number(parts[2]), _number(parts[3])
+    return PutTarget(
+        check_shuffle_id(parts[0]), check_attempt(map_id, attempt), _partition(parts[1])
+    )
+
+
+def decode_ticket(ticket: bytes) -> ReadTicket:
+    """The parts of a ticket."""
+    parts = _split(ticket, "a ticket")
+    blocks = parts[3:] == ["blocks"]
+    if len(parts) != 3 + blocks:
+        raise ProtocolError("a ticket is <shuffle>/<partition>/<epoch>, with /blocks for blocks")
+    return ReadTicket(
+        check_shuffle_id(parts[0]), _partition(parts[1]), _number(parts[2]), blocks
+    )
+
+
+def decode_info_path(path: list[bytes]) -> tuple[str, int | None]:
+    """The shuffle of a flight-info's descriptor, and the partition where one is named."""
+    parts = _split(b"/".join(path), "an info descriptor")
+    if len(parts) > 2:
+        raise ProtocolError("an info descriptor is <shuffle> or <shuffle>/<partition>")
+    return check_shuffle_id(parts[0]), _partition(parts[1]) if len(parts) == 2 else None
+
+
+def _split(text: bytes, what: str) -> list[str]:
+    if not 0 < len(text) <= 256:
+        raise ProtocolError(f"{what} has 1 to 256 bytes, not {len(text)}")
+    try:
+        return text.decode("ascii").split("/")
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"{what} is ASCII text") from error
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 10):
+        raise ProtocolError(f"{text[:32]!r} is not a number")
+    return int(text)
+
+
+def _partition(text: str) -> int:
+    partition = _number(text)
+    if partition >= MAX_PARTITIONS:
+        raise ProtocolError(f"partition {partition}: a shuffle has at most {MAX_PARTITIONS}")
+    return partition

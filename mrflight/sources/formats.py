@@ -1,0 +1,41 @@
+"""What a file's name says about its content."""
+
+from __future__ import annotations
+
+import posixpath
+
+from mrflight.spec import InputFormat
+
+_FORMATS: dict[str, InputFormat] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+}
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+
+def format_of(path: str) -> InputFormat | None:
+    """The format that the suffix names; None where it names none that can be read."""
+    stem, suffix = posixpath.splitext(path.lower())
+    if suffix not in _COMPRESSIONS:
+        return _FORMATS.get(suffix)
+    inner = _FORMATS.get(posixpath.splitext(stem)[1])
+    return inner if inner in ("csv", "json") else None
+
+
+def compression_of(path: str) -> str | None:
+    """The codec of a text file, as pyarrow names it; None for plain text."""
+    return _COMPRESSIONS.get(posixpath.splitext(path.lower())[1])
+
+
+def is_tab_separated(path: str) -> bool:
+    stem, suffix = posixpath.splitext(path.lower())
+    return (posixpath.splitext(stem)[1] if suffix in _COMPRESSIONS else suffix) == ".tsv"

@@ -1,0 +1,57 @@
+"""Runs the tasks of one stage, whatever the executor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Protocol, TypeVar
+
+from mrflight.errors import DeadlineExceededError, MrflightError
+
+T = TypeVar("T", bound="Task")
+R = TypeVar("R")
+
+
+class Task(Protocol):
+    """Anything with a name for messages."""
+
+    @property
+    def name(self) -> str: ...
+
+
+def run_stage(
+    tasks: Sequence[T],
+    submit: Callable[[T], Future[R]],
+    on_done: Callable[[], None],
+    deadline: float | None = None,
+) -> list[R]:
+    """The results of all tasks in their order.
+
+    ``on_done`` is called as each finishes. The first task that fails ends the
+    stage: its error is raised with the task's name as a note. Raises
+    DeadlineExceededError when the monotonic clock passes ``deadline``.
+    """
+    futures = {submit(task): i for i, task in enumerate(tasks)}
+    results: dict[int, R] = {}
+    pending = set(futures)
+    while pending:
+        remaining = None if deadline is None else deadline - time.monotonic()
+        if remaining is not None and remaining <= 0:
+            raise DeadlineExceededError(
+                f"the job's timeout passed with {len(pending)} of {len(tasks)} tasks unfinished; raise "
+                "job.timeout"
+            )
+        done, pending = wait(pending, remaining, FIRST_COMPLETED)
+        for future in done:
+            results[futures[future]] = _result(future, tasks[futures[future]])
+            on_done()
+    return [results[i] for i in range(len(tasks))]
+
+
+def _result(future: Future[R], task: Task) -> R:
+    try:
+        return future.result()
+    except MrflightError as error:
+        error.add_note(task.name)
+        raise

@@ -1,0 +1,68 @@
+"""Reads a split and maps its batches."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from mrflight.errors import MrflightError, UserFunctionError
+from mrflight.functions import FunctionRef
+from mrflight.sources.base import Reader, Split
+
+
+class Mapper:
+    """Maps the batches of one split; counts the rows that it read."""
+
+    def __init__(self, reader: Reader, split: Split, function: FunctionRef | None) -> None:
+        self._reader = reader
+        self._split = split
+        self._ref = function
+        self._function = function.load() if function else None
+        self.rows_in = 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The mapped batches, at least one: it is empty where the split has no rows.
+
+        UserFunctionError carries the user's own traceback, the file and the
+        batch; InputError and its kind say what cannot be read.
+        """
+        number = 0
+        for number, batch in enumerate(self._reader.read(self._split), 1):
+            self.rows_in += batch.num_rows
+            yield self._map(batch, number)
+        if number == 0:
+            yield self._map(_empty_batch(self._reader.schema), 0)
+
+    def _map(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+        if self._function is None:
+            return batch
+        try:
+            mapped = self._function(batch)
+        except MrflightError:
+            raise
+        except Exception as error:  # whatever a user's function raises
+            raise UserFunctionError(
+                f"the map {self._ref} raised on {self._place(number)}:\n{user_traceback(error)}"
+            ) from error
+        if not isinstance(mapped, pa.RecordBatch):
+            raise UserFunctionError(
+                f"the map {self._ref} must return a pyarrow.RecordBatch; on {self._place(number)} it "
+                f"returned {type(mapped).__name__}"
+            )
+        return mapped
+
+    def _place(self, number: int) -> str:
+        return f"{self._split.path}, batch {number} from {self._split.start}"
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback from the user's own code on, without the frames that called it."""
+    frames = traceback.TracebackException.from_exception(error)
+    del frames.stack[:1]
+    return "".join(frames.format()).rstrip()
+
+
+def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

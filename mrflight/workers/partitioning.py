@@ -1,0 +1,51 @@
+"""The partitioner of an input, as a job file names it and a task carries it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mrflight import kernel
+from mrflight.functions import FunctionRef
+from mrflight.shuffle.partitioners import (
+    FunctionPartitioner,
+    HashPartitioner,
+    Partitioner,
+    RangePartitioner,
+    RoundRobinPartitioner,
+    check_sortable,
+)
+
+
+@dataclass(frozen=True)
+class PartitionerSpec:
+    """``hash``, ``range``, ``round_robin`` or ``function``, with what it needs."""
+
+    kind: str
+    key: tuple[str, ...]
+    partitions: int
+    function: FunctionRef | None = None
+    boundaries: pa.RecordBatch | None = None
+    """Of a range partitioner, once the input has been sampled."""
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise where rows of this schema cannot be partitioned so."""
+        if self.kind == "hash":
+            kernel.check_key_types(schema, self.key)
+        elif self.kind == "range":
+            check_sortable(schema, self.key)
+
+    def partitioner(self, map_id: int) -> Partitioner:
+        """The partitioner of one map."""
+        if self.kind == "hash":
+            return HashPartitioner(self.key, self.partitions)
+        if self.kind == "range":
+            assert self.boundaries is not None, "a range partitioner needs its sample first"
+            return RangePartitioner(self.key, self.boundaries, self.partitions)
+        if self.kind == "round_robin":
+            return RoundRobinPartitioner(self.partitions, first=map_id % self.partitions)
+        assert self.function is not None, self.kind
+        return FunctionPartitioner(
+            self.function.load(), str(self.function), self.key, self.partitions
+        )

@@ -1,0 +1,37 @@
+"""Flight actions by name: decode the body, call a handler, encode its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from mrflight.errors import ProtocolError
+from mrflight.shuffle.protocol import Message, decode
+from pyarrow import flight
+
+
+class Actions:
+    """The actions of one server: of each its message and its handler."""
+
+    def __init__(
+        self, handlers: Mapping[str, tuple[type[Message], Callable[[Any], Message]]]
+    ) -> None:
+        self._handlers = handlers
+
+    def answer(self, action: flight.Action) -> list[bytes]:
+        """The results of ``action``; ProtocolError for one that is not known or malformed."""
+        if action.type not in self._handlers:
+            raise ProtocolError(
+                f"no action {action.type[:64]!r}; there are {', '.join(self._handlers)}"
+            )
+        message, handler = self._handlers[action.type]
+        request = decode(memoryview(action.body), message)
+        return [msgspec.json.encode(handler(request))]
+
+    def listing(self) -> list[tuple[str, str]]:
+        """Name and meaning of each action, as Flight lists them."""
+        return [
+            (str(name), (message.__doc__ or "").partition("\n")[0])
+            for name, (message, _) in self._handlers.items()
+        ]

@@ -1,0 +1,83 @@
+"""The life of a server process: its address, its ready line, its end."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import logging
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from mrflight.errors import JobFileError, MrflightError
+from mrflight.lifeline import hold_on
+from pyarrow import flight
+
+log = logging.getLogger(__name__)
+
+
+def arguments(description: str, default_port: int) -> argparse.ArgumentParser:
+    """The options that every server has."""
+    parser = argparse.ArgumentParser(description=description)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--port", type=int, default=default_port, help="0 takes a free port")
+    where.add_argument("--socket", type=Path, help="listen on this unix socket, not on a port")
+    parser.add_argument("--host", default="127.0.0.1", help="loopback address to listen on")
+    parser.add_argument("--lifeline", type=Path, help=argparse.SUPPRESS)
+    return parser
+
+
+def listen_location(options: argparse.Namespace) -> str:
+    """The location to listen on; JobFileError for one that others could reach unprotected."""
+    if options.socket is not None:
+        return f"grpc+unix://{options.socket}"
+    if not _is_loopback(options.host):
+        raise JobFileError(
+            f"--host {options.host}: this version has no TLS and no tokens yet, so its servers listen "
+            "on loopback only; take 127.0.0.1"
+        )
+    return f"grpc+tcp://{options.host}:{options.port}"
+
+
+def public_location(server: flight.FlightServerBase, options: argparse.Namespace) -> str:
+    """The location that clients use, with the port that was taken."""
+    if options.socket is not None:
+        return f"grpc+unix://{options.socket}"
+    return f"grpc+tcp://{options.host}:{server.port}"
+
+
+def run_until_stopped(
+    name: str, location: str, options: argparse.Namespace, drain: Callable[[], None]
+) -> None:
+    """Say that the server is ready, and wait for SIGTERM or SIGINT; then ``drain``."""
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    if options.lifeline is not None:
+        folder = options.lifeline.parent
+        hold_on(options.lifeline, at_end=lambda: shutil.rmtree(folder, ignore_errors=True))
+    sys.stdout.write(f"mrflight {name} server ready at {location}\n")
+    sys.stdout.flush()
+    stopped.wait()
+    log.info("%s: stopping", location)
+    drain()
+
+
+def main(serve: Callable[[argparse.Namespace], None], parser: argparse.ArgumentParser) -> None:
+    """Run a server command; a refusal is one line on stderr and exit code 2."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        serve(parser.parse_args())
+    except (MrflightError, flight.FlightError, OSError) as error:
+        sys.stderr.write(f"mrflight: {error}\n")
+        sys.exit(2)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
