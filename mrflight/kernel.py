@@ -11,24 +11,21 @@ lets through. Calls of the native kernel release the interpreter lock.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Literal
 
 import pyarrow as pa
 
-from mrflight import kernel_reference
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
 from mrflight.key_types import has_canonical_bytes
 
-try:
-    from mrflight import kernel_native
-except ModuleNotFoundError as error:
-    if error.name != "mrflight._kernel":
-        raise
-    implementation: Literal["rust", "python"] = "python"
-    _kernel = kernel_reference
+implementation: Literal["rust", "python"] = (
+    "rust" if find_spec("mrflight._kernel") is not None else "python"
+)
+if implementation == "rust":
+    from mrflight import kernel_native as _kernel
 else:
-    implementation = "rust"
-    _kernel = kernel_native
+    from mrflight import kernel_reference as _kernel
 
 MAX_PARTITIONS = 2**24
 """What the offsets of one placement take is bounded by it: 128 MiB."""

@@ -102,4 +102,4 @@ def _partition_info(endpoint: flight.FlightEndpoint) -> PartitionInfo:
     if size.partition != ticket.partition:
         raise ProtocolError(f"an endpoint's ticket and its sizes name different partitions: {size}")
     locations = tuple(location.uri.decode() for location in endpoint.locations)
-    return PartitionInfo(ticket.partition, locations, ticket.epoch, size.rows, size.bytes)
+    return PartitionInfo(ticket.partition, locations, ticket.epoch, size.rows, size.size_bytes)

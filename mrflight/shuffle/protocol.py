@@ -104,7 +104,7 @@ class Done(Message):
 
 
 class CommitMap(Message):
-    """A map attempt has been stored whole; ``rows`` and ``bytes`` are per partition."""
+    """A map attempt has been stored whole; ``rows`` and ``size_bytes`` are per partition."""
 
     id: str
     map_id: int
@@ -112,7 +112,7 @@ class CommitMap(Message):
     schema: bytes
     """Arrow IPC schema message of its blocks."""
     rows: list[int]
-    bytes: list[int]
+    size_bytes: list[int]
 
 
 class CommitMapResponse(Message):
@@ -139,7 +139,7 @@ class PartitionSize(Message):
 
     partition: int
     rows: int
-    bytes: int
+    size_bytes: int
 
 
 class ServerLocation(Message):
@@ -194,7 +194,7 @@ class ServerStats(Message):
 
     shuffles: int
     blocks: int
-    bytes: int
+    size_bytes: int
 
 
 class ServerStatus(Message):
@@ -213,7 +213,7 @@ class ShuffleStatus(Message):
     partitions: int
     maps: int
     rows: int
-    bytes: int
+    size_bytes: int
 
 
 class StatusResponse(Message):

@@ -37,7 +37,7 @@ class ShuffleState:
     id: str
     placement: list[tuple[str, ...]]
     rows: npt.NDArray[np.int64]
-    bytes: npt.NDArray[np.int64]
+    size_bytes: npt.NDArray[np.int64]
     schema: pa.Schema | None = None
     winners: list[MapAttempt] = field(default_factory=list)
     """In order of their commits: an epoch is a length of this list."""
@@ -52,7 +52,7 @@ class PartitionInfo:
     locations: tuple[str, ...]
     epoch: int
     rows: int
-    bytes: int
+    size_bytes: int
 
 
 class Registry:
@@ -102,7 +102,7 @@ class Registry:
                 shuffle_id,
                 place_partitions(partitions, self._load(), replicas),
                 rows=np.zeros(partitions, np.int64),
-                bytes=np.zeros(partitions, np.int64),
+                size_bytes=np.zeros(partitions, np.int64),
             )
             self._shuffles[shuffle_id] = state
             return state
@@ -140,7 +140,7 @@ class Registry:
             _check_counts(state, rows, sizes)
             self._agree_on_schema(state, source, schema)
             state.rows += np.array(rows, np.int64)
-            state.bytes += np.array(sizes, np.int64)
+            state.size_bytes += np.array(sizes, np.int64)
             state.attempt_of[source.map_id] = source.attempt
             state.winners.append(source)
             return source.attempt
@@ -163,7 +163,7 @@ class Registry:
             epoch = len(state.winners)
             return state.schema, [
                 PartitionInfo(
-                    p, state.placement[p], epoch, int(state.rows[p]), int(state.bytes[p])
+                    p, state.placement[p], epoch, int(state.rows[p]), int(state.size_bytes[p])
                 )
                 for p in wanted
             ]

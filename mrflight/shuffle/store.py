@@ -23,7 +23,7 @@ class StoreStats:
 
     shuffles: int
     blocks: int
-    bytes: int
+    size_bytes: int
 
 
 class BlockStore:

@@ -117,7 +117,7 @@ class ShuffleWriter:
                 *self._source,
                 schema=(self._schema or pa.schema([])).serialize().to_pybytes(),
                 rows=self._rows.tolist(),
-                bytes=self._bytes.tolist(),
+                size_bytes=self._bytes.tolist(),
             )
         )
         if winner != self._source.attempt:

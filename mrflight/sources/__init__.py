@@ -1,0 +1,69 @@
+"""Inputs: from a path to the splits that map tasks read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mrflight.errors import JobFileError
+from mrflight.spec import InputSpec
+
+if TYPE_CHECKING:
+    from mrflight.sources.base import Source
+    from mrflight.sources.discovery import FoundInput
+
+__all__ = ["open_source"]
+
+
+def open_source(
+    name: str, spec: InputSpec, base: Path, options: Mapping[str, str], split_bytes: int
+) -> Source:
+    """Find the files of input ``name``, decide its schema, and cut it into splits.
+
+    Lists files and reads heads or footers; ``base`` is the job file's folder,
+    ``options`` the job's ``[storage]``. Splits are about ``split_bytes`` on
+    disk and in input order: files by name, and each from its start. Raises
+    JobFileError, ColumnNotFoundError, InputError and its kind.
+    """
+    from mrflight.sources.discovery import find_input
+
+    _check_columns(name, spec)
+    return _open(find_input(name, spec, base, options), split_bytes)
+
+
+def _open(found: FoundInput, split_bytes: int) -> Source:
+    # Each format is imported where it is used: together they take as long as a small job.
+    if found.format in ("csv", "json"):
+        if found.format == "csv":
+            from mrflight.sources.csv_source import open_csv
+
+            return open_csv(found, split_bytes)
+        from mrflight.sources.json_source import open_json
+
+        return open_json(found, split_bytes)
+    if found.spec.types:
+        raise JobFileError(
+            f"{found.key('types')} is for csv and json; {found.format} files bring their types"
+        )
+    if found.format == "parquet":
+        from mrflight.sources.parquet_source import open_parquet
+
+        return open_parquet(found, split_bytes)
+    if found.format == "arrow":
+        from mrflight.sources.arrow_source import open_arrow
+
+        return open_arrow(found, split_bytes)
+    from mrflight.sources.delta_source import open_delta
+
+    return open_delta(found, split_bytes)
+
+
+def _check_columns(name: str, spec: InputSpec) -> None:
+    if spec.columns is None:
+        return
+    if not spec.columns:
+        raise JobFileError(f"inputs.{name}.columns names no column; leave it out to read all")
+    twice = [column for column in spec.columns if spec.columns.count(column) > 1]
+    if twice:
+        raise JobFileError(f"inputs.{name}.columns names {twice[0]!r} twice")

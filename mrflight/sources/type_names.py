@@ -42,6 +42,7 @@ _ACCEPTED = (
 _TIME = re.compile(r"(time32|time64|timestamp|duration)\[(s|ms|us|ns)(?:,\s*(?:tz=)?([^\]]+))?\]")
 _DECIMAL = re.compile(r"decimal(?:128)?\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 _NESTED = re.compile(r"(list|struct)<(.*)>", re.DOTALL)
+_TIME_UNITS = {"time32": ("s", "ms"), "time64": ("us", "ns"), "duration": ("s", "ms", "us", "ns")}
 _OFFSET = re.compile(r"[+-]\d\d:\d\d")
 
 
@@ -73,7 +74,7 @@ def parse_type(text: str) -> pa.DataType:
 def _time_type(text: str, kind: str, unit: str, zone: str | None) -> pa.DataType:
     if kind == "timestamp":
         return pa.timestamp(unit, _known_zone(zone.strip()) if zone else None)
-    if zone or (kind == "time32" and unit in ("us", "ns")) or (kind == "time64" and "s" == unit[-2:]):
+    if zone or unit not in _TIME_UNITS[kind]:
         raise ValueError(f"{text!r} is no type; there are {_ACCEPTED}")
     return getattr(pa, kind)(unit)
 

@@ -1,0 +1,64 @@
+"""The part writer of every format: rows into the files of one table's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mrflight.sinks.base import PartFile, PartWriter
+from mrflight.sinks.encoder import Encoding
+from mrflight.sinks.part_files import Bounds, PartFiles
+from mrflight.sinks.part_file import OpenPartFile
+from mrflight.sinks.part_name import part_name
+from mrflight.sinks.partition_folder import folder
+from mrflight.sinks.partition_split import Values, split
+from mrflight.sinks.stored_schema import TableSchema, check_encodable
+from mrflight.storage import Location
+
+
+@dataclass(frozen=True)
+class FilePartWriter(PartWriter):
+    """Writes part files below ``table``; a few hundred bytes when pickled."""
+
+    table: Location
+    job_id: str
+    schema: TableSchema
+    encoding: Encoding
+    bounds: Bounds = Bounds()
+
+    def write(
+        self, partition: int, attempt: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+    ) -> list[PartFile]:
+        stored = self.schema.stored(schema)
+        columns = self.schema.partition_by
+        self._check_encodable(stored)
+
+        def open_file(values: Values, number: int) -> OpenPartFile:
+            name = part_name(partition, attempt, self.job_id, number, self.encoding.suffix)
+            path = f"{folder(columns, values)}/{name}" if columns else name
+            return OpenPartFile(self.table, path, self.encoding)
+
+        files = PartFiles(columns, open_file, self.encoding.chunk, self.bounds)
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    rows = self.schema.rows(batch, stored)
+                    for values, piece in split(rows, columns, self.schema.is_delta):
+                        files.add(values, piece)
+            return files.finish()
+        except BaseException:  # an interrupt as well leaves nothing behind
+            files.discard()
+            raise
+
+    def _check_encodable(self, stored: pa.Schema) -> None:
+        written = pa.schema([f for f in stored if f.name not in self.schema.partition_by])
+
+        def encode(row: pa.RecordBatch) -> None:
+            table = pa.Table.from_batches([row])
+            encoder = self.encoding.open(pa.BufferOutputStream(), table)
+            encoder.write(table)
+            encoder.close()
+
+        check_encodable(self.table.url, self.encoding.suffix, written, encode)

@@ -1,0 +1,73 @@
+"""One part file being written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+
+from mrflight.errors import JobFailedError
+from mrflight.sinks.base import PartFile
+from mrflight.sinks.encoder import Encoder, Encoding
+from mrflight.storage import Location
+
+
+class OpenPartFile:
+    """A file at its final name; `finish` or `discard` ends it.
+
+    Raises JobFailedError where the store fails (a full disk).
+    """
+
+    def __init__(self, table: Location, path: str, encoding: Encoding) -> None:
+        """``path`` is relative to ``table``; the file is made by the first `write`."""
+        self.path = path
+        self._location = table.child(path)
+        self._encoding = encoding
+        self._stream: pa.NativeFile | None = None
+        self._encoder: Encoder | None = None
+        self._rows = 0
+
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Encode ``batches``, at least one, as one chunk."""
+        rows = pa.Table.from_batches(batches)
+        with _storing(self._location):
+            if self._encoder is None:
+                self._stream = self._location.create()
+                self._encoder = self._encoding.open(self._stream, rows)
+            self._encoder.write(rows)
+        self._rows += rows.num_rows
+
+    def finish(self, partition_values: dict[str, str | None]) -> PartFile:
+        """End the file, which has rows."""
+        assert self._encoder is not None and self._stream is not None
+        with _storing(self._location):
+            stats = self._encoder.close()
+            size_bytes = self._stream.tell()
+            self._stream.close()
+        return PartFile(
+            path=self.path,
+            rows=self._rows,
+            size_bytes=size_bytes,
+            partition_values=partition_values,
+            stats=stats,
+        )
+
+    def discard(self) -> None:
+        """Remove the file, whatever state it is in; never raises."""
+        with suppress(OSError, pa.ArrowException):
+            if self._encoder is not None:
+                self._encoder.close()  # or pyarrow would, later, into a closed stream
+        with suppress(OSError, pa.ArrowException):
+            if self._stream is not None:
+                self._stream.close()
+        with suppress(OSError):
+            self._location.delete_file()
+
+
+@contextmanager
+def _storing(location: Location) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise JobFailedError(f"{location.url} cannot be written: {error}") from error

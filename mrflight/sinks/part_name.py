@@ -1,0 +1,31 @@
+"""The names of part files: ``part-<partition>-<attempt>-<job id>[.<number>].<suffix>``.
+
+A name says which attempt of which job wrote the file, so that what a job left
+behind can be told from every other file without asking anyone.
+"""
+
+from __future__ import annotations
+
+import re
+
+JOB_ID = re.compile(r"[0-9A-Za-z_-]+")
+"""What a job id may be made of: no dot, which starts the number."""
+
+_PART = re.compile(r"part-\d{5,}-\d+-(?P<job>[0-9A-Za-z_-]+)(\.\d+)?\.(parquet|csv|arrow)")
+
+
+def part_name(partition: int, attempt: int, job_id: str, number: int, suffix: str) -> str:
+    """The name of an attempt's file; ``number`` counts further files of one partition value."""
+    further = f".{number}" if number else ""
+    return f"part-{partition:05d}-{attempt}-{job_id}{further}.{suffix}"
+
+
+def is_part(name: str) -> bool:
+    """Whether some job of mrflight gives its files such names."""
+    return _PART.fullmatch(name) is not None
+
+
+def is_part_of(name: str, job_id: str) -> bool:
+    """Whether the file was written by this job."""
+    match = _PART.fullmatch(name)
+    return match is not None and match["job"] == job_id

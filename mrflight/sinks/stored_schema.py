@@ -1,0 +1,179 @@
+"""The schema that a table's rows are stored with, and rows brought into it.
+
+`StoredSchema` is decided once per reduce attempt, before anything is written:
+from then on only a row's value can be refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
+from mrflight.sinks.partition_folder import can_partition
+from mrflight.sinks.stored_type import UnstorableTypeError, delta_type, plain_type
+
+DELTA_FORBIDDEN = " ,;{}()\n\t="
+"""Characters that Delta takes in a column's name only with column mapping, which we do not write."""
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """What a table asks of the schema of what is written to it. Picklable."""
+
+    url: str
+    is_delta: bool
+    partition_by: tuple[str, ...]
+    existing: pa.Schema | None = None
+    """Of the table that is appended to, as it is stored; None where any schema will do."""
+
+    def stored(self, schema: pa.Schema) -> pa.Schema:
+        """The schema that rows of ``schema`` are stored with, in the table's order.
+
+        Raises ColumnNotFoundError for a ``partition_by`` column that is not there, and
+        OutputError for a column that the format or the existing table does not take.
+        """
+        self._check_names(schema.names)
+        stored = pa.schema([pa.field(field.name, self._stored_type(field)) for field in schema])
+        for column in self.partition_by:
+            if not can_partition(stored.field(column).type):
+                raise self._refused(schema.field(column), "values of it cannot name folders; cast it")
+        if self.existing is not None:
+            stored = self._as_existing(schema, stored)
+        self.rows(pa.RecordBatch.from_pylist([], schema=schema), stored)  # every cast exists
+        return stored
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        seen: set[str] = set()
+        for name in names:
+            same = name.lower() if self.is_delta else name
+            if same in seen:
+                rule = ", and Delta does not tell upper from lower case" if self.is_delta else ""
+                raise OutputError(f"{self.url}: two columns are called {name!r}{rule}; rename one")
+            seen.add(same)
+            if self.is_delta and (not name or any(char in DELTA_FORBIDDEN for char in name)):
+                raise OutputError(
+                    f"{self.url}: a Delta table cannot have a column called {name!r} (none of "
+                    f"{DELTA_FORBIDDEN!r} may be in it); rename it in the map or the aggregate"
+                )
+        for column in self.partition_by:
+            if column not in names:
+                raise ColumnNotFoundError.among(column, list(names), "output.partition_by: the result")
+        if len(names) == len(self.partition_by):
+            raise OutputError(
+                f"{self.url}: partition_by names every column, which leaves none to write; "
+                "take one out of it"
+            )
+
+    def _stored_type(self, field: pa.Field) -> pa.DataType:
+        try:
+            return delta_type(field.type) if self.is_delta else plain_type(field.type)
+        except UnstorableTypeError as error:
+            raise self._refused(field, str(error)) from None
+
+    def _as_existing(self, schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
+        assert self.existing is not None
+        for name in stored.names:
+            if name not in self.existing.names:
+                raise OutputError(
+                    f"{self.url} cannot be appended to: it has no column {name!r}, which the result "
+                    "has; drop the column in the map, or write to another table"
+                )
+        for field in self.existing:
+            if field.name not in stored.names:
+                raise OutputError(
+                    f"{self.url} cannot be appended to: its column {field.name!r} ({field.type}) is "
+                    "not in the result; add it in the map, or write to another table"
+                )
+            if not _same_type(self._stored_type(field), stored.field(field.name).type):
+                raise OutputError(
+                    f"{self.url} cannot be appended to: its column {field.name!r} is {field.type} "
+                    f"and the result's is {schema.field(field.name).type}; cast it in the map"
+                )
+        return pa.schema(
+            [stored.field(field.name).with_nullable(field.nullable) for field in self.existing]
+        )
+
+    def _refused(self, field: pa.Field, reason: str) -> OutputError:
+        return OutputError(f"{self.url}: column {field.name!r} is {field.type}: {reason}")
+
+    def rows(self, batch: pa.RecordBatch, stored: pa.Schema) -> pa.RecordBatch:
+        """``batch`` with the columns of ``stored``, by name; those that fit are not copied.
+
+        Raises OutputError for a value that the stored type cannot hold.
+        """
+        columns = [self._column(batch, field) for field in stored]
+        return pa.RecordBatch.from_arrays(columns, schema=stored)
+
+    def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+        if field.name not in batch.schema.names:
+            raise SchemaMismatchError(
+                f"a batch of the result has no column {field.name!r}; it has {batch.schema.names}"
+            )
+        column = batch.column(field.name)
+        if not field.nullable and column.null_count:
+            raise OutputError(
+                f"{self.url}: column {field.name!r} is NOT NULL there, and the result has nulls in "
+                "it; fill them in the map"
+            )
+        try:
+            return _cast(column, field.type)
+        except pa.ArrowException as error:
+            raise OutputError(
+                f"{self.url}: column {field.name!r} is {column.type} and is stored as {field.type}, "
+                f"which cannot hold it all: {error}; cast it in the map"
+            ) from error
+
+
+def check_encodable(
+    url: str, format: str, schema: pa.Schema, encode: Callable[[pa.RecordBatch], None]
+) -> None:
+    """OutputError naming the column of ``schema`` that ``encode`` cannot write, if one is."""
+    try:
+        encode(_nulls(schema))
+    except pa.ArrowException:
+        for field in schema:
+            try:
+                encode(_nulls(pa.schema([field])))
+            except pa.ArrowException as error:
+                raise OutputError(
+                    f"{url}: column {field.name!r} is {field.type}, which a {format} file cannot "
+                    f"hold ({error}); cast it in the map, or write another format"
+                ) from error
+        raise
+
+
+def _nulls(schema: pa.Schema) -> pa.RecordBatch:
+    nullable = pa.schema([field.with_nullable(True) for field in schema])
+    return pa.record_batch([pa.nulls(1, field.type) for field in nullable], schema=nullable)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
+        return column
+    if isinstance(column, pa.DictionaryArray):
+        column = column.dictionary_decode()
+    elif pa.types.is_run_end_encoded(column.type):
+        import pyarrow.compute as pc
+
+        column = pc.run_end_decode(column)
+    return column.cast(kind)
+
+
+def _same_type(one: pa.DataType, other: pa.DataType) -> bool:
+    """Equal, whatever lists call their items and whether nested values may be null."""
+    types = pa.types
+    if types.is_list(one) and types.is_list(other):
+        return _same_type(one.value_type, other.value_type)
+    if types.is_map(one) and types.is_map(other):
+        return _same_type(one.key_type, other.key_type) and _same_type(
+            one.item_type, other.item_type
+        )
+    if types.is_struct(one) and types.is_struct(other):
+        mine, theirs = list(one), list(other)
+        return [field.name for field in mine] == [field.name for field in theirs] and all(
+            _same_type(a.type, b.type) for a, b in zip(mine, theirs, strict=True)
+        )
+    return bool(one == other)

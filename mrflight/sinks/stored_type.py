@@ -1,0 +1,109 @@
+"""The type that a column is stored as, for each output format.
+
+Delta has fewer types than Arrow (its protocol's section "Primitive Types"), so
+some are widened where no value is lost, and the others are refused with what
+to do. Dictionaries, views and 64-bit offsets are layouts, not types: they are
+stored as the plain type in every format, so that appends agree whatever
+layout a job's rows came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyarrow import types
+
+LARGEST_DECIMAL = 38
+"""Digits of a Delta decimal."""
+
+_WIDER = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
+_KEPT = {
+    pa.bool_(),
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.float32(),
+    pa.float64(),
+    pa.string(),
+    pa.binary(),
+    pa.date32(),
+}
+
+
+class UnstorableTypeError(Exception):
+    """A type that the format cannot hold; says what to do instead."""
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """How parquet, csv and arrow files store it: the same values in the plain layout."""
+    return _rebuilt(kind, lambda leaf: leaf, keep_fixed_size=True)
+
+
+def delta_type(kind: pa.DataType) -> pa.DataType:
+    """The Arrow type of the Delta type that holds every value of ``kind``.
+
+    Nanoseconds become microseconds; whether that loses anything only the rows can tell.
+    Raises UnstorableTypeError.
+    """
+    return _rebuilt(kind, _delta_leaf, keep_fixed_size=False)
+
+
+def _delta_leaf(kind: pa.DataType) -> pa.DataType:
+    if kind in _KEPT:
+        return kind
+    if kind in _WIDER:
+        return _WIDER[kind]
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", tz=None if kind.tz is None else "UTC")
+    if types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= LARGEST_DECIMAL:
+        return pa.decimal128(kind.precision, kind.scale)
+    raise UnstorableTypeError(f"Delta has no such type; {_delta_advice(kind)} in the map")
+
+
+def _delta_advice(kind: pa.DataType) -> str:
+    if types.is_null(kind):
+        return "give it a type, cast(NULL as string) in sql"
+    if types.is_decimal(kind):
+        return f"cast it to a decimal of at most {LARGEST_DECIMAL} digits, or to string"
+    if types.is_time(kind) or types.is_duration(kind):
+        return "cast it to int64 or string"
+    return "cast it to another type, such as string"
+
+
+def _rebuilt(
+    kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType], keep_fixed_size: bool
+) -> pa.DataType:
+    """``kind`` with its layouts made plain and ``leaf`` applied to what is not nested."""
+
+    def inner(kind: pa.DataType) -> pa.DataType:
+        if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+            return inner(kind.value_type)
+        if types.is_large_string(kind) or types.is_string_view(kind):
+            return pa.string()
+        if types.is_large_binary(kind) or types.is_binary_view(kind):
+            return pa.binary()
+        if types.is_fixed_size_list(kind) and keep_fixed_size:
+            return pa.list_(inner(kind.value_type), kind.list_size)
+        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+            return pa.list_(inner(kind.value_type))
+        if types.is_list_view(kind) or types.is_large_list_view(kind):
+            # Its cast to list drops the last row's values in pyarrow 26.
+            raise UnstorableTypeError("list views are not written; make it a list in the map")
+        if types.is_map(kind):
+            return pa.map_(inner(kind.key_type), inner(kind.item_type))
+        if types.is_struct(kind):
+            return pa.struct([(field.name, inner(field.type)) for field in kind])
+        return leaf(kind)
+
+    return inner(kind)

@@ -1,0 +1,117 @@
+"""The start of a csv file: the names of its columns, and where its rows begin."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from mrflight.errors import InputError, JobFileError
+from mrflight.sources.compressed import open_text
+from mrflight.sources.formats import is_tab_separated
+from mrflight.spec import CsvOptions
+from mrflight.storage import Location
+
+_BLOCK_BYTES = 64 << 10
+_LIMIT_BYTES = 16 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class CsvHeader:
+    """What comes before the rows of a file."""
+
+    columns: tuple[str, ...]
+    size: int
+    """Bytes before the first row: byte order mark, blank lines and header line."""
+
+
+@dataclass(frozen=True)
+class _FirstRecord:
+    values: list[str]
+    begin: int
+    end: int
+    lines: int
+
+
+def options_of_file(options: CsvOptions, path: str) -> CsvOptions:
+    """How one file is written: a .tsv file with tabs, unless the job file says otherwise."""
+    if options.delimiter == "," and is_tab_separated(path):
+        return msgspec.structs.replace(options, delimiter="\t")
+    return options
+
+
+def read_header(location: Location, options: CsvOptions, input_name: str) -> CsvHeader | None:
+    """The header of a file, or what stands in for it; None where the file is empty.
+
+    Raises InputError for one that cannot be read or names a column twice,
+    JobFileError where ``column_names`` does not fit.
+    """
+    record = _first_record(location, options)
+    if record is None:
+        return None
+    if options.header:
+        _check_names(location, record, options, input_name)
+        return CsvHeader(tuple(record.values), record.end)
+    names = options.column_names or [f"f{i}" for i in range(len(record.values))]
+    if len(names) != len(record.values):
+        raise JobFileError(
+            f"inputs.{input_name}.csv.column_names names {len(names)} columns, but the first row of "
+            f"{location.url} has {len(record.values)} fields"
+        )
+    return CsvHeader(tuple(names), record.begin)
+
+
+def _check_names(
+    location: Location, record: _FirstRecord, options: CsvOptions, input_name: str
+) -> None:
+    if record.lines > 1 and not options.newlines_in_values:
+        raise InputError(
+            f"{location.url}: a quoted name in the header does not end on its line; close the quote, "
+            f"or set inputs.{input_name}.csv.newlines_in_values = true"
+        )
+    twice = [name for name in record.values if record.values.count(name) > 1]
+    if twice:
+        raise InputError(f"{location.url}: the header names column {twice[0]!r} twice; rename one")
+
+
+def _first_record(location: Location, options: CsvOptions) -> _FirstRecord | None:
+    data, ended = b"", False
+    with open_text(location) as stream:
+        while not ended:
+            block = stream.read(_BLOCK_BYTES)
+            data, ended = data + block, not block
+            record = _parse(location, data, ended, options.delimiter)
+            if record is not None:
+                return record
+            if len(data) > _LIMIT_BYTES:
+                raise InputError(f"{location.url}: no csv header ends in its first 16 MiB")
+    return None
+
+
+def _parse(location: Location, data: bytes, ended: bool, delimiter: str) -> _FirstRecord | None:
+    """The first record that is not blank; None if more data is needed to see its end."""
+    begin = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
+    lines = data[begin:].splitlines(keepends=True)
+    if not ended:
+        del lines[-1:]  # it may go on
+    filled = next((i for i, line in enumerate(lines) if line.strip(b"\r\n")), len(lines))
+    taken: list[bytes] = []
+    try:
+        values = next(csv.reader(_decoded(lines[filled:], taken), delimiter=delimiter), None)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{location.url}: its first line is no csv header in UTF-8: {error}"
+        ) from error
+    if values is None or (not ended and len(taken) == len(lines) - filled):
+        return None
+    start = begin if not filled else begin + sum(map(len, lines[:filled]))
+    return _FirstRecord(values, start, start + sum(map(len, taken)), len(taken))
+
+
+def _decoded(lines: list[bytes], taken: list[bytes]) -> Iterator[str]:
+    for line in lines:
+        taken.append(line)
+        yield line.decode()

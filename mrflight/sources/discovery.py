@@ -1,0 +1,136 @@
+"""From an input's `path` to its files, in sorted order, and their format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mrflight.errors import InputError
+from mrflight.sources.formats import format_of
+from mrflight.sources.globs import expand_glob, has_wildcards
+from mrflight.sources.near_miss import nearest_path
+from mrflight.spec import InputFormat, InputSpec
+from mrflight.storage import Location, locate
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file of an input."""
+
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class FoundInput:
+    """What a path led to. A Delta table has no files here: its log lists them."""
+
+    name: str
+    spec: InputSpec
+    format: InputFormat
+    root: Location
+    files: tuple[InputFile, ...]
+
+    def key(self, *path: str) -> str:
+        """The key path of one of this input's settings, for messages."""
+        return ".".join(("inputs", self.name, *path))
+
+
+def find_input(name: str, spec: InputSpec, base: Path, options: Mapping[str, str]) -> FoundInput:
+    """List the files of an input; InputError where there are none or their format is unclear.
+
+    A folder is searched to its depths. Names that start with ``_`` or ``.``
+    are left out, as every tool that writes such folders expects.
+    """
+    from pyarrow import fs
+
+    root = locate(spec.path, base, options)
+    key = f"inputs.{name}"
+    kind = root.info().type
+    if kind == fs.FileType.Directory and _is_delta(root, spec):
+        return FoundInput(name, spec, "delta", root, ())
+    if spec.format == "delta":
+        raise InputError(f"{key}.path: {root.url} is no Delta table; it has no _delta_log folder")
+    if kind == fs.FileType.File:
+        found = [root.info()]
+    elif kind == fs.FileType.Directory:
+        found = _visible_files(root, spec)
+    elif has_wildcards(root.path):
+        found = [f for match in expand_glob(root) for f in _files_of_match(match, root, spec)]
+    else:
+        found = []
+    if not found:
+        raise InputError(f"{key}.path: {_nothing_there(root, kind == fs.FileType.Directory)}")
+    files = {info.path: InputFile(info.path, info.size) for info in found}
+    in_order = tuple(files[path] for path in sorted(files))
+    return FoundInput(name, spec, _format_of_all(in_order, spec, key), root, in_order)
+
+
+def _is_delta(folder: Location, spec: InputSpec) -> bool:
+    from pyarrow import fs
+
+    if spec.format not in (None, "delta"):
+        return False
+    return folder.child("_delta_log").info().type == fs.FileType.Directory
+
+
+def _visible_files(folder: Location, spec: InputSpec) -> list[fs.FileInfo]:
+    """The files below a folder, but those of another format than the one asked for."""
+    from pyarrow import fs
+
+    below = folder.walk()
+    tables = [info.path for info in below if info.base_name == "_delta_log"]
+    if tables and spec.format is None:
+        # Its folder also holds files that its log has removed.
+        raise InputError(
+            f"{folder.url} holds a Delta table, {min(tables).removesuffix('/_delta_log')}; "
+            "name the table's folder itself, or set the input's format"
+        )
+    return [
+        info
+        for info in below
+        if info.type == fs.FileType.File
+        and not _is_hidden(info.path[len(folder.path) :])
+        and (spec.format is None or format_of(info.path) in (None, spec.format))
+    ]
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.split("/"))
+
+
+def _files_of_match(match: fs.FileInfo, root: Location, spec: InputSpec) -> list[fs.FileInfo]:
+    from pyarrow import fs
+
+    if match.type == fs.FileType.Directory:
+        return _visible_files(root.at(match.path), spec)
+    return [match]
+
+
+def _nothing_there(root: Location, is_folder: bool) -> str:
+    if is_folder:
+        return f"the folder {root.url} holds no files to read (names with '_' or '.' in front aside)"
+    near = nearest_path(root)
+    return f"nothing matches {root.url}" + (f"; did you mean {near}?" if near else "")
+
+
+def _format_of_all(files: Iterable[InputFile], spec: InputSpec, key: str) -> InputFormat:
+    if spec.format is not None:
+        return spec.format
+    examples: dict[InputFormat | None, str] = {}
+    for file in files:
+        examples.setdefault(format_of(file.path), file.path)
+    if None in examples:
+        raise InputError(f"{examples[None]}: its suffix names no format; set {key}.format")
+    if len(examples) > 1:
+        listed = ", ".join(f"{path} ({format})" for format, path in examples.items())
+        raise InputError(
+            f"{key}.path: files of several formats: {listed}; set {key}.format to read only one, "
+            "or narrow the path"
+        )
+    return next(format for format in examples if format)

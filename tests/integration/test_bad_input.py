@@ -1,0 +1,186 @@
+"""What a user gets wrong: one short message, the right exit code, and the output as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from tests.support.driver import drive, write_job
+from tests.support.leftovers import nothing_left_over, tree
+
+JOB = """
+[job]
+name = "clicks"
+[inputs.visits]
+path = "visits/*.csv"
+map = "clicks:weigh"
+key = ["url"]
+[shuffle]
+partitions = 4
+[reduce]
+group_by = ["url"]
+aggregate = { clicks = "sum(weight)" }
+[output]
+table = "out/clicks"
+mode = "overwrite"
+[cluster]
+workers = 2
+"""
+
+CLICKS = """
+import pyarrow as pa
+import pyarrow.compute as pc
+
+def weigh(batch):
+    weight = pc.if_else(pc.equal(batch["visitor"], "User"), 2, 1).cast(pa.int32())
+    return pa.record_batch({"url": batch["url"], "weight": weight})
+
+def raising(batch):
+    raise ValueError("no such visitor: Ghost")
+
+def nested(batch):
+    return pa.record_batch({"url": pa.array([[1]] * batch.num_rows), "weight": batch["visitor"]})
+
+def not_a_batch(batch):
+    return batch.to_pylist()
+
+def words(batch):
+    return pa.record_batch({"url": batch["url"], "weight": batch["visitor"]})
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A job that has committed once, so that every failure has a table to leave alone."""
+    (tmp_path / "visits").mkdir()
+    (tmp_path / "visits" / "a.csv").write_text("url,visitor\nx.com,User\ny.com,Robot\n")
+    (tmp_path / "visits" / "b.csv").write_text("url,visitor\nx.com,Robot\nz.com,User\n")
+    (tmp_path / "clicks.py").write_text(CLICKS)
+    path = write_job(tmp_path, JOB)
+    assert drive(path).code == 0
+    return path
+
+
+def refused(job: Path, code: int, *options: str) -> str:
+    """The message of a run that ends with ``code`` and leaves everything as it was."""
+    folder = job.parent
+    before = tree(folder / "out")
+    with nothing_left_over(folder / "tmp") as environment:
+        done = drive(job, *options, environment=environment)
+    assert done.code == code, done.stderr
+    assert done.result["state"] == "failed"
+    assert done.result["error"] in done.stderr
+    assert "Traceback (most recent call last):\n  File \"/" not in done.message or "clicks.py" in done.message
+    assert tree(folder / "out") == before
+    return done.message
+
+
+def setting(key: str, value: str) -> tuple[str, str]:
+    return "--set", f"{key}={value}"
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (setting("shuffle.partitons", "4"), ["shuffle.partitons", "did you mean 'partitions'"]),
+        (setting("shufle.partitions", "4"), ["shufle", "did you mean 'shuffle'"]),
+        (setting("inputs.visits.pth", "x"), ["inputs.visits.pth", "did you mean 'path'"]),
+        (setting("shuffle.partitions", "0"), ["shuffle.partitions", "0"]),
+        (setting("shuffle.partitions", "10_000_000"), ["shuffle.partitions", "10000000"]),
+        (setting("shuffle.partitions", "many"), ["shuffle.partitions"]),
+        (setting("output.mode", "upsert"), ["output.mode", "upsert"]),
+        (setting("inputs.visits.path", "visit/*.csv"), ["inputs.visits.path", "visit/*.csv"]),
+        (setting("inputs.visits.map", "clicks:weight"), ["inputs.visits.map", "'weight'"]),
+        (setting("inputs.visits.map", "clics:weigh"), ["inputs.visits.map", "'clics'"]),
+        (setting("inputs.visits.map", "weigh"), ["inputs.visits.map", "module:function"]),
+        (setting("inputs.visits.key", "['link']"), ["inputs.visits.key", "reduce.group_by"]),
+        (setting("reduce.group_by", "['link']"), ["inputs.visits.key"]),
+        (setting("reduce.aggregate.clicks", "sum(wait)"), ["'wait'", "'weight'"]),
+        (setting("reduce.aggregate.clicks", "median(weight)"), ["median(weight)", "count_distinct"]),
+        (setting("inputs.visits.columns", "['url', 'who']"), ["'who'", "'visitor'"]),
+        (setting("job.timeout", "soon"), ["job.timeout", "soon"]),
+        (setting("output.mode", "error"), ["out/clicks", "mode"]),
+    ],
+    ids=lambda value: value[1] if isinstance(value, tuple) else "",
+)
+def test_a_wrong_value_is_named(job: Path, options: tuple[str, str], parts: list[str]) -> None:
+    message = refused(job, 2, *options)
+    for part in parts:
+        assert part in message
+    assert len(message.splitlines()) <= 4
+
+
+def test_a_job_file_that_is_not_there(tmp_path: Path) -> None:
+    done = drive(tmp_path / "jobb.toml")
+    assert done.code == 2
+    assert "jobb.toml" in done.message
+
+
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
+    done = drive(write_job(tmp_path, "[job]\nname = 'x'\n[inputs.a]\npath = 'a.csv'\n"))
+    assert done.code == 2
+    assert done.message.strip() == "output: this key is missing"
+
+
+def test_a_row_with_too_many_fields_is_named_by_file_and_line(job: Path) -> None:
+    bad = job.parent / "visits" / "c.csv"
+    bad.write_text("url,visitor\n" + "x.com,User\n" * 300_000 + "x.com,User,extra\n")
+    message = refused(job, 2)
+    assert "c.csv" in message
+    assert "300002" in message.replace(",", "")
+
+
+def test_files_of_different_schemas_are_named(job: Path) -> None:
+    (job.parent / "visits" / "c.csv").write_text("url,vistor\nx.com,User\n")
+    message = refused(job, 2)
+    assert "c.csv" in message
+    assert "vis" in message
+
+
+def test_a_nested_key_is_refused(job: Path) -> None:
+    message = refused(job, 2, *setting("inputs.visits.map", "clicks:nested"))
+    assert "'url'" in message
+    assert "list<" in message
+
+
+def test_a_map_that_raises_shows_its_own_traceback_file_and_batch(job: Path) -> None:
+    message = refused(job, 2, *setting("inputs.visits.map", "clicks:raising"))
+    assert 'clicks.py", line' in message
+    assert "ValueError: no such visitor: Ghost" in message
+    assert "a.csv" in message
+    assert "batch 1" in message
+    assert "mapper.py" not in message
+
+
+def test_a_map_that_returns_something_else(job: Path) -> None:
+    message = refused(job, 2, *setting("inputs.visits.map", "clicks:not_a_batch"))
+    assert "RecordBatch" in message
+    assert "list" in message
+
+
+def test_a_sum_of_words_is_refused(job: Path) -> None:
+    message = refused(job, 2, *setting("inputs.visits.map", "clicks:words"))
+    assert "reduce.aggregate.clicks" in message
+    assert "string" in message
+
+
+def test_append_of_another_schema_is_refused(job: Path) -> None:
+    options = (*setting("output.mode", "append"), *setting("reduce.aggregate", "{hits='count(*)'}"))
+    message = refused(job, 2, *options)
+    assert "'hits'" in message or "'clicks'" in message
+
+
+def test_inputs_of_one_job_that_do_not_agree(job: Path) -> None:
+    other = pa.table({"url": ["x.com"], "weight": ["heavy"]})
+    pyarrow.parquet.write_table(other, job.parent / "other.parquet")
+    options = (*setting("inputs.other.path", "other.parquet"), *setting("inputs.other.key", "['url']"))
+    message = refused(job, 2, *options)
+    assert "weight" in message
+
+
+def test_a_cluster_that_is_not_there(job: Path) -> None:
+    message = refused(job, 1, *setting("cluster.metadata", "grpc+tcp://127.0.0.1:1"))
+    assert "127.0.0.1:1" in message

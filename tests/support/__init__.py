@@ -1,0 +1,1 @@
+"""What tests share: jobs run through the real driver, real servers, and what they may leave."""

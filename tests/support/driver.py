@@ -1,0 +1,66 @@
+"""Runs jobs through the real command, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+RUN_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True)
+class DriverRun:
+    """How a run of the driver ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The object on the last line of stdout."""
+        parsed: dict[str, Any] = json.loads(self.stdout.strip().splitlines()[-1])
+        return parsed
+
+    @property
+    def message(self) -> str:
+        """What the driver said when it refused or failed."""
+        return self.stderr.partition("mrflight: ")[2]
+
+
+def drive(job: Path, *options: str, environment: Mapping[str, str] | None = None) -> DriverRun:
+    """Run the driver on ``job`` with ``--json`` and wait for its end."""
+    done = subprocess.run(
+        driver_command(job, *options),
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        env={**os.environ, **(environment or {})},
+        check=False,
+    )
+    return DriverRun(done.returncode, done.stdout, done.stderr)
+
+
+def driver_command(job: Path, *options: str) -> list[str]:
+    """The command that runs a job."""
+    return [sys.executable, "-m", "mrflight.driver", str(job), "--json", *options]
+
+
+def write_job(folder: Path, text: str, name: str = "job.toml") -> Path:
+    """A job file in ``folder``."""
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def sorted_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a table in an order that does not depend on how it was made."""
+    return sorted(table.to_pylist(), key=repr)
