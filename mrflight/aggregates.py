@@ -1,6 +1,6 @@
 """The aggregates of a job file: what they are called and what they take.
 
-    aggregate = { clicks = "sum(weight)", rows = "count(*)", last_seen = "max(at)" }
+aggregate = { clicks = "sum(weight)", rows = "count(*)", last_seen = "max(at)" }
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
     function, column = (match[1].lower(), match[2]) if match else ("", "")
     if function not in FUNCTIONS or (column == "*" and function != "count"):
         raise JobFileError(
-            f"reduce.aggregate.{name}: {text!r} is not an aggregate; write 'function(column)' with one "
-            f"of {', '.join(FUNCTIONS)}, or count(*)"
+            f"reduce.aggregate.{name}: {text!r} is not an aggregate; write 'function(column)' with "
+            f"one of {', '.join(FUNCTIONS)}, or count(*)"
         )
     column = column[1:-1] if len(column) > 1 and column[0] == column[-1] == '"' else column
     return Aggregate(name, function, None if column == "*" else column)  # type: ignore[arg-type]
@@ -51,7 +51,9 @@ def check_aggregates(
     """Raise ColumnNotFoundError or JobFileError where ``schema`` cannot be aggregated so."""
     for column in group_by:
         if column not in schema.names:
-            raise ColumnNotFoundError.among(column, schema.names, "reduce.group_by: the mapped rows")
+            raise ColumnNotFoundError.among(
+                column, schema.names, "reduce.group_by: the mapped rows"
+            )
     for aggregate in aggregates:
         if aggregate.column is not None:
             _check_column(schema, aggregate, aggregate.column)
@@ -60,7 +62,7 @@ def check_aggregates(
 def _check_column(schema: pa.Schema, aggregate: Aggregate, column: str) -> None:
     where = f"reduce.aggregate.{aggregate.name}"
     if column not in schema.names:
-        raise ColumnNotFoundError.among(column, schema.names, f"{where}: the mapped rows")
+        raise ColumnNotFoundError.among(column, schema.names, f"{where}: a mapped row")
     kind = schema.field(column).type
     if aggregate.function in ("sum", "mean") and not _is_number(kind):
         raise JobFileError(
@@ -69,8 +71,8 @@ def _check_column(schema: pa.Schema, aggregate: Aggregate, column: str) -> None:
         )
     if aggregate.function != "count" and types.is_nested(kind) and not types.is_dictionary(kind):
         raise JobFileError(
-            f"{where}: {aggregate.function} of {column!r}, which is {kind}; only count takes nested "
-            "columns"
+            f"{where}: {aggregate.function} of {column!r}, which is {kind}; only count takes "
+            "nested columns"
         )
 
 

@@ -103,8 +103,8 @@ class _ServerProcess:
                     f"{self._log_tail()}"
                 )
             raise JobFailedError(
-                f"the {self.name} server ended with code {self._process.wait()} before it was ready: "
-                f"{self._log_tail()}"
+                f"the {self.name} server ended with code {self._process.wait()} before it was "
+                f"ready: {self._log_tail()}"
             )
 
     def terminate(self) -> None:

@@ -29,8 +29,8 @@ class FunctionRef:
         dotted = [*module.split("."), *name.split(".")]
         if not colon or not all(part.isidentifier() for part in dotted):
             raise UserFunctionError(
-                f"{key_path}: {text!r} is not a function; write 'module:function', the module beside "
-                "the job file or installed"
+                f"{key_path}: {text!r} is not a function; write 'module:function', the module "
+                "beside the job file or installed"
             )
         return cls(key_path, module, name, folder)
 

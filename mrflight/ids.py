@@ -33,7 +33,7 @@ def check_shuffle_id(shuffle_id: str) -> str:
     """The id itself, where it is one; ProtocolError otherwise."""
     if not _SHUFFLE_ID.fullmatch(shuffle_id):
         raise ProtocolError(
-            f"{shuffle_id[:140]!r} is not a shuffle id: letters, digits, '.', '_' and '-', at most 128"
+            f"{shuffle_id[:140]!r} is not a shuffle id: up to 128 letters, digits, '.', '_', '-'"
         )
     return shuffle_id
 

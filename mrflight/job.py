@@ -158,8 +158,10 @@ class _Job:
             "map",
             tasks,
             lambda task: self._executor.submit(run_map, task, FIRST_ATTEMPT, shuffle),
-            lambda results: f"{sum(result.rows_in for result in results):,} rows read, "
-            f"{format_bytes(sum(result.bytes_out for result in results))} shuffled",
+            lambda results: (
+                f"{sum(result.rows_in for result in results):,} rows read, "
+                f"{format_bytes(sum(result.bytes_out for result in results))} shuffled"
+            ),
         )
 
     def _reduce(self, plan: JobPlan, shuffle: Shuffle, sink: Sink) -> list[ReduceResult]:
@@ -185,7 +187,9 @@ class _Job:
         parts = tuple(part for result in reduced for part in result.parts)
         version = sink.commit(Commit(parts, reduced[0].schema))
         self._progress.advance()
-        self._progress.end(f"{len(parts)} files" + ("" if version is None else f", version {version}"))
+        self._progress.end(
+            f"{len(parts)} files" + ("" if version is None else f", version {version}")
+        )
         return version
 
     def _run(

@@ -62,7 +62,9 @@ def _set(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
     for depth, name in enumerate(path[:-1]):
         document = document.setdefault(name, {})
         if not isinstance(document, dict):
-            raise JobFileError(f"--set {'.'.join(path)}: {'.'.join(path[: depth + 1])} is no section")
+            raise JobFileError(
+                f"--set {'.'.join(path)}: {'.'.join(path[: depth + 1])} is no section"
+            )
     document[path[-1]] = value
 
 

@@ -25,7 +25,7 @@ implementation: Literal["rust", "python"] = (
 if implementation == "rust":
     from mrflight import kernel_native as _kernel
 else:
-    from mrflight import kernel_reference as _kernel
+    from mrflight import kernel_reference as _kernel  # type: ignore[no-redef]
 
 MAX_PARTITIONS = 2**24
 """What the offsets of one placement take is bounded by it: 128 MiB."""
@@ -59,9 +59,7 @@ def place(columns: Sequence[pa.Array], partitions: int) -> tuple[pa.UInt32Array,
     return _kernel.place(columns, partitions)
 
 
-def order_by_partition(
-    ids: pa.Int32Array, partitions: int
-) -> tuple[pa.UInt32Array, pa.Int64Array]:
+def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array]:
     """The rows by partition, given the partition of each: ``(rows, offsets)``.
 
     Rows of one partition keep their order; those of partition ``p`` are

@@ -47,9 +47,7 @@ def place(columns: Sequence[pa.Array], partitions: int) -> tuple[pa.UInt32Array,
     return _array(pa.uint32(), rows, order), _array(pa.int64(), partitions + 1, offsets)
 
 
-def order_by_partition(
-    ids: pa.Int32Array, partitions: int
-) -> tuple[pa.UInt32Array, pa.Int64Array]:
+def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array]:
     rows = len(ids)
     order, offsets = pa.allocate_buffer(4 * rows), pa.allocate_buffer(8 * (partitions + 1))
     _kernel.order_rows(_describe(ids), order, offsets)

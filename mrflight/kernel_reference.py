@@ -45,9 +45,7 @@ def place(columns: Sequence[pa.Array], partitions: int) -> tuple[pa.UInt32Array,
     return _order(_partition_ids(columns, partitions), partitions)
 
 
-def order_by_partition(
-    ids: pa.Int32Array, partitions: int
-) -> tuple[pa.UInt32Array, pa.Int64Array]:
+def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array]:
     if ids.null_count:
         row = int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
         raise ValueError(
@@ -112,7 +110,7 @@ def _gather(hashes: _UInt64s, indices: pa.Array) -> _UInt64s:
     """``hashes`` by ``indices``, of which some may be null."""
     with_null = np.append(hashes, np.uint64(NULL_HASH))
     places = indices.cast(pa.int64()).fill_null(len(hashes)).to_numpy()
-    if len(places) and not (0 <= places.min() and places.max() <= len(hashes)):
+    if len(places) and not (places.min() >= 0 and places.max() <= len(hashes)):
         raise ValueError("a key column is malformed: an index is outside its dictionary")
     return with_null[places]
 
@@ -124,10 +122,8 @@ def _canonical(array: pa.Array) -> pa.Array:
         return pc.if_else(array, pa.scalar(b"\x01"), pa.scalar(b"\x00"))
     if types.is_floating(type_):
         return _float_bits(array.cast(pa.float64())).view(pa.binary(8))
-    if types.is_decimal256(type_):
-        return pc.binary_slice(array.view(pa.binary(32)), 0, 16)
     if types.is_decimal(type_):
-        return array.cast(pa.decimal128(type_.precision, type_.scale)).view(pa.binary(16))
+        return _unscaled(array)
     if types.is_integer(type_) or types.is_temporal(type_):
         return _integers(array).view(pa.binary(8))
     if types.is_string(type_):
@@ -144,6 +140,18 @@ def _integers(array: pa.Array) -> pa.Array:
     if types.is_temporal(array.type):
         array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
     return array.view(pa.int64()) if types.is_uint64(array.type) else array.cast(pa.int64())
+
+
+def _unscaled(array: pa.Array) -> pa.Array:
+    """The 16 low bytes of each decimal's integer, its sign extended where it has fewer."""
+    if types.is_decimal256(array.type):
+        return pc.binary_slice(array.view(pa.binary(32)), 0, 16)
+    if types.is_decimal128(array.type):
+        return array.view(pa.binary(16))
+    low = array.view(pa.int32() if types.is_decimal32(array.type) else pa.int64()).cast(pa.int64())
+    high = pc.shift_right(low, 63)
+    words = [word.view(pa.binary(8)).cast(pa.binary()) for word in (low, high)]
+    return pc.binary_join_element_wise(*words, b"")
 
 
 def _float_bits(array: pa.DoubleArray) -> pa.Int64Array:

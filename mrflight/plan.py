@@ -112,7 +112,7 @@ def plan_reduction(spec: JobSpec, folder: str) -> Reduction:
 
 
 def _sort_key(spec: JobSpec) -> tuple[str, ...]:
-    """Partitions that are ranges are sorted inside as well, so that the parts in order are sorted."""
+    """Ranges are sorted inside as well, so that the parts in their order are one sorted table."""
     if spec.shuffle.partitioner != "range":
         return ()
     name, section = next(iter(spec.inputs.items()))
@@ -137,20 +137,20 @@ def _plan_partitioner(
     group_by = spec.reduce.group_by if spec.reduce else []
     if kind in ("hash", "range") and not key:
         raise JobFileError(
-            f"inputs.{name}.key: the {kind} partitioner needs the columns to partition by; without a "
-            "key there is shuffle.partitioner = 'round_robin'"
+            f"inputs.{name}.key: the {kind} partitioner needs the columns to partition by; "
+            "without a key there is shuffle.partitioner = 'round_robin'"
         )
     if len(set(key)) < len(key):
         raise JobFileError(f"inputs.{name}.key: {key} names a column twice")
     if kind == "round_robin" and spec.reduce:
         raise JobFileError(
-            "shuffle.partitioner: round_robin does not bring equal keys together, so there is nothing "
-            "to reduce; take hash, or leave out [reduce]"
+            "shuffle.partitioner: round_robin does not bring equal keys together, so there is "
+            "nothing to reduce; take hash, or leave out [reduce]"
         )
     if kind in ("hash", "range") and group_by and not set(key) <= set(group_by):
         raise JobFileError(
-            f"inputs.{name}.key: {key} must be among reduce.group_by, {group_by}, or rows of one group "
-            "land in several partitions"
+            f"inputs.{name}.key: {key} must be among reduce.group_by, {group_by}, or rows of one "
+            "group land in several partitions"
         )
     if kind in ("hash", "range", "round_robin"):
         return PartitionerSpec(kind, tuple(key), partitions)

@@ -18,7 +18,7 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     pass
 
 
-class JobSection(_Section):
+class JobSection(_Section, frozen=True):
     """``[job]``: its name and limits."""
 
     name: str
@@ -26,7 +26,7 @@ class JobSection(_Section):
     run_id: str | None = None
 
 
-class CsvOptions(_Section):
+class CsvOptions(_Section, frozen=True):
     """``[inputs.NAME.csv]``: how a csv file is written."""
 
     delimiter: str = ","
@@ -37,7 +37,7 @@ class CsvOptions(_Section):
     """True: a quoted value may hold line ends; such a file is read as one split."""
 
 
-class InputSpec(_Section):
+class InputSpec(_Section, frozen=True):
     """``[inputs.NAME]``: one table."""
 
     path: str
@@ -50,7 +50,7 @@ class InputSpec(_Section):
     csv: CsvOptions = CsvOptions()
 
 
-class ShuffleSection(_Section):
+class ShuffleSection(_Section, frozen=True):
     """``[shuffle]``: how many partitions, and which row goes where."""
 
     partitions: int | Literal["auto"] = "auto"
@@ -60,7 +60,7 @@ class ShuffleSection(_Section):
     memory: str = "1 GiB"
 
 
-class ReduceSection(_Section):
+class ReduceSection(_Section, frozen=True):
     """``[reduce]``: what is made of each partition; empty means repartition only."""
 
     group_by: list[str] = []
@@ -68,7 +68,7 @@ class ReduceSection(_Section):
     function: str | None = None
 
 
-class OutputSection(_Section):
+class OutputSection(_Section, frozen=True):
     """``[output]``: where the result is committed."""
 
     table: str
@@ -77,7 +77,7 @@ class OutputSection(_Section):
     partition_by: list[str] = []
 
 
-class ClusterSection(_Section):
+class ClusterSection(_Section, frozen=True):
     """``[cluster]``: what runs the job."""
 
     executor: Literal["local"] = "local"
@@ -88,7 +88,7 @@ class ClusterSection(_Section):
     """Location of a running metadata server; absent: an embedded cluster."""
 
 
-class JobSpec(_Section):
+class JobSpec(_Section, frozen=True):
     """A whole job file."""
 
     job: JobSection

@@ -39,8 +39,8 @@ def run_stage(
         remaining = None if deadline is None else deadline - time.monotonic()
         if remaining is not None and remaining <= 0:
             raise DeadlineExceededError(
-                f"the job's timeout passed with {len(pending)} of {len(tasks)} tasks unfinished; raise "
-                "job.timeout"
+                f"the job's timeout passed with {len(pending)} of {len(tasks)} tasks unfinished; "
+                "raise job.timeout"
             )
         done, pending = wait(pending, remaining, FIRST_COMPLETED)
         for future in done:

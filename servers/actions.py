@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+from pyarrow import flight
+
 from mrflight.errors import ProtocolError
 from mrflight.shuffle.protocol import Message, decode
-from pyarrow import flight
 
 
 class Actions:

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from pyarrow import flight
+
 from mrflight.errors import ProtocolError
 from mrflight.ids import check_attempt
 from mrflight.quantities import parse_bytes
@@ -38,7 +40,6 @@ from mrflight.shuffle.protocol import (
     decode_ticket,
 )
 from mrflight.shuffle.store import BlockStore
-from pyarrow import flight
 
 from . import process
 from .actions import Actions
@@ -111,7 +112,7 @@ class DataServer(flight.FlightServerBase):
 
     def _stats(self, _: Done) -> Message:
         stats = self._store.stats()
-        return ServerStats(stats.shuffles, stats.blocks, stats.bytes)
+        return ServerStats(stats.shuffles, stats.blocks, stats.size_bytes)
 
 
 def _blocks(reader: flight.MetadataRecordBatchReader) -> Iterator[tuple[int, Block]]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field
 
 import pyarrow as pa
+
 from mrflight.errors import MrflightError, ProtocolError, ServerUnavailableError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.connections import Connections
@@ -104,7 +104,7 @@ class Membership:
                 log.warning("heartbeat: %s", error)
 
     def _send_heartbeat(self) -> None:
-        held = Heartbeat(self._location, self._store.shuffles(), self._store.stats().bytes)
+        held = Heartbeat(self._location, self._store.shuffles(), self._store.stats().size_bytes)
         with self._lock:
             answer = self._metadata.heartbeat(held)
             if not answer.registered:

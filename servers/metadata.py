@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from pyarrow import flight
+
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.flight_errors import answer_errors
 from mrflight.shuffle.protocol import (
@@ -35,7 +37,6 @@ from mrflight.shuffle.protocol import (
     decode_info_path,
 )
 from mrflight.shuffle.registry import PartitionInfo, Registry
-from pyarrow import flight
 
 from . import process
 from .actions import Actions
@@ -82,7 +83,7 @@ class MetadataServer(flight.FlightServerBase):
             descriptor,
             [_endpoint(shuffle_id, info) for info in partitions],
             sum(info.rows for info in partitions),
-            sum(info.bytes for info in partitions),
+            sum(info.size_bytes for info in partitions),
         )
 
     def _put_shuffle(self, request: PutShuffle) -> Message:
@@ -109,12 +110,12 @@ class MetadataServer(flight.FlightServerBase):
         source = MapAttempt(request.map_id, request.attempt)
         schema = pa.ipc.read_schema(pa.py_buffer(request.schema))
         return CommitMapResponse(
-            self._registry.commit_map(request.id, source, schema, request.rows, request.bytes)
+            self._registry.commit_map(request.id, source, schema, request.rows, request.size_bytes)
         )
 
     def _winners(self, request: Winners) -> Message:
         winners = self._registry.winners(request.id, request.since)
-        return WinnersResponse([tuple(winner) for winner in winners])
+        return WinnersResponse([(winner.map_id, winner.attempt) for winner in winners])
 
     def _register_server(self, request: ServerLocation) -> Message:
         self._registry.register_server(request.location)
@@ -138,7 +139,7 @@ class MetadataServer(flight.FlightServerBase):
                     len(state.placement),
                     len(state.winners),
                     int(state.rows.sum()),
-                    int(state.bytes.sum()),
+                    int(state.size_bytes.sum()),
                 )
                 for state in self._registry.shuffles()
             ],
@@ -147,7 +148,7 @@ class MetadataServer(flight.FlightServerBase):
 
 def _endpoint(shuffle_id: str, info: PartitionInfo) -> flight.FlightEndpoint:
     ticket = ReadTicket(shuffle_id, info.partition, info.epoch).encode()
-    size = msgspec.json.encode(PartitionSize(info.partition, info.rows, info.bytes))
+    size = msgspec.json.encode(PartitionSize(info.partition, info.rows, info.size_bytes))
     return flight.FlightEndpoint(ticket, list(info.locations), app_metadata=size)
 
 

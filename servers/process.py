@@ -12,9 +12,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from pyarrow import flight
+
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.lifeline import hold_on
-from pyarrow import flight
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,8 @@ def listen_location(options: argparse.Namespace) -> str:
         return f"grpc+unix://{options.socket}"
     if not _is_loopback(options.host):
         raise JobFileError(
-            f"--host {options.host}: this version has no TLS and no tokens yet, so its servers listen "
-            "on loopback only; take 127.0.0.1"
+            f"--host {options.host}: without TLS and tokens, which are yet to come, servers listen on "
+            "loopback only; take 127.0.0.1"
         )
     return f"grpc+tcp://{options.host}:{options.port}"
 
@@ -68,7 +69,9 @@ def run_until_stopped(
 
 def main(serve: Callable[[argparse.Namespace], None], parser: argparse.ArgumentParser) -> None:
     """Run a server command; a refusal is one line on stderr and exit code 2."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     try:
         serve(parser.parse_args())
     except (MrflightError, flight.FlightError, OSError) as error:

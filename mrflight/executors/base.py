@@ -19,7 +19,7 @@ class Executor(Protocol):
     workers: int
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Run a function in a worker. A worker that is lost ends its future with WorkerLostError."""
+        """Run a function in a worker; a lost worker ends its future with WorkerLostError."""
 
     def close(self) -> None:
         """End all workers now, whatever they do. May be called twice."""

@@ -50,8 +50,8 @@ def _pass_on(inner: Future[R], answer: Future[R]) -> None:
     error = inner.exception()
     if isinstance(error, TerminatedWorkerError):
         lost = WorkerLostError(
-            "a worker process ended in the middle of a task: killed from outside, out of memory, or "
-            f"crashed in native code ({str(error).splitlines()[-1].strip()})"
+            "a worker process ended in the middle of a task: killed from outside, out of memory, "
+            f"or crashed in native code ({str(error).splitlines()[-1].strip()})"
         )
         answer.set_exception(lost)
     elif error is not None:
@@ -71,6 +71,5 @@ def _start_worker(lifeline: str) -> None:
 
 def _warm() -> None:
     """Import what every task needs while the cluster starts."""
-    import mrflight.workers.tasks
     import pyarrow.compute
     import pyarrow.csv  # noqa: F401

@@ -4,9 +4,9 @@ A block is an Arrow IPC stream of one record batch. It carries its own schema
 and dictionaries, so that it can be kept, sent on and read without anything
 else, and its body is compressed at most once, by the writer. On the wire a
 block is the only column of a record batch of bytes: Flight moves such a batch
-without copying it, and a data server stores it without looking inside.
-Measured over a unix socket (experiments/transport.py), blocks of 1 MiB move at
-least as fast as the record batches that are in them.
+without copying it, and a data server stores it without looking inside. What
+that costs against plain record batches, and what a block's size does, is
+measured in experiments/transport.py.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BlockTag(NamedTuple):
             raise ProtocolError(f"a block's tag has {_TAG.size} bytes")
         version, partition, rows = _TAG.unpack(metadata)
         if version != _TAG_VERSION:
-            raise ProtocolError(f"a block's tag of version {version}; this side knows {_TAG_VERSION}")
+            raise ProtocolError(f"a block's tag has version {version}, not {_TAG_VERSION}")
         if partition >= MAX_PARTITIONS or rows > _MAX_ROWS:
             raise ProtocolError(f"a block's tag with partition {partition}, {rows} rows")
         return cls(partition, rows)
@@ -84,7 +84,9 @@ def decode_block(block: Block) -> pa.RecordBatch:
             batch = stream.read_next_batch()
         batch.validate()
     except (pa.ArrowException, OSError, StopIteration) as error:
-        raise ProtocolError(f"a block of {block.body.size} bytes cannot be read: {error}") from error
+        raise ProtocolError(
+            f"a block of {block.body.size} bytes cannot be read: {error}"
+        ) from error
     if batch.num_rows != block.rows:
         raise ProtocolError(f"a block has {batch.num_rows} rows; its tag says {block.rows}")
     return batch

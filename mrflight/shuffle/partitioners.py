@@ -22,9 +22,9 @@ class Partitioner(Protocol):
     """Places the rows of a batch."""
 
     def place(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        """``(indices, offsets)``: partition ``p`` gets the rows ``indices[offsets[p]:offsets[p+1]]``.
+        """``(indices, offsets)``: partition p gets the rows ``indices[offsets[p]:offsets[p + 1]]``.
 
-        ``indices`` holds every row once; ``offsets`` has one entry more than there are partitions.
+        ``indices`` holds every row once; ``offsets`` has an entry more than there are partitions.
         """
 
 

@@ -57,7 +57,7 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A body on the wire."""
 
 
-class PutShuffle(Message):
+class PutShuffle(Message, frozen=True):
     """Make a shuffle of ``reducers`` partitions (the thesis's word for their number)."""
 
     id: str
@@ -65,7 +65,7 @@ class PutShuffle(Message):
     replicas: int = 1
 
 
-class PartitionTarget(Message):
+class PartitionTarget(Message, frozen=True):
     """Where a partition's rows are sent: the first location, and its replicas behind it."""
 
     location: str
@@ -73,37 +73,37 @@ class PartitionTarget(Message):
     replicas: list[str] = []
 
 
-class PutShuffleResponse(Message):
+class PutShuffleResponse(Message, frozen=True):
     """One target per partition, in their order."""
 
     partitions: list[PartitionTarget]
 
 
-class ShuffleName(Message):
+class ShuffleName(Message, frozen=True):
     """The body of every request that only names a shuffle."""
 
     id: str
 
 
-class ShuffleDescription(Message):
-    """A shuffle's placement: partition ``p`` is on ``locations[i]`` for ``i`` in ``placement[p]``."""
+class ShuffleDescription(Message, frozen=True):
+    """A shuffle's placement: partition p is on ``locations[i]`` for i in ``placement[p]``."""
 
     id: str
     locations: list[str]
     placement: list[list[int]]
 
 
-class DropShuffleResponse(Message):
+class DropShuffleResponse(Message, frozen=True):
     """The data servers that hold the dropped shuffle and are to drop it as well."""
 
     locations: list[str]
 
 
-class Done(Message):
+class Done(Message, frozen=True):
     """The body of a request, or of an answer, that says nothing more."""
 
 
-class CommitMap(Message):
+class CommitMap(Message, frozen=True):
     """A map attempt has been stored whole; ``rows`` and ``size_bytes`` are per partition."""
 
     id: str
@@ -115,26 +115,26 @@ class CommitMap(Message):
     size_bytes: list[int]
 
 
-class CommitMapResponse(Message):
+class CommitMapResponse(Message, frozen=True):
     """The attempt that won this map, which may be another one."""
 
     attempt: int
 
 
-class Winners(Message):
+class Winners(Message, frozen=True):
     """Ask for the committed attempts from position ``since`` on, in order of their commits."""
 
     id: str
     since: int = 0
 
 
-class WinnersResponse(Message):
+class WinnersResponse(Message, frozen=True):
     """``[map id, attempt]`` of each commit after ``since``."""
 
     winners: list[tuple[int, int]]
 
 
-class PartitionSize(Message):
+class PartitionSize(Message, frozen=True):
     """What the committed attempts promised of one partition; an endpoint's ``app_metadata``."""
 
     partition: int
@@ -142,13 +142,13 @@ class PartitionSize(Message):
     size_bytes: int
 
 
-class ServerLocation(Message):
+class ServerLocation(Message, frozen=True):
     """A data server, by the location where clients reach it."""
 
     location: str
 
 
-class Heartbeat(Message):
+class Heartbeat(Message, frozen=True):
     """A data server lives; ``shuffles`` are those that it holds."""
 
     location: str
@@ -156,14 +156,14 @@ class Heartbeat(Message):
     stored_bytes: int = 0
 
 
-class HeartbeatResponse(Message):
+class HeartbeatResponse(Message, frozen=True):
     """``registered`` false: register again. ``drop``: held shuffles that are no more."""
 
     registered: bool
     drop: list[str]
 
 
-class BlockStream(Message):
+class BlockStream(Message, frozen=True):
     """The command descriptor of a DoPut of blocks: whose they are."""
 
     shuffle: str
@@ -174,7 +174,7 @@ class BlockStream(Message):
         return msgspec.json.encode(self)
 
 
-class DiscardAttempt(Message):
+class DiscardAttempt(Message, frozen=True):
     """Forget what an attempt put, for it will not be committed."""
 
     shuffle: str
@@ -182,14 +182,14 @@ class DiscardAttempt(Message):
     attempt: int
 
 
-class PutReceipt(Message):
+class PutReceipt(Message, frozen=True):
     """The answer at the end of a DoPut: what has been stored of this stream."""
 
     blocks: int
     rows: int
 
 
-class ServerStats(Message):
+class ServerStats(Message, frozen=True):
     """What a data server holds now."""
 
     shuffles: int
@@ -197,7 +197,7 @@ class ServerStats(Message):
     size_bytes: int
 
 
-class ServerStatus(Message):
+class ServerStatus(Message, frozen=True):
     """A data server as the metadata server sees it."""
 
     location: str
@@ -206,7 +206,7 @@ class ServerStatus(Message):
     stored_bytes: int
 
 
-class ShuffleStatus(Message):
+class ShuffleStatus(Message, frozen=True):
     """A shuffle as the metadata server sees it."""
 
     id: str
@@ -216,7 +216,7 @@ class ShuffleStatus(Message):
     size_bytes: int
 
 
-class StatusResponse(Message):
+class StatusResponse(Message, frozen=True):
     """Everything a cluster knows of itself."""
 
     servers: list[ServerStatus]
@@ -282,9 +282,7 @@ def decode_ticket(ticket: bytes) -> ReadTicket:
     blocks = parts[3:] == ["blocks"]
     if len(parts) != 3 + blocks:
         raise ProtocolError("a ticket is <shuffle>/<partition>/<epoch>, with /blocks for blocks")
-    return ReadTicket(
-        check_shuffle_id(parts[0]), _partition(parts[1]), _number(parts[2]), blocks
-    )
+    return ReadTicket(check_shuffle_id(parts[0]), _partition(parts[1]), _number(parts[2]), blocks)
 
 
 def decode_info_path(path: list[bytes]) -> tuple[str, int | None]:

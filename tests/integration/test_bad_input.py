@@ -73,7 +73,10 @@ def refused(job: Path, code: int, *options: str) -> str:
     assert done.code == code, done.stderr
     assert done.result["state"] == "failed"
     assert done.result["error"] in done.stderr
-    assert "Traceback (most recent call last):\n  File \"/" not in done.message or "clicks.py" in done.message
+    assert (
+        'Traceback (most recent call last):\n  File "/' not in done.message
+        or "clicks.py" in done.message
+    )
     assert tree(folder / "out") == before
     return done.message
 
@@ -99,7 +102,10 @@ def setting(key: str, value: str) -> tuple[str, str]:
         (setting("inputs.visits.key", "['link']"), ["inputs.visits.key", "reduce.group_by"]),
         (setting("reduce.group_by", "['link']"), ["inputs.visits.key"]),
         (setting("reduce.aggregate.clicks", "sum(wait)"), ["'wait'", "'weight'"]),
-        (setting("reduce.aggregate.clicks", "median(weight)"), ["median(weight)", "count_distinct"]),
+        (
+            setting("reduce.aggregate.clicks", "median(weight)"),
+            ["median(weight)", "count_distinct"],
+        ),
         (setting("inputs.visits.columns", "['url', 'who']"), ["'who'", "'visitor'"]),
         (setting("job.timeout", "soon"), ["job.timeout", "soon"]),
         (setting("output.mode", "error"), ["out/clicks", "mode"]),
@@ -176,7 +182,10 @@ def test_append_of_another_schema_is_refused(job: Path) -> None:
 def test_inputs_of_one_job_that_do_not_agree(job: Path) -> None:
     other = pa.table({"url": ["x.com"], "weight": ["heavy"]})
     pyarrow.parquet.write_table(other, job.parent / "other.parquet")
-    options = (*setting("inputs.other.path", "other.parquet"), *setting("inputs.other.key", "['url']"))
+    options = (
+        *setting("inputs.other.path", "other.parquet"),
+        *setting("inputs.other.key", "['url']"),
+    )
     message = refused(job, 2, *options)
     assert "weight" in message
 

@@ -80,7 +80,9 @@ def clicks(tmp_path: Path) -> Path:
 
 def expected_clicks() -> pa.Table:
     weight = [2 if visitor == "User" else 1 for visitor in VISITS["visitor"].to_pylist()]
-    table = VISITS.append_column("weight", pa.array(weight)).append_column("one", pa.array([1] * len(weight)))
+    table = VISITS.append_column("weight", pa.array(weight)).append_column(
+        "one", pa.array([1] * len(weight))
+    )
     return grouped(
         table, ["url"], clicks=("weight", "sum"), visits=("one", "sum"), slowest=("ms", "max")
     )
@@ -267,7 +269,7 @@ def summary(table):
     done = drive(job)
     assert done.code == 0, done.stderr
     parts = [pyarrow.csv.read_csv(path) for path in (tmp_path / "out").glob("*.csv")]
-    counts = {rest: 0 for rest in range(3)}
+    counts = dict.fromkeys(range(3), 0)
     for ms in VISITS["ms"].to_pylist():
         counts[ms % 3] += 1
     assert rows(pa.concat_tables(parts)) == sorted(counts.items(), key=repr)
@@ -289,7 +291,7 @@ def test_several_inputs_meet_in_one_table(tmp_path: Path) -> None:
         partitions = 4
         [reduce]
         group_by = ["visitor", "url"]
-        aggregate = { visits = "count(*)", first_ms = "first(ms)", distinct_ms = "count_distinct(ms)" }
+        aggregate = { visits = "count(*)", first_ms = "first(ms)", all_ms = "count_distinct(ms)" }
         [output]
         table = "out"
         """,
@@ -302,7 +304,7 @@ def test_several_inputs_meet_in_one_table(tmp_path: Path) -> None:
         ["visitor", "url"],
         visits=("one", "sum"),
         first_ms=("ms", "first"),
-        distinct_ms=("ms", "count_distinct"),
+        all_ms=("ms", "count_distinct"),
     )
     assert rows(DeltaTable(tmp_path / "out").to_pyarrow_table()) == rows(expected)
 
@@ -356,7 +358,10 @@ def by_hundred(batch):
     assert set(one["ms"].to_pylist()) == {2}
     whole = table.to_pyarrow_table()
     assert set(whole["ms"].to_pylist()) == {0, 1, 2, 3, 4}
-    assert pa.compute.sum(whole["clicks"]).as_py() == pa.compute.sum(expected_clicks()["clicks"]).as_py()
+    assert (
+        pa.compute.sum(whole["clicks"]).as_py()
+        == pa.compute.sum(expected_clicks()["clicks"]).as_py()
+    )
 
 
 def test_a_rerun_of_the_same_run_id_is_a_no_op(clicks: Path, tmp_path: Path) -> None:

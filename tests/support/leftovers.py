@@ -44,9 +44,9 @@ def processes_of(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("MRFLIGHT_TEST_RUN") == mark:
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+            ours = process.environ().get("MRFLIGHT_TEST_RUN") == mark
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return found

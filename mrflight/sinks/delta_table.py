@@ -1,0 +1,118 @@
+"""A Delta table as it stands: whether it is there, and whether we can write to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from mrflight.errors import OutputError
+from mrflight.sinks.delta_errors import delta_errors, import_deltalake
+from mrflight.sinks.delta_stats import INDEXED_COLUMNS
+from mrflight.storage import Location
+
+_WRITABLE_FEATURES = {
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "columnMapping",
+    "deletionVectors",
+    "generatedColumns",
+    "invariants",
+    "timestampNtz",
+    "v2Checkpoint",
+}
+"""Writer features that deltalake commits to. Of checkConstraints, columnMapping,
+generatedColumns and invariants only the support, not the use: see `check_writable`."""
+
+_COLUMN_RULES = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
+
+
+class DeltaTable:
+    """One version of a table: a loaded handle, and what we need to know of it."""
+
+    def __init__(self, location: Location, handle: Any) -> None:
+        self.location = location
+        self.handle = handle
+
+    @classmethod
+    def load(cls, location: Location) -> DeltaTable | None:
+        """The newest version; None where there is no table. CommitError where it is unreadable."""
+        deltalake = import_deltalake()
+        options = dict(location.options) or None
+        with delta_errors(f"the Delta table {location.url} cannot be read"):
+            if not deltalake.DeltaTable.is_deltatable(location.path, options):
+                return None
+            return cls(location, deltalake.DeltaTable(location.path, storage_options=options))
+
+    @property
+    def version(self) -> int:
+        return int(self.handle.version())
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema(self.handle.schema().to_arrow())
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        return tuple(self.handle.metadata().partition_columns)
+
+    @property
+    def indexed_columns(self) -> int:
+        """Of how many columns its log holds minima and maxima; negative for all."""
+        wanted = self.handle.metadata().configuration.get("delta.dataSkippingNumIndexedCols")
+        return INDEXED_COLUMNS if wanted is None else int(wanted)
+
+    @property
+    def features(self) -> Collection[str]:
+        return self.handle.protocol().writer_features or ()
+
+    def committed_version(self, app_id: str) -> int | None:
+        """The version that ``app_id`` committed: our transactions carry it as their number."""
+        version: int | None = self.handle.transaction_version(app_id)
+        return version
+
+    def added_paths(self, version: int, app_id: str) -> set[str] | None:
+        """The files that ``app_id`` added in ``version``; None if the log does not tell."""
+        entry = self.location.child(f"_delta_log/{version:020d}.json")
+        try:
+            with entry.filesystem.open_input_file(entry.path) as file:
+                actions = [json.loads(line) for line in file.read().splitlines() if line]
+        except (OSError, ValueError):
+            return None
+        if not any(action.get("txn", {}).get("appId") == app_id for action in actions):
+            return None
+        return {unquote(action["add"]["path"]) for action in actions if "add" in action}
+
+    def check_writable(self, mode: str) -> None:
+        """OutputError for a table whose rules we would break or cannot follow."""
+        configuration = self.handle.metadata().configuration
+        foreign = sorted(set(self.features) - _WRITABLE_FEATURES)
+        if foreign:
+            raise self._refused(f"needs writers to know {', '.join(foreign)}")
+        if configuration.get("delta.columnMapping.mode", "none") != "none":
+            raise self._refused("maps its columns to other names (delta.columnMapping.mode)")
+        if mode == "overwrite" and configuration.get("delta.appendOnly") == "true":
+            raise self._refused("may only be appended to (delta.appendOnly)")
+        rules = [key for key in configuration if key.startswith("delta.constraints.")]
+        for column in self.handle.schema().fields:
+            rules += [f"{key} of {column.name}" for key in _COLUMN_RULES if key in column.metadata]
+        if rules:
+            raise self._refused(f"has rules that its writers must check ({', '.join(rules)})")
+
+    def check_partition_by(self, wanted: Sequence[str]) -> None:
+        """OutputError where an append would need other folders than the table has."""
+        if tuple(wanted) != self.partition_by:
+            raise OutputError(
+                f"{self.location.url} cannot be appended to: it is partitioned by "
+                f"{list(self.partition_by)}, not {list(wanted)}; set output.partition_by to that"
+            )
+
+    def _refused(self, reason: str) -> OutputError:
+        return OutputError(
+            f"the Delta table {self.location.url} {reason}, which mrflight does not; write to "
+            "another table"
+        )

@@ -1,0 +1,79 @@
+"""Removing what a job wrote and nothing else: its part files, then the folders it made.
+
+A part file carries its job's id in its name, so a listing finds those of every
+attempt, also of one that nobody heard of again.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mrflight.sinks.part_name import is_part_of
+from mrflight.storage import Location
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+
+@dataclass(frozen=True)
+class OwnFiles:
+    """A job's part files below ``table``, and the folders that were there before it."""
+
+    table: Location
+    job_id: str
+    partitioned: bool
+    folders_before: frozenset[str]
+    """The table's folder with those above and below it, as absolute paths."""
+
+    @classmethod
+    def of(cls, table: Location, job_id: str, partitioned: bool) -> OwnFiles:
+        """To be called before the job writes anything."""
+        below = (info.path for info in _listing(table, partitioned) if not info.is_file)
+        above = (path for path in _upwards(table.path) if _is_folder(table.at(path)))
+        return cls(table, job_id, partitioned, frozenset((*below, *above)))
+
+    def delete_except(self, kept: Collection[str]) -> None:
+        """Remove the job's files but for ``kept`` (relative paths), and folders left empty.
+
+        A file that cannot be removed stays: no reader of a table looks at what is not committed.
+        """
+        found = _listing(self.table, self.partitioned)
+        for info in found:
+            relative = relative_path(self.table, info.path)
+            if info.is_file and is_part_of(info.base_name, self.job_id) and relative not in kept:
+                with suppress(OSError):
+                    self.table.at(info.path).delete_file()
+        below = sorted((info.path for info in found if _is_partition_folder(info)), reverse=True)
+        for path in (*below, *_upwards(self.table.path)):
+            if path not in self.folders_before:
+                self.table.at(path).delete_empty_folder()
+
+
+def relative_path(table: Location, path: str) -> str:
+    """The path of a file below ``table``, relative to it."""
+    return path.removeprefix(table.path.rstrip("/") + "/")
+
+
+def _listing(table: Location, partitioned: bool) -> list[fs.FileInfo]:
+    return table.walk() if partitioned else table.children()
+
+
+def _upwards(path: str) -> Iterator[str]:
+    """The folder and those above it, without the root."""
+    while path != posixpath.dirname(path):
+        yield path
+        path = posixpath.dirname(path)
+
+
+def _is_folder(location: Location) -> bool:
+    from pyarrow import fs
+
+    return bool(location.info().type == fs.FileType.Directory)
+
+
+def _is_partition_folder(info: fs.FileInfo) -> bool:
+    return not info.is_file and "=" in info.base_name

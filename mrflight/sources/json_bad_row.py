@@ -1,0 +1,128 @@
+"""Why one line of a json file cannot be read, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from mrflight.errors import BadRowError
+from mrflight.sources.bad_lines import shortened
+from mrflight.sources.json_decoder import JsonDecoder, OtherFields
+from mrflight.sources.lines import Chunk
+
+
+@dataclass(frozen=True)
+class JsonExpectation:
+    """What the lines of a file should look like, and who said so."""
+
+    input_name: str
+    schema: pa.Schema
+    declared: frozenset[str]
+    """The columns whose type the job file sets; others are guessed."""
+    others: OtherFields
+
+    def decoder(self) -> JsonDecoder:
+        return JsonDecoder(self.schema, self.others)
+
+    def explain(self, url: str, line: int, text: bytes, reason: str) -> BadRowError:
+        """The error for the line ``text``; ``reason`` is pyarrow's."""
+        return BadRowError(f"{url}, line {line}: {self._explanation(text, reason)}")
+
+    def _explanation(self, text: bytes, reason: str) -> str:
+        shown = repr(shortened(text.decode(errors="replace")))
+        try:
+            value = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_unique)
+        except UnicodeDecodeError:
+            return f"{shown} is not UTF-8; convert the file"
+        except json.JSONDecodeError as error:
+            return (
+                f"{shown} is not one json object ({error.msg} at column {error.colno}); write one "
+                "object per line"
+            )
+        except _NamedTwiceError as error:
+            return f"{shown} names field {str(error)!r} twice; rename one"
+        if not isinstance(value, dict):
+            return f"{shown} is no json object; write one object per line, without a list around"
+        return self._misfit(value) or f"{shown} cannot be read: {reason}"
+
+    def _misfit(self, value: dict[str, Any]) -> str | None:
+        if self.others == "error":
+            unknown = next(_unknown_fields(value, self.schema), None)
+            if unknown is not None:
+                top = unknown[0]
+                return (
+                    f"field {'.'.join(unknown)!r} is not in the first lines of the input; set "
+                    f"inputs.{self.input_name}.types.{top}, or name the columns to read in "
+                    f"inputs.{self.input_name}.columns"
+                )
+        for field in self.schema:
+            if field.name in value and not _converts(value[field.name], field):
+                return self._wrong_type(field, value[field.name])
+        return None
+
+    def _changed_type(self, reason: str) -> str | None:
+        """A field that pyarrow inferred one type for, until it came to this line."""
+        match = _CHANGED_TYPE.search(reason)
+        if match is None:
+            return None
+        column = match["path"].split("/")[0]
+        return (
+            f"field {match['path'].replace('/', '.')!r} is a {match['now']} here and a "
+            f"{match['before']} in a line before; make it one type, or leave the column out of "
+            f"inputs.{self.input_name}.columns" + ("" if column else "")
+        )
+
+    def _wrong_type(self, field: pa.Field, value: Any) -> str:
+        key = f"inputs.{self.input_name}.types.{field.name}"
+        shown = shortened(json.dumps(value, ensure_ascii=False))
+        if field.name in self.declared:
+            return f"column {field.name!r} holds {shown}, no {field.type} as {key} says; fix one of them"
+        return (
+            f"column {field.name!r} holds {shown}, no {field.type} as guessed from the first lines "
+            f"of the input; fix the value, or set {key}"
+        )
+
+
+class _NamedTwiceError(Exception):
+    pass
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _NamedTwiceError(next(name for name in names if names.count(name) > 1))
+    return named
+
+
+def _unknown_fields(
+    value: dict[str, Any], fields: Iterable[pa.Field], path: tuple[str, ...] = ()
+) -> Iterable[tuple[str, ...]]:
+    known = {field.name: field.type for field in fields}
+    for name, inner in value.items():
+        if name not in known:
+            yield (*path, name)
+        else:
+            yield from _unknown_inside(inner, known[name], (*path, name))
+
+
+def _unknown_inside(value: Any, type: pa.DataType, path: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
+    if isinstance(value, dict) and pa.types.is_struct(type):
+        yield from _unknown_fields(value, type, path)
+    elif isinstance(value, list) and pa.types.is_list(type):
+        for inner in value:
+            yield from _unknown_inside(inner, type.value_type, path)
+
+
+def _converts(value: Any, field: pa.Field) -> bool:
+    decoder = JsonDecoder(pa.schema([field]), "ignore")
+    line = json.dumps({field.name: value}).encode() + b"\n"
+    try:
+        decoder.decode(Chunk.of(line))
+    except ValueError:
+        return False
+    return True
