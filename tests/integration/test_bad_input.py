@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,16 +53,23 @@ def words(batch):
 """
 
 
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a job that has committed once."""
+    folder = tmp_path_factory.mktemp("committed")
+    (folder / "visits").mkdir()
+    (folder / "visits" / "a.csv").write_text("url,visitor\nx.com,User\ny.com,Robot\n")
+    (folder / "visits" / "b.csv").write_text("url,visitor\nx.com,Robot\nz.com,User\n")
+    (folder / "clicks.py").write_text(CLICKS)
+    assert drive(write_job(folder, JOB)).code == 0
+    return folder
+
+
 @pytest.fixture
-def job(tmp_path: Path) -> Path:
-    """A job that has committed once, so that every failure has a table to leave alone."""
-    (tmp_path / "visits").mkdir()
-    (tmp_path / "visits" / "a.csv").write_text("url,visitor\nx.com,User\ny.com,Robot\n")
-    (tmp_path / "visits" / "b.csv").write_text("url,visitor\nx.com,Robot\nz.com,User\n")
-    (tmp_path / "clicks.py").write_text(CLICKS)
-    path = write_job(tmp_path, JOB)
-    assert drive(path).code == 0
-    return path
+def job(committed: Path, tmp_path: Path) -> Path:
+    """A copy of it, so that every failure has a table to leave alone."""
+    shutil.copytree(committed, tmp_path / "job")
+    return tmp_path / "job" / "job.toml"
 
 
 def refused(job: Path, code: int, *options: str) -> str:
@@ -73,10 +81,7 @@ def refused(job: Path, code: int, *options: str) -> str:
     assert done.code == code, done.stderr
     assert done.result["state"] == "failed"
     assert done.result["error"] in done.stderr
-    assert (
-        'Traceback (most recent call last):\n  File "/' not in done.message
-        or "clicks.py" in done.message
-    )
+    assert "/mrflight/" not in done.message  # no frames of ours
     assert tree(folder / "out") == before
     return done.message
 

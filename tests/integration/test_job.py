@@ -78,7 +78,14 @@ def clicks(tmp_path: Path) -> Path:
     return write_job(tmp_path, CLICKS)
 
 
-def expected_clicks() -> pa.Table:
+def as_read(kind: str) -> pa.Table:
+    """The visits as a file of this kind gives them: csv knows no null among its strings."""
+    if kind != "csv":
+        return VISITS
+    return VISITS.set_column(0, "url", VISITS["url"].fill_null(""))
+
+
+def expected_clicks(visits: pa.Table) -> pa.Table:
     weight = [2 if visitor == "User" else 1 for visitor in VISITS["visitor"].to_pylist()]
     table = VISITS.append_column("weight", pa.array(weight)).append_column(
         "one", pa.array([1] * len(weight))
@@ -97,7 +104,7 @@ def test_the_clicks_job_equals_a_single_process_group_by(
         done = drive(clicks, environment=environment)
     assert done.code == 0, done.stderr
     table = DeltaTable(tmp_path / "out" / "clicks")
-    assert rows(table.to_pyarrow_table()) == rows(expected_clicks())
+    assert rows(table.to_pyarrow_table()) == rows(expected_clicks(as_read(kind)))
     result = done.result
     assert result["state"] == "committed"
     assert (result["rows_in"], result["rows_out"]) == (20_000, 998)
@@ -112,8 +119,9 @@ def test_the_table_is_read_by_duckdb_and_polars_as_well(clicks: Path, tmp_path: 
     write_visits(tmp_path / "visits", "csv")
     assert drive(clicks).code == 0
     table = tmp_path / "out" / "clicks"
-    expected = rows(expected_clicks())
-    assert rows(pl.read_delta(str(table)).to_arrow().cast(expected_clicks().schema)) == expected
+    clicks_table = expected_clicks(as_read("csv"))
+    expected = rows(clicks_table)
+    assert rows(pl.read_delta(str(table)).to_arrow().cast(clicks_table.schema)) == expected
     parts = duckdb.read_parquet([str(path) for path in table.glob("*.parquet")])
     assert sorted(parts.fetchall(), key=repr) == expected
 
@@ -230,7 +238,7 @@ def test_round_robin_deals_rows_out_evenly(tmp_path: Path) -> None:
     assert drive(job).code == 0
     parts = [pyarrow.parquet.read_table(path) for path in (tmp_path / "out").glob("*.parquet")]
     assert [part.num_rows for part in parts] == [2_500] * 8
-    assert rows(pa.concat_tables(parts)) == rows(VISITS)
+    assert rows(pa.concat_tables(parts)) == rows(as_read("csv"))
 
 
 def test_a_users_partitioner_and_reduce_function(tmp_path: Path) -> None:
@@ -276,7 +284,7 @@ def summary(table):
 
 
 def test_several_inputs_meet_in_one_table(tmp_path: Path) -> None:
-    write_visits(tmp_path / "visits", "csv")
+    write_visits(tmp_path / "visits", "arrow")
     pyarrow.parquet.write_table(VISITS.slice(0, 100), tmp_path / "late.parquet")
     job = write_job(
         tmp_path,
@@ -319,7 +327,7 @@ def test_modes_append_and_overwrite_make_one_version_each(clicks: Path, tmp_path
     table = DeltaTable(tmp_path / "out" / "clicks")
     assert table.to_pyarrow_table().num_rows == 2 * 998
     table.load_as_version(2)
-    assert rows(table.to_pyarrow_table()) == rows(expected_clicks())
+    assert rows(table.to_pyarrow_table()) == rows(expected_clicks(as_read("csv")))
 
 
 def test_partition_by_makes_folders_that_readers_prune(clicks: Path, tmp_path: Path) -> None:
@@ -354,13 +362,13 @@ def by_hundred(batch):
     assert done.code == 0, done.stderr
     table = DeltaTable(tmp_path / "out" / "clicks")
     assert table.metadata().partition_columns == ["ms"]
-    one = table.to_pyarrow_table(partitions=[("ms", "=", "2")])
+    one = table.to_pyarrow_table(filters=[("ms", "=", 2)])
     assert set(one["ms"].to_pylist()) == {2}
     whole = table.to_pyarrow_table()
     assert set(whole["ms"].to_pylist()) == {0, 1, 2, 3, 4}
     assert (
         pa.compute.sum(whole["clicks"]).as_py()
-        == pa.compute.sum(expected_clicks()["clicks"]).as_py()
+        == pa.compute.sum(expected_clicks(VISITS)["clicks"]).as_py()
     )
 
 

@@ -180,8 +180,14 @@ def run_ends(
     lengths = draw(st.lists(st.integers(1, 9), min_size=1, max_size=12))
     lengths.append(max(1, rows - sum(lengths)))
     ends = pa.array(np.cumsum(lengths), draw(st.sampled_from(RUN_END_TYPES)))
-    encoded = pa.RunEndEncodedArray.from_arrays(ends, draw(values(len(lengths))))
-    return encoded.slice(draw(st.integers(0, sum(lengths) - rows)), rows)
+    first = draw(st.integers(0, sum(lengths) - rows))
+    return as_runs(ends, draw(values(len(lengths))), rows, first)
+
+
+def as_runs(ends: pa.Array, values: pa.Array, rows: int, first: int = 0) -> pa.RunEndEncodedArray:
+    """Runs of any values and with any ends; `RunEndEncodedArray.from_arrays` refuses some."""
+    type_ = pa.run_end_encoded(ends.type, values.type)
+    return pa.Array.from_buffers(type_, rows, [None], offset=first, children=[ends, values])
 
 
 @st.composite

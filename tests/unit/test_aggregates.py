@@ -1,0 +1,146 @@
+"""Aggregates are parsed from calls, and refused where a schema does not take them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrflight.aggregates import FUNCTIONS, Aggregate, check_aggregates, parse_aggregate
+from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
+
+examples = settings(max_examples=200, derandomize=True)
+
+SCHEMA = pa.schema(
+    {
+        "url": pa.string(),
+        "weight": pa.int64(),
+        "ratio": pa.float64(),
+        "price": pa.decimal128(12, 2),
+        "ok": pa.bool_(),
+        "took": pa.duration("ms"),
+        "at": pa.timestamp("us"),
+        "day": pa.date32(),
+        "tags": pa.list_(pa.string()),
+        "place": pa.struct({"x": pa.int64()}),
+        "coded": pa.dictionary(pa.int8(), pa.string()),
+        "coded_number": pa.dictionary(pa.int8(), pa.int64()),
+        "span": pa.month_day_nano_interval(),
+    }
+)
+NUMBERS = ["weight", "ratio", "price", "ok", "took", "coded_number"]
+OTHERS = ["url", "at", "day", "coded"]
+NESTED = ["tags", "place"]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_function_is_called_with_a_column(function: str) -> None:
+    assert parse_aggregate("x", f"{function}(weight)") == Aggregate("x", function, "weight")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "function", "column"),
+    [
+        ("count(*)", "count", None),
+        (" SUM ( weight ) ", "sum", "weight"),
+        ('sum("weight")', "sum", "weight"),
+        ("max(a b)", "max", "a b"),
+        ("max(a(b))", "max", "a(b)"),
+        ('first("a)")', "first", "a)"),
+        ('min(")', "min", '"'),
+        ("count(straße)", "count", "straße"),
+    ],
+)
+def test_a_call_names_its_column(text: str, function: str, column: str | None) -> None:
+    parsed = parse_aggregate("x", text)
+    assert (parsed.function, parsed.column) == (function, column)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_quoted_star_is_a_column_of_that_name(function: str) -> None:
+    assert parse_aggregate("x", f'{function}("*")').column == "*"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "sum", "sum()", "sum(", "median(weight)", "sum(*)", "sum(a) + 1", "(a)", "1(a)"]
+)
+def test_what_is_no_call_is_refused_with_those_that_are(text: str) -> None:
+    with pytest.raises(JobFileError) as refused:
+        parse_aggregate("clicks", text)
+    message = str(refused.value)
+    assert message.startswith(f"reduce.aggregate.clicks: {text!r} is not an aggregate; ")
+    assert all(function in message for function in FUNCTIONS)
+
+
+@examples
+@given(st.text(max_size=20))
+def test_any_text_is_an_aggregate_or_a_job_file_error(text: str) -> None:
+    try:
+        parsed = parse_aggregate("x", text)
+    except JobFileError:
+        return
+    assert parsed.function in FUNCTIONS
+    assert parsed.column is None or parsed.column
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("column", NUMBERS)
+def test_numbers_take_every_aggregate(function: str, column: str) -> None:
+    check_aggregates(SCHEMA, ("url",), (parse_aggregate("x", f"{function}({column})"),))
+
+
+@pytest.mark.parametrize("column", OTHERS)
+def test_other_columns_take_all_but_sum_and_mean(column: str) -> None:
+    for function in FUNCTIONS:
+        aggregate = parse_aggregate("x", f"{function}({column})")
+        if function not in ("sum", "mean"):
+            check_aggregates(SCHEMA, ("url",), (aggregate,))
+            continue
+        with pytest.raises(JobFileError) as refused:
+            check_aggregates(SCHEMA, ("url",), (aggregate,))
+        assert str(refused.value).startswith(f"reduce.aggregate.x: {function} of {column!r}, which")
+
+
+@pytest.mark.parametrize("column", NESTED)
+def test_nested_columns_are_only_counted(column: str) -> None:
+    for function in FUNCTIONS:
+        aggregate = parse_aggregate("x", f"{function}({column})")
+        if function == "count":
+            check_aggregates(SCHEMA, ("url",), (aggregate,))
+            continue
+        with pytest.raises(JobFileError, match=r"^reduce\.aggregate\.x: "):
+            check_aggregates(SCHEMA, ("url",), (aggregate,))
+
+
+def test_rows_are_counted_whatever_the_columns() -> None:
+    check_aggregates(pa.schema({"url": pa.string()}), ("url",), (parse_aggregate("n", "count(*)"),))
+
+
+def test_a_column_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(ColumnNotFoundError, match=r"^reduce\.aggregate\.x: .*'wieght'.*'weight'"):
+        check_aggregates(SCHEMA, ("url",), (parse_aggregate("x", "sum(wieght)"),))
+
+
+def test_a_group_column_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(ColumnNotFoundError, match=r"^reduce\.group_by: .*'ulr'.*'url'"):
+        check_aggregates(SCHEMA, ("ulr",), ())
+
+
+@pytest.mark.parametrize("column", [*NESTED, "span"])
+def test_columns_that_cannot_be_grouped_by_are_refused(column: str) -> None:
+    with pytest.raises(JobError, match=column):
+        check_aggregates(SCHEMA, ("url", column), ())
+
+
+@pytest.mark.parametrize("function", ["min", "max"])
+def test_intervals_have_no_least_and_no_greatest(function: str) -> None:
+    with pytest.raises(JobFileError, match=r"^reduce\.aggregate\.x: "):
+        check_aggregates(SCHEMA, ("url",), (parse_aggregate("x", f"{function}(span)"),))
+
+
+@pytest.mark.parametrize(("group_by", "text"), [("url", "sum(weight)"), ("weight", "count(*)")])
+def test_a_column_that_is_there_twice_is_refused(group_by: str, text: str) -> None:
+    twice = pa.schema([("url", pa.string()), ("weight", pa.int64()), ("weight", pa.int64())])
+    with pytest.raises(JobError, match="'weight'"):
+        check_aggregates(twice, (group_by,), (parse_aggregate("x", text),))

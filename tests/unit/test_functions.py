@@ -1,0 +1,170 @@
+"""A function is loaded from beside the job file or from what is installed, or said to be missing."""
+
+from __future__ import annotations
+
+import colorsys
+import math
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mrflight.errors import UserFunctionError
+from mrflight.functions import FunctionRef, check_function
+
+Write = Callable[[str, str], None]
+
+
+@pytest.fixture(autouse=True)
+def _imports_as_before() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a module of the user's into the job file's folder."""
+
+    def write_module(name: str, text: str) -> None:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    return write_module
+
+
+@pytest.fixture
+def ref(tmp_path: Path) -> Callable[[str], FunctionRef]:
+    return lambda text: FunctionRef.parse(text, "inputs.visits.map", str(tmp_path))
+
+
+Ref = Callable[[str], FunctionRef]
+
+
+def reason(ref: FunctionRef) -> str:
+    with pytest.raises(UserFunctionError) as refused:
+        ref.load()
+    return str(refused.value)
+
+
+def test_a_module_beside_the_job_file(write: Write, ref: Ref) -> None:
+    write("users_clicks.py", "def weigh(batch): return ('weighed', batch)")
+    assert ref("users_clicks:weigh").load()(1) == ("weighed", 1)
+
+
+def test_a_module_beside_the_job_file_that_imports_its_neighbour(write: Write, ref: Ref) -> None:
+    write("users_clicks.py", "from users_helpers import weigh")
+    write("users_helpers.py", "def weigh(batch): return batch + 1")
+    assert ref("users_clicks:weigh").load()(1) == 2
+
+
+def test_a_module_in_a_package(write: Write, ref: Ref) -> None:
+    write("users_package/__init__.py", "")
+    write("users_package/clicks.py", "class Weights:\n    @staticmethod\n    def one(b): return 1")
+    assert ref("users_package.clicks:Weights.one").load()(None) == 1
+
+
+def test_an_installed_module(ref: Ref) -> None:
+    assert ref("math:sqrt").load() is math.sqrt
+
+
+def test_a_module_beside_the_job_file_comes_before_an_installed_one(write: Write, ref: Ref) -> None:
+    write("sched.py", "def weigh(batch): return 'ours'")
+    loaded = sys.modules.pop("sched", None)
+    try:
+        assert ref("sched:weigh").load()(None) == "ours"
+    finally:
+        sys.modules.pop("sched", None)
+        if loaded is not None:
+            sys.modules["sched"] = loaded
+
+
+def test_a_module_beside_the_job_file_comes_before_one_that_is_loaded(
+    write: Write, ref: Ref
+) -> None:
+    assert sys.modules["colorsys"] is colorsys
+    write("colorsys.py", "def weigh(batch): return 'ours'")
+    assert ref("colorsys:weigh").load()(None) == "ours"
+
+
+def test_the_reference_is_what_travels(write: Write, ref: Ref) -> None:
+    write("users_clicks.py", "def weigh(batch): return 3")
+    again = pickle.loads(pickle.dumps(ref("users_clicks:weigh")))
+    assert str(again) == "users_clicks:weigh"
+    assert again.load()(None) == 3
+    assert len(pickle.dumps(again)) < 1000
+
+
+def test_a_check_loads_the_function(write: Write, ref: Ref) -> None:
+    write("users_clicks.py", "def weigh(batch): return 3")
+    check_function(ref("users_clicks:weigh"))
+    with pytest.raises(UserFunctionError):
+        check_function(ref("users_clicks:wiegh"))
+
+
+def test_a_module_that_is_nowhere(ref: Ref, tmp_path: Path) -> None:
+    message = reason(ref("users_nothing:weigh"))
+    assert message == (
+        f"inputs.visits.map: no module 'users_nothing' in {tmp_path}, and none installed"
+    )
+
+
+def test_a_module_that_is_nowhere_in_its_package(write: Write, ref: Ref) -> None:
+    write("users_package/__init__.py", "")
+    message = reason(ref("users_package.nothing:weigh"))
+    assert message.startswith("inputs.visits.map: ")
+    assert "'users_package.nothing'" in message
+
+
+def test_a_function_that_is_not_in_its_module(write: Write, ref: Ref) -> None:
+    write("users_clicks.py", "def weigh(batch): return batch\nlimit = 3")
+    expected = "inputs.visits.map: module 'users_clicks' has no function 'wiegh'"
+    assert reason(ref("users_clicks:wiegh")) == expected
+    assert reason(ref("users_clicks:limit")).endswith("has no function 'limit'")
+    assert reason(ref("users_clicks:nothing.deeper")).endswith("no function 'nothing.deeper'")
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("raise ValueError('no weights')", "ValueError: no weights"),
+        ("def weigh(:", "SyntaxError: "),
+        ("import users_missing_dependency", "No module named 'users_missing_dependency'"),
+        ("from math import nothing", "ImportError: cannot import name 'nothing'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_module_that_fails_on_import(write: Write, ref: Ref, text: str, cause: str) -> None:
+    write("users_clicks.py", text)
+    message = reason(ref("users_clicks:weigh"))
+    assert message.startswith("inputs.visits.map: importing 'users_clicks' failed: ")
+    assert cause in message
+
+
+@pytest.mark.parametrize("code", ["0", "1", "'usage: clicks FILE'"])
+def test_a_module_that_exits_on_import(write: Write, ref: Ref, code: str) -> None:
+    write("users_clicks.py", f"import sys\nsys.exit({code})")
+    message = reason(ref("users_clicks:weigh"))
+    assert message.startswith("inputs.visits.map: importing 'users_clicks' failed: SystemExit")
+
+
+def test_a_failed_import_keeps_its_cause(write: Write, ref: Ref) -> None:
+    write("users_clicks.py", "raise ValueError('no weights')")
+    with pytest.raises(UserFunctionError) as refused:
+        ref("users_clicks:weigh").load()
+    assert isinstance(refused.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "weigh", ":weigh", "clicks:", "a:b:c", "../clicks:weigh", "clicks.py:weigh()", ".a:b"],
+)
+def test_what_names_no_function_is_refused(ref: Ref, text: str) -> None:
+    with pytest.raises(UserFunctionError) as refused:
+        ref(text)
+    assert str(refused.value).startswith(f"inputs.visits.map: {text!r} is not a function; ")

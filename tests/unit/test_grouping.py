@@ -1,0 +1,441 @@
+"""Groups and their aggregates against a dictionary of lists, for every type of column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrflight.aggregates import FUNCTIONS, Aggregate, check_aggregates
+from mrflight.errors import JobError, JobFileError
+from mrflight.workers.grouping import group
+
+few_examples = settings(max_examples=12, derandomize=True)
+examples = settings(max_examples=60, derandomize=True)
+
+INT64_MAX, UINT64_MAX = 2**63 - 1, 2**64 - 1
+EXACT = Context(prec=200)
+SUM, MEAN = Aggregate("x", "sum", "v"), Aggregate("x", "mean", "v")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A column type and its values as Python has them: times are their numbers."""
+
+    type: pa.DataType
+    values: st.SearchStrategy[Any]
+
+    def array(self, values: Sequence[Any]) -> pa.Array:
+        if self._is_time():
+            return pa.array(values, self._number()).view(self.type)
+        return pa.array(values, self.type, from_pandas=False)
+
+    def list(self, column: pa.ChunkedArray) -> list[Any]:
+        array = column.combine_chunks()
+        values = (array.view(self._number()) if self._is_time() else array).to_pylist()
+        # NumPy's halves are no floats of Python.
+        return [float(v) if pa.types.is_float16(self.type) and v is not None else v for v in values]
+
+    def _is_time(self) -> bool:
+        return pa.types.is_temporal(self.type)
+
+    def _number(self) -> pa.DataType:
+        return pa.int32() if self.type.bit_width == 32 else pa.int64()
+
+
+def _integers(bits: int, signed: bool) -> st.SearchStrategy[int]:
+    """Few distinct values, and none so large that a sum of some leaves 53 bits."""
+    most = min(2 ** (bits - signed) - 1, 2**40)
+    return st.sampled_from([0, 1, 2, most] + ([-1, -most] if signed else []))
+
+
+def _decimals(precision: int) -> st.SearchStrategy[Decimal]:
+    largest = Decimal("9" * (precision - 4)).scaleb(-2, EXACT)
+    return st.sampled_from([Decimal("0.00"), Decimal("-1.25"), Decimal("0.01"), largest, -largest])
+
+
+_numbers = st.sampled_from([0, 1, 2, 3600, 86_000])
+_floats = st.sampled_from([0.0, -0.0, 1.5, -2.25, math.nan, math.inf, -math.inf])
+
+KINDS = [
+    Kind(pa.null(), st.none()),
+    Kind(pa.bool_(), st.booleans()),
+    *(Kind(getattr(pa, f"int{bits}")(), _integers(bits, True)) for bits in (8, 16, 32, 64)),
+    *(Kind(getattr(pa, f"uint{bits}")(), _integers(bits, False)) for bits in (8, 16, 32, 64)),
+    *(Kind(getattr(pa, f"float{bits}")(), _floats) for bits in (16, 32, 64)),
+    Kind(pa.string(), st.sampled_from(["", "a", "ab", "ä", "a\0"])),
+    Kind(pa.binary(), st.sampled_from([b"", b"\x00", b"\xff", b"ab"])),
+    Kind(pa.binary(2), st.sampled_from([b"ab", b"\x00\xff"])),
+    Kind(pa.date32(), _numbers),
+    Kind(pa.date64(), _numbers.map(lambda day: day * 86_400_000)),
+    *(Kind(pa.time32(unit), _numbers) for unit in ("s", "ms")),
+    *(Kind(pa.time64(unit), _numbers) for unit in ("us", "ns")),
+    *(Kind(pa.timestamp(unit), _numbers) for unit in ("s", "ms", "us", "ns")),
+    Kind(pa.timestamp("us", "Europe/Rome"), _numbers),
+    *(
+        Kind(pa.duration(unit), st.sampled_from([0, 1, -5, 86_000]))
+        for unit in ("s", "ms", "us", "ns")
+    ),
+    Kind(pa.decimal32(9, 2), _decimals(9)),
+    Kind(pa.decimal64(18, 2), _decimals(18)),
+    Kind(pa.decimal128(38, 2), _decimals(38)),
+    Kind(pa.decimal256(76, 2), _decimals(76)),
+]
+
+
+def same(value: Any) -> Any:
+    """What equal values have in common: one NaN, one zero."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else value + 0.0
+    return value
+
+
+def is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+# The oracle
+
+
+def expected(function: str, type_: pa.DataType, values: list[Any]) -> Any:
+    """The aggregate of a group's values in their order, exact where numbers can be."""
+    found = [value for value in values if value is not None]
+    if function == "count":
+        return len(found)
+    if function == "count_distinct":
+        return len({same(value) for value in found})
+    if not found:
+        return None
+    if function in ("first", "last"):
+        return found[0 if function == "first" else -1]
+    if function in ("min", "max"):
+        # What the greatest is where there is a NaN among numbers, is not said anywhere.
+        numbers = [value for value in found if not is_nan(value)] or found
+        return min(numbers) if function == "min" else max(numbers)
+    if pa.types.is_floating(type_):
+        total = math.nan if {math.inf, -math.inf} <= set(found) else sum(found)
+        return total if function == "sum" else total / len(found)
+    exact = sum(Fraction(value) for value in found)
+    return exact if function == "sum" else exact / len(found)
+
+
+def result_type(function: str, type_: pa.DataType) -> pa.DataType:
+    if function.startswith("count"):
+        return pa.int64()
+    if function in ("min", "max", "first", "last") or pa.types.is_duration(type_) > (
+        function == "mean"
+    ):
+        return type_
+    if pa.types.is_decimal256(type_):
+        return pa.decimal256(76 if function == "sum" else type_.precision, type_.scale)
+    if pa.types.is_decimal(type_):
+        return pa.decimal128(38 if function == "sum" else type_.precision, type_.scale)
+    if function == "mean" or pa.types.is_floating(type_):
+        return pa.float64()
+    return pa.uint64() if pa.types.is_uint64(type_) else pa.int64()
+
+
+def agrees(result: Any, wanted: Any, function: str, type_: pa.DataType) -> bool:
+    if wanted is None or result is None:
+        return result is wanted
+    if is_nan(wanted):
+        return is_nan(result)
+    if function == "mean" and pa.types.is_decimal(type_):
+        return abs(Fraction(result) - wanted) <= Fraction(1, 10**type_.scale)
+    if isinstance(wanted, Fraction) and isinstance(result, float):
+        return math.isclose(result, wanted, rel_tol=1e-15)
+    return bool(result == wanted)
+
+
+def aggregate(function: str, column: str = "v") -> Aggregate:
+    return Aggregate(function, function, column)  # type: ignore[arg-type]
+
+
+def groups_of(keys: list[Any]) -> dict[Any, list[int]]:
+    """The rows of each key, keys in order of their first rows."""
+    rows: dict[Any, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    return rows
+
+
+# Any column
+
+
+@st.composite
+def chunked(draw: st.DrawFn, array: pa.Array) -> pa.ChunkedArray:
+    """An array in chunks, some of them empty, or in none at all where it is."""
+    cuts = sorted(draw(st.lists(st.integers(0, len(array)), max_size=3)))
+    bounds = [0, *cuts, len(array)]
+    chunks = [array.slice(a, b - a) for a, b in zip(bounds, bounds[1:], strict=False)]
+    none = len(array) == 0 and draw(st.booleans())
+    return pa.chunked_array([] if none else chunks, array.type)
+
+
+def with_nulls(kind: Kind) -> st.SearchStrategy[Any]:
+    return st.none() | kind.values
+
+
+def admitted(type_: pa.DataType) -> list[str]:
+    """The functions that a column of this type may be given to."""
+
+    def takes(function: str) -> bool:
+        schema = pa.schema({"k": pa.int64(), "v": type_})
+        try:
+            check_aggregates(schema, ("k",), (aggregate(function),))
+        except JobFileError:
+            return False
+        return True
+
+    return [function for function in FUNCTIONS if takes(function)]
+
+
+def by_key(kinds: Sequence[Kind], names: Sequence[str], result: pa.Table) -> dict[Any, int]:
+    """The row of each key in a result, which has no key twice."""
+    columns = [kind.list(result[name]) for kind, name in zip(kinds, names, strict=True)]
+    keys = [tuple(map(same, key)) for key in zip(*columns, strict=True)]
+    assert len(set(keys)) == len(keys)
+    return {key: row for row, key in enumerate(keys)}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.type))
+@few_examples
+@given(data=st.data())
+def test_every_aggregate_of_every_column(kind: Kind, data: st.DataObject) -> None:
+    rows = data.draw(st.lists(st.tuples(st.integers(0, 3), with_nulls(kind)), max_size=20))
+    keys, values = [key for key, _ in rows], [value for _, value in rows]
+    columns = [pa.array(keys, pa.int64()), kind.array(values)]
+    table = pa.table([data.draw(chunked(column)) for column in columns], names=["k", "v"])
+    functions = admitted(kind.type)
+
+    result = group(table, ["k"], [aggregate(function) for function in functions])
+
+    types = [result_type(function, kind.type) for function in functions]
+    assert result.schema.names == ["k", *functions]
+    assert result.schema.types == [pa.int64(), *types]
+    groups = groups_of(keys)
+    assert sorted(result["k"].to_pylist()) == sorted(groups)
+    for function, type_ in zip(functions, types, strict=True):
+        answers = Kind(type_, st.nothing()).list(result[function])
+        for key, answer in zip(result["k"].to_pylist(), answers, strict=True):
+            members = [values[row] for row in groups[key]]
+            if function == "max" and 0 < sum(map(is_nan, members)) < len(members):
+                continue  # whether NaN is above all numbers is not said anywhere
+            wanted = expected(function, kind.type, members)
+            assert agrees(answer, wanted, function, kind.type), (function, answer, wanted)
+
+
+def assert_grouped(kinds: Sequence[Kind], rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
+    names = [f"k{i}" for i in range(len(kinds))]
+    columns = [kind.array([row[i] for row in rows]) for i, kind in enumerate(kinds)]
+    columns.append(pa.array(range(len(rows)), pa.int64()))
+    table = pa.table([data.draw(chunked(column)) for column in columns], names=[*names, "v"])
+    result = group(table, names, [aggregate("first"), aggregate("sum")])
+    assert result.schema.types == [*(kind.type for kind in kinds), pa.int64(), pa.int64()]
+    found = by_key(kinds, names, result)
+    groups = groups_of([tuple(same(value) for value in row) for row in rows])
+    assert found.keys() == groups.keys()
+    for key, members in groups.items():
+        assert result["first"][found[key]].as_py() == members[0]
+        assert result["sum"][found[key]].as_py() == sum(members)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.type))
+@few_examples
+@given(data=st.data())
+def test_every_column_is_a_key(kind: Kind, data: st.DataObject) -> None:
+    rows = data.draw(st.lists(st.tuples(with_nulls(kind)), max_size=20))
+    assert_grouped([kind], rows, data)
+
+
+@examples
+@given(data=st.data())
+def test_several_columns_are_a_key(data: st.DataObject) -> None:
+    kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=2, max_size=4))
+    rows = data.draw(st.lists(st.tuples(*map(with_nulls, kinds)), max_size=20))
+    assert_grouped(kinds, rows, data)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [[None, 0, 1], [2, 1, 0], [float(i) for i in range(2000)], [str(i) for i in range(10)]],
+    ids=["null", "falling", "many", "texts"],
+)
+def test_keys_come_in_order_of_their_first_rows(keys: list[Any]) -> None:
+    assert group(pa.table({"k": keys + keys}), ["k"], [])["k"].to_pylist() == keys
+
+
+def test_keys_come_out_with_one_zero_and_one_nan() -> None:
+    table = pa.table({"k": [-0.0, 0.0, math.nan, -math.nan, None]})
+    keys = group(table, ["k"], [])["k"].to_pylist()
+    assert repr(keys) == "[0.0, nan, None]"
+
+
+def test_without_aggregates_the_distinct_keys_are_left() -> None:
+    table = pa.table({"k": ["b", "a", "b"], "v": [1, 2, 3]})
+    assert group(table, ["k"], []).to_pydict() == {"k": ["b", "a"]}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.type))
+def test_without_rows_the_schema_is_the_same(kind: Kind) -> None:
+    table = pa.table({"k": kind.array([None, None]), "v": kind.array([None, None])})
+    aggregates = [aggregate(function) for function in admitted(kind.type)]
+    with_rows = group(table, ["k"], aggregates).schema
+    assert group(table.slice(0, 0), ["k"], aggregates).schema == with_rows
+    assert group(table.schema.empty_table(), ["k"], aggregates).schema == with_rows
+
+
+def test_names_of_ours_are_free_for_columns() -> None:
+    table = pa.table({"key0": [1, 1], "value0": [2, 3], "value1": ["a", "b"]})
+    aggregates = [Aggregate("key1", "sum", "value0"), Aggregate("value0", "last", "value1")]
+    result = group(table, ["key0"], aggregates)
+    assert result.to_pydict() == {"key0": [1], "key1": [5], "value0": ["b"]}
+
+
+def test_a_key_can_be_aggregated() -> None:
+    table = pa.table({"k": [3, 3, None]})
+    aggregates = [Aggregate("n", "count", "k"), Aggregate("sum", "sum", "k")]
+    assert group(table, ["k"], aggregates).to_pydict() == {
+        "k": [3, None],
+        "n": [2, 0],
+        "sum": [6, None],
+    }
+
+
+@pytest.mark.parametrize(
+    "values", [[[1], None, []], [{"x": 1}, None, {"x": None}]], ids=["list", "struct"]
+)
+def test_nested_values_are_counted(values: list[Any]) -> None:
+    table = pa.table({"k": [1, 1, 1], "v": values})
+    assert group(table, ["k"], [Aggregate("n", "count", "v")])["n"].to_pylist() == [2]
+
+
+# Sums at the ends of their types
+
+
+@pytest.mark.parametrize(
+    ("type_", "least", "most"),
+    [
+        (pa.int64(), -INT64_MAX - 1, INT64_MAX),
+        (pa.uint64(), 0, UINT64_MAX),
+        (pa.duration("ns"), -INT64_MAX - 1, INT64_MAX),
+    ],
+    ids=str,
+)
+@examples
+@given(data=st.data())
+def test_sums_are_exact_or_do_not_fit(
+    type_: pa.DataType, least: int, most: int, data: st.DataObject
+) -> None:
+    value = st.sampled_from([least, most, most - 1, most // 2, 0, 1]) | st.integers(least, most)
+    kind = Kind(type_, value)
+    rows = data.draw(
+        st.lists(st.tuples(st.integers(0, 2), st.none() | value), min_size=1, max_size=6)
+    )
+    keys, values = [key for key, _ in rows], [value for _, value in rows]
+    table = pa.table({"k": keys, "v": kind.array(values)})
+    sums = {
+        key: expected("sum", kind.type, [values[row] for row in members])
+        for key, members in groups_of(keys).items()
+    }
+    fits = all(total is None or least <= total <= most for total in sums.values())
+    if not fits:
+        with pytest.raises(JobError, match=r"^reduce\.aggregate\.x: sum of 'v' does not fit"):
+            group(table, ["k"], [SUM])
+        return
+    result = group(table, ["k"], [SUM])
+    assert result["x"].type == kind.type
+    found = Kind(kind.type, st.nothing()).list(result["x"])
+    assert dict(zip(result["k"].to_pylist(), found, strict=True)) == sums
+
+
+@pytest.mark.parametrize(
+    ("type_", "rows", "total"),
+    [
+        (pa.decimal128(38, 0), 1, Decimal("9" * 38)),
+        (pa.decimal128(38, 0), 2, None),
+        (pa.decimal128(38, 0), 4, None),
+        (pa.decimal256(76, 0), 1, Decimal("9" * 76)),
+        (pa.decimal256(76, 0), 2, None),
+        (pa.decimal256(76, 0), 8, None),
+    ],
+    ids=str,
+)
+def test_decimal_sums_are_exact_or_do_not_fit(
+    type_: pa.DataType, rows: int, total: Decimal | None
+) -> None:
+    table = pa.table(
+        {"k": [1] * rows, "v": pa.array([Decimal("9" * type_.precision)] * rows, type_)}
+    )
+    if total is not None:
+        assert group(table, ["k"], [SUM])["x"].to_pylist() == [total]
+        return
+    with pytest.raises(JobError, match=r"^reduce\.aggregate\.x: "):
+        group(table, ["k"], [SUM])
+
+
+@pytest.mark.parametrize("type_", [pa.decimal128(38, 0), pa.decimal256(76, 0)], ids=str)
+def test_decimal_means_do_not_wrap_around(type_: pa.DataType) -> None:
+    most = Decimal("9" * type_.precision)
+    table = pa.table({"k": [1] * 8, "v": pa.array([most] * 8, type_)})
+    try:
+        result = group(table, ["k"], [MEAN])["x"].to_pylist()
+    except JobError:
+        return
+    assert result == [most]
+
+
+def test_a_sum_of_nulls_is_null() -> None:
+    table = pa.table({"k": [1, 1], "v": pa.array([None, None], pa.int64())})
+    assert group(table, ["k"], [SUM])["x"].to_pylist() == [None]
+
+
+# Means of integers
+
+
+def mean_of(values: list[int], type_: pa.DataType) -> float:
+    table = pa.table({"k": [1] * len(values), "v": pa.array(values, type_)})
+    mean: float = group(table, ["k"], [MEAN])["x"][0].as_py()
+    return mean
+
+
+@examples
+@given(st.lists(st.integers(0, UINT64_MAX), min_size=1, max_size=6))
+def test_means_of_uint64_are_exact_within_rounding(values: list[int]) -> None:
+    exact = Fraction(sum(values), len(values))
+    assert abs(Fraction(mean_of(values, pa.uint64())) - exact) <= 4 * math.ulp(exact)
+
+
+@examples
+@given(st.lists(st.integers(-INT64_MAX - 1, INT64_MAX), min_size=1, max_size=6))
+def test_means_of_int64_are_exact_within_rounding(values: list[int]) -> None:
+    exact = Fraction(sum(values), len(values))
+    assert abs(Fraction(mean_of(values, pa.int64())) - exact) <= 4 * math.ulp(exact)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [2**62, 2**62, -(2**62), 3 - 2**62],
+        [2**53 + 1, -(2**53)],
+        [INT64_MAX, -INT64_MAX, 1],
+    ],
+    ids=str,
+)
+def test_means_keep_what_large_numbers_leave(values: list[int]) -> None:
+    assert mean_of(values, pa.int64()) == pytest.approx(sum(values) / len(values), rel=1e-12)
+
+
+def test_a_mean_does_not_depend_on_other_groups() -> None:
+    alone = pa.table({"k": [1, 1], "v": [2**53 + 1, 1 - 2**53]})
+    beside = pa.concat_tables([alone, pa.table({"k": [2, 2], "v": [INT64_MAX, INT64_MAX]})])
+    means = [group(table, ["k"], [MEAN])["x"][0].as_py() for table in (alone, beside)]
+    assert means[0] == means[1]

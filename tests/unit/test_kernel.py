@@ -1,0 +1,96 @@
+"""The kernel in Rust gives the very answers of the reference, whatever the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrflight import kernel_reference as reference
+from tests.support import key_arrays
+
+ROWS = st.integers(0, 40)
+PARTITIONS = st.sampled_from([1, 2, 3, 7, 20, 1000, 2**16 + 1])
+
+Encode = Callable[..., st.SearchStrategy[pa.Array]]
+
+
+@pytest.fixture(scope="module")
+def native(needs_kernel: None) -> ModuleType:
+    """The module that calls the kernel in Rust."""
+    from mrflight import kernel_native
+
+    return kernel_native
+
+
+@pytest.mark.parametrize("type_", key_arrays.PLAIN_TYPES, ids=str)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_hashes_of_every_type(native: ModuleType, type_: pa.DataType, data: st.DataObject) -> None:
+    column = data.draw(key_arrays.plain_arrays(type_, data.draw(ROWS)))
+    assert native.hash_rows([column]).equals(reference.hash_rows([column]))
+
+
+@pytest.mark.parametrize("encode", [key_arrays.dictionaries, key_arrays.run_ends])
+@pytest.mark.parametrize("type_", key_arrays.PLAIN_TYPES, ids=str)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_hashes_of_encoded_columns(
+    native: ModuleType, encode: Encode, type_: pa.DataType, data: st.DataObject
+) -> None:
+    column = data.draw(encode(lambda rows: key_arrays.plain_arrays(type_, rows), data.draw(ROWS)))
+    assert native.hash_rows([column]).equals(reference.hash_rows([column]))
+
+
+@settings(max_examples=300)
+@given(data=st.data(), columns=st.integers(1, 5), partitions=PARTITIONS)
+def test_several_columns(
+    native: ModuleType, data: st.DataObject, columns: int, partitions: int
+) -> None:
+    rows = data.draw(ROWS)
+    key = [data.draw(key_arrays.key_arrays(rows)) for _ in range(columns)]
+    assert native.hash_rows(key).equals(reference.hash_rows(key))
+    assert native.partition_ids(key, partitions).equals(reference.partition_ids(key, partitions))
+    assert_same(native.place(key, partitions), reference.place(key, partitions))
+
+
+@settings(max_examples=100)
+@given(ids=st.lists(st.none() | st.integers(-2, 12), max_size=40), partitions=st.integers(1, 12))
+def test_order_of_any_ids(native: ModuleType, ids: list[int | None], partitions: int) -> None:
+    array = pa.array([0, *ids], pa.int32()).slice(1)
+
+    def order(kernel: ModuleType) -> Sequence[pa.Array] | str:
+        try:
+            return kernel.order_by_partition(array, partitions)
+        except ValueError as error:
+            return str(error)
+
+    assert_same(order(native), order(reference))
+
+
+def test_a_large_batch(native: ModuleType) -> None:
+    random = np.random.default_rng(7)
+    key = [
+        pa.array(random.integers(0, 1000, 200_000)),
+        pa.array(random.random(200_000), mask=random.random(200_000) < 0.1),
+    ]
+    assert_same(native.place(key, 4096), reference.place(key, 4096))
+
+
+def test_memory_is_given_back(native: ModuleType) -> None:
+    key = [pa.array(["a", None, "b" * 50]).dictionary_encode(), pa.array([1, 2, 3])]
+    native.place(key, 20)
+    before = pa.total_allocated_bytes()
+    for _ in range(10):
+        native.place(key, 20)
+        native.hash_rows(key)
+    assert pa.total_allocated_bytes() == before
+
+
+def assert_same(native: Sequence[pa.Array] | str, reference: Sequence[pa.Array] | str) -> None:
+    assert list(native) == list(reference)

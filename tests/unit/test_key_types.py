@@ -1,0 +1,62 @@
+"""Which columns can be a key, and what is said of those that cannot."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from mrflight import kernel
+from mrflight.errors import ColumnNotFoundError, KeyTypeError
+from tests.support import key_arrays
+
+NESTED = pa.list_(pa.int64())
+NO_KEYS = [
+    NESTED,
+    pa.large_list(pa.int64()),
+    pa.list_view(pa.int64()),
+    pa.list_(pa.int64(), 2),
+    pa.struct([("a", pa.int64())]),
+    pa.map_(pa.string(), pa.int64()),
+    pa.dense_union([pa.field("a", pa.int64())]),
+    pa.month_day_nano_interval(),
+    pa.dictionary(pa.int32(), NESTED),
+    pa.run_end_encoded(pa.int32(), NESTED),
+    pa.fixed_shape_tensor(pa.int32(), [2]),
+]
+ENCODED = [
+    pa.dictionary(pa.int8(), pa.string()),
+    pa.run_end_encoded(pa.int16(), pa.dictionary(pa.int8(), pa.string())),
+    pa.uuid(),
+    pa.json_(pa.large_string()),
+]
+
+
+@pytest.mark.parametrize("type_", [*key_arrays.PLAIN_TYPES, *ENCODED], ids=str)
+def test_types_of_keys(type_: pa.DataType) -> None:
+    kernel.check_key_types(pa.schema([("nested", NESTED), ("key", type_)]), ["key"])
+
+
+@pytest.mark.parametrize("type_", NO_KEYS, ids=str)
+def test_types_that_are_no_keys(type_: pa.DataType) -> None:
+    schema = pa.schema([("good", pa.int64()), ("bad", type_)])
+    with pytest.raises(KeyTypeError, match="'bad' is of type .* cannot be hashed; use a column of"):
+        kernel.check_key_types(schema, ["good", "bad"])
+
+
+def test_encodings_within_each_other_without_end() -> None:
+    type_ = pa.string()
+    for _ in range(5000):
+        type_ = pa.dictionary(pa.int8(), type_)
+    with pytest.raises(KeyTypeError):
+        kernel.check_key_types(pa.schema([("bad", type_)]), ["bad"])
+
+
+def test_a_column_that_is_not_there() -> None:
+    with pytest.raises(ColumnNotFoundError, match="the input has no column 'c'; it has 'a', 'b'"):
+        kernel.check_key_types(pa.schema([("a", pa.int64()), ("b", pa.int64())]), ["a", "c"])
+
+
+def test_a_column_that_is_there_twice() -> None:
+    schema = pa.schema([("a", pa.int64()), ("a", pa.string())])
+    with pytest.raises(ColumnNotFoundError, match="the input has 2 columns 'a'; rename"):
+        kernel.check_key_types(schema, ["a"])

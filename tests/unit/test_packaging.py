@@ -1,0 +1,46 @@
+"""What is installed is what is there: the folders, the exact versions, the way to them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_every_package_is_listed() -> None:
+    folders = {folder.parent.relative_to(ROOT) for folder in ROOT.glob("mrflight/**/__init__.py")}
+    found = {".".join(folder.parts) for folder in folders} | {"mrflight.servers"}
+    assert found == set(PYPROJECT["tool"]["setuptools"]["packages"])
+
+
+def test_every_dependency_has_an_exact_version() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    exact = re.compile(r"([a-z0-9-]+)==[0-9][a-z0-9.]*( ; .+)?")
+    assert [pin for pin in pins if not exact.fullmatch(pin)] == []
+    project = PYPROJECT["project"]
+    extras = project["optional-dependencies"].values()
+    wanted = [*project["dependencies"], *(wanted for extra in extras for wanted in extra)]
+    names = {re.split(r"[^a-z0-9-]", requirement)[0] for requirement in wanted}
+    assert names <= {pin.partition("==")[0] for pin in pins}
+
+
+def test_the_kernels_crates_come_from_crates_io() -> None:
+    lock = tomllib.loads((ROOT / "kernel" / "Cargo.lock").read_text())
+    sources = {package.get("source") for package in lock["package"]}
+    assert sources == {None, "registry+https://github.com/rust-lang/crates.io-index"}
+
+
+@pytest.mark.parametrize("here", [ROOT, Path("/")])
+def test_the_servers_are_found_from_anywhere(here: Path) -> None:
+    command = [sys.executable, "-m", "mrflight.servers.metadata", "--help"]
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert "--port" in done.stdout

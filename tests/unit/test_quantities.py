@@ -1,0 +1,112 @@
+"""Sizes and times: what people write becomes bytes and seconds, the rest a ValueError."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrflight.quantities import format_bytes, parse_bytes, parse_seconds
+
+examples = settings(max_examples=200, derandomize=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("17", 17),
+        ("17 B", 17),
+        ("2GB", 2 * 10**9),
+        ("512 MiB", 512 * 2**20),
+        ("1.5 KiB", 1536),
+        ("1.5kb", 1500),
+        ("  3 tib  ", 3 * 2**40),
+        ("1 TB", 10**12),
+    ],
+)
+def test_a_size_is_its_bytes(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10 min", 600.0),
+        ("10 mins", 600.0),
+        ("500ms", 0.5),
+        ("2 hours", 7200.0),
+        ("1h", 3600.0),
+        ("1 d", 86400.0),
+        ("90", 90.0),
+        ("1.5 s", 1.5),
+        ("3 secs", 3.0),
+    ],
+)
+def test_a_time_is_its_seconds(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "GiB", "-1", "1 GiB 2", "1e3", "1.", ".5", "1,5 GB", "1 G", "ten", "1_0", "5 s"],
+)
+def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a size such as '512 MiB'"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize("text", ["", "-1 s", "soon", "1 GiB", "1:30", "10 min 5 s"])
+def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a time such as '10 min'"):
+        parse_seconds(text)
+
+
+@pytest.mark.parametrize("unit", ["day", "days"])
+def test_days_are_a_time_like_hours(unit: str) -> None:
+    assert parse_seconds(f"2 {unit}") == 2 * 86400
+
+
+@pytest.mark.parametrize("parse", [parse_bytes, parse_seconds])
+def test_a_number_that_no_float_holds_is_a_value_error(parse: object) -> None:
+    with pytest.raises(ValueError, match="is not a"):
+        parse("9" * 400)  # type: ignore[operator]
+
+
+@examples
+@given(st.integers(0, 2**53))
+def test_whole_bytes_are_exact(size: int) -> None:
+    assert parse_bytes(str(size)) == parse_bytes(f"{size} B") == size
+
+
+@examples
+@given(st.text(max_size=20))
+def test_any_text_is_a_quantity_or_a_value_error(text: str) -> None:
+    for parse in (parse_bytes, parse_seconds):
+        try:
+            value = parse(text)
+        except ValueError:
+            continue
+        assert value >= 0
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (2**30, "1.0 GiB"),
+        (5 * 2**40, "5.0 TiB"),
+        (2**50, "1024.0 TiB"),
+    ],
+)
+def test_sizes_read_well(size: int, text: str) -> None:
+    assert format_bytes(size) == text
+
+
+@examples
+@given(st.integers(0, 2**60))
+def test_what_is_shown_is_read_back_within_its_rounding(size: int) -> None:
+    assert parse_bytes(format_bytes(size)) == pytest.approx(size, rel=0.06, abs=0.5)
