@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import re
 import tomllib
@@ -48,14 +49,19 @@ def decode_job(document: Mapping[str, Any]) -> JobSpec:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """``section.key=value`` of a command line; the value is TOML, or else a plain string."""
+    """``section.key=value`` of a command line; the value is TOML, or else a plain string.
+
+    No key is a date, so what looks like one, a run id perhaps, is a string as well.
+    """
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
         raise JobFileError(f"--set {text}: write section.key=value")
     try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+        parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        return key.strip(), value
+        parsed = value
+    is_date = isinstance(parsed, datetime.date | datetime.time)
+    return key.strip(), value if is_date else parsed
 
 
 def _set(document: dict[str, Any], path: Sequence[str], value: Any) -> None:

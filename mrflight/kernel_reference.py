@@ -87,20 +87,19 @@ def _hash_rows(columns: Sequence[pa.Array]) -> _UInt64s:
 
 def _hash_column(array: pa.Array) -> _UInt64s:
     """The hash of each value; of an encoded column by its values."""
-    array.validate()
     if isinstance(array, pa.ExtensionArray):
         return _hash_column(array.storage)
     if types.is_null(array.type):
         return np.full(len(array), NULL_HASH, np.uint64)
     if types.is_run_end_encoded(array.type):
-        array.validate(full=True)
-        ends = array.run_ends.to_numpy()
-        runs = np.searchsorted(ends, array.offset + np.arange(len(array)), side="right")
-        return _hash_column(array.values)[runs]
+        return _hash_column(array.values)[_runs(array)]
     if types.is_dictionary(array.type):
         return _gather(_hash_column(array.dictionary), array.indices)
     canonical = _canonical(array)
-    canonical.validate(full=True)
+    try:
+        canonical.validate(full=True)
+    except pa.ArrowException as error:
+        raise ValueError(f"a key column is malformed: {error}") from error
     distinct = canonical.dictionary_encode()
     hashes = map(xxh3_64_intdigest, distinct.dictionary.to_pylist())
     return _gather(np.fromiter(hashes, np.uint64, len(distinct.dictionary)), distinct.indices)
@@ -108,11 +107,21 @@ def _hash_column(array: pa.Array) -> _UInt64s:
 
 def _gather(hashes: _UInt64s, indices: pa.Array) -> _UInt64s:
     """``hashes`` by ``indices``, of which some may be null."""
-    with_null = np.append(hashes, np.uint64(NULL_HASH))
-    places = indices.cast(pa.int64()).fill_null(len(hashes)).to_numpy()
-    if len(places) and not (places.min() >= 0 and places.max() <= len(hashes)):
+    places = indices.drop_null().to_numpy()
+    if len(places) and (places.min() < 0 or places.max() >= len(hashes)):
         raise ValueError("a key column is malformed: an index is outside its dictionary")
-    return with_null[places]
+    gathered = np.full(len(indices), NULL_HASH, np.uint64)
+    gathered[indices.is_valid().to_numpy(zero_copy_only=False)] = hashes[places]
+    return gathered
+
+
+def _runs(array: pa.RunEndEncodedArray) -> _Int64s:
+    """The number of the run that each row is in."""
+    ends = array.run_ends.to_numpy()
+    rows = array.offset + np.arange(len(array))
+    if len(rows) and not ((np.diff(ends, prepend=0) > 0).all() and rows[-1] < ends[-1]):
+        raise ValueError("a key column is malformed: its run ends do not ascend to its last row")
+    return np.searchsorted(ends, rows, side="right")
 
 
 def _canonical(array: pa.Array) -> pa.Array:
@@ -149,7 +158,7 @@ def _unscaled(array: pa.Array) -> pa.Array:
     if types.is_decimal128(array.type):
         return array.view(pa.binary(16))
     low = array.view(pa.int32() if types.is_decimal32(array.type) else pa.int64()).cast(pa.int64())
-    high = pc.shift_right(low, 63)
+    high = pc.if_else(pc.less(low, 0), -1, 0)
     words = [word.view(pa.binary(8)).cast(pa.binary()) for word in (low, high)]
     return pc.binary_join_element_wise(*words, b"")
 
@@ -157,5 +166,7 @@ def _unscaled(array: pa.Array) -> pa.Array:
 def _float_bits(array: pa.DoubleArray) -> pa.Int64Array:
     """The bits of each float, with one zero and one NaN."""
     values = array.to_numpy(zero_copy_only=False)
-    bits = np.where(np.isnan(values), _CANONICAL_NAN, (values + 0.0).view(np.int64))
+    with np.errstate(invalid="ignore"):  # a NaN is as good as any
+        positive_zeros = values + 0.0
+    bits = np.where(np.isnan(values), _CANONICAL_NAN, positive_zeros.view(np.int64))
     return pa.array(bits, mask=array.is_null().to_numpy(zero_copy_only=False))

@@ -37,8 +37,8 @@ def listen_location(options: argparse.Namespace) -> str:
         return f"grpc+unix://{options.socket}"
     if not _is_loopback(options.host):
         raise JobFileError(
-            f"--host {options.host}: without TLS and tokens, which are yet to come, servers listen on "
-            "loopback only; take 127.0.0.1"
+            f"--host {options.host}: without TLS and tokens, which are yet to come, servers listen "
+            "on loopback only; take 127.0.0.1"
         )
     return f"grpc+tcp://{options.host}:{options.port}"
 

@@ -1,0 +1,36 @@
+"""Outputs: part files at their final names, then one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from mrflight.errors import OutputError
+from mrflight.sinks.base import Sink
+from mrflight.spec import OutputSection
+from mrflight.storage import locate
+
+
+def open_sink(
+    spec: OutputSection,
+    base: Path,
+    options: Mapping[str, str],
+    job_id: str,
+    app_id: str | None,
+) -> Sink:
+    """The sink of ``[output]``, whose relative paths start from ``base``.
+
+    ``app_id`` stands for the job's ``run_id``: what commits under it counts once. Looks at
+    what is there and raises OutputError for what cannot work, before anything is written.
+    """
+    location = locate(spec.table, base, options)
+    for column in spec.partition_by:
+        if spec.partition_by.count(column) > 1:
+            raise OutputError(f"output.partition_by: {column!r} is there twice; take one out")
+    if spec.format == "delta":
+        from mrflight.sinks.delta_sink import DeltaSink
+
+        return DeltaSink(location, spec, job_id, app_id)
+    from mrflight.sinks.folder_sink import FolderSink
+
+    return FolderSink(location, spec, job_id, app_id)

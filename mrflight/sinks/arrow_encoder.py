@@ -8,6 +8,8 @@ from mrflight.sinks.encoder import Encoder
 
 
 class ArrowEncoder(Encoder):
+    """Writes one record batch per chunk."""
+
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
         self._writer = pa.ipc.new_file(stream, schema)
 

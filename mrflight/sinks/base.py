@@ -19,7 +19,7 @@ class PartFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a reduce attempt wrote."""
 
     path: str
-    """Relative to the table's folder, URL-encoded as a Delta log wants it."""
+    """Relative to the table's folder, as it is on the disk (a Delta log encodes it)."""
     rows: int
     size_bytes: int
     partition_values: dict[str, str | None] = {}
@@ -44,11 +44,15 @@ class PartWriter(ABC):
     def write(
         self, partition: int, attempt: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
     ) -> list[PartFile]:
-        """Write ``batches`` to ``part-<partition>-<attempt>-<job id>``, one file per partition value.
+        """Write ``batches`` to files ``part-<partition>-<attempt>-<job id>``.
 
-        No rows, no file. ``batches`` is consumed as it is written, never gathered.
-        Raises OutputError if ``schema`` does not fit the table, before anything is written;
-        removes what it wrote if it, or ``batches``, fails.
+        One for each value of the ``partition_by`` columns; more where there are too many values
+        to have all their files open. No rows, no file. ``batches`` is consumed as it is written,
+        never gathered; the columns of each are found by name.
+
+        Raises OutputError if ``schema`` does not fit the table, before anything is written, or if
+        a value cannot be stored; JobFailedError where the store fails. Removes what it wrote if
+        it, or ``batches``, fails.
         """
 
 
@@ -61,16 +65,24 @@ class Sink(ABC):
 
     @abstractmethod
     def committed_version(self) -> int | None:
-        """The version that an earlier run of the same ``run_id`` committed, or None."""
+        """The version that an earlier run of the same ``run_id`` committed, or None.
+
+        As it was when the sink was opened. For plain folders, which have no versions, the number
+        of the run in the folder's manifest, from 0.
+        """
 
     @abstractmethod
     def commit(self, commit: Commit) -> int | None:
         """Make the parts visible in one step; the table's new version, None for plain folders.
 
-        Raises OutputError where the table changed so that it does not take them, CommitError
-        where the store fails.
+        Then removes the job's other part files. Where another run of the same ``run_id`` was
+        faster, removes them all, and the version is that run's. Raises OutputError where the
+        table changed so that it does not take the parts, CommitError where the store fails.
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Remove every part file of this job, and folders that it made, and nothing else."""
+        """Remove the job's part files that are not committed, empty folders that it made, no more.
+
+        Does nothing after `commit`. A failure to remove is passed over.
+        """

@@ -9,6 +9,8 @@ from mrflight.sinks.encoder import Encoder
 
 
 class CsvEncoder(Encoder):
+    """Writes the header with the first chunk."""
+
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
         self._writer = pa_csv.CSVWriter(stream, schema)
 

@@ -1,23 +1,28 @@
-"""A file's statistics as the Delta log has them, from its parquet footer.
+"""A file's statistics as the Delta log has them.
 
 After the Delta protocol, section "Per-file Statistics": numRecords, and of the
 leading columns nullCount, minValues and maxValues, which readers skip files by.
+The bounds come from the parquet footer, which has them for nothing.
+
 A bound that is missing costs a reader time; one that is wrong costs it rows. So
-there is none wherever there is a doubt: for a float column with NaN (which the
-footer leaves out of its bounds, while Spark and DuckDB order it after all
-others), for infinite floats, for times past the year 9999, for bool, binary and
-nested columns, whose bounds Delta does not use.
+there is none where a doubt is possible: for a float column with NaN, which the
+footer leaves out of its bounds while Spark and DuckDB order it after all other
+values, for infinite floats, which JSON cannot write, and for times past the
+year 9999. And where one column has none, no column of the file gets one:
+deltalake 1.6 reads a missing bound next to others as ``column >= null``, by
+which its pyarrow dataset skips the file for every filter on that column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mrflight.sinks.parquet_leaves import leaf_paths
 
@@ -29,120 +34,148 @@ INDEXED_COLUMNS = 32
 STRING_BOUND_LENGTH = 32
 """Characters of a string bound, as Delta's own writers keep."""
 
+_FOOTER_BOUND_BYTES = 4096
+"""parquet-cpp leaves longer bounds out of the footer."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_CODE_POINT = 0x10FFFF
 _EXACT = Context(prec=38)
 
+Range = tuple[Any, Any]
+"""A least and a greatest value."""
 
-def file_stats(
-    footer: pq.FileMetaData, schema: pa.Schema, nan_columns: Collection[str], indexed_columns: int
-) -> str:
-    """The statistics of a file with columns ``schema``, JSON.
 
-    ``indexed_columns`` counts leaves, as Delta does; all of them where it is negative.
-    ``nan_columns`` are those with NaN in some row.
-    """
-    minima: dict[str, Any] = {}
-    maxima: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    leaf = 0
+@dataclass(frozen=True)
+class _Column:
+    """A column that has statistics, and which of parquet's leaves it is."""
+
+    name: str
+    type: pa.DataType
+    leaf: int
+
+
+class FileStatistics:
+    """Gathers what the log says of one file."""
+
+    def __init__(self, schema: pa.Schema, indexed_columns: int) -> None:
+        """``indexed_columns`` counts leaves, as Delta does; all of them where it is negative."""
+        self._columns = _indexed(schema, indexed_columns)
+        self._rows = 0
+        self._nulls = {column.name: 0 for column in self._columns}
+        self._long_strings: dict[str, Range] = {}
+
+    def observe(self, rows: pa.Table) -> None:
+        """Note what the footer will not say of ``rows``, which are about to be written."""
+        self._rows += rows.num_rows
+        for column in self._columns:
+            values = rows.column(column.name)
+            self._nulls[column.name] += values.null_count
+            if pa.types.is_string(column.type) and _is_long(values):
+                range_ = _range_of_prefixes(values)
+                self._long_strings[column.name] = _joined(
+                    self._long_strings.get(column.name), range_
+                )
+
+    def to_json(self, footer: pq.FileMetaData) -> str:
+        """The statistics of the file, which has this footer now."""
+        statistics: dict[str, Any] = {"numRecords": self._rows, "nullCount": self._nulls}
+        minima: dict[str, Any] = {}
+        maxima: dict[str, Any] = {}
+        for column in self._columns:
+            if pa.types.is_binary(column.type) or self._nulls[column.name] == self._rows:
+                continue  # deltalake expects none
+            bounds = self._bounds(column, footer)
+            if bounds is None:
+                break
+            minima[column.name], maxima[column.name] = bounds
+        else:
+            statistics |= {"minValues": minima, "maxValues": maxima}
+        return msgspec.json.encode(statistics).decode()
+
+    def _bounds(self, column: _Column, footer: pq.FileMetaData) -> Range | None:
+        """The column's bounds as JSON values; None where there is one without."""
+        found = self._long_strings.get(column.name)
+        for group in range(footer.num_row_groups):
+            chunk = footer.row_group(group).column(column.leaf)
+            stats = chunk.statistics
+            if stats is None:
+                return None
+            if stats.has_min_max:
+                found = _joined(found, _values(column.type, stats.min_raw, stats.max_raw))
+            elif column.name not in self._long_strings and stats.null_count < chunk.num_values:
+                return None
+        if found is None:
+            return None
+        low, high = _lower(column.type, found[0]), _upper(column.type, found[1])
+        return None if low is None or high is None else (low, high)
+
+
+def _indexed(schema: pa.Schema, indexed_columns: int) -> list[_Column]:
+    """The columns with statistics: of those that count, the flat ones."""
+    columns, leaf = [], 0
     for field in schema:
         leaves = len(leaf_paths(field))
         if 0 <= indexed_columns < leaf + leaves:
             break
         if not pa.types.is_nested(field.type):
-            column = _Column(footer, leaf, field.type)
-            if column.null_count is not None:
-                nulls[field.name] = column.null_count
-            if field.name not in nan_columns:
-                _put(minima, field.name, _lower(field.type, column.minimum))
-                _put(maxima, field.name, _upper(field.type, column.maximum))
+            columns.append(_Column(field.name, field.type, leaf))
         leaf += leaves
-    return msgspec.json.encode(
-        {
-            "numRecords": footer.num_rows,
-            "minValues": minima,
-            "maxValues": maxima,
-            "nullCount": nulls,
-        }
-    ).decode()
+    return columns
 
 
-class _Column:
-    """A leaf over all row groups: its bounds as parquet's physical values, None where unknown."""
-
-    def __init__(self, footer: pq.FileMetaData, leaf: int, kind: pa.DataType) -> None:
-        ordered = _unscaled if pa.types.is_decimal(kind) else _as_is
-        self.minimum: Any = None
-        self.maximum: Any = None
-        self.null_count: int | None = 0
-        bounded = True
-        for group in range(footer.num_row_groups):
-            chunk = footer.row_group(group).column(leaf)
-            stats = chunk.statistics
-            if stats is None or not stats.has_null_count:
-                self.null_count, bounded = None, False
-                break
-            if self.null_count is not None:
-                self.null_count += stats.null_count
-            if stats.has_min_max:
-                low, high = ordered(stats.min_raw), ordered(stats.max_raw)
-                self.minimum = low if self.minimum is None else min(self.minimum, low)
-                self.maximum = high if self.maximum is None else max(self.maximum, high)
-            elif stats.null_count < chunk.num_values:  # too long for the footer, or only NaN
-                bounded = False
-        if not bounded:
-            self.minimum = self.maximum = None
+def _joined(one: Range | None, other: Range) -> Range:
+    return other if one is None else (min(one[0], other[0]), max(one[1], other[1]))
 
 
-def _as_is(raw: Any) -> Any:
-    return raw
+def _values(kind: pa.DataType, low: Any, high: Any) -> Range:
+    """Bounds as the footer has them, as values that compare as the column's do."""
+    if pa.types.is_decimal(kind):
+        return int.from_bytes(low, "big", signed=True), int.from_bytes(high, "big", signed=True)
+    if pa.types.is_string(kind):
+        return low.decode(), high.decode()
+    return low, high
 
 
-def _unscaled(raw: bytes) -> int:
-    return int.from_bytes(raw, "big", signed=True)
+def _is_long(values: pa.ChunkedArray) -> bool:
+    longest = pc.max(pc.binary_length(values)).as_py()
+    return longest is not None and longest > _FOOTER_BOUND_BYTES
 
 
-def _put(bounds: dict[str, Any], column: str, value: Any) -> None:
-    if value is not None:
-        bounds[column] = value
+def _range_of_prefixes(values: pa.ChunkedArray) -> Range:
+    """Of the strings' beginnings, one character longer than a bound, which shows a cut."""
+    beginnings = pc.utf8_slice_codeunits(values, 0, STRING_BOUND_LENGTH + 1)
+    found = pc.min_max(beginnings).as_py()
+    return found["min"], found["max"]
 
 
-def _lower(kind: pa.DataType, raw: Any) -> Any:
+def _lower(kind: pa.DataType, value: Any) -> Any:
     """The JSON value of a lower bound; None for none."""
-    if raw is None:
-        return None
     if pa.types.is_string(kind):
-        return raw.decode()[:STRING_BOUND_LENGTH]
-    if pa.types.is_floating(kind) and raw == 0:
+        return value[:STRING_BOUND_LENGTH]
+    if pa.types.is_floating(kind) and value == 0:
         return -0.0  # below 0.0 for readers that tell them apart
-    return _either(kind, raw)
+    return _either(kind, value)
 
 
-def _upper(kind: pa.DataType, raw: Any) -> Any:
+def _upper(kind: pa.DataType, value: Any) -> Any:
     """The JSON value of an upper bound; None for none."""
-    if raw is None:
-        return None
     if pa.types.is_string(kind):
-        return string_upper_bound(raw.decode())
-    if pa.types.is_floating(kind) and raw == 0:
+        return string_upper_bound(value)
+    if pa.types.is_floating(kind) and value == 0:
         return 0.0
-    return _either(kind, raw)
+    return _either(kind, value)
 
 
-def _either(kind: pa.DataType, raw: Any) -> Any:
-    if pa.types.is_integer(kind):
-        return raw
+def _either(kind: pa.DataType, value: Any) -> Any:
     if pa.types.is_floating(kind):
-        return raw if abs(raw) != float("inf") else None
+        return value if abs(value) != float("inf") else None
     if pa.types.is_decimal(kind):
         # Every digit: as a float it would be rounded.
-        return msgspec.Raw(format(Decimal(raw).scaleb(-kind.scale, _EXACT), "f").encode())
+        return msgspec.Raw(format(Decimal(value).scaleb(-kind.scale, _EXACT), "f").encode())
     if pa.types.is_date32(kind):
-        return _date(raw)
+        return _date(value)
     if pa.types.is_timestamp(kind):
-        return _timestamp(raw, kind.tz is not None)
-    return None
+        return _timestamp(value, kind.tz is not None)
+    return value
 
 
 def string_upper_bound(value: str) -> str | None:

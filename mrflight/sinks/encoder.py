@@ -62,6 +62,10 @@ _STREAM_CHUNK = Chunk(rows=1 << 16, size_bytes=4 << 20)
 class Encoder(ABC):
     """One file being written. Not closing it is fine where the file is thrown away."""
 
+    def takes(self, rows: pa.Table) -> bool:
+        """Whether ``rows`` may go on in this file; if not, they begin another one."""
+        return True
+
     @abstractmethod
     def write(self, rows: pa.Table) -> None: ...
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from mrflight.sinks.base import PartFile, PartWriter
 from mrflight.sinks.encoder import Encoding
-from mrflight.sinks.part_files import Bounds, PartFiles
 from mrflight.sinks.part_file import OpenPartFile
+from mrflight.sinks.part_files import BOUNDS, Bounds, PartFiles
 from mrflight.sinks.part_name import part_name
 from mrflight.sinks.partition_folder import folder
 from mrflight.sinks.partition_split import Values, split
@@ -26,7 +26,7 @@ class FilePartWriter(PartWriter):
     job_id: str
     schema: TableSchema
     encoding: Encoding
-    bounds: Bounds = Bounds()
+    bounds: Bounds = BOUNDS
 
     def write(
         self, partition: int, attempt: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch]

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mrflight.errors import OutputError
 from mrflight.sinks.part_name import is_part_of
 from mrflight.storage import Location
 
@@ -36,21 +37,36 @@ class OwnFiles:
         above = (path for path in _upwards(table.path) if _is_folder(table.at(path)))
         return cls(table, job_id, partitioned, frozenset((*below, *above)))
 
-    def delete_except(self, kept: Collection[str]) -> None:
-        """Remove the job's files but for ``kept`` (relative paths), and folders left empty.
+    def paths(self) -> set[str]:
+        """The job's part files as they are on the disk now, relative to the table's folder."""
+        return {
+            relative_path(self.table, info.path)
+            for info in _listing(self.table, self.partitioned)
+            if info.is_file and is_part_of(info.base_name, self.job_id)
+        }
 
-        A file that cannot be removed stays: no reader of a table looks at what is not committed.
+    def delete_except(self, kept: Collection[str]) -> None:
+        """Remove the job's files but for ``kept``, and folders of its making that are empty.
+
+        A file that cannot be removed stays, as this may be the second failure in a row.
         """
+        for path in self.paths() - set(kept):
+            with suppress(OSError):
+                self.table.child(path).delete_file()
+        self.delete_empty_folders()
+
+    def delete_empty_folders(self) -> None:
         found = _listing(self.table, self.partitioned)
-        for info in found:
-            relative = relative_path(self.table, info.path)
-            if info.is_file and is_part_of(info.base_name, self.job_id) and relative not in kept:
-                with suppress(OSError):
-                    self.table.at(info.path).delete_file()
         below = sorted((info.path for info in found if _is_partition_folder(info)), reverse=True)
         for path in (*below, *_upwards(self.table.path)):
             if path not in self.folders_before:
                 self.table.at(path).delete_empty_folder()
+
+
+def check_is_folder(location: Location) -> None:
+    """OutputError where a file has the table's name."""
+    if location.info().is_file:
+        raise OutputError(f"output.table: {location.url} is a file; choose another name")
 
 
 def relative_path(table: Location, path: str) -> str:

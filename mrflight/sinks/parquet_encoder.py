@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mrflight.sinks.delta_stats import file_stats
+from mrflight.sinks.delta_stats import FileStatistics
 from mrflight.sinks.encoder import Encoder
+from mrflight.sinks.integer_arrays import to_arrow
 from mrflight.sinks.parquet_leaves import leaf_paths
 
 CODEC, CODEC_LEVEL = "zstd", 1
@@ -23,34 +24,64 @@ which is about as many as fit with strings of 18 characters."""
 
 
 class ParquetEncoder(Encoder):
+    """Writes one row group per chunk.
+
+    Columns with NaN get no statistics in the footer: parquet-cpp would leave NaN out of the
+    bounds, and DuckDB 2.0, DataFusion 55 and pyarrow 26 then miss its rows (`f > 5`, `f <> 1`).
+    """
+
     def __init__(
         self, stream: pa.NativeFile, first: pa.Table, statistics_columns: int | None
     ) -> None:
-        self._schema = first.schema
-        self._statistics_columns = statistics_columns
         self._footers: list[pq.FileMetaData] = []
-        self._nan_columns: set[str] = set()
+        self._nan_columns = _columns_with_nan(first)
+        self._statistics: FileStatistics | None = None
+        if statistics_columns is not None:
+            self._statistics = FileStatistics(first.schema, statistics_columns)
         self._writer = pq.ParquetWriter(
             stream,
             first.schema,
             compression=CODEC,
             compression_level=CODEC_LEVEL,
             use_dictionary=dictionary_columns(first) or False,
+            write_statistics=_bounded_columns(first.schema, self._nan_columns) or False,
             metadata_collector=self._footers,
         )
 
+    def takes(self, rows: pa.Table) -> bool:
+        return _columns_with_nan(rows) <= self._nan_columns
+
     def write(self, rows: pa.Table) -> None:
-        if self._statistics_columns is not None:
-            self._nan_columns.update(_columns_with_nan(rows))
+        if self._statistics is not None:
+            self._statistics.observe(rows)
         self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
     def close(self) -> str:
         self._writer.close()
-        if self._statistics_columns is None:
-            return "{}"
-        return file_stats(
-            self._footers[0], self._schema, self._nan_columns, self._statistics_columns
-        )
+        return "{}" if self._statistics is None else self._statistics.to_json(self._footers[0])
+
+
+def _columns_with_nan(rows: pa.Table) -> set[str]:
+    return {
+        field.name
+        for field in rows.schema
+        if pa.types.is_floating(field.type) and pc.any(pc.is_nan(rows.column(field.name))).as_py()
+    }
+
+
+def _bounded_columns(schema: pa.Schema, nan_columns: set[str]) -> list[str]:
+    """The leaf paths that get statistics; floats inside of nested columns may have NaN."""
+    return [
+        path
+        for field in schema
+        if field.name not in nan_columns and not _has_nested_float(field.type)
+        for path in leaf_paths(field)
+    ]
+
+
+def _has_nested_float(kind: pa.DataType) -> bool:
+    inner = [kind.field(i).type for i in range(kind.num_fields)]
+    return any(pa.types.is_floating(type_) or _has_nested_float(type_) for type_ in inner)
 
 
 def dictionary_columns(first: pa.Table) -> list[str]:
@@ -60,7 +91,7 @@ def dictionary_columns(first: pa.Table) -> list[str]:
     Nested columns are taken to repeat.
     """
     step = max(1, first.num_rows // SAMPLE_ROWS)
-    sample = first.take(pa.array(np.arange(0, first.num_rows, step)))
+    sample = first.take(to_arrow(np.arange(0, first.num_rows, step)))
     return [
         path
         for field in first.schema
@@ -74,11 +105,3 @@ def _repeats(column: pa.ChunkedArray) -> bool:
         return len(column.unique()) < REPEATS_BELOW * len(column)
     except pa.ArrowNotImplementedError:  # a type without a hash
         return True
-
-
-def _columns_with_nan(rows: pa.Table) -> list[str]:
-    return [
-        field.name
-        for field in rows.schema
-        if pa.types.is_floating(field.type) and pc.any(pc.is_nan(rows.column(field.name))).as_py()
-    ]

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def leaf_paths(field: pa.Field) -> list[str]:
-    """The paths in parquet's schema of a field's leaves, in their order; its name for a flat one."""
+    """The paths of a field's leaves in parquet's schema, in order; of a flat one its name."""
     kind, name = field.type, field.name
     if pa.types.is_struct(kind):
         return [f"{name}.{path}" for inner in kind for path in leaf_paths(inner)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
@@ -29,9 +29,12 @@ class OpenPartFile:
         self._encoder: Encoder | None = None
         self._rows = 0
 
-    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Encode ``batches``, at least one, as one chunk."""
-        rows = pa.Table.from_batches(batches)
+    def takes(self, rows: pa.Table) -> bool:
+        """Whether ``rows`` may go on in this file; if not, they need another one."""
+        return self._encoder is None or self._encoder.takes(rows)
+
+    def write(self, rows: pa.Table) -> None:
+        """Encode ``rows`` as one chunk."""
         with _storing(self._location):
             if self._encoder is None:
                 self._stream = self._location.create()
@@ -41,7 +44,8 @@ class OpenPartFile:
 
     def finish(self, partition_values: dict[str, str | None]) -> PartFile:
         """End the file, which has rows."""
-        assert self._encoder is not None and self._stream is not None
+        assert self._encoder is not None
+        assert self._stream is not None
         with _storing(self._location):
             stats = self._encoder.close()
             size_bytes = self._stream.tell()

@@ -28,6 +28,9 @@ class Bounds:
     waiting_bytes: int = 128 << 20
 
 
+BOUNDS = Bounds()
+
+
 @dataclass
 class _Waiting:
     """Rows of one partition value that are not encoded yet."""
@@ -96,12 +99,16 @@ class PartFiles:
 
     def _encode(self, values: Values) -> None:
         waiting = self._waiting[values]
+        self._waiting_bytes -= waiting.size_bytes
+        rows = pa.Table.from_batches(waiting.take())
         file = self._open.get(values)
+        if file is not None and not file.takes(rows):
+            self._end(values)
+            file = None
         if file is None:
             file = self._begin(values, waiting)
         self._open.move_to_end(values)
-        self._waiting_bytes -= waiting.size_bytes
-        file.write(waiting.take())
+        file.write(rows)
 
     def _begin(self, values: Values, waiting: _Waiting) -> OpenPartFile:
         if len(self._open) >= self._bounds.open_files:

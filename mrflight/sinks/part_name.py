@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 
-JOB_ID = re.compile(r"[0-9A-Za-z_-]+")
-"""What a job id may be made of: no dot, which starts the number."""
-
 _PART = re.compile(r"part-\d{5,}-\d+-(?P<job>[0-9A-Za-z_-]+)(\.\d+)?\.(parquet|csv|arrow)")
 
 
 def part_name(partition: int, attempt: int, job_id: str, number: int, suffix: str) -> str:
-    """The name of an attempt's file; ``number`` counts further files of one partition value."""
+    """The name of an attempt's file; ``number`` counts further files of one partition value.
+
+    ``job_id`` is of letters, digits, ``_`` and ``-``.
+    """
     further = f".{number}" if number else ""
     return f"part-{partition:05d}-{attempt}-{job_id}{further}.{suffix}"
 

@@ -49,21 +49,32 @@ def value_texts(values: pa.Array) -> list[str | None]:
     return texts
 
 
-def check_texts(column: str, texts: Sequence[str | None], empty_is_null: bool) -> None:
-    """OutputError for a text that readers would take for another value, or that is too long."""
+def check_texts(
+    column: str, kind: pa.DataType, texts: Sequence[str | None], is_delta: bool
+) -> None:
+    """OutputError for a value that readers would take for another, or that is too long."""
     for text in texts:
+        if text is None:
+            continue
+        reason = _unreadable_by_delta(kind, text) if is_delta else None
         if text == NULL_FOLDER:
             reason = f"{NULL_FOLDER!r}, which every reader takes for null"
-        elif text == "" and empty_is_null:
-            reason = "an empty string, which a Delta table cannot tell from null there"
-        elif text is not None and len(_folder(column, text)) > LONGEST_NAME:
+        elif len(_folder(column, text)) > LONGEST_NAME:
             reason = f"a value of {len(text)} characters, too long for a folder's name"
-        else:
-            continue
-        raise OutputError(
-            f"partition_by column {column!r} holds {reason}; replace it in the map, "
-            f"or take {column!r} out of partition_by"
-        )
+        if reason is not None:
+            raise OutputError(
+                f"partition_by column {column!r} holds {reason}; replace it in the map, or take "
+                f"{column!r} out of partition_by"
+            )
+
+
+def _unreadable_by_delta(kind: pa.DataType, text: str) -> str | None:
+    if text == "":  # the protocol makes it null; readers disagree
+        return "an empty string, which a Delta table cannot tell from null there"
+    if pa.types.is_decimal(kind) and kind.scale and text.startswith("-"):
+        # DeltaTable.to_pyarrow_table makes -12.-50 of -12.50 and fails (deltalake 1.6.6).
+        return f"{text}: deltalake cannot read a table with a negative decimal there"
+    return None
 
 
 def folder(columns: Sequence[str], texts: Sequence[str | None]) -> str:

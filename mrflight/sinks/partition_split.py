@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mrflight.sinks.integer_arrays import to_arrow, to_numpy
 from mrflight.sinks.partition_folder import check_texts, value_texts
 
 Values = tuple[str | None, ...]
@@ -16,18 +17,19 @@ Values = tuple[str | None, ...]
 
 
 def split(
-    batch: pa.RecordBatch, columns: Sequence[str], empty_is_null: bool
+    batch: pa.RecordBatch, columns: Sequence[str], is_delta: bool
 ) -> Iterator[tuple[Values, pa.RecordBatch]]:
     """Each value of ``columns`` in ``batch`` with its rows, in their order, without ``columns``.
 
-    ``batch`` has rows; without ``columns`` it is the only piece. Where there are several, each piece owns its memory (is no slice), so that a small one
-    that waits for more rows does not hold the whole batch. Raises OutputError for a value
-    that no folder can be named after.
+    ``batch`` has rows; without ``columns`` it is the only piece. Where there are several, each
+    owns its memory (is no slice), so that a small one that waits for more rows does not hold the
+    whole batch. Raises OutputError for a value that no folder can be named after.
     """
     if not columns:
         yield (), batch
         return
-    indices, texts = zip(*(_encoded(batch, column, empty_is_null) for column in columns), strict=True)
+    encoded = [_encoded(batch, column, is_delta) for column in columns]
+    indices, texts = zip(*encoded, strict=True)
     codes = _combined(indices, [len(names) for names in texts])
     rows = batch.drop_columns(list(columns))
     order = np.argsort(codes, kind="stable")
@@ -36,17 +38,17 @@ def split(
     for start, stop in zip(starts, [*starts[1:], len(ordered)], strict=True):
         first = order[start]
         values = tuple(names[index[first]] for index, names in zip(indices, texts, strict=True))
-        yield values, rows if len(starts) == 1 else rows.take(pa.array(order[start:stop]))
+        yield values, rows if len(starts) == 1 else rows.take(to_arrow(order[start:stop]))
 
 
 def _encoded(
-    batch: pa.RecordBatch, column: str, empty_is_null: bool
+    batch: pa.RecordBatch, column: str, is_delta: bool
 ) -> tuple[npt.NDArray[np.int32], list[str | None]]:
     """Of each row which of the column's different values it has, and their texts."""
     encoded = pc.dictionary_encode(batch.column(column), null_encoding="encode")
     texts = value_texts(encoded.dictionary)
-    check_texts(column, texts, empty_is_null)
-    return encoded.indices.to_numpy(), texts
+    check_texts(column, encoded.type.value_type, texts, is_delta)
+    return to_numpy(encoded.indices), texts
 
 
 def _combined(

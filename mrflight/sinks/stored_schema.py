@@ -16,7 +16,7 @@ from mrflight.sinks.partition_folder import can_partition
 from mrflight.sinks.stored_type import UnstorableTypeError, delta_type, plain_type
 
 DELTA_FORBIDDEN = " ,;{}()\n\t="
-"""Characters that Delta takes in a column's name only with column mapping, which we do not write."""
+"""Characters that a column's name may have in Delta only with column mapping, which we lack."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,10 @@ class TableSchema:
         """
         self._check_names(schema.names)
         stored = pa.schema([pa.field(field.name, self._stored_type(field)) for field in schema])
-        for column in self.partition_by:
-            if not can_partition(stored.field(column).type):
-                raise self._refused(schema.field(column), "values of it cannot name folders; cast it")
+        self._check_partition_by(schema, stored)
         if self.existing is not None:
             stored = self._as_existing(schema, stored)
-        self.rows(pa.RecordBatch.from_pylist([], schema=schema), stored)  # every cast exists
+        self.rows(_nulls(schema, 0), stored)  # every cast exists
         return stored
 
     def _check_names(self, names: Sequence[str]) -> None:
@@ -58,10 +56,19 @@ class TableSchema:
                     f"{self.url}: a Delta table cannot have a column called {name!r} (none of "
                     f"{DELTA_FORBIDDEN!r} may be in it); rename it in the map or the aggregate"
                 )
+
+    def _check_partition_by(self, schema: pa.Schema, stored: pa.Schema) -> None:
         for column in self.partition_by:
-            if column not in names:
-                raise ColumnNotFoundError.among(column, list(names), "output.partition_by: the result")
-        if len(names) == len(self.partition_by):
+            if column not in stored.names:
+                where = "output.partition_by: the result"
+                raise ColumnNotFoundError.among(column, stored.names, where)
+            if not can_partition(stored.field(column).type):
+                raise self._refused(
+                    schema.field(column),
+                    "a folder cannot be named after such a value; cast it to string in the map, or "
+                    "take it out of partition_by",
+                )
+        if len(stored) == len(self.partition_by):
             raise OutputError(
                 f"{self.url}: partition_by names every column, which leaves none to write; "
                 "take one out of it"
@@ -78,14 +85,14 @@ class TableSchema:
         for name in stored.names:
             if name not in self.existing.names:
                 raise OutputError(
-                    f"{self.url} cannot be appended to: it has no column {name!r}, which the result "
-                    "has; drop the column in the map, or write to another table"
+                    f"{self.url} cannot be appended to: it has no column {name!r}, which the "
+                    "result has; drop the column in the map, or write to another table"
                 )
         for field in self.existing:
             if field.name not in stored.names:
                 raise OutputError(
-                    f"{self.url} cannot be appended to: its column {field.name!r} ({field.type}) is "
-                    "not in the result; add it in the map, or write to another table"
+                    f"{self.url} cannot be appended to: its column {field.name!r} ({field.type}) "
+                    "is not in the result; add it in the map, or write to another table"
                 )
             if not _same_type(self._stored_type(field), stored.field(field.name).type):
                 raise OutputError(
@@ -122,8 +129,8 @@ class TableSchema:
             return _cast(column, field.type)
         except pa.ArrowException as error:
             raise OutputError(
-                f"{self.url}: column {field.name!r} is {column.type} and is stored as {field.type}, "
-                f"which cannot hold it all: {error}; cast it in the map"
+                f"{self.url}: column {field.name!r} is {column.type} and is stored as "
+                f"{field.type}, which cannot hold it all: {error}; cast it in the map"
             ) from error
 
 
@@ -132,11 +139,11 @@ def check_encodable(
 ) -> None:
     """OutputError naming the column of ``schema`` that ``encode`` cannot write, if one is."""
     try:
-        encode(_nulls(schema))
+        encode(_nulls(schema, 1))
     except pa.ArrowException:
         for field in schema:
             try:
-                encode(_nulls(pa.schema([field])))
+                encode(_nulls(pa.schema([field]), 1))
             except pa.ArrowException as error:
                 raise OutputError(
                     f"{url}: column {field.name!r} is {field.type}, which a {format} file cannot "
@@ -145,9 +152,9 @@ def check_encodable(
         raise
 
 
-def _nulls(schema: pa.Schema) -> pa.RecordBatch:
+def _nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:
     nullable = pa.schema([field.with_nullable(True) for field in schema])
-    return pa.record_batch([pa.nulls(1, field.type) for field in nullable], schema=nullable)
+    return pa.record_batch([pa.nulls(rows, field.type) for field in nullable], schema=nullable)
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:

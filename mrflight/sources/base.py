@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -19,8 +20,9 @@ class Split:
 
     ``start`` and ``stop`` count what the format can seek to: bytes of csv and
     json (a line belongs to the split that its first byte is in), row groups
-    of parquet and Delta, record batches of arrow. ``size_bytes`` is what the
-    piece weighs on disk.
+    of parquet and Delta, record batches of arrow. 0 and 1 are a file that can
+    only be read from its start to its end. ``size_bytes`` is what the piece
+    weighs on disk.
     """
 
     path: str
@@ -29,6 +31,17 @@ class Split:
     size_bytes: int
     constants: tuple[tuple[str, object], ...] = ()
     """Columns of one value that the file itself lacks: a Delta table's partition values."""
+
+    def cut(self, count: int) -> list[Split]:
+        """At most ``count`` splits of about the same size that tile this one."""
+        units = self.stop - self.start
+        count = max(1, min(count, units))
+        bounds = [self.start + i * units // count for i in range(count + 1)]
+        weight = self.size_bytes / max(1, units)
+        return [
+            replace(self, start=start, stop=stop, size_bytes=round(weight * (stop - start)))
+            for start, stop in pairwise(bounds)
+        ]
 
 
 class Reader(ABC):
@@ -44,6 +57,10 @@ class Reader(ABC):
         Every row of a file is in exactly one of the splits that tile it.
         Raises InputError (BadRowError with file and line) for what cannot be read.
         """
+
+    def pieces(self, split: Split, count: int) -> list[Split]:
+        """At most ``count`` splits that tile ``split``, for looking here and there into it."""
+        return split.cut(count)
 
 
 @dataclass(frozen=True)

@@ -64,9 +64,9 @@ class CsvExpectation:
                 f'or set {key} = "binary"'
             )
         if column in self.declared:
-            return f"column {column!r} holds {shown}, no {type} as {key} says; fix one of them"
+            return f"column {column!r} holds {shown}, not {type} as {key} says; fix one of them"
         return (
-            f"column {column!r} holds {shown}, no {type} as guessed from the first lines of the "
+            f"column {column!r} holds {shown}, not {type} as guessed from the first lines of the "
             f'input; fix the value, or set {key} = "string" or another type'
         )
 

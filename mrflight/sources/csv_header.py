@@ -58,7 +58,7 @@ def read_header(location: Location, options: CsvOptions, input_name: str) -> Csv
     names = options.column_names or [f"f{i}" for i in range(len(record.values))]
     if len(names) != len(record.values):
         raise JobFileError(
-            f"inputs.{input_name}.csv.column_names names {len(names)} columns, but the first row of "
+            f"inputs.{input_name}.csv.column_names has {len(names)} entries, but the first row of "
             f"{location.url} has {len(record.values)} fields"
         )
     return CsvHeader(tuple(names), record.begin)
@@ -69,8 +69,8 @@ def _check_names(
 ) -> None:
     if record.lines > 1 and not options.newlines_in_values:
         raise InputError(
-            f"{location.url}: a quoted name in the header does not end on its line; close the quote, "
-            f"or set inputs.{input_name}.csv.newlines_in_values = true"
+            f"{location.url}: a quoted name in the header does not end on its line; close the "
+            f"quote, or set inputs.{input_name}.csv.newlines_in_values = true"
         )
     twice = [name for name in record.values if record.values.count(name) > 1]
     if twice:

@@ -84,6 +84,4 @@ def _bad_row(
     if found is None:
         return BadRowError(f"{location.url} cannot be read as csv: {error}")
     index, record = found
-    return expected.explain(
-        location.url, line_number(location, chunk, index), record, str(error)
-    )
+    return expected.explain(location.url, line_number(location, chunk, index), record, str(error))

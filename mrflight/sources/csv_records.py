@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -40,9 +40,7 @@ def _stream(location: Location, begin: int, expected: CsvExpectation) -> Iterato
                 use_threads=False, block_size=CHUNK_BYTES, column_names=list(expected.columns)
             ),
             pc.ParseOptions(delimiter=expected.delimiter, newlines_in_values=True),
-            pc.ConvertOptions(
-                column_types=expected.types, include_columns=list(expected.include)
-            ),
+            pc.ConvertOptions(column_types=expected.types, include_columns=list(expected.include)),
         )
 
 
@@ -52,9 +50,7 @@ def _has_more(location: Location, begin: int) -> bool:
         return bool(stream.read(1))
 
 
-def _bad_row(
-    location: Location, begin: int, expected: CsvExpectation, reason: str
-) -> BadRowError:
+def _bad_row(location: Location, begin: int, expected: CsvExpectation, reason: str) -> BadRowError:
     number = _ROW_NUMBER.search(reason)
     found = _find_record(location, begin, int(number[1]), expected.delimiter) if number else None
     if found is not None:
@@ -76,10 +72,9 @@ def _find_record(
     with open_text(location) as stream:
         skip_bytes(stream, begin)
         # latin-1 keeps every byte as it is.
-        text = io.TextIOWrapper(stream, encoding="latin-1", newline="")
-        records = csv.reader((taken.append(part) or part for part in text), delimiter=delimiter)
+        lines = _noted(io.TextIOWrapper(stream, encoding="latin-1", newline=""), taken)
         try:
-            for record in records:
+            for record in csv.reader(lines, delimiter=delimiter):
                 number -= bool(record)
                 if number == 0:
                     return line, "".join(taken).encode("latin-1")
@@ -88,3 +83,10 @@ def _find_record(
         except csv.Error:  # a value of more than 128 KiB
             return None
     return None
+
+
+def _noted(lines: Iterable[str], taken: list[str]) -> Iterator[str]:
+    """The lines, each also put into ``taken`` as it is asked for."""
+    for line in lines:
+        taken.append(line)
+        yield line

@@ -16,8 +16,8 @@ from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.formats import compression_of
 from mrflight.sources.guesses import Guess, agree, files_to_look_at, head_bytes, replace_types
 from mrflight.sources.lines import read_chunks
-from mrflight.sources.splitting import split_bytes_evenly
-from mrflight.sources.type_names import parse_types
+from mrflight.sources.splitting import split_bytes_evenly, whole_file
+from mrflight.sources.type_names import parse_types, unsupported_type
 from mrflight.sources.unreadable import reading
 
 _Headers = Mapping[InputFile, CsvHeader]
@@ -93,8 +93,8 @@ def _differ(
     found: FoundInput, without: InputFile, having: InputFile, column: str
 ) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f"{without.path} has no column {column!r}, which {having.path} has; make the headers agree, "
-        f"or read only columns that all files have with {found.key('columns')}"
+        f"{without.path} has no column {column!r}, which {having.path} has; make the headers "
+        f"agree, or read only columns that all files have with {found.key('columns')}"
     )
 
 
@@ -131,7 +131,7 @@ def _guess(
         try:
             batch = next(batches, None)
         except pa.ArrowNotImplementedError as error:
-            raise JobFileError(f"{found.key('types')}: {error}") from error
+            raise unsupported_type(expected.types, found.name, error) from error
     if batch is None:
         return pa.schema([(c, expected.types.get(c, pa.null())) for c in expected.include])
     guessed = {c: _plain(batch.column(c)) for c in expected.include if c not in expected.types}
@@ -166,5 +166,5 @@ def _fits_microseconds(column: pa.Array) -> bool:
 
 def _splits(found: FoundInput, file: InputFile, split_bytes: int) -> list[Split]:
     if found.spec.csv.newlines_in_values or compression_of(file.path):
-        return [Split(file.path, 0, file.size_bytes, file.size_bytes)]
+        return [whole_file(file.path, file.size_bytes)]
     return split_bytes_evenly(file.path, file.size_bytes, split_bytes)

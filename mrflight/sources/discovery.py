@@ -114,7 +114,9 @@ def _files_of_match(match: fs.FileInfo, root: Location, spec: InputSpec) -> list
 
 def _nothing_there(root: Location, is_folder: bool) -> str:
     if is_folder:
-        return f"the folder {root.url} holds no files to read (names with '_' or '.' in front aside)"
+        return (
+            f"the folder {root.url} holds no files to read (names with '_' or '.' in front aside)"
+        )
     near = nearest_path(root)
     return f"nothing matches {root.url}" + (f"; did you mean {near}?" if near else "")
 

@@ -37,5 +37,6 @@ def compression_of(path: str) -> str | None:
 
 
 def is_tab_separated(path: str) -> bool:
+    """Whether the suffix is .tsv, compressed or not."""
     stem, suffix = posixpath.splitext(path.lower())
     return (posixpath.splitext(stem)[1] if suffix in _COMPRESSIONS else suffix) == ".tsv"

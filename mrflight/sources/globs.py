@@ -16,6 +16,7 @@ _WILDCARD = re.compile(r"[*?\[]")
 
 
 def has_wildcards(path: str) -> bool:
+    """Whether a path may be a pattern."""
     return _WILDCARD.search(path) is not None
 
 

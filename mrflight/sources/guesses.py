@@ -44,23 +44,18 @@ def agree(guesses: Iterable[Guess], input_name: str) -> pa.Schema:
     Null gives way to any type, int64 to double; a column with nothing but
     nulls is a string. Raises SchemaMismatchError where types do not go together.
     """
-    found: dict[str, Guess] = {}
+    found: dict[str, tuple[str, pa.DataType]] = {}
     for guess in guesses:
         for field in guess.schema:
-            before = found.get(field.name)
-            merged = field.type if before is None else merge(_type(before), field.type)
+            path, type = found.get(field.name, (guess.path, pa.null()))
+            merged = merge(type, field.type)
             if merged is None:
                 raise SchemaMismatchError(
-                    f"{guess.path}: column {field.name!r} looks like {field.type}, but like "
-                    f"{_type(before)} in {before.path}; set inputs.{input_name}.types.{field.name}"
+                    f"{guess.path}: column {field.name!r} looks like {field.type}, but like {type} "
+                    f"in {path}; set inputs.{input_name}.types.{field.name}"
                 )
-            if before is None or merged != _type(before):
-                found[field.name] = Guess(guess.path, pa.schema([(field.name, merged)]))
-    return pa.schema([(name, settle(_type(guess))) for name, guess in found.items()])
-
-
-def _type(guess: Guess) -> pa.DataType:
-    return guess.schema.field(0).type
+            found[field.name] = (path if merged == type else guess.path, merged)
+    return pa.schema([(name, settle(type)) for name, (_, type) in found.items()])
 
 
 def merge(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
@@ -96,9 +91,7 @@ def settle(type: pa.DataType) -> pa.DataType:
     return replace_types(type, lambda leaf: pa.string() if pa.types.is_null(leaf) else leaf)
 
 
-def replace_types(
-    type: pa.DataType, replace: Callable[[pa.DataType], pa.DataType]
-) -> pa.DataType:
+def replace_types(type: pa.DataType, replace: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """``type`` with ``replace`` applied to every type in it that is no list and no struct."""
     if pa.types.is_list(type):
         return pa.list_(replace_types(type.value_type, replace))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from mrflight.errors import BadRowError
 from mrflight.sources.bad_lines import shortened
 from mrflight.sources.json_decoder import JsonDecoder, OtherFields
 from mrflight.sources.lines import Chunk
+
+_CHANGED_TYPE = re.compile(r"Column\(/(.+)\) changed from (\w+) to (\w+)")
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class JsonExpectation:
             return f"{shown} names field {str(error)!r} twice; rename one"
         if not isinstance(value, dict):
             return f"{shown} is no json object; write one object per line, without a list around"
-        return self._misfit(value) or f"{shown} cannot be read: {reason}"
+        because = self._misfit(value) or self._changed_type(reason)
+        return because or f"{shown} cannot be read: {reason}"
 
     def _misfit(self, value: dict[str, Any]) -> str | None:
         if self.others == "error":
@@ -64,26 +68,24 @@ class JsonExpectation:
                 return self._wrong_type(field, value[field.name])
         return None
 
+    def _wrong_type(self, field: pa.Field, value: Any) -> str:
+        key = f"inputs.{self.input_name}.types.{field.name}"
+        shown = shortened(json.dumps(value, ensure_ascii=False))
+        misfit = f"column {field.name!r} holds {shown}, not {field.type} as"
+        if field.name in self.declared:
+            return f"{misfit} {key} says; fix one of them"
+        return f"{misfit} guessed from the first lines of the input; fix the value, or set {key}"
+
     def _changed_type(self, reason: str) -> str | None:
         """A field that pyarrow inferred one type for, until it came to this line."""
         match = _CHANGED_TYPE.search(reason)
         if match is None:
             return None
-        column = match["path"].split("/")[0]
+        path, before, now = match.groups()
         return (
-            f"field {match['path'].replace('/', '.')!r} is a {match['now']} here and a "
-            f"{match['before']} in a line before; make it one type, or leave the column out of "
-            f"inputs.{self.input_name}.columns" + ("" if column else "")
-        )
-
-    def _wrong_type(self, field: pa.Field, value: Any) -> str:
-        key = f"inputs.{self.input_name}.types.{field.name}"
-        shown = shortened(json.dumps(value, ensure_ascii=False))
-        if field.name in self.declared:
-            return f"column {field.name!r} holds {shown}, no {field.type} as {key} says; fix one of them"
-        return (
-            f"column {field.name!r} holds {shown}, no {field.type} as guessed from the first lines "
-            f"of the input; fix the value, or set {key}"
+            f"field {path.replace('/', '.')!r} is a {now}, but a {before} on the lines before; "
+            "make it one type, or name the columns to read, without it, in "
+            f"inputs.{self.input_name}.columns"
         )
 
 
@@ -101,7 +103,8 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def _unknown_fields(
     value: dict[str, Any], fields: Iterable[pa.Field], path: tuple[str, ...] = ()
-) -> Iterable[tuple[str, ...]]:
+) -> Iterator[tuple[str, ...]]:
+    """The paths of all fields in ``value`` that ``fields`` lack."""
     known = {field.name: field.type for field in fields}
     for name, inner in value.items():
         if name not in known:
@@ -110,7 +113,9 @@ def _unknown_fields(
             yield from _unknown_inside(inner, known[name], (*path, name))
 
 
-def _unknown_inside(value: Any, type: pa.DataType, path: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
+def _unknown_inside(
+    value: Any, type: pa.DataType, path: tuple[str, ...]
+) -> Iterator[tuple[str, ...]]:
     if isinstance(value, dict) and pa.types.is_struct(type):
         yield from _unknown_fields(value, type, path)
     elif isinstance(value, list) and pa.types.is_list(type):

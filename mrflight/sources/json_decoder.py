@@ -58,9 +58,8 @@ class JsonDecoder:
 
 
 def _readable(type: pa.DataType) -> pa.DataType:
-    """The type to read for ``type``: pyarrow takes dates and times as numbers only, so a string."""
-    is_text = pa.types.is_date(type) or pa.types.is_time(type)
-    return pa.string() if is_text else type
+    """The type to read for ``type``: pyarrow takes dates as numbers only, so strings for them."""
+    return pa.string() if pa.types.is_date(type) else type
 
 
 def _count_objects(chunk: Chunk) -> int:

@@ -12,6 +12,7 @@ from mrflight.sources.bad_lines import first_bad_line, line_number
 from mrflight.sources.base import Reader, Split
 from mrflight.sources.formats import compression_of
 from mrflight.sources.json_bad_row import JsonExpectation
+from mrflight.sources.json_decoder import OtherFields
 from mrflight.sources.lines import Chunk, read_chunks
 from mrflight.sources.unreadable import reading
 from mrflight.storage import Location
@@ -31,7 +32,7 @@ class JsonReader(Reader):
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
-        others = "error" if self.takes_all else "ignore"
+        others: OtherFields = "error" if self.takes_all else "ignore"
         expected = JsonExpectation(self.input_name, self.schema, self.declared, others)
         with reading("json", location):
             # There is no way into the middle of a compressed file: it is one split.

@@ -62,8 +62,8 @@ def read_chunks(
     A chunk is valid until the next one is asked for, as all share one window.
     """
     with open_text(location) as stream:
-        begin = first if start <= first else _next_line(stream, start)
-        if stop is not None and begin >= stop:
+        begin = first if start <= first else _next_line(stream, start, stop)
+        if begin is None or (stop is not None and begin >= stop):
             return
         skip_bytes(stream, begin)
         for chunk in _chunks(stream, begin, stop, chunk_bytes):
@@ -75,16 +75,16 @@ def read_chunks(
             yield chunk
 
 
-def _next_line(stream: pa.NativeFile, start: int) -> int:
-    """Where the first line begins that begins at ``start`` or later."""
+def _next_line(stream: pa.NativeFile, start: int, stop: int | None) -> int | None:
+    """Where the first line at or after ``start`` begins; None where none does before ``stop``."""
     at = start - 1
     stream.seek(at)
-    while block := stream.read(_LOOKAHEAD_BYTES):
+    while (stop is None or at < stop) and (block := stream.read(_LOOKAHEAD_BYTES)):
         found = block.find(b"\n")
         if found >= 0:
             return at + found + 1
         at += len(block)
-    return at
+    return None
 
 
 def _chunks(
@@ -147,14 +147,14 @@ def _count_newlines(chunk: Chunk) -> int:
 
 
 def _count_filled_lines(chunk: Chunk) -> int:
-    """Runs of bytes between line ends, which are \\n, \\r\\n, or \\r as pyarrow has it."""
+    """Runs of bytes between line ends, among which pyarrow counts a lone carriage return."""
     data = np.frombuffer(chunk.window, np.uint8, chunk.size)
     is_end = (data == ord("\n")) | (data == ord("\r"))
     return int(np.count_nonzero(is_end[1:] & ~is_end[:-1])) + int(not is_end[-1])
 
 
 def count_newlines_before(location: Location, offset: int) -> int:
-    """Line ends in the first ``offset`` bytes of a file; for messages only, as it reads them all."""
+    """Line ends in the first ``offset`` bytes; for messages only, as it reads them all."""
     count = 0
     with open_text(location) as stream:
         while offset > 0 and (block := stream.read(min(offset, CHUNK_BYTES))):

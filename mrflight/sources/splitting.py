@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from mrflight.sources.base import Split
 
 
 def split_bytes_evenly(path: str, size_bytes: int, split_bytes: int) -> list[Split]:
     """Byte ranges of about the same size that tile the file, none above ``split_bytes``."""
-    count = max(1, -(-size_bytes // max(1, split_bytes)))
-    bounds = [i * size_bytes // count for i in range(count + 1)]
-    return [
-        Split(path, start, stop, stop - start)
-        for start, stop in zip(bounds, bounds[1:], strict=False)
-    ]
+    return Split(path, 0, size_bytes, size_bytes).cut(-(-size_bytes // split_bytes))
+
+
+def whole_file(path: str, size_bytes: int) -> Split:
+    """The one split of a file that can only be read from its start to its end."""
+    return Split(path, 0, 1, size_bytes)
 
 
 def split_runs(path: str, weights: Sequence[int], split_bytes: int) -> list[Split]:
@@ -23,10 +24,7 @@ def split_runs(path: str, weights: Sequence[int], split_bytes: int) -> list[Spli
     ``weights`` are the bytes of the pieces. At least one split, if an empty one.
     """
     bounds = [*_run_starts(weights, split_bytes), len(weights)]
-    return [
-        Split(path, start, stop, sum(weights[start:stop]))
-        for start, stop in zip(bounds, bounds[1:], strict=False)
-    ]
+    return [Split(path, start, stop, sum(weights[start:stop])) for start, stop in pairwise(bounds)]
 
 
 def _run_starts(weights: Sequence[int], split_bytes: int) -> Iterator[int]:

@@ -57,6 +57,15 @@ def parse_types(types: Mapping[str, str], input_name: str) -> dict[str, pa.DataT
     return parsed
 
 
+def unsupported_type(
+    types: Mapping[str, pa.DataType], input_name: str, error: pa.ArrowNotImplementedError
+) -> JobFileError:
+    """The error for the one of ``types`` that pyarrow said it cannot read from text."""
+    at_fault = [column for column, type in types.items() if str(error).find(f"to {type} is") >= 0]
+    column = f".{at_fault[0]}" if at_fault else ""
+    return JobFileError(f"inputs.{input_name}.types{column}: {error}")
+
+
 def parse_type(text: str) -> pa.DataType:
     """The Arrow type that ``text`` names; ValueError, with the names there are, if it is none."""
     text = text.strip()
@@ -84,7 +93,9 @@ def _known_zone(zone: str) -> str:
         if not _OFFSET.fullmatch(zone):
             zoneinfo.ZoneInfo(zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError(f"{zone!r} is no time zone; write one such as UTC or Europe/Rome") from error
+        raise ValueError(
+            f"{zone!r} is no time zone; write one such as UTC or Europe/Rome"
+        ) from error
     return zone
 
 

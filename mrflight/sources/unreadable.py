@@ -19,8 +19,8 @@ def reading(format: str, location: Location) -> Iterator[None]:
     except (MrflightError, MemoryError):
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        reason = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".")
         raise InputError(
-            f"{location.url} cannot be read as {format}: {reason}; it may be cut short or corrupt, "
-            "or of another format"
+            f"{location.url} cannot be read as {format}: {reason}; it is cut short, damaged or of "
+            "another format"
         ) from error

@@ -95,7 +95,7 @@ class Location:
             return
 
     def delete_empty_folder(self) -> None:
-        """Remove the folder if nothing is in it; no error where something is, or where it is gone."""
+        """Remove the folder if nothing is in it; no error where something is, or it is gone."""
         # pyarrow's delete_dir would remove what another writer has just put there.
         with suppress(OSError):
             os.rmdir(self.path)
@@ -103,7 +103,8 @@ class Location:
 
 def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> Location:
     """The location of a path or URL, relative ones taken from ``base``; JobError for other stores."""
-    parts = urlsplit(path)
+    # In a glob or a name, ? and # are themselves and not the start of a query.
+    parts = urlsplit(path.replace("?", "%3F").replace("#", "%23"))
     if len(parts.scheme) > 1 and parts.scheme != "file":  # one letter is a Windows drive
         raise JobError(
             f"{path}: no store for {parts.scheme}:// yet; this version reads and writes local disks"

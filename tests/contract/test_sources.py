@@ -20,7 +20,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, WriterProperties, write_deltalake
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -28,7 +28,6 @@ from hypothesis import strategies as st
 from mrflight.errors import (
     ColumnNotFoundError,
     InputError,
-    JobError,
     JobFileError,
     SchemaMismatchError,
 )
@@ -201,6 +200,8 @@ class FileContract(SourceContract):
     rows_are_needed = False
     """Whether a file without rows says nothing of its columns."""
     may_lack_columns = False
+    shows_damage = True
+    """Whether half a file is seen to be one: half of a text file is a text file."""
 
     def test_file_folder_and_glob(self, folder: Path) -> None:
         tables = [rows(0, 5), rows(5, 5), rows(10, 5)]
@@ -281,16 +282,22 @@ class FileContract(SourceContract):
         path = folder / f"part-0{self.suffix}"
         self.write(rows(0, 500), path)
         whole = path.read_bytes()
-        for damaged in (whole[: len(whole) // 2], b"\xff\xfe" + whole, b"\x00" * 64):
+        for damaged in (
+            whole[: len(whole) // 2],
+            b"\xff\xfe" + whole,
+            whole[:3] + b"\x00\xff" * 40,
+        ):
             path.write_bytes(damaged)
-            try:
+            if not self.shows_damage and damaged in whole:
+                continue
+            with pytest.raises(InputError) as raised:
                 read(self.open(folder, "visits"))
-            except JobError as error:
-                assert str(path) in str(error)  # noqa: PT017  half of a text file is a text file
+            assert str(path) in str(raised.value)
 
 
 class CsvContract(FileContract):
     suffix = ".csv"
+    shows_damage = False
     header = True
     delimiter = ","
     line_end = b"\n"
@@ -351,7 +358,9 @@ class TestCsvWithoutHeader(CsvContract):
 
     def test_columns_that_are_missing_or_new(self, folder: Path) -> None:
         path = self.lay_out(folder, rows(0, 5), rows(5, 5).select(["id", "word"]))
-        with pytest.raises(JobFileError, match=r"has 4 entries, but the first row of .*part-1\.csv"):
+        with pytest.raises(
+            JobFileError, match=r"has 4 entries, but the first row of .*part-1\.csv"
+        ):
             self.open(folder, path)
 
 
@@ -365,6 +374,7 @@ class TestCsvWithLineEndsInValues(CsvContract):
 
 class TestCsvGzip(CsvContract):
     suffix = ".csv.gz"
+    shows_damage = True
     splits_files = False
     compress: ClassVar[Callable[[bytes], bytes]] = staticmethod(gzip.compress)
 
@@ -392,6 +402,7 @@ class TestCsvZstandard(TestCsvGzip):
 
 class TestJson(FileContract):
     suffix = ".jsonl"
+    shows_damage = False
     rows_are_needed = True
     may_lack_columns = True
 
@@ -415,6 +426,7 @@ class TestJson(FileContract):
 
 class TestJsonGzip(TestJson):
     suffix = ".json.gz"
+    shows_damage = True
     splits_files = False
 
     def write(self, table: pa.Table, path: Path) -> None:
@@ -471,7 +483,11 @@ class TestDelta(SourceContract):
     partition_by: ClassVar[list[str]] = []
 
     def write(self, table: pa.Table, path: Path) -> None:
-        write_deltalake(str(path), table, mode="append", partition_by=self.partition_by)
+        rows = WriterProperties(max_row_group_size=max(10, table.num_rows // 10))
+        partition_by = self.partition_by
+        write_deltalake(
+            str(path), table, mode="append", partition_by=partition_by, writer_properties=rows
+        )
 
     def lay_out(self, folder: Path, *tables: pa.Table) -> str:
         for table in tables:
@@ -480,10 +496,6 @@ class TestDelta(SourceContract):
 
     def oracle(self, path: str, schema: pa.Schema) -> pa.Table:
         return pa.parquet.ParquetFile(path).read(schema.names)
-
-    @pytest.mark.skip("delta-rs writes so few rows as one row group; parquet shows the splits")
-    def test_a_large_file_becomes_several_splits(self, folder: Path) -> None:
-        pass
 
     def test_a_table_without_rows(self, folder: Path) -> None:
         DeltaTable.create(str(folder), rows(0, 0).schema)

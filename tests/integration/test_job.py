@@ -87,7 +87,7 @@ def as_read(kind: str) -> pa.Table:
 
 def expected_clicks(visits: pa.Table) -> pa.Table:
     weight = [2 if visitor == "User" else 1 for visitor in VISITS["visitor"].to_pylist()]
-    table = VISITS.append_column("weight", pa.array(weight)).append_column(
+    table = visits.append_column("weight", pa.array(weight)).append_column(
         "one", pa.array([1] * len(weight))
     )
     return grouped(

@@ -161,7 +161,7 @@ def plain_arrays(type_: pa.DataType, rows: int) -> SearchStrategy[pa.Array]:
 def dictionaries(
     draw: DrawFn, values: Callable[[int], SearchStrategy[pa.Array]], rows: int
 ) -> pa.DictionaryArray:
-    """Arrays encoded by dictionaries that hold nulls, repeat values, and may be larger than needed."""
+    """Arrays with a dictionary that holds nulls, repeats values and may be larger than needed."""
     dictionary = draw(values(draw(st.integers(1, 2 * rows + 2))))
     indices = st.none() | st.integers(0, min(len(dictionary), 128) - 1)
     first = draw(st.integers(0, 3))

@@ -1,4 +1,4 @@
-"""A function is loaded from beside the job file or from what is installed, or said to be missing."""
+"""A function is loaded from beside the job file or from what is installed, or is named."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -175,7 +176,7 @@ def chunked(draw: st.DrawFn, array: pa.Array) -> pa.ChunkedArray:
     """An array in chunks, some of them empty, or in none at all where it is."""
     cuts = sorted(draw(st.lists(st.integers(0, len(array)), max_size=3)))
     bounds = [0, *cuts, len(array)]
-    chunks = [array.slice(a, b - a) for a, b in zip(bounds, bounds[1:], strict=False)]
+    chunks = [array.slice(a, b - a) for a, b in pairwise(bounds)]
     none = len(array) == 0 and draw(st.booleans())
     return pa.chunked_array([] if none else chunks, array.type)
 

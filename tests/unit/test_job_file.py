@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -331,10 +332,8 @@ documents = st.dictionaries(
 @examples
 @given(documents)
 def test_any_document_is_a_job_or_a_job_file_error(document: dict[str, Any]) -> None:
-    try:
+    with suppress(JobFileError):
         decode_job(document)
-    except JobFileError as error:
-        assert str(error)
 
 
 @examples

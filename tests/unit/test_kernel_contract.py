@@ -185,7 +185,9 @@ def encodings(plain: pa.Array) -> Iterator[pa.Array]:
         ),
     ],
 )
-def test_equal_keys_are_equal_in_every_layout(values: list[object], types: list[pa.DataType]) -> None:
+def test_equal_keys_are_equal_in_every_layout(
+    values: list[object], types: list[pa.DataType]
+) -> None:
     expected = [NULL_HASH if value is None else key_hash(value) for value in values]
     for type_ in types:
         storage = pa.array(values, type_.storage_type if type_ == pa.uuid() else type_)
@@ -243,9 +245,7 @@ def test_order_is_a_stable_permutation(ids: list[int]) -> None:
 
 
 @given(data=st.data(), rows=st.integers(0, 40), partitions=st.integers(1, 30))
-def test_place_is_order_of_partition_ids(
-    data: st.DataObject, rows: int, partitions: int
-) -> None:
+def test_place_is_order_of_partition_ids(data: st.DataObject, rows: int, partitions: int) -> None:
     key = [data.draw(key_arrays.key_arrays(rows))]
     in_two_steps = kernel.order_by_partition(kernel.partition_ids(key, partitions), partitions)
     assert list(kernel.place(key, partitions)) == list(in_two_steps)

@@ -41,6 +41,8 @@ def test_the_kernels_crates_come_from_crates_io() -> None:
 @pytest.mark.parametrize("here", [ROOT, Path("/")])
 def test_the_servers_are_found_from_anywhere(here: Path) -> None:
     command = [sys.executable, "-m", "mrflight.servers.metadata", "--help"]
-    done = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(
+        command, cwd=here, capture_output=True, text=True, check=False, timeout=30
+    )
     assert done.returncode == 0, done.stderr
     assert "--port" in done.stdout

@@ -6,6 +6,7 @@ import math
 import pickle
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -248,7 +249,7 @@ def test_boundaries_are_sorted_and_none_is_there_twice(
     assert boundaries.schema == schema
     assert boundaries.num_rows <= partitions - 1
     keys = [order_of(tuple(row.values())) for row in boundaries.to_pylist()]
-    assert all(before < after for before, after in zip(keys, keys[1:], strict=False))
+    assert all(before < after for before, after in pairwise(keys))
 
 
 def test_every_partition_is_about_even_where_keys_are_many() -> None:
@@ -435,7 +436,7 @@ def test_a_users_partitioner_that_raises_is_named() -> None:
     def place(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> pa.Array:
         raise KeyError("no such site")
 
-    with pytest.raises(UserFunctionError, match="(?s)m:place.*no such site"):
+    with pytest.raises(UserFunctionError, match=r"(?s)m:place.*no such site"):
         FunctionPartitioner(place, "m:place", ("k",), 3).place(batch_of(k=pa.array([1])))
 
 

@@ -264,7 +264,7 @@ def test_a_group_column_is_named_once(plan: Plan, group_by: list[str]) -> None:
 
 @pytest.mark.parametrize("partitioner", ["hash", "range"])
 def test_a_job_without_inputs_is_refused(partitioner: str) -> None:
-    with pytest.raises(JobFileError, match="^inputs"):
+    with pytest.raises(JobFileError, match=r"^inputs"):
         plan_job(job(inputs={}, shuffle={"partitioner": partitioner}), [], "/", "job-1", WORKERS)
 
 

@@ -1,0 +1,65 @@
+# Needs Python 3.11 or newer; cargo is used where it is there.
+# ARGS go to the command: make test ARGS="-k kernel"
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+ARGS ?=
+
+venv := .venv
+python := $(venv)/bin/python
+installed := $(venv)/.installed
+kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
+
+.PHONY: install demo test bench check format constraints clean
+
+install: $(installed)
+
+$(installed): pyproject.toml constraints.txt $(kernel)
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer was found; name one: make PYTHON=..." >&2; exit 1; }
+	test -x $(python) || $(PYTHON) -m venv $(venv)
+	rm -f mrflight/_kernel.*so  # a kernel that no longer builds must not stay in use
+	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[delta,bench,dev]'
+	@$(python) -c 'from mrflight.kernel import implementation as by; print("installed; the kernel is in", by.title())'
+	@touch $@
+
+demo: install
+	$(python) examples/clicks/generate.py
+	$(python) -m mrflight.driver examples/clicks/job.toml $(ARGS)
+
+test: install
+	$(python) -m pytest $(ARGS)
+
+bench: install
+	$(python) -m experiments.bench $(ARGS)
+
+check: install
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+	$(python) -m mypy --strict mrflight servers
+	@if command -v cargo >/dev/null; then \
+		set -x; cd kernel && cargo fmt --check && cargo clippy --locked --release -- -D warnings; \
+	elif [ "$$CI" = true ]; then \
+		echo "cargo is not there, and CI checks the kernel as well" >&2; exit 1; \
+	else \
+		echo "cargo is not there: the kernel is not checked"; \
+	fi
+
+format: install
+	$(python) -m ruff check --fix .
+	$(python) -m ruff format .
+	@! command -v cargo >/dev/null || (cd kernel && cargo fmt)
+
+# The newest versions that pyproject.toml allows, for every Python that it allows.
+constraints:
+	$(PYTHON) -m venv build/uv
+	build/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+	{ echo "# The versions that mrflight is tested with. Made by \`make constraints\`."; \
+		build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras \
+			--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml; \
+	} > build/constraints.txt
+	mv build/constraints.txt constraints.txt
+
+clean:
+	rm -rf $(venv) build dist mrflight.egg-info kernel/target mrflight/_kernel.*so
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf examples/*/visits examples/*/logs examples/*/out

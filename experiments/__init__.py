@@ -1,0 +1,1 @@
+"""Every measurement that is published, each rerunnable by one command."""

@@ -1,0 +1,52 @@
+"""The visits that the experiments run on, written by ``examples/clicks/generate.py``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+CLICKS_JOB = REPOSITORY / "examples" / "clicks" / "job.toml"
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """``keys``: a number of sites, or "unique"; ``order``: "sorted" puts a site's together."""
+
+    keys: str
+    rows: int
+    files: int
+    order: str = "random"
+
+    @property
+    def name(self) -> str:
+        """For folders and messages."""
+        return f"{self.keys}-keys-{self.rows}-rows-{self.files}-files-{self.order}"
+
+
+def generate(data: DataSet, folder: Path) -> list[Path]:
+    """The csv files of ``data`` below ``folder``; written once."""
+    out = folder / data.name
+    options = [
+        f"--{option}={value}"
+        for option, value in (
+            ("rows", data.rows),
+            ("files", data.files),
+            ("keys", data.keys),
+            ("order", data.order),
+            ("out", out),
+        )
+    ]
+    command = [sys.executable, str(CLICKS_JOB.with_name("generate.py")), *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return sorted(out.glob("*.csv"))
+
+
+def warm(files: list[Path]) -> None:
+    """Read ``files`` once, so that the first to be measured finds them in memory like the rest."""
+    for path in files:
+        with path.open("rb") as content:
+            while content.read(1 << 20):
+                pass

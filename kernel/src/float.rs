@@ -1,0 +1,26 @@
+//! Floats as the one 64-bit pattern that stands for all their equals.
+
+use crate::hash;
+
+const NAN: u64 = 0x7FF8_0000_0000_0000;
+
+/// The hash of a float, whichever zero or NaN it is.
+#[inline]
+pub fn hash(value: f64) -> u64 {
+    // Adding 0.0 makes 0.0 of -0.0 and changes nothing else.
+    hash::word(if value.is_nan() { NAN } else { (value + 0.0).to_bits() })
+}
+
+/// A float of 16 bits: 1 sign, 5 exponent, 10 fraction.
+#[inline]
+pub fn from_half(bytes: [u8; 2]) -> f64 {
+    let bits = u16::from_le_bytes(bytes);
+    let (exponent, fraction) = (bits >> 10 & 0x1F, bits & 0x3FF);
+    let magnitude = match exponent {
+        0 => f64::from(fraction) / f64::from(1 << 24),
+        0x1F if fraction == 0 => f64::INFINITY,
+        0x1F => f64::NAN,
+        _ => f64::from_bits(u64::from(exponent + 1023 - 15) << 52 | u64::from(fraction) << 42),
+    };
+    if bits >> 15 == 1 { -magnitude } else { magnitude }
+}

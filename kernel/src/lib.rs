@@ -1,0 +1,100 @@
+//! `mrflight._kernel`: hashes the key columns of a batch and places its rows.
+//!
+//! `mrflight.kernel` describes each column as its Arrow buffers and hands in
+//! the buffers to fill; here nothing but bytes is read and written, with the
+//! interpreter lock released. Buffers may start at any address, as they do when
+//! they come off a socket, and every length, offset and index in them is
+//! checked: a malformed column is a `ValueError`. (The C data interface carries
+//! no sizes, and arrow-rs copies what is not aligned when it imports it.)
+
+mod bits;
+mod buffers;
+mod canonical;
+mod column;
+mod float;
+mod hash;
+mod integers;
+mod malformed;
+mod place;
+mod row;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::malformed::Malformed;
+
+impl From<Malformed> for PyErr {
+    fn from(error: Malformed) -> Self {
+        PyValueError::new_err(error.to_string())
+    }
+}
+
+#[pymodule]
+mod _kernel {
+    use pyo3::prelude::*;
+
+    use crate::buffers::Output;
+    use crate::column::Column;
+    use crate::malformed::Malformed;
+    use crate::{place, row};
+
+    /// Fill `hashes` (uint64) with the hash of each row's key.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value)]
+    fn hash_rows(py: Python<'_>, columns: Vec<Column>, mut hashes: Output) -> PyResult<()> {
+        let hashes = hashes.slice_mut()?;
+        Ok(py.detach(|| row::hash(&columns, hashes))?)
+    }
+
+    /// Fill `ids` (int32) with the partition of each row.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value)]
+    fn partition_ids(
+        py: Python<'_>,
+        columns: Vec<Column>,
+        partitions: u32,
+        mut ids: Output,
+    ) -> PyResult<()> {
+        let ids = ids.slice_mut()?;
+        py.detach(|| {
+            let mut hashes = vec![0; ids.len()];
+            row::hash(&columns, &mut hashes)?;
+            for (id, hash) in ids.iter_mut().zip(hashes) {
+                *id = place::partition(hash, partitions);
+            }
+            Ok::<(), Malformed>(())
+        })?;
+        Ok(())
+    }
+
+    /// Fill `rows` (uint32) with the rows by partition, `offsets` (int64) with where each begins.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value)]
+    fn place_rows(
+        py: Python<'_>,
+        columns: Vec<Column>,
+        mut rows: Output,
+        mut offsets: Output,
+    ) -> PyResult<()> {
+        let (rows, offsets) = (rows.slice_mut()?, offsets.slice_mut()?);
+        py.detach(|| {
+            let mut hashes = vec![0; rows.len()];
+            row::hash(&columns, &mut hashes)?;
+            place::by_hash(&mut hashes, rows, offsets)
+        })?;
+        Ok(())
+    }
+
+    /// As `place_rows`, for rows whose partitions are known.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value)]
+    fn order_rows(
+        py: Python<'_>,
+        ids: Column,
+        mut rows: Output,
+        mut offsets: Output,
+    ) -> PyResult<()> {
+        let (rows, offsets) = (rows.slice_mut()?, offsets.slice_mut()?);
+        Ok(py.detach(|| place::by_id(&ids, rows, offsets))?)
+    }
+}

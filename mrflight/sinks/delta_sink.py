@@ -1,0 +1,111 @@
+"""The sink that commits to a Delta table."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from mrflight.errors import CommitError, OutputError
+from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.delta_commit import DeltaCommit
+from mrflight.sinks.delta_errors import import_deltalake
+from mrflight.sinks.delta_stats import INDEXED_COLUMNS
+from mrflight.sinks.delta_table import DeltaTable
+from mrflight.sinks.encoder import Encoding
+from mrflight.sinks.file_part_writer import FilePartWriter
+from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
+from mrflight.sinks.part_name import is_part
+from mrflight.sinks.stored_schema import TableSchema
+from mrflight.spec import OutputSection
+from mrflight.storage import Location
+
+
+class DeltaSink(Sink):
+    """Part files beside the table's, then one version of its log that names the winners."""
+
+    def __init__(
+        self, location: Location, spec: OutputSection, job_id: str, app_id: str | None
+    ) -> None:
+        """Look at what is there; OutputError for what cannot work."""
+        import_deltalake()
+        if unquote(location.path) != location.path:
+            raise OutputError(
+                f"output.table: {location.url}: deltalake takes a % with two digits in a folder's "
+                "name for an escaped character; choose another name"
+            )
+        check_is_folder(location)
+        table = DeltaTable.load(location)
+        self._mode = spec.mode
+        self._app_id = app_id or f"mrflight-{job_id}"
+        self._committed = None if table is None else table.committed_version(self._app_id)
+        self._location, self._job_id = location, job_id
+        if table is None:
+            _check_nothing_else(location)
+        elif self._committed is None:
+            _check_mode(table, spec)
+        existing = table.schema if table is not None and spec.mode == "append" else None
+        self._target = TableSchema(location.url, True, tuple(spec.partition_by), existing)
+        indexed_columns = INDEXED_COLUMNS if table is None else table.indexed_columns
+        self._part_writer = FilePartWriter(
+            location, job_id, self._target, Encoding("delta", indexed_columns)
+        )
+        self._own_files = OwnFiles.of(location, job_id, bool(spec.partition_by))
+        self._finished = False
+
+    @property
+    def part_writer(self) -> FilePartWriter:
+        return self._part_writer
+
+    def committed_version(self) -> int | None:
+        return self._committed
+
+    def commit(self, commit: Commit) -> int:
+        version, kept = DeltaCommit(
+            self._location,
+            self._mode,
+            self._target,
+            commit.schema,
+            commit.parts,
+            self._app_id,
+            self._job_id,
+        ).run()
+        self._finished = True
+        if kept is not None:
+            self._own_files.delete_except(kept)
+        return version
+
+    def abort(self) -> None:
+        """See `Sink.abort`. Where the log cannot be read, nothing is known to be uncommitted."""
+        if self._finished:
+            return
+        try:
+            table = DeltaTable.load(self._location)
+            done = None if table is None else table.committed_version(self._app_id)
+            kept = set() if table is None or done is None else table.added_paths(done, self._app_id)
+        except CommitError:
+            return
+        if kept is not None:
+            self._own_files.delete_except(kept)
+
+
+def _check_nothing_else(location: Location) -> None:
+    """OutputError where the place of a new table is taken.
+
+    Part files of a job that ended before its commit do no harm: the log does not name them.
+    """
+    for info in location.walk():
+        if info.is_file and not is_part(info.base_name):
+            raise OutputError(
+                f"output.table: the folder {location.url} is no Delta table and holds other files "
+                f"({relative_path(location, info.path)}); choose another folder"
+            )
+
+
+def _check_mode(table: DeltaTable, spec: OutputSection) -> None:
+    if spec.mode == "error":
+        raise OutputError(
+            f"output.table: the Delta table {table.location.url} exists; choose another, or set "
+            "output.mode to append or overwrite"
+        )
+    table.check_writable(spec.mode)
+    if spec.mode == "append":
+        table.check_partition_by(spec.partition_by)

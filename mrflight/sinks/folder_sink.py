@@ -1,0 +1,173 @@
+"""The sink that writes a folder of plain files: parquet, csv or arrow.
+
+Its files can be seen from the moment they are written. What makes a run
+count is the manifest, which names its files in one step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from msgspec import structs
+
+from mrflight.errors import CommitError, OutputError
+from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.encoder import Encoding
+from mrflight.sinks.file_part_writer import FilePartWriter
+from mrflight.sinks.manifest import (
+    Manifest,
+    Run,
+    finish_removing,
+    locked,
+    read_manifest,
+    schema_text,
+    write_manifest,
+)
+from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
+from mrflight.sinks.part_name import is_part
+from mrflight.sinks.stored_schema import TableSchema
+from mrflight.spec import OutputSection
+from mrflight.storage import Location
+
+
+class FolderSink(Sink):
+    """Part files in a folder, and a manifest that lists the winners."""
+
+    def __init__(
+        self, location: Location, spec: OutputSection, job_id: str, app_id: str | None
+    ) -> None:
+        """Look at what is there; OutputError for what cannot work."""
+        _check_folder(location)
+        manifest = read_manifest(location)
+        if manifest is not None and manifest.removing:  # a commit that was cut short
+            with locked(location):
+                manifest = finish_removing(location)
+        self._committed = manifest.index_of(app_id) if manifest and app_id is not None else None
+        if self._committed is None:
+            _check_mode(location, spec, manifest)
+        self._location, self._spec, self._job_id, self._app_id = location, spec, job_id, app_id
+        existing = manifest.schema if manifest and spec.mode == "append" else None
+        self._target = TableSchema(location.url, False, tuple(spec.partition_by), existing)
+        self._part_writer = FilePartWriter(location, job_id, self._target, Encoding(spec.format))
+        self._own_files = OwnFiles.of(location, job_id, bool(spec.partition_by))
+        self._finished = False
+
+    @property
+    def part_writer(self) -> FilePartWriter:
+        return self._part_writer
+
+    def committed_version(self) -> int | None:
+        return self._committed
+
+    def commit(self, commit: Commit) -> None:
+        with locked(self._location):
+            manifest = read_manifest(self._location)
+            if manifest is None or not self._is_in(manifest):
+                manifest = self._next(commit, manifest)
+                write_manifest(self._location, manifest)
+            self._finished = True
+            if manifest.removing:
+                finish_removing(self._location)
+        self._own_files.delete_except(manifest.files)
+
+    def abort(self) -> None:
+        """See `Sink.abort`. Where the manifest cannot be read, nothing is known to be in vain."""
+        if self._finished:
+            return
+        try:
+            manifest = read_manifest(self._location)
+        except OutputError:
+            return
+        self._own_files.delete_except(manifest.files if manifest else ())
+
+    def _is_in(self, manifest: Manifest) -> bool:
+        """Whether this job, or another with the same run id, has been committed."""
+        return any(
+            run.job == self._job_id or (self._app_id is not None and run.app == self._app_id)
+            for run in manifest.runs
+        )
+
+    def _next(self, commit: Commit, before: Manifest | None) -> Manifest:
+        """The manifest after ``commit``; OutputError where the folder does not take it any more."""
+        spec, new = self._spec, {part.path for part in commit.parts}
+        if spec.mode == "error" and before is not None:
+            raise OutputError(
+                f"{self._location.url} was written by someone else while the job ran; choose "
+                "another folder, or set output.mode to append or overwrite"
+            )
+        schema = replace(self._target, existing=None).stored(commit.schema)
+        runs, removing = (before.runs, set(before.removing)) if before else ([], set())
+        if before is not None and spec.mode == "append":
+            _check_append(self._location, spec, before)
+            replace(self._target, existing=before.schema).stored(commit.schema)
+            schema = before.schema
+        elif before is not None:
+            removing |= before.files
+            runs = [structs.replace(run, files=[]) for run in runs]
+        on_disk = self._own_files.paths()
+        if not new <= on_disk:
+            raise CommitError(
+                f"{self._location.url}: {min(new - on_disk)} is gone, which this job wrote; does "
+                "another job overwrite the folder at the same time?"
+            )
+        return Manifest(
+            format=spec.format,
+            partition_by=spec.partition_by,
+            schema_ipc=schema_text(schema),
+            runs=[*runs, Run(job=self._job_id, app=self._app_id, files=sorted(new))],
+            removing=sorted(removing | (on_disk - new)),
+        )
+
+
+def _check_folder(location: Location) -> None:
+    from pyarrow import fs
+
+    check_is_folder(location)
+    if location.child("_delta_log").info().type == fs.FileType.Directory:
+        raise OutputError(
+            f"output.table: {location.url} is a Delta table; set output.format to delta, or choose "
+            "another folder"
+        )
+
+
+def _check_mode(location: Location, spec: OutputSection, manifest: Manifest | None) -> None:
+    found = sorted(relative_path(location, info.path) for info in location.walk())
+    if spec.mode == "error" and found:
+        raise OutputError(
+            f"output.table: the folder {location.url} is not empty (it holds {found[0]}); choose "
+            "another, or set output.mode to append or overwrite"
+        )
+    ours = manifest.files if manifest else set()
+    if manifest is None or spec.mode == "overwrite":
+        _check_no_others(location, spec, ours)
+    if manifest is not None and spec.mode == "append":
+        _check_append(location, spec, manifest)
+
+
+def _check_no_others(location: Location, spec: OutputSection, ours: set[str]) -> None:
+    """OutputError for data that no manifest of ours lists: it may be someone else's."""
+    for info in location.walk():
+        path = relative_path(location, info.path)
+        if not info.is_file or path in ours or any(n[0] in "_." for n in path.split("/")):
+            continue
+        whose = (
+            "left by a job of mrflight that did not finish; delete it"
+            if is_part(info.base_name)
+            else "which mrflight did not write; choose another folder"
+        )
+        raise OutputError(
+            f"output.table: mode {spec.mode}: the folder {location.url} holds {path}, {whose}"
+        )
+
+
+def _check_append(location: Location, spec: OutputSection, manifest: Manifest) -> None:
+    if manifest.format != spec.format:
+        raise OutputError(
+            f"{location.url} cannot be appended to: it holds {manifest.format} files, not "
+            f"{spec.format}; set output.format to that"
+        )
+    if manifest.partition_by != spec.partition_by:
+        raise OutputError(
+            f"{location.url} cannot be appended to: it is partitioned by {manifest.partition_by}, "
+            f"not {spec.partition_by}; set output.partition_by to that"
+        )

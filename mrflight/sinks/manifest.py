@@ -1,0 +1,148 @@
+"""``_mrflight.json``: what a folder of plain files holds, as a table's log would say it.
+
+It lists the files that are ours, so that overwriting deletes nothing else; the
+schema, so that appends agree; and every run, so that a rerun with the same id
+is told from a new one. It is replaced as a whole by a move.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import posixpath
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pyarrow as pa
+
+from mrflight.errors import CommitError, OutputError
+from mrflight.spec import OutputFormat
+from mrflight.storage import Location
+
+NAME = "_mrflight.json"
+LOCK_TIMEOUT_S = 60.0
+_LOCK_POLL_S = 0.02
+
+
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One commit to the folder."""
+
+    job: str
+    app: str | None
+    files: list[str]
+    """Relative paths of what is still there of it."""
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The content of a folder; the newest run comes last."""
+
+    version: int = 1
+    format: OutputFormat
+    partition_by: list[str]
+    schema_ipc: str
+    """The stored schema as an IPC message, base64."""
+    runs: list[Run]
+    removing: list[str] = []
+    """Files that were ours and that a commit decided to delete."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema_ipc)))
+
+    @property
+    def files(self) -> set[str]:
+        return {file for run in self.runs for file in run.files}
+
+    def index_of(self, app_id: str) -> int | None:
+        """Which of the runs was ``app_id``'s."""
+        found = [i for i, run in enumerate(self.runs) if run.app == app_id]
+        return found[-1] if found else None
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """A schema as `Manifest.schema_ipc` holds it."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def read_manifest(folder: Location) -> Manifest | None:
+    """The folder's manifest; None where it has none, OutputError where it is not one of ours."""
+    path = folder.child(NAME)
+    try:
+        with path.filesystem.open_input_file(path.path) as file:
+            return msgspec.json.decode(file.read(), type=Manifest)
+    except FileNotFoundError:
+        return None
+    except (msgspec.MsgspecError, OSError, UnicodeDecodeError) as error:
+        raise OutputError(
+            f"{path.url} cannot be read as the list of what mrflight wrote ({error}); move the "
+            "folder away, or choose another"
+        ) from error
+
+
+def write_manifest(folder: Location, manifest: Manifest) -> None:
+    """Replace the folder's manifest as a whole; CommitError where the store fails."""
+    temporary = folder.child(f"{NAME}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.create() as file:
+            file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+        _sync(temporary.path)
+        temporary.filesystem.move(temporary.path, folder.child(NAME).path)
+        _sync(folder.path)
+    except OSError as error:
+        temporary.delete_file()
+        raise CommitError(f"{folder.child(NAME).url} cannot be written: {error}") from error
+
+
+def finish_removing(folder: Location) -> Manifest | None:
+    """Delete what the newest manifest says is to go, then say so in it; call it `locked`."""
+    manifest = read_manifest(folder)
+    if manifest is None or not manifest.removing:
+        return manifest
+    kept = manifest.files
+    for path in manifest.removing:
+        if path in kept:
+            continue
+        folder.child(path).delete_file()
+        while path := posixpath.dirname(path):
+            folder.child(path).delete_empty_folder()
+    manifest = msgspec.structs.replace(manifest, removing=[])
+    write_manifest(folder, manifest)
+    return manifest
+
+
+@contextmanager
+def locked(folder: Location) -> Iterator[None]:
+    """Keep other jobs' commits to the folder (which is made) out; CommitError after a minute.
+
+    The lock is the kernel's, so a process that ends has given it back.
+    """
+    folder.filesystem.create_dir(folder.path, recursive=True)
+    descriptor = os.open(folder.path, os.O_RDONLY)
+    try:
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise CommitError(
+                        f"{folder.url}: another job has been committing for "
+                        f"{LOCK_TIMEOUT_S:.0f} s; run this one again"
+                    ) from None
+                time.sleep(_LOCK_POLL_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,106 @@
+"""Whether typed files (parquet, arrow) have the same columns, and reading them as if they had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from pyarrow import types
+
+from mrflight.errors import ColumnNotFoundError, InputError, SchemaMismatchError
+from mrflight.sources.discovery import FoundInput
+
+
+def agreed_schema(found: FoundInput, schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
+    """The columns to read, as the first file types them; ``schemas`` go with their files' paths.
+
+    Files may differ in the order of columns, in what may be null, in metadata,
+    and in the layout of strings and binaries. Where one has only nulls (the
+    null type) another's type counts; where only some have dictionaries, or
+    others, the type of their values. Raises SchemaMismatchError for other differences.
+    """
+    (first, schema), *others = schemas
+    wanted = select_columns(found, schema, first)
+    decided = {name: (first, schema.field(name).type) for name in wanted}
+    for path, other in others:
+        _check_names(found, first, schema, path, other, wanted)
+        for name, (before, type) in decided.items():
+            now = other.field(name).type
+            if types.is_null(type):
+                decided[name] = (path, now)
+            elif same_values(type, now):
+                decided[name] = (before, _one_layout(type, now))
+            elif not types.is_null(now):
+                raise SchemaMismatchError(
+                    f"{path}: column {name!r} is {now}, but {type} in {before}; rewrite one of the "
+                    f"files, or leave the column out of {found.key('columns')}"
+                )
+    return pa.schema([(name, type) for name, (_, type) in decided.items()])
+
+
+def select_columns(found: FoundInput, schema: pa.Schema, where: str) -> Sequence[str]:
+    """The columns that the job asks for, else all; InputError, ColumnNotFoundError."""
+    names: list[str] = schema.names
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InputError(f"{where}: two columns are named {twice[0]!r}; rename one")
+    for name in found.spec.columns or ():
+        if name not in names:
+            raise ColumnNotFoundError.among(name, names, where)
+    return found.spec.columns or names
+
+
+def _check_names(
+    found: FoundInput,
+    first: str,
+    schema: pa.Schema,
+    path: str,
+    other: pa.Schema,
+    wanted: Sequence[str],
+) -> None:
+    missing = [(path, name, first) for name in wanted if name not in other.names]
+    if found.spec.columns is None:
+        missing += [(first, name, path) for name in other.names if name not in schema.names]
+    for without, name, having in missing:
+        raise SchemaMismatchError(
+            f"{without} has no column {name!r}, which {having} has; read only columns that all "
+            f"files have with {found.key('columns')}"
+        )
+    select_columns(found, other, path)
+
+
+def _one_layout(type: pa.DataType, now: pa.DataType) -> pa.DataType:
+    """A dictionary may have too narrow an index for another file's values."""
+    if type != now and (types.is_dictionary(type) or types.is_dictionary(now)):
+        return _plain(type)
+    return type
+
+
+def same_values(a: pa.DataType, b: pa.DataType) -> bool:
+    """Whether two types hold the same values, in whatever layout."""
+    return bool(_plain(a) == _plain(b))
+
+
+def _plain(type: pa.DataType) -> pa.DataType:
+    if types.is_dictionary(type):
+        return _plain(type.value_type)
+    if types.is_string(type) or types.is_large_string(type) or types.is_string_view(type):
+        return pa.string()
+    if types.is_binary(type) or types.is_large_binary(type) or types.is_binary_view(type):
+        return pa.binary()
+    if types.is_list(type) or types.is_large_list(type):
+        return pa.list_(_plain(type.value_type))
+    if types.is_struct(type):
+        return pa.struct([(field.name, _plain(field.type)) for field in type])
+    if types.is_map(type):
+        return pa.map_(_plain(type.key_type), _plain(type.item_type))
+    return type
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of ``schema``, by name, in its order and types; no cast loses a value."""
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

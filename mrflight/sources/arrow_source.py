@@ -1,0 +1,89 @@
+"""Arrow IPC files as a source, of the file format and of the stream format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mrflight.sources.agreement import agreed_schema, conform
+from mrflight.sources.base import Reader, Source, Split
+from mrflight.sources.discovery import FoundInput, InputFile
+from mrflight.sources.splitting import split_runs
+from mrflight.sources.unreadable import reading
+from mrflight.storage import Location
+
+_FILE_MAGIC = b"ARROW1"
+_BATCH_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class ArrowReader(Reader):
+    """Reads runs of record batches as ``schema``; plain columns stay pages of the mapped file."""
+
+    schema: pa.Schema
+    root: Location
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        location = self.root.at(split.path)
+        with reading("arrow", location), location.open_mapped() as file:
+            for batch in _batches(file, split, self.schema.names):
+                yield from _pieces(conform(batch, self.schema))
+
+
+def open_arrow(found: FoundInput, split_bytes: int) -> Source:
+    """The source of an arrow input: reads every file's schema."""
+    splits: list[Split] = []
+    schemas = []
+    for file in found.files:
+        schema, weights = _head(found, file)
+        schemas.append((file.path, schema))
+        splits += split_runs(file.path, weights, split_bytes)
+    return Source(
+        name=found.name,
+        reader=ArrowReader(agreed_schema(found, schemas), found.root),
+        files=tuple(file.path for file in found.files),
+        size_bytes=sum(file.size_bytes for file in found.files),
+        splits=tuple(splits),
+    )
+
+
+def _head(found: FoundInput, file: InputFile) -> tuple[pa.Schema, list[int]]:
+    """The schema of a file and the weights of its batches; a stream has one piece, itself.
+
+    Batches are taken to be of one size: their own would cost a read of each.
+    """
+    location = found.root.at(file.path)
+    with reading("arrow", location), location.open_mapped() as stream:
+        if not _is_file_format(stream):
+            return pa.ipc.open_stream(stream).schema, [file.size_bytes]
+        opened = pa.ipc.open_file(stream)
+        count = opened.num_record_batches
+        return opened.schema, [file.size_bytes // max(1, count)] * count
+
+
+def _batches(file: pa.NativeFile, split: Split, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    if not _is_file_format(file):
+        yield from pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(use_threads=False))
+        return
+    names = pa.ipc.open_file(file).schema.names
+    only = [i for i, name in enumerate(names) if name in columns]
+    options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=only)
+    opened = pa.ipc.open_file(file, options=options)
+    for i in range(split.start, split.stop):
+        yield opened.get_batch(i)
+
+
+def _is_file_format(file: pa.NativeFile) -> bool:
+    return bool(file.read_at(len(_FILE_MAGIC), 0) == _FILE_MAGIC)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Slices of a few MiB of a batch, however large the writer made it."""
+    if batch.num_rows == 0:
+        return
+    count = min(batch.num_rows, -(-batch.nbytes // _BATCH_BYTES) or 1)
+    rows = -(-batch.num_rows // count)
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)

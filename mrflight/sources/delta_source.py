@@ -1,0 +1,146 @@
+"""A Delta table as a source: the files of its latest version, read as parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from mrflight.errors import InputError
+from mrflight.sources.agreement import select_columns
+from mrflight.sources.base import Reader, Source, Split
+from mrflight.sources.discovery import FoundInput
+from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_group_weights
+from mrflight.sources.splitting import split_runs
+from mrflight.sources.unreadable import reading
+from mrflight.storage import Location, locate
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+# Reader features with which the data files still say all there is to read. Of deletion vectors
+# and column mapping that holds only while they are not in use, which is looked at as well.
+_READABLE_FEATURES = {
+    "columnMapping",
+    "deletionVectors",
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+}
+
+
+@dataclass(frozen=True)
+class DeltaReader(Reader):
+    """Reads runs of row groups as columns of the table, which a file may lack."""
+
+    schema: pa.Schema
+    root: Location
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        location = self.root.at(split.path)
+        constants = dict(split.constants)
+        stored = [name for name in self.schema.names if name not in constants]
+        with reading("parquet", location):
+            for batch in read_row_groups(location, split, stored):
+                if batch.num_rows:
+                    yield _as_table_rows(batch, self.schema, constants)
+
+
+def _as_table_rows(
+    batch: pa.RecordBatch, schema: pa.Schema, constants: dict[str, object]
+) -> pa.RecordBatch:
+    """The batch with every column of the schema: from the file, else its constant, else null."""
+    columns = []
+    for field in schema:
+        if field.name in batch.schema.names:
+            column = batch.column(field.name)
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        else:
+            value = pa.scalar(constants.get(field.name), field.type)
+            columns.append(pa.repeat(value, batch.num_rows))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def open_delta(found: FoundInput, split_bytes: int) -> Source:
+    """The source of the table's latest version: reads its log, and every file's footer.
+
+    Raises InputError for a table that its files alone do not describe.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    root = found.root
+    try:
+        table = DeltaTable(root.path, storage_options=dict(root.options) or None)
+        _check_readable(table, root)
+        schema = pa.schema(table.schema().to_arrow())
+        files = _files(table)
+    except DeltaError as error:
+        reason = str(error).partition("\n")[0]  # a stack trace may follow
+        raise InputError(f"{root.url} cannot be read as a Delta table: {reason}") from error
+    columns = select_columns(found, schema, root.url)
+    splits = [s for file in files for s in _splits(root, file, columns, split_bytes)]
+    read = pa.schema([(name, schema.field(name).type) for name in columns])
+    return Source(
+        name=found.name,
+        reader=DeltaReader(read, root),
+        files=tuple(_location(root, file).path for file in files),
+        size_bytes=sum(file["size_bytes"] for file in files),
+        splits=tuple(splits) or (Split(root.path, 0, 0, 0),),
+    )
+
+
+def _files(table: DeltaTable) -> list[dict[str, Any]]:
+    """What the log says of each file: path, size_bytes, partition values of their types."""
+    actions = pa.table(table.get_add_actions(flatten=False))
+    kept = [name for name in ("path", "size_bytes", "partition") if name in actions.column_names]
+    files: list[dict[str, Any]] = actions.select(kept).to_pylist()
+    return sorted(files, key=lambda file: file["path"])
+
+
+def _check_readable(table: DeltaTable, root: Location) -> None:
+    features = set(table.protocol().reader_features or ())
+    unknown = sorted(features - _READABLE_FEATURES)
+    if unknown:
+        raise InputError(f"{root.url} needs Delta's {', '.join(unknown)}, which cannot be read yet")
+    mapping = table.metadata().configuration.get("delta.columnMapping.mode", "none")
+    if mapping != "none":
+        raise InputError(
+            f"{root.url} maps its columns (delta.columnMapping.mode = {mapping}), which cannot be "
+            "read yet; write it to a table without column mapping first"
+        )
+    if "deletionVectors" in features and _has_deletion_vectors(table):
+        raise InputError(
+            f"{root.url} has deletion vectors, which cannot be read yet; purge them first with "
+            "REORG TABLE ... APPLY (PURGE)"
+        )
+
+
+def _has_deletion_vectors(table: DeltaTable) -> bool:
+    return any(batch.num_rows > 0 for batch in table.deletion_vectors())
+
+
+def _location(root: Location, file: dict[str, Any]) -> Location:
+    """Where a file lies: the log has URLs, relative to the table unless they are whole."""
+    path = file["path"]
+    if "://" in path or path.startswith("/"):
+        return locate(path, Path(root.path), root.options)
+    return root.child(unquote(path))
+
+
+def _splits(
+    root: Location, file: dict[str, Any], columns: Collection[str], split_bytes: int
+) -> Sequence[Split]:
+    location = _location(root, file)
+    partition = file.get("partition") or {}
+    constants = tuple((name, value) for name, value in partition.items() if name in columns)
+    with reading("parquet", location), location.open_input() as stream:
+        weights = row_group_weights(open_row_groups(stream), file["size_bytes"])
+    runs = split_runs(location.path, weights, split_bytes)
+    return [replace(run, constants=constants) for run in runs]

@@ -1,0 +1,115 @@
+"""On the wire a column has one layout, whatever it had before, and the same values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrflight.shuffle.layout import plain_batch, plain_schema, plain_type
+
+examples = settings(max_examples=100, derandomize=True)
+
+
+@pytest.mark.parametrize(
+    ("type_", "plain"),
+    [
+        (pa.large_string(), pa.string()),
+        (pa.string_view(), pa.string()),
+        (pa.large_binary(), pa.binary()),
+        (pa.binary_view(), pa.binary()),
+        (pa.dictionary(pa.int8(), pa.string()), pa.string()),
+        (pa.dictionary(pa.int32(), pa.large_string()), pa.string()),
+        (pa.dictionary(pa.int32(), pa.timestamp("us", "UTC")), pa.timestamp("us", "UTC")),
+        (pa.run_end_encoded(pa.int32(), pa.int64()), pa.int64()),
+        (pa.run_end_encoded(pa.int16(), pa.dictionary(pa.int8(), pa.string_view())), pa.string()),
+        *((type_, type_) for type_ in (pa.string(), pa.int8(), pa.binary(4), pa.null())),
+    ],
+    ids=str,
+)
+def test_encodings_and_wide_offsets_become_plain(type_: pa.DataType, plain: pa.DataType) -> None:
+    assert plain_type(type_) == plain
+
+
+@pytest.mark.parametrize(
+    ("type_", "plain"),
+    [
+        (pa.list_(pa.large_string()), pa.list_(pa.string())),
+        (pa.large_list(pa.int8()), pa.list_(pa.int8())),
+        (pa.struct({"x": pa.dictionary(pa.int8(), pa.string())}), pa.struct({"x": pa.string()})),
+    ],
+    ids=str,
+)
+def test_nested_columns_become_plain_inside(type_: pa.DataType, plain: pa.DataType) -> None:
+    """Or two inputs that hold the same lists in other layouts do not go together."""
+    assert plain_type(type_) == plain
+
+
+def test_names_stay_and_metadata_stays_behind() -> None:
+    schema = pa.schema(
+        [pa.field("a", pa.large_string(), nullable=False, metadata={"x": "y"})],
+        metadata={"pandas": "{}"},
+    )
+    plain = plain_schema(schema)
+    assert plain.equals(pa.schema({"a": pa.string()}), check_metadata=True)
+
+
+def test_metadata_of_a_batch_stays_behind() -> None:
+    batch = pa.record_batch({"a": ["x"]}).replace_schema_metadata({"pandas": "{}" * 1000})
+    plain = plain_batch(batch, plain_schema(batch.schema))
+    assert plain.schema.metadata is None
+
+
+def test_a_plain_batch_is_not_copied() -> None:
+    batch = pa.record_batch({"a": ["x", "y"], "b": [1, 2]})
+    plain = plain_batch(batch, plain_schema(batch.schema))
+    for before, after in zip(batch.columns, plain.columns, strict=True):
+        assert before.buffers()[1].address == after.buffers()[1].address
+
+
+def test_columns_that_are_plain_are_not_copied_beside_those_that_are_not() -> None:
+    batch = pa.record_batch({"a": pa.array(["x"], pa.large_string()), "b": [1]})
+    plain = plain_batch(batch, plain_schema(batch.schema))
+    assert plain.column(1).buffers()[1].address == batch.column(1).buffers()[1].address
+
+
+@examples
+@given(st.lists(st.none() | st.text(max_size=30), max_size=20), st.data())
+def test_values_are_the_same_in_every_layout(values: list[str | None], data: st.DataObject) -> None:
+    plain = pa.array(values, pa.string())
+    ends = pa.array(np.arange(1, len(values) + 1, dtype=np.int32))
+    layouts = [
+        plain,
+        plain.cast(pa.large_string()),
+        plain.cast(pa.string_view()),
+        plain.dictionary_encode(),
+        plain.dictionary_encode("encode"),
+        plain.cast(pa.large_string()).dictionary_encode(),
+        pa.RunEndEncodedArray.from_arrays(ends, plain),
+    ]
+    start = data.draw(st.integers(0, len(values)))
+    length = data.draw(st.integers(0, len(values) - start))
+    for array in layouts:
+        batch = pa.record_batch({"a": array}).slice(start, length)
+        sent = plain_batch(batch, plain_schema(batch.schema))
+        sent.validate(full=True)
+        assert sent.schema == pa.schema({"a": pa.string()})
+        assert sent.column(0).to_pylist() == values[start : start + length]
+
+
+def test_a_dictionary_may_hold_nulls_and_more_than_is_used() -> None:
+    dictionary = pa.array(["unused", None, "a"])
+    column = pa.DictionaryArray.from_arrays(pa.array([2, 1, None, 2], pa.int8()), dictionary)
+    batch = pa.record_batch({"a": column})
+    assert plain_batch(batch, plain_schema(batch.schema)).to_pydict() == {
+        "a": ["a", None, None, "a"]
+    }
+
+
+def test_columns_of_the_same_name_are_kept_apart() -> None:
+    columns = [pa.array(["x"], pa.large_string()), pa.array([1])]
+    batch = pa.RecordBatch.from_arrays(columns, names=["a", "a"])
+    plain = plain_batch(batch, plain_schema(batch.schema))
+    assert [column.to_pylist() for column in plain.columns] == [["x"], [1]]

@@ -1,0 +1,308 @@
+"""What comes off the wire is a message within its bounds, or a ProtocolError, and nothing else."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrflight.errors import ProtocolError
+from mrflight.ids import MAX_ATTEMPTS, MAX_MAPS, MAX_PARTITIONS, MapAttempt
+from mrflight.shuffle.protocol import (
+    MAX_BODY_BYTES,
+    BlockStream,
+    CommitMap,
+    Message,
+    PutShuffle,
+    PutTarget,
+    ReadTicket,
+    ShuffleName,
+    decode,
+    decode_block_stream,
+    decode_info_path,
+    decode_put_path,
+    decode_ticket,
+)
+
+examples = settings(max_examples=200, derandomize=True)
+few_examples = settings(max_examples=40, derandomize=True)
+
+MESSAGES = sorted(Message.__subclasses__(), key=lambda message: message.__name__)
+ID_START = "abzAZ09"
+
+ids = st.builds(
+    lambda first, rest: first + rest,
+    st.sampled_from(ID_START),
+    st.text(ID_START + "._-", max_size=127),
+)
+partitions = st.integers(0, MAX_PARTITIONS - 1)
+epochs = st.integers(0, 10**10 - 1)
+sources = st.builds(MapAttempt, st.integers(0, MAX_MAPS - 1), st.integers(0, MAX_ATTEMPTS - 1))
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of a field of a message."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is list:
+        return st.lists(values_of(arguments[0]), max_size=3)
+    if origin is tuple:
+        return st.tuples(*map(values_of, arguments))
+    if isinstance(hint, type) and issubclass(hint, Message):
+        return messages_of(hint)
+    plain: dict[Any, st.SearchStrategy[Any]] = {
+        str: st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+        int: st.integers(-(2**63), 2**63 - 1),
+        bytes: st.binary(max_size=8),
+        bool: st.booleans(),
+    }
+    return plain[hint]
+
+
+def messages_of(message: type[Message]) -> st.SearchStrategy[Message]:
+    hints = typing.get_type_hints(message)
+    return st.builds(message, **{name: values_of(hint) for name, hint in hints.items()})
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
+    """Bytes of something valid, a few of them changed, lost or doubled."""
+    data = bytearray(draw(whole))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(data)))
+        cut = draw(st.integers(0, 3))
+        data[at : at + cut] = draw(
+            st.binary(max_size=3) | st.sampled_from([b"/", b"9", b'"', b"{"])
+        )
+    return bytes(data)
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+@few_examples
+@given(data=st.data())
+def test_every_message_comes_back(message: type[Message], data: st.DataObject) -> None:
+    sent = data.draw(messages_of(message))
+    assert decode(msgspec.json.encode(sent), message) == sent
+    assert decode(memoryview(msgspec.json.encode(sent)), message) == sent
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+@few_examples
+@given(data=st.data())
+def test_any_bytes_are_a_message_or_refused(message: type[Message], data: st.DataObject) -> None:
+    valid = messages_of(message).map(msgspec.json.encode)
+    body = data.draw(st.one_of(damaged(valid), st.binary(max_size=30)))
+    try:
+        decoded = decode(body, message)
+    except ProtocolError as error:
+        assert str(error).startswith(f"{message.__name__}: ")  # noqa: PT017 - or it is none
+        return
+    assert type(decoded) is message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"[" * 100_000,
+        b'{"id":' * 50_000,
+        b'{"id": "\xff"}',
+        b'{"id": "\\ud800"}',
+        b'{"no_such_field": 1}',
+        b'{"reducers": 1' + b"0" * 5_000 + b"}",
+        b'{"reducers": 1e400}',
+        b'{"reducers": NaN}',
+        b"\xef\xbb\xbf{}",
+        b"{} {}",
+    ],
+    ids=lambda body: body[:12],
+)
+def test_hostile_bodies_are_refused(body: bytes) -> None:
+    for message in MESSAGES:
+        with pytest.raises(ProtocolError):
+            decode(body, message)
+
+
+def test_a_number_of_many_digits_is_refused() -> None:
+    body = b'{"id": "a", "reducers": 1' + b"0" * 5_000 + b"}"
+    with pytest.raises(ProtocolError):
+        decode(body, PutShuffle)
+
+
+def test_a_body_above_the_limit_is_refused_unread() -> None:
+    body = memoryview(bytes(MAX_BODY_BYTES + 1))
+    with pytest.raises(ProtocolError, match=f"ShuffleName: {MAX_BODY_BYTES + 1} bytes, more than"):
+        decode(body, ShuffleName)
+
+
+def test_a_refusal_says_where() -> None:
+    body = (
+        b'{"id": "a", "map_id": 1, "attempt": 0, "schema": "", "rows": [1, "x"], "size_bytes": []}'
+    )
+    with pytest.raises(ProtocolError, match=r"CommitMap: .*`\$\.rows\[1\]`"):
+        decode(body, CommitMap)
+
+
+# Tickets
+
+
+@examples
+@given(ids, partitions, epochs, st.booleans())
+def test_a_ticket_comes_back(shuffle: str, partition: int, epoch: int, blocks: bool) -> None:
+    ticket = ReadTicket(shuffle, partition, epoch, blocks)
+    assert decode_ticket(ticket.encode()) == ticket
+
+
+def test_tickets_are_those_of_the_wire_contract() -> None:
+    assert ReadTicket("clicks", 7, 3).encode() == b"clicks/7/3"
+    assert ReadTicket("clicks", 7, 3, blocks=True).encode() == b"clicks/7/3/blocks"
+
+
+tickets = st.builds(ReadTicket, ids, partitions, epochs, st.booleans()).map(ReadTicket.encode)
+
+
+@examples
+@given(st.one_of(damaged(tickets), st.binary(max_size=300), st.text().map(str.encode)))
+def test_any_bytes_are_a_ticket_within_bounds_or_refused(data: bytes) -> None:
+    try:
+        ticket = decode_ticket(data)
+    except ProtocolError:
+        return
+    assert 1 <= len(ticket.shuffle) <= 128
+    assert "/" not in ticket.shuffle
+    assert 0 <= ticket.partition < MAX_PARTITIONS
+    assert 0 <= ticket.epoch < 10**10
+
+
+@pytest.mark.parametrize(
+    "ticket",
+    [
+        b"",
+        b"clicks",
+        b"clicks/1",
+        b"clicks/1/2/3",
+        b"clicks/1/2/blocks/4",
+        b"clicks/-1/2",
+        b"clicks/+1/2",
+        b"clicks/1_0/2",
+        b"clicks/ 1/2",
+        b"clicks/1/12345678901",
+        b"clicks/100000/2",
+        "clicks/\u0661/2".encode(),
+        b"/1/2",
+        b"../1/2",
+        b".hidden/1/2",
+        b"a b/1/2",
+        b"clicks\n/1/2",
+        b"c" * 129 + b"/1/2",
+        b"clicks/1/" + b"0" * 300,
+    ],
+    ids=str,
+)
+def test_what_is_no_ticket_is_refused(ticket: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode_ticket(ticket)
+
+
+# Descriptors
+
+
+@examples
+@given(ids, partitions, sources)
+def test_a_put_path_comes_back_in_one_part_or_several(
+    shuffle: str, partition: int, source: MapAttempt
+) -> None:
+    parts = [shuffle, str(partition), *map(str, source)]
+    target = PutTarget(shuffle, source, partition)
+    assert decode_put_path([part.encode() for part in parts]) == target
+    assert decode_put_path(["/".join(parts).encode()]) == target
+
+
+@examples
+@given(ids, sources)
+def test_a_block_stream_comes_back(shuffle: str, source: MapAttempt) -> None:
+    command = BlockStream(shuffle, *source).encode()
+    assert decode_block_stream(command) == PutTarget(shuffle, source, None)
+
+
+@examples
+@given(ids, st.none() | partitions)
+def test_an_info_path_comes_back(shuffle: str, partition: int | None) -> None:
+    path = [shuffle.encode()] if partition is None else [shuffle.encode(), b"%d" % partition]
+    assert decode_info_path(path) == (shuffle, partition)
+
+
+def assert_within_bounds(target: PutTarget) -> None:
+    assert 1 <= len(target.shuffle) <= 128
+    assert 0 <= target.source.map_id < MAX_MAPS
+    assert 0 <= target.source.attempt < MAX_ATTEMPTS
+    assert target.partition is None or 0 <= target.partition < MAX_PARTITIONS
+
+
+paths = st.builds(
+    lambda shuffle, partition, source: b"/".join(
+        [shuffle.encode(), b"%d" % partition, *(b"%d" % number for number in source)]
+    ),
+    ids,
+    partitions,
+    sources,
+)
+
+
+@examples
+@given(st.lists(st.one_of(damaged(paths), st.binary(max_size=20)), max_size=4))
+def test_any_path_is_a_put_within_bounds_or_refused(path: list[bytes]) -> None:
+    try:
+        target = decode_put_path(path)
+    except ProtocolError:
+        return
+    assert_within_bounds(target)
+
+
+@examples
+@given(st.lists(st.one_of(damaged(ids.map(str.encode)), st.binary(max_size=20)), max_size=3))
+def test_any_path_is_an_info_within_bounds_or_refused(path: list[bytes]) -> None:
+    try:
+        shuffle, partition = decode_info_path(path)
+    except ProtocolError:
+        return
+    assert 1 <= len(shuffle) <= 128
+    assert partition is None or 0 <= partition < MAX_PARTITIONS
+
+
+streams = st.builds(
+    BlockStream, ids, st.integers(-5, MAX_MAPS + 5), st.integers(-5, MAX_ATTEMPTS + 5)
+).map(BlockStream.encode)
+
+
+@examples
+@given(st.one_of(streams, damaged(streams), st.binary(max_size=40)))
+def test_any_command_is_a_stream_within_bounds_or_refused(command: bytes) -> None:
+    try:
+        target = decode_block_stream(command)
+    except ProtocolError:
+        return
+    assert target.partition is None
+    assert_within_bounds(target)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        b"{}",
+        b'{"shuffle": "a/b", "map_id": 0, "attempt": 0}',
+        b'{"shuffle": "a", "map_id": -1, "attempt": 0}',
+        b'{"shuffle": "a", "map_id": 0, "attempt": 1000}',
+        b'{"shuffle": "a", "map_id": 10000000, "attempt": 0}',
+        b'{"shuffle": "a", "map_id": 1.5, "attempt": 0}',
+        b'{"shuffle": "a", "map_id": true, "attempt": 0}',
+    ],
+)
+def test_a_stream_out_of_bounds_is_refused(command: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode_block_stream(command)

@@ -1,0 +1,86 @@
+"""The names that users import, pinned: each is there, documented and typed."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mrflight
+
+NAMES = [
+    "Cluster",
+    "JobResult",
+    "MrflightError",
+    "Shuffle",
+    "ShuffleWriter",
+    "connect",
+    "partition_ids",
+    "run",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    assert mrflight.__all__ == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_is_there(name: str) -> None:
+    assert getattr(mrflight, name).__name__ == name
+    assert name in dir(mrflight)
+
+
+def test_names_that_are_not_there_are_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'mrflight' has no attribute 'rnu'"):
+        mrflight.rnu  # noqa: B018 - asking for it is the test
+
+
+def test_all_public_names_can_be_imported_at_once() -> None:
+    names: dict[str, Any] = {}
+    exec("from mrflight import *", names)
+    assert set(NAMES) <= set(names)
+
+
+def test_the_version_is_the_installed_one() -> None:
+    assert mrflight.__version__ == version("mrflight")
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (Path(mrflight.__file__).parent / "py.typed").is_file()
+
+
+def _public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
+    for name in NAMES:
+        value = getattr(mrflight, name)
+        if not inspect.isclass(value):
+            yield name, value
+            continue
+        for attribute, member in vars(value).items():
+            if attribute.startswith("_") or not (
+                inspect.isfunction(member) or isinstance(member, property)
+            ):
+                continue
+            yield f"{name}.{attribute}", member.fget if isinstance(member, property) else member  # type: ignore[misc]
+
+
+CALLABLES = dict(_public_callables())
+
+
+@pytest.mark.parametrize("name", [*NAMES, *CALLABLES])
+def test_a_public_name_is_documented(name: str) -> None:
+    value = CALLABLES[name] if name in CALLABLES else getattr(mrflight, name)
+    assert value.__doc__
+    assert value.__doc__.strip()[0].isupper() or value.__doc__.startswith("``")
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_a_public_callable_is_typed(name: str) -> None:
+    function = CALLABLES[name]
+    hints = typing.get_type_hints(function)
+    parameters = set(inspect.signature(function).parameters) - {"self", "cls"}
+    assert set(hints) == parameters | {"return"}

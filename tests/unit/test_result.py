@@ -1,0 +1,66 @@
+"""A result is one JSON object for programs and a few lines for people."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from mrflight.result import Attempts, JobResult, StageSeconds
+
+RESULT = JobResult(
+    job_id="20261120T101112-0123456789ab",
+    state="committed",
+    rows_in=1_234_567,
+    rows_out=1_000,
+    partitions=20,
+    bytes_shuffled=3 * 2**20,
+    seconds=StageSeconds(total=3.456, start=0.5, map=1.5, reduce=1.25, commit=0.125),
+    table="out/clicks",
+    version=4,
+    attempts=Attempts(map=7, reduce=20, failed=1),
+)
+
+
+def test_json_has_the_documented_keys() -> None:
+    document = json.loads(msgspec.json.encode(RESULT))
+    assert set(document) == {
+        *("job_id", "state", "rows_in", "rows_out", "partitions", "bytes_shuffled"),
+        *("seconds", "table", "version", "attempts", "error"),
+    }
+    assert set(document["seconds"]) == {"total", "start", "map", "reduce", "commit"}
+    assert document["attempts"] == {"map": 7, "reduce": 20, "failed": 1}
+    assert document["error"] is None
+
+
+def test_json_comes_back_as_the_same_result() -> None:
+    assert msgspec.json.decode(msgspec.json.encode(RESULT), type=JobResult) == RESULT
+
+
+def test_json_is_one_line() -> None:
+    failed = JobResult(job_id="", state="failed", error="line 1\nline 2")
+    assert b"\n" not in msgspec.json.encode(failed)
+
+
+def test_the_summary_reads_well() -> None:
+    assert RESULT.summary() == (
+        "1,234,567 rows in, 1,000 rows out, 20 partitions, 3.0 MiB shuffled\n"
+        "3.46 s: start 0.50, map 1.50, reduce 1.25, commit 0.12\n"
+        "out/clicks, version 4"
+    )
+
+
+def test_folders_have_no_version() -> None:
+    folder = JobResult(job_id="x", state="committed", table="out/clicks", version=None)
+    assert folder.summary().endswith("\nout/clicks")
+
+
+def test_the_first_version_is_shown() -> None:
+    first = JobResult(job_id="x", state="committed", table="out/clicks", version=0)
+    assert first.summary().endswith("\nout/clicks, version 0")
+
+
+def test_a_result_does_not_change() -> None:
+    with pytest.raises(AttributeError):
+        RESULT.rows_in = 0  # type: ignore[misc]

@@ -1,0 +1,330 @@
+"""Rows that cannot be read: the message names file, line, column, value and what to do."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mrflight.errors import BadRowError, InputError, JobError
+from mrflight.sources import open_source
+from mrflight.sources.base import Source
+from mrflight.spec import CsvOptions, InputSpec
+
+QUOTED = {"csv": CsvOptions(newlines_in_values=True)}
+CLOSE = "close the quote, or set inputs.visits.csv.newlines_in_values = true"
+DELIMITER = "fix the line, or quote a value that holds the delimiter ','"
+GUESSED = "as guessed from the first lines of the input; fix the value, or set inputs.visits.types"
+
+
+def failure(folder: Path, name: str, split_bytes: int = 1 << 30, **spec: Any) -> JobError:
+    """The error of reading all of an input, at whatever time it comes."""
+    with pytest.raises(JobError) as raised:
+        read(open_source("visits", InputSpec(path=name, **spec), folder, {}, split_bytes))
+    return raised.value
+
+
+def read(source: Source, since: int = 0) -> None:
+    for split in source.splits[since:]:
+        list(source.reader.read(split))
+
+
+def message(folder: Path, name: str, data: str | bytes, **spec: Any) -> str:
+    """What is said about a file that holds ``data``, without its folder."""
+    (folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
+    error = failure(folder, name, **spec)
+    assert isinstance(error, BadRowError)
+    return str(error).replace(f"{folder}/", "")
+
+
+CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
+    "too few fields": (
+        "n,s\n1,x\n2\n3,z\n",
+        {},
+        f"a.csv, line 3: 1 field where there are 2 columns: '2'; {DELIMITER}",
+    ),
+    "too many fields": (
+        "n,s\n1,x\n2,y,z\n",
+        {},
+        f"a.csv, line 3: 3 fields where there are 2 columns: '2,y,z'; {DELIMITER}",
+    ),
+    "blank lines count": (
+        "\n\nn,s\n\n1,x\n\n\n2\n",
+        {},
+        f"a.csv, line 8: 1 field where there are 2 columns: '2'; {DELIMITER}",
+    ),
+    "carriage returns": (
+        "n,s\r\n1,x\r\n\r\n2\r\n",
+        {},
+        f"a.csv, line 4: 1 field where there are 2 columns: '2'; {DELIMITER}",
+    ),
+    "byte order mark": (
+        b"\xef\xbb\xbfn,s\n1,x\n2",
+        {},
+        f"a.csv, line 3: 1 field where there are 2 columns: '2'; {DELIMITER}",
+    ),
+    "no header": (
+        "1,x\n2\n",
+        {"csv": CsvOptions(header=False)},
+        f"a.csv, line 2: 1 field where there are 2 columns: '2'; {DELIMITER}",
+    ),
+    "a long line is cut": (
+        "n,s\n1," + "x" * 500 + ",\n",
+        {},
+        f"a.csv, line 2: 3 fields where there are 2 columns: '1,{'x' * 98}...'; {DELIMITER}",
+    ),
+    "a value of another type than set": (
+        "n,s\n1,x\nabc,y\n",
+        {"types": {"n": "int32"}},
+        "a.csv, line 3: column 'n' holds 'abc', not int32 as inputs.visits.types.n says; "
+        "fix one of them",
+    ),
+    "a value that is too large": (
+        "n,s\n1,x\n300,y\n",
+        {"types": {"n": "int8"}},
+        "a.csv, line 3: column 'n' holds '300', not int8 as inputs.visits.types.n says; "
+        "fix one of them",
+    ),
+    "a value with too many digits": (
+        "n,s\n1.5,x\n1.555,y\n",
+        {"types": {"n": "decimal128(5, 2)"}},
+        "a.csv, line 3: column 'n' holds '1.555', not decimal128(5, 2) as inputs.visits.types.n "
+        "says; fix one of them",
+    ),
+    "a column that is not the first": (
+        "n,s,t\n1,x,2020-01-01\n2,y,2020-13-01\n",
+        {"types": {"t": "date32"}, "columns": ["t"]},
+        "a.csv, line 3: column 't' holds '2020-13-01', not date32[day] as inputs.visits.types.t "
+        "says; fix one of them",
+    ),
+    "no UTF-8": (
+        b"n,s\n1,x\n2,\xff\n",
+        {},
+        "a.csv, line 3: column 's' holds b'\\xff', which is not UTF-8; convert the file, or set "
+        'inputs.visits.types.s = "binary"',
+    ),
+    "a quoted line end": (
+        'n,s\n1,"x\ny"\n2,z\n',
+        {},
+        f"a.csv, line 2: a quoted value does not end on its line: '1,\"x'; {CLOSE}",
+    ),
+    "a quote left open at the end": (
+        'n,s\n1,x\n2,"z\n',
+        {},
+        f"a.csv, line 3: a quoted value does not end on its line: '2,\"z'; {CLOSE}",
+    ),
+    "a quote left open without a last line end": (
+        'n,s\n1,x\n2,"z',
+        {},
+        f"a.csv, line 3: a quoted value does not end on its line: '2,\"z'; {CLOSE}",
+    ),
+    "a stray quote and an open one": (
+        'n,s\n1,x\n5" pipe,"z\n3,y\n',
+        {},
+        f"a.csv, line 3: a quoted value does not end on its line: '5\" pipe,\"z'; {CLOSE}",
+    ),
+    "fields after values with line ends": (
+        'n,s\n1,"x\ny"\n\n2,"a\nb"\n3,"q\nr",t\n4,u\n',
+        QUOTED,
+        f"a.csv, line 7: 3 fields where there are 2 columns: '3,\"q\\nr\",t'; {DELIMITER}",
+    ),
+    "types after values with line ends": (
+        'n,s\n1,"x\ny"\n\nq,"a\nb"\n',
+        {**QUOTED, "types": {"n": "int64"}},
+        "a.csv, line 5: column 'n' holds 'q', not int64 as inputs.visits.types.n says; "
+        "fix one of them",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "spec", "expected"), CSV.values(), ids=CSV)
+def test_csv(tmp_path: Path, data: str | bytes, spec: dict[str, Any], expected: str) -> None:
+    assert message(tmp_path, "a.csv", data, **spec) == expected
+
+
+@pytest.mark.parametrize("split_bytes", [1000, 300_000, 1 << 30])
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_the_line_is_found_in_any_split(tmp_path: Path, split_bytes: int, suffix: str) -> None:
+    data = b"n,s\n" + b"1,x\n\n" * 250_000 + b"1.5,x\n" + b"1,x\n" * 1000
+    pack = gzip.compress if suffix.endswith("gz") else bytes
+    (tmp_path / f"a{suffix}").write_bytes(pack(data))
+    source = open_source("visits", InputSpec(path=f"a{suffix}"), tmp_path, {}, split_bytes)
+    with pytest.raises(BadRowError) as raised:
+        read(source, since=len(source.splits) * 3 // 4)
+    assert str(raised.value) == (
+        f"{tmp_path}/a{suffix}, line 500002: column 'n' holds '1.5', not int64 {GUESSED}.n = "
+        '"string" or another type'
+    )
+
+
+def test_the_rows_before_a_bad_one_are_not_lost_silently(tmp_path: Path) -> None:
+    """A quoted line end that a split's bound cuts must fail in the split before."""
+    rows = b"".join(b'%d,"some text"\n' % i for i in range(100))
+    data = b"n,s\n" + rows + b'100,"one\n2,two"\n' + rows
+    path = tmp_path / "a.csv"
+    path.write_bytes(data)
+    for cut in range(len(rows), len(rows) + 30):
+        error = failure(tmp_path, "a.csv", split_bytes=cut, types={"n": "int64", "s": "string"})
+        assert "line 102: a quoted value does not end on its line: '100,\"one'" in str(error)
+
+
+JSON: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
+    "half an object": (
+        '{"n":1}\n{"n":\n',
+        {},
+        "a.json, line 2: '{\"n\":' is not one json object (Expecting value at column 1); "
+        "write one object per line",
+    ),
+    "two objects": (
+        '{"n":1}\n{"n":1}{"n":2}\n',
+        {},
+        'a.json, line 2: \'{"n":1}{"n":2}\' is not one json object (Extra data at column 8); '
+        "write one object per line",
+    ),
+    "an object over several lines": (
+        '{\n"n":1\n}\n',
+        {},
+        "a.json, line 1: '{' is not one json object (Expecting property name enclosed in double "
+        "quotes at column 1); write one object per line",
+    ),
+    "a list of objects": (
+        '[{"n":1}]\n',
+        {},
+        "a.json, line 1: '[{\"n\":1}]' is no json object; write one object per line, without a "
+        "list around",
+    ),
+    "a field named twice": (
+        '{"n":1}\n{"n":1,"n":2}\n',
+        {},
+        "a.json, line 2: '{\"n\":1,\"n\":2}' names field 'n' twice; rename one",
+    ),
+    "no UTF-8": (
+        b'{"n":1}\n{"n":2,"s":"\xff"}\n',
+        {},
+        'a.json, line 2: \'{"n":2,"s":"\ufffd"}\' is not UTF-8; convert the file',
+    ),
+    "a value of another type than set": (
+        '{"n":1}\n{"n":"x"}\n',
+        {"types": {"n": "int64"}},
+        "a.json, line 2: column 'n' holds \"x\", not int64 as inputs.visits.types.n says; "
+        "fix one of them",
+    ),
+    "a date that is none": (
+        '{"d":"2020-01-02"}\n{"d":"2020-13-02"}\n',
+        {"types": {"d": "date32"}},
+        "a.json, line 2: column 'd' holds \"2020-13-02\", not date32[day] as "
+        "inputs.visits.types.d says; fix one of them",
+    ),
+    "a field of two types": (
+        '{"m":1,"n":1}\n{"m":2,"n":"x"}\n',
+        {},
+        "a.json, line 2: field 'n' is a string, but a number on the lines before; make it one "
+        "type, or name the columns to read, without it, in inputs.visits.columns",
+    ),
+    "a nested field of two types": (
+        '{"m":{"n":1}}\n{"m":{"n":[]}}\n',
+        {},
+        "a.json, line 2: field 'm.n' is a array, but a number on the lines before; make it one "
+        "type, or name the columns to read, without it, in inputs.visits.columns",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "spec", "expected"), JSON.values(), ids=JSON)
+def test_json(tmp_path: Path, data: str | bytes, spec: dict[str, Any], expected: str) -> None:
+    assert message(tmp_path, "a.json", data, **spec) == expected
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        (
+            '{"n":1,"z":{"y":1}}',
+            "field 'z' is not in the first lines of the input; set inputs.visits.types.z, or name "
+            "the columns to read in inputs.visits.columns",
+        ),
+        (
+            '{"n":1,"o":{"p":[{"r":1}]}}',
+            "field 'o.p.r' is not in the first lines of the input; set inputs.visits.types.o, or "
+            "name the columns to read in inputs.visits.columns",
+        ),
+        ('{"n":1.5}', f"column 'n' holds 1.5, not int64 {GUESSED}.n"),
+        (
+            '{"o":{"p":[{"q":"a"}]}}',
+            'column \'o\' holds {"p": [{"q": "a"}]}, not struct<p: list<item: struct<q: int64>>> '
+            f"{GUESSED}.o",
+        ),
+    ],
+)
+@pytest.mark.parametrize("split_bytes", [100_000, 1 << 30])
+def test_json_that_changes_after_the_first_lines(
+    tmp_path: Path, last: str, expected: str, split_bytes: int
+) -> None:
+    lines = '{"n":1,"o":{"p":[{"q":1}]}}\n' * 60_000
+    (tmp_path / "a.json").write_text(f"{lines}{last}\n")
+    error = failure(tmp_path, "a.json", split_bytes)
+    assert str(error) == f"{tmp_path}/a.json, line 60001: {expected}"
+
+
+def test_json_fields_that_nobody_reads_may_change(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"m":1,"n":1}\n{"n":"x","m":2,"new":[]}\n')
+    source = open_source("visits", InputSpec(path="a.json", columns=["m"]), tmp_path, {}, 1000)
+    (batch,) = source.reader.read(source.splits[0])
+    assert batch.to_pydict() == {"m": [1, 2]}
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\r\n\n"])
+@pytest.mark.parametrize("name", ["a.csv", "a.json"])
+def test_an_input_of_empty_files(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    error = failure(tmp_path, name)
+    assert type(error) is InputError
+    assert str(error).startswith("inputs.visits.path: ")
+    assert f"{tmp_path}/{name}" in str(error)
+    assert "empty" in str(error)
+
+
+def test_a_file_that_ends_too_soon(tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(
+        gzip.compress(b"n\n" + os.urandom(9000).hex().encode())[:-99]
+    )
+    error = failure(tmp_path, "a.csv.gz")
+    assert type(error) is InputError
+    assert re.fullmatch(
+        rf"{tmp_path}/a\.csv\.gz cannot be read as csv: .*; it is cut short, damaged or of another "
+        "format",
+        str(error),
+    )
+
+
+def test_headers_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n,s,n\n1,2,3\n")
+    assert str(failure(tmp_path, "a.csv")) == (
+        f"{tmp_path}/a.csv: the header names column 'n' twice; rename one"
+    )
+    (tmp_path / "a.csv").write_text('n,"s\nt"\n1,2\n')
+    assert "a quoted name in the header does not end on its line" in str(failure(tmp_path, "a.csv"))
+    (tmp_path / "a.csv").write_text("n,s\n1,2\n", encoding="utf-16")
+    assert "a.csv: its first line is no csv header in UTF-8" in str(failure(tmp_path, "a.csv"))
+
+
+@pytest.mark.parametrize("delimiter", ["", "ab", "é", '"', "\n"])
+def test_delimiters_that_cannot_be(tmp_path: Path, delimiter: str) -> None:
+    (tmp_path / "a.csv").write_text("n,s\n1,2\n")
+    error = failure(tmp_path, "a.csv", csv=CsvOptions(delimiter=delimiter))
+    assert str(error).startswith(f"inputs.visits.csv.delimiter: {delimiter!r} is no delimiter")
+
+
+def test_column_names_that_do_not_fit(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,2\n")
+    error = failure(tmp_path, "a.csv", csv=CsvOptions(header=False, column_names=["n"]))
+    assert str(error) == (
+        "inputs.visits.csv.column_names has 1 entries, but the first row of "
+        f"{tmp_path}/a.csv has 2 fields"
+    )
+    error = failure(tmp_path, "a.csv", csv=CsvOptions(column_names=["n", "m"]))
+    assert "inputs.visits.csv.column_names is for files without a header" in str(error)

@@ -1,0 +1,192 @@
+"""Delta tables: what their log says beyond their files, and what cannot be read as parquet."""
+
+from __future__ import annotations
+
+import json
+import struct
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from mrflight.errors import ColumnNotFoundError, InputError
+from mrflight.sources import open_source
+from mrflight.sources.base import Source
+from mrflight.spec import InputSpec
+
+
+def open_table(path: Path, **spec: Any) -> Source:
+    return open_source("visits", InputSpec(path=str(path), **spec), path, {}, 1 << 30)
+
+
+def read(source: Source) -> pa.Table:
+    batches = [batch for split in source.splits for batch in source.reader.read(split)]
+    return pa.Table.from_batches(batches, source.reader.schema)
+
+
+def ordered(table: pa.Table) -> list[dict[str, Any]]:
+    result: list[dict[str, Any]] = table.sort_by("n").to_pylist()
+    return result
+
+
+VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "word": (pa.string(), ["plain", "with space", "p%q/é=:", None]),
+    "day": (pa.date32(), [date(2020, 1, 1), date(1969, 12, 31), date(2020, 1, 1), None]),
+    "at": (pa.timestamp("us", "UTC"), [datetime(2020, 1, 1, 1, 2, 3, 4, tzinfo=UTC), None] * 2),
+    "local": (pa.timestamp("us"), [datetime(2020, 1, 1, 1, 2, 3, 4), None] * 2),
+    "share": (pa.float64(), [0.1, 1e30, -0.5, None]),
+    "few": (pa.int8(), [1, -128, 127, None]),
+    "seen": (pa.bool_(), [True, False, True, None]),
+    "price": (pa.decimal128(9, 2), [Decimal("1.25"), Decimal("9999999.99"), Decimal("0.00"), None]),
+}
+
+
+@pytest.mark.parametrize("column", VALUES)
+def test_partition_columns_are_constants_of_their_type(tmp_path: Path, column: str) -> None:
+    type, values = VALUES[column]
+    table = pa.table({"n": range(4), column: pa.array(values, type)})
+    write_deltalake(str(tmp_path / "t"), table, partition_by=[column])
+    source = open_table(tmp_path / "t")
+    assert source.reader.schema == table.schema
+    assert ordered(read(source)) == table.to_pylist()
+    only = read(open_table(tmp_path / "t", columns=[column]))
+    assert sorted(map(str, only[column].to_pylist())) == sorted(map(str, values))
+
+
+def test_only_the_latest_version_is_read(tmp_path: Path) -> None:
+    for n in range(3):
+        write_deltalake(str(tmp_path), pa.table({"n": [n]}), mode="append")
+    DeltaTable(tmp_path).delete("n = 1")
+    assert len(list(tmp_path.glob("*.parquet"))) == 3
+    assert ordered(read(open_table(tmp_path))) == [{"n": 0}, {"n": 2}]
+    write_deltalake(str(tmp_path), pa.table({"n": [9]}), mode="overwrite")
+    assert ordered(read(open_table(tmp_path))) == [{"n": 9}]
+
+
+def test_columns_that_came_later_are_null_before(tmp_path: Path) -> None:
+    inner = pa.struct([("x", pa.int64())])
+    write_deltalake(str(tmp_path), pa.table({"n": [1], "o": pa.array([{"x": 1}], inner)}))
+    wider = pa.struct([("x", pa.int64()), ("y", pa.string())])
+    later = pa.table({"s": ["x"], "o": pa.array([{"x": 2, "y": "b"}], wider), "n": [2]})
+    write_deltalake(str(tmp_path), later, mode="append", schema_mode="merge")
+    source = open_table(tmp_path)
+    assert ordered(read(source)) == [
+        {"n": 1, "o": {"x": 1, "y": None}, "s": None},
+        {"n": 2, "o": {"x": 2, "y": "b"}, "s": "x"},
+    ]
+    assert sorted(read(open_table(tmp_path, columns=["s"]))["s"].to_pylist(), key=str) == [
+        None,
+        "x",
+    ]
+
+
+def test_a_column_that_is_not_there(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"n": [1], "s": ["x"]}))
+    with pytest.raises(ColumnNotFoundError, match="no column 'm'; it has 'n', 's'"):
+        open_table(tmp_path, columns=["m"])
+
+
+def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"n": [1]}))
+    (file,) = tmp_path.glob("*.parquet")
+    file.unlink()
+    with pytest.raises(InputError, match=file.name):
+        open_table(tmp_path)
+
+
+def test_a_log_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    for text in (None, "no json"):
+        if text:
+            (tmp_path / "_delta_log" / f"{0:020}.json").write_text(text)
+        with pytest.raises(InputError) as raised:
+            open_table(tmp_path)
+        assert str(raised.value).startswith(f"{tmp_path} cannot be read as a Delta table: ")
+        assert "\n" not in str(raised.value)
+
+
+def commit(table: Path, *actions: dict[str, Any]) -> None:
+    """Add a version to the log by hand, as other writers would."""
+    log = table / "_delta_log"
+    version = len(list(log.glob("*.json")))
+    (log / f"{version:020}.json").write_text("\n".join(json.dumps(action) for action in actions))
+
+
+def action(table: Path, kind: str) -> dict[str, Any]:
+    lines = (table / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+    found: dict[str, Any] = next(
+        json.loads(line)[kind] for line in lines if kind in json.loads(line)
+    )
+    return found
+
+
+def protocol(*features: str) -> dict[str, Any]:
+    names = list(features)
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    return {"protocol": {**versions, "readerFeatures": names, "writerFeatures": names}}
+
+
+def test_deletion_vectors_are_refused_where_there_are_any(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"n": [1, 2, 3]}))
+    commit(tmp_path, protocol("deletionVectors"))
+    assert ordered(read(open_table(tmp_path))) == [{"n": 1}, {"n": 2}, {"n": 3}]
+    add = action(tmp_path, "add")
+    marked = {**add, "deletionVector": first_row_deleted()}
+    commit(tmp_path, {"remove": {"path": add["path"], "dataChange": True}}, {"add": marked})
+    with pytest.raises(InputError) as raised:
+        open_table(tmp_path)
+    assert str(raised.value) == (
+        f"{tmp_path} has deletion vectors, which cannot be read yet; purge them first with "
+        "REORG TABLE ... APPLY (PURGE)"
+    )
+
+
+def test_column_mapping_is_refused_where_it_is_used(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"n": [1]}))
+    commit(tmp_path, protocol("columnMapping"))
+    assert ordered(read(open_table(tmp_path))) == [{"n": 1}]
+    metadata = action(tmp_path, "metaData")
+    schema = json.loads(metadata["schemaString"])
+    for field in schema["fields"]:
+        field["metadata"] = {
+            "delta.columnMapping.id": 1,
+            "delta.columnMapping.physicalName": "col-1",
+        }
+    metadata["schemaString"] = json.dumps(schema)
+    metadata["configuration"] = {"delta.columnMapping.mode": "name"}
+    commit(tmp_path, {"metaData": metadata})
+    with pytest.raises(InputError) as raised:
+        open_table(tmp_path)
+    assert "maps its columns (delta.columnMapping.mode = name), which cannot" in str(raised.value)
+
+
+def test_features_that_nobody_knows_are_refused(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"n": [1]}))
+    commit(tmp_path, protocol("timestampNtz", "rowsInRhyme"))
+    with pytest.raises(InputError, match="rowsInRhyme"):
+        open_table(tmp_path)
+
+
+def first_row_deleted() -> dict[str, Any]:
+    """An inline deletion vector of row 0, as Delta's protocol writes it."""
+    bitmap = struct.pack("<IIHHIH", 12346, 1, 0, 0, 16, 0)
+    data = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
+    size = len(data)
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": z85(data + bytes(-size % 4)),
+        "sizeInBytes": size,
+        "cardinality": 1,
+    }
+
+
+def z85(data: bytes) -> str:
+    """ZeroMQ's base 85 (rfc.zeromq.org/spec/32)."""
+    digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+    words = [int.from_bytes(data[i : i + 4], "big") for i in range(0, len(data), 4)]
+    return "".join(digits[word // 85**power % 85] for word in words for power in (4, 3, 2, 1, 0))

@@ -1,0 +1,175 @@
+"""From a path to files and a format, and what is said where there are none."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mrflight.errors import InputError
+from mrflight.sources.discovery import FoundInput, find_input
+from mrflight.sources.formats import compression_of, format_of, is_tab_separated
+from mrflight.spec import InputSpec
+
+
+def find(folder: Path, path: str, **spec: Any) -> FoundInput:
+    return find_input("visits", InputSpec(path=path, **spec), folder, {})
+
+
+def names(folder: Path, path: str, **spec: Any) -> list[str]:
+    return [file.path.removeprefix(f"{folder}/") for file in find(folder, path, **spec).files]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in (
+        "visits/a.csv",
+        "visits/b.csv",
+        "visits/2024/a.csv",
+        "visits/2024/_log/c.csv",
+        "visits/2024/jan/a1.csv",
+        "visits/.git/d.csv",
+        "visits/_tmp.csv",
+        "[draft]/a.csv",
+        "odd/a[1].csv",
+        "odd/a1.csv",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("n\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("visits/a.csv", ["visits/a.csv"]),
+        ("./visits//a.csv", ["visits/a.csv"]),
+        (
+            "visits/",
+            ["visits/2024/a.csv", "visits/2024/jan/a1.csv", "visits/a.csv", "visits/b.csv"],
+        ),
+        ("visits/*.csv", ["visits/a.csv", "visits/b.csv"]),
+        ("visits/*/a.csv", ["visits/2024/a.csv"]),
+        ("visits/**/a*.csv", ["visits/2024/a.csv", "visits/2024/jan/a1.csv", "visits/a.csv"]),
+        ("**/jan/*", ["visits/2024/jan/a1.csv"]),
+        ("**/**/jan/*", ["visits/2024/jan/a1.csv"]),
+        ("visits/2024/**", ["visits/2024/a.csv", "visits/2024/jan/a1.csv"]),
+        ("visits/[ab].csv", ["visits/a.csv", "visits/b.csv"]),
+        ("visits/[!a].csv", ["visits/b.csv"]),
+        ("visits/?.csv", ["visits/a.csv", "visits/b.csv"]),
+        ("visits/20*", ["visits/2024/a.csv", "visits/2024/jan/a1.csv"]),
+        ("visits/_*.csv", ["visits/_tmp.csv"]),
+        ("visits/_tmp.csv", ["visits/_tmp.csv"]),
+        ("visits/2024/_log", ["visits/2024/_log/c.csv"]),
+        ("[draft]", ["[draft]/a.csv"]),
+        ("[draft]/*.csv", ["[draft]/a.csv"]),
+        ("odd/a[1].csv", ["odd/a[1].csv"]),
+        ("odd/a?.csv", ["odd/a1.csv"]),
+    ],
+)
+def test_what_a_path_leads_to(folder: Path, path: str, found: list[str]) -> None:
+    assert names(folder, path) == found
+    assert names(folder, str(folder / path)) == found
+    assert names(folder, f"file://{folder}/{path}") == found
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("visits/c.csv", "/visits/b.csv"),
+        ("visit", "/visits"),
+        ("vists/*.csv", "/visits"),
+        ("visits/2024/feb/*.csv", None),
+        ("visits/*.parquet", None),
+        ("nowhere/at/all", None),
+    ],
+)
+def test_a_path_that_matches_nothing(folder: Path, path: str, hint: str | None) -> None:
+    with pytest.raises(InputError) as raised:
+        find(folder, path)
+    message = str(raised.value)
+    assert message.startswith(f"inputs.visits.path: nothing matches {folder}/{path}")
+    if hint:
+        assert re.search(r"; did you mean .*/visits(/[ab]\.csv)?\?$", message)
+    else:
+        assert "did you mean" not in message
+
+
+def test_a_folder_of_files_that_are_left_out(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    (folder / "empty" / "_SUCCESS").touch()
+    with pytest.raises(InputError) as raised:
+        find(folder, "empty")
+    assert str(raised.value).startswith(f"inputs.visits.path: the folder {folder}/empty holds no ")
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "compression", "tabs"),
+    [
+        ("a.csv", "csv", None, False),
+        ("a.CSV", "csv", None, False),
+        ("a.tsv", "csv", None, True),
+        ("a.tsv.gz", "csv", "gzip", True),
+        ("a.csv.bz2", "csv", "bz2", False),
+        ("a.jsonl.zst", "json", "zstd", False),
+        ("a.json", "json", None, False),
+        ("a.ndjson", "json", None, False),
+        ("a.parquet", "parquet", None, False),
+        ("a.pq", "parquet", None, False),
+        ("a.parquet.gz", None, "gzip", False),
+        ("a.arrow", "arrow", None, False),
+        ("a.feather", "arrow", None, False),
+        ("a.ipc", "arrow", None, False),
+        ("a.gz", None, "gzip", False),
+        ("a.txt", None, None, False),
+        ("csv", None, None, False),
+        ("x.csv/part-0", None, None, False),
+    ],
+)
+def test_what_a_name_says(
+    name: str, format: str | None, compression: str | None, tabs: bool
+) -> None:
+    assert format_of(f"/data/{name}") == format
+    assert compression_of(f"/data/{name}") == compression
+    assert is_tab_separated(f"/data/{name}") == tabs
+
+
+def test_several_formats_need_one_to_be_named(folder: Path) -> None:
+    (folder / "visits" / "c.json").touch()
+    (folder / "visits" / "notes.txt").touch()
+    with pytest.raises(InputError) as raised:
+        find(folder, "visits/[ac]*")
+    assert str(raised.value) == (
+        f"inputs.visits.path: files of several formats: {folder}/visits/a.csv (csv), "
+        f"{folder}/visits/c.json (json); set inputs.visits.format to read only one, or narrow the "
+        "path"
+    )
+    with pytest.raises(InputError) as raised:
+        find(folder, "visits/*")
+    assert str(raised.value) == (
+        f"{folder}/visits/notes.txt: its suffix names no format; set inputs.visits.format"
+    )
+    assert names(folder, "visits", format="json") == ["visits/c.json", "visits/notes.txt"]
+    assert find(folder, "visits/notes.txt", format="csv").format == "csv"
+
+
+def test_a_delta_table_is_known_by_its_log(folder: Path) -> None:
+    (folder / "tables" / "t" / "_delta_log").mkdir(parents=True)
+    (folder / "tables" / "t" / "a.parquet").touch()
+    found = find(folder, "tables/t")
+    assert found.format == "delta"
+    assert found.root.path == f"{folder}/tables/t"
+    assert find(folder, "tables/t", format="delta").format == "delta"
+    assert names(folder, "tables/t", format="parquet") == ["tables/t/a.parquet"]
+    for path in ("tables", "tables/*"):
+        with pytest.raises(InputError) as raised:
+            find(folder, path)
+        assert f"holds a Delta table, {folder}/tables/t; name" in str(raised.value)
+    with pytest.raises(InputError) as raised:
+        find(folder, "visits", format="delta")
+    assert str(raised.value) == (
+        f"inputs.visits.path: {folder}/visits is no Delta table; it has no _delta_log folder"
+    )

@@ -1,0 +1,340 @@
+"""The one schema of an input: what is guessed, what is set, and what does not go together."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from mrflight.errors import ColumnNotFoundError, InputError, JobFileError, SchemaMismatchError
+from mrflight.sources import open_source
+from mrflight.sources.base import Source
+from mrflight.sources.type_names import parse_type
+from mrflight.spec import CsvOptions, InputSpec
+
+
+def open_files(
+    folder: Path, files: dict[str, str], split_bytes: int = 1 << 30, **spec: Any
+) -> Source:
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return open_source("visits", InputSpec(path=str(folder), **spec), folder, {}, split_bytes)
+
+
+def rows(source: Source) -> list[dict[str, Any]]:
+    batches = [batch for split in source.splits for batch in source.reader.read(split)]
+    result: list[dict[str, Any]] = pa.Table.from_batches(batches, source.reader.schema).to_pylist()
+    return result
+
+
+def types(source: Source) -> dict[str, str]:
+    return {field.name: str(field.type) for field in source.reader.schema}
+
+
+@pytest.mark.parametrize(
+    ("values", "type"),
+    [
+        ("1\n-2\n", "int64"),
+        ("1\n2.5\n", "double"),
+        ("1\n\n", "int64"),
+        ("true\nfalse\n", "bool"),
+        ("2020-01-01\n2021-01-01\n", "date32[day]"),
+        ("2020-01-01 10:00:00\n", "timestamp[us]"),
+        ("2020-01-01T10:00:00.123456\n", "timestamp[us]"),
+        ("2020-01-01T10:00:00Z\n", "timestamp[us, tz=UTC]"),
+        ("2020-01-01T10:00:00.123456789\n", "timestamp[ns]"),
+        ("10:00:00\n", "time32[s]"),
+        ("abc\n", "string"),
+        ("1\nabc\n", "string"),
+        ("NA\n\n", "string"),
+        ("", "string"),
+    ],
+)
+def test_csv_guesses(tmp_path: Path, values: str, type: str) -> None:
+    assert types(open_files(tmp_path, {"a.csv": f"c\n{values}"})) == {"c": type}
+
+
+def test_guesses_of_several_files_are_joined(tmp_path: Path) -> None:
+    files = {
+        "a.csv": "n,d,s,t,empty\n,1,,2020-01-01 10:00:00,\n",
+        "b.csv": "n,d,s,t,empty\n7,2.5,x,2020-01-01 10:00:00.123456789,\n",
+        "c.csv": "n,d,s,t,empty\n",
+        "d.csv": "",
+    }
+    source = open_files(tmp_path, files)
+    assert types(source) == {
+        "n": "int64",
+        "d": "double",
+        "s": "string",
+        "t": "timestamp[ns]",
+        "empty": "string",
+    }
+    assert [row["d"] for row in rows(source)] == [1.0, 2.5]
+    assert source.files == tuple(f"{tmp_path}/{name}.csv" for name in "abc")
+
+
+def test_guesses_that_do_not_go_together(tmp_path: Path) -> None:
+    files = {"a.csv": "n,s\n,x\n", "b.csv": "n,s\n1,x\n", "c.csv": "n,s\nabc,x\n"}
+    with pytest.raises(SchemaMismatchError) as raised:
+        open_files(tmp_path, files)
+    assert str(raised.value) == (
+        f"{tmp_path}/c.csv: column 'n' looks like string, but like int64 in {tmp_path}/b.csv; "
+        "set inputs.visits.types.n"
+    )
+    assert rows(open_files(tmp_path, files, types={"n": "string"}, columns=["n"])) == [
+        {"n": ""},
+        {"n": "1"},
+        {"n": "abc"},
+    ]
+
+
+def test_headers_that_do_not_agree(tmp_path: Path) -> None:
+    with pytest.raises(SchemaMismatchError) as raised:
+        open_files(tmp_path, {"a.csv": "url,visitor\n", "b.csv": "url,vistor\n"})
+    assert str(raised.value) == (
+        f"{tmp_path}/b.csv has no column 'visitor', which {tmp_path}/a.csv has; make the headers "
+        "agree, or read only columns that all files have with inputs.visits.columns"
+    )
+
+
+def test_all_headers_are_read_but_only_some_heads(tmp_path: Path) -> None:
+    files = {f"{i:03}.csv": f"a,b\n{i},x\n" for i in range(200)}
+    assert len(rows(open_files(tmp_path, files))) == 200
+    with pytest.raises(SchemaMismatchError, match=r"177\.csv has no column 'b'"):
+        open_files(tmp_path, {"177.csv": "a\n1\n"})
+
+
+def test_types_that_are_set(tmp_path: Path) -> None:
+    text = "zip,at,price,n,s\n00123,2020-01-01T00:00:00Z,1.5,7,x\n"
+    set_types = {
+        "zip": "string",
+        "at": "timestamp[us, UTC]",
+        "price": "decimal128(12, 2)",
+        "n": "uint16",
+        "s": "large_string",
+    }
+    source = open_files(tmp_path, {"a.csv": text}, types=set_types)
+    assert types(source) == {
+        "zip": "string",
+        "at": "timestamp[us, tz=UTC]",
+        "price": "decimal128(12, 2)",
+        "n": "uint16",
+        "s": "large_string",
+    }
+    assert rows(source)[0]["zip"] == "00123"
+
+
+def test_types_of_what_is_not_there_or_cannot_be(tmp_path: Path) -> None:
+    files = {"a.csv": "n,s\n1,x\n"}
+    with pytest.raises(ColumnNotFoundError, match=r"a\.csv has no column 'm'; it has 'n', 's'"):
+        open_files(tmp_path, files, types={"m": "int64"})
+    with pytest.raises(
+        JobFileError, match=r"inputs\.visits\.types\.n: 'integer' is no type; there"
+    ):
+        open_files(tmp_path, files, types={"n": "integer"})
+    with pytest.raises(JobFileError, match=r"inputs\.visits\.types\.n: CSV conversion to list"):
+        open_files(tmp_path, files, types={"n": "list<int64>"})
+
+
+def test_columns_without_a_header(tmp_path: Path) -> None:
+    source = open_files(tmp_path, {"a.csv": "\n1,x\n2,y\n"}, csv=CsvOptions(header=False))
+    assert rows(source) == [{"f0": 1, "f1": "x"}, {"f0": 2, "f1": "y"}]
+
+
+def test_a_delimiter_that_is_set_holds_for_tsv_too(tmp_path: Path) -> None:
+    source = open_files(tmp_path, {"a.tsv": "a;b\n1;2\n"}, csv=CsvOptions(delimiter=";"))
+    assert rows(source) == [{"a": 1, "b": 2}]
+
+
+def test_json_keeps_order_strings_and_structure(tmp_path: Path) -> None:
+    files = {
+        "a.jsonl": '{"s":"2020-01-01","n":null,"o":{"k":[1,null]}}\n',
+        "b.jsonl": '{"n":1.5,"more":true,"o":{"k":[2.5],"l":"x"}}\n{"o":null}\n',
+        "c.jsonl": "",
+    }
+    source = open_files(tmp_path, files, types={"n": "double"})
+    assert types(source) == {
+        "s": "string",
+        "n": "double",
+        "o": "struct<k: list<item: double>, l: string>",
+        "more": "bool",
+    }
+    assert rows(source) == [
+        {"s": "2020-01-01", "n": None, "o": {"k": [1.0, None], "l": None}, "more": None},
+        {"s": None, "n": 1.5, "o": {"k": [2.5], "l": "x"}, "more": True},
+        {"s": None, "n": None, "o": None, "more": None},
+    ]
+
+
+def test_json_types_that_are_set(tmp_path: Path) -> None:
+    text = '{"d":"2020-01-02","at":"2020-01-02T00:00:00.5Z","price":1.25}\n'
+    set_types = {
+        "d": "date32",
+        "at": "timestamp[us, UTC]",
+        "price": "decimal128(9, 2)",
+        "later": "struct<x: int64, y: list<string>>",
+    }
+    source = open_files(tmp_path, {"a.json": text}, types=set_types)
+    assert types(source) == {
+        "d": "date32[day]",
+        "at": "timestamp[us, tz=UTC]",
+        "price": "decimal128(9, 2)",
+        "later": "struct<x: int64, y: list<item: string>>",
+    }
+    assert str(rows(source)[0]["d"]) == "2020-01-02"
+
+
+def write(path: Path, **columns: pa.Array) -> None:
+    pa.parquet.write_table(pa.table(columns), path)
+
+
+def open_folder(folder: Path, **spec: Any) -> Source:
+    return open_source("visits", InputSpec(path=str(folder), **spec), folder, {}, 1 << 30)
+
+
+LAYOUTS = [
+    pa.string(),
+    pa.large_string(),
+    pa.string_view(),
+    pa.dictionary(pa.int32(), pa.string()),
+    pa.dictionary(pa.int8(), pa.large_string()),
+]
+
+
+@pytest.mark.parametrize("other", LAYOUTS, ids=str)
+@pytest.mark.parametrize("first", LAYOUTS, ids=str)
+def test_layouts_of_strings_are_read_as_the_first(
+    tmp_path: Path, first: pa.DataType, other: pa.DataType
+) -> None:
+    write_arrow(tmp_path / "a.arrow", pa.table({"s": text(["x", None], first)}))
+    write_arrow(tmp_path / "b.arrow", pa.table({"s": text(["y", None], other)}))
+    source = open_folder(tmp_path)
+    has_dictionary = pa.types.is_dictionary(first) or pa.types.is_dictionary(other)
+    joined = pa.string() if first != other and has_dictionary else first
+    assert source.reader.schema.field("s").type == joined
+    assert [row["s"] for row in rows(source)] == ["x", None, "y", None]
+
+
+def text(values: list[str | None], type: pa.DataType) -> pa.Array:
+    return pa.array(values, pa.string()).cast(type)
+
+
+def write_arrow(path: Path, table: pa.Table, chunk: int | None = None) -> None:
+    with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
+        writer.write_table(table, max_chunksize=chunk)
+
+
+def test_dictionaries_that_do_not_fit_the_first_ones_index(tmp_path: Path) -> None:
+    narrow = pa.dictionary(pa.int8(), pa.string())
+    wide = pa.dictionary(pa.int32(), pa.string())
+    many = [str(i) for i in range(1000)]
+    write_arrow(tmp_path / "a.arrow", pa.table({"s": text(["x"], narrow)}))
+    write_arrow(tmp_path / "b.arrow", pa.table({"s": text(many, wide)}))
+    assert [row["s"] for row in rows(open_folder(tmp_path))] == ["x", *many]
+
+
+def test_nulls_metadata_and_nullability_make_no_difference(tmp_path: Path) -> None:
+    strict = pa.schema([pa.field("n", pa.int64(), nullable=False)], metadata={"by": "hand"})
+    pa.parquet.write_table(pa.table({"n": pa.nulls(2)}), tmp_path / "a.parquet")
+    pa.parquet.write_table(pa.table({"n": [1]}, schema=strict), tmp_path / "b.parquet")
+    pa.parquet.write_table(pa.table({"n": pa.nulls(1)}), tmp_path / "c.parquet")
+    source = open_folder(tmp_path)
+    assert source.reader.schema.equals(pa.schema([("n", pa.int64())]), check_metadata=True)
+    assert [row["n"] for row in rows(source)] == [None, None, 1, None]
+
+
+def test_typed_files_that_do_not_agree(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", n=pa.array([1], pa.int64()), s=pa.array(["x"]))
+    write(tmp_path / "b.parquet", n=pa.array([1], pa.int32()), s=pa.array(["x"]))
+    with pytest.raises(SchemaMismatchError) as raised:
+        open_folder(tmp_path)
+    assert str(raised.value) == (
+        f"{tmp_path}/b.parquet: column 'n' is int32, but int64 in {tmp_path}/a.parquet; rewrite "
+        "one of the files, or leave the column out of inputs.visits.columns"
+    )
+    assert rows(open_folder(tmp_path, columns=["s"])) == [{"s": "x"}, {"s": "x"}]
+    with pytest.raises(JobFileError, match=r"inputs\.visits\.types is for csv and json; parquet"):
+        open_folder(tmp_path, types={"n": "int64"})
+
+
+def test_two_columns_of_one_name(tmp_path: Path) -> None:
+    table = pa.table([pa.array([1]), pa.array([2])], names=["n", "n"])
+    write_arrow(tmp_path / "a.arrow", table)
+    with pytest.raises(InputError, match=r"a\.arrow: two columns are named 'n'; rename one"):
+        open_folder(tmp_path)
+
+
+def test_a_large_arrow_batch_is_read_in_pieces(tmp_path: Path) -> None:
+    table = pa.table({"n": range(3_000_000)})
+    write_arrow(tmp_path / "a.arrow", table, chunk=3_000_000)
+    source = open_folder(tmp_path)
+    sizes = [batch.nbytes for batch in source.reader.read(source.splits[0])]
+    assert len(sizes) == 6
+    assert max(sizes) <= 4 << 20
+
+
+NAMES = """
+bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 string large_string binary
+large_binary date32 date64 time32[s] time32[ms] time64[us] time64[ns] timestamp[s] timestamp[ns]
+duration[ms] decimal128(12,2) list<int8> struct<a:int8,b:list<string>>
+"""
+
+
+@pytest.mark.parametrize("text", NAMES.split())
+def test_type_names(text: str) -> None:
+    type = parse_type(text)
+    assert parse_type(str(type)) == type
+
+
+@pytest.mark.parametrize(
+    ("text", "type"),
+    [
+        ("timestamp[us, UTC]", pa.timestamp("us", "UTC")),
+        ("timestamp[us, tz=Europe/Rome]", pa.timestamp("us", "Europe/Rome")),
+        ("timestamp[ms, +02:00]", pa.timestamp("ms", "+02:00")),
+        (" decimal128(12, 2) ", pa.decimal128(12, 2)),
+        ("float", pa.float32()),
+        ("double", pa.float64()),
+        (
+            "struct<a: decimal128(3, 1), b: list<struct<c: timestamp[us, UTC]>>>",
+            pa.struct(
+                [
+                    ("a", pa.decimal128(3, 1)),
+                    ("b", pa.list_(pa.struct([("c", pa.timestamp("us", "UTC"))]))),
+                ]
+            ),
+        ),
+    ],
+)
+def test_type_names_with_parameters(text: str, type: pa.DataType) -> None:
+    assert parse_type(text) == type
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "there are bool, int8 to int64"),
+        ("integer", "'integer' is no type; there are bool"),
+        ("int", "'int' is no type"),
+        ("Int64", "'Int64' is no type"),
+        ("timestamp", "'timestamp' is no type"),
+        ("timestamp[h]", "'timestamp[h]' is no type"),
+        ("timestamp[us, Mars]", "'Mars' is no time zone"),
+        ("timestamp[us, ../etc]", "'../etc' is no time zone"),
+        ("time32[us]", "'time32[us]' is no type"),
+        ("time64[ms]", "'time64[ms]' is no type"),
+        ("duration[s, UTC]", "'duration[s, UTC]' is no type"),
+        ("decimal128(50, 2)", "precision"),
+        ("list<>", "'' is no type"),
+        ("list<int>", "'int' is no type"),
+        ("struct<int64>", "'int64' is no field; write struct<x: int64"),
+        ("dictionary<int32, string>", "is no type"),
+    ],
+)
+def test_what_is_no_type(text: str, part: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(part)):
+        parse_type(text)

@@ -1,0 +1,187 @@
+"""A store holds what was put and nothing else, and its counters say so at every moment."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from mrflight.errors import ProtocolError, ShuffleNotFoundError
+from mrflight.ids import MapAttempt
+from mrflight.shuffle.block import Block
+from mrflight.shuffle.store import BlockStore, StoreStats
+
+PARTITIONS = 3
+
+
+def block(size: int = 8, rows: int = 1) -> Block:
+    return Block(rows, pa.py_buffer(bytes(size)))
+
+
+@pytest.fixture
+def store() -> BlockStore:
+    opened = BlockStore()
+    opened.open("clicks", PARTITIONS)
+    return opened
+
+
+def test_blocks_are_read_by_map_and_each_maps_as_they_were_put(store: BlockStore) -> None:
+    late, early = MapAttempt(9, 0), MapAttempt(2, 1)
+    blocks = [block(rows=rows) for rows in range(4)]
+    for source, put in zip([late, early, late, early], blocks, strict=True):
+        store.put("clicks", 1, source, put)
+    assert store.read("clicks", 1, [late, early]) == [blocks[1], blocks[3], blocks[0], blocks[2]]
+
+
+def test_only_the_attempts_that_are_asked_for_are_read(store: BlockStore) -> None:
+    store.put("clicks", 1, MapAttempt(0, 0), block(rows=1))
+    store.put("clicks", 1, MapAttempt(0, 1), block(rows=2))
+    assert [b.rows for b in store.read("clicks", 1, [MapAttempt(0, 1)])] == [2]
+    assert store.read("clicks", 0, [MapAttempt(0, 1)]) == []
+    assert store.read("clicks", 1, [MapAttempt(5, 0)]) == []
+
+
+def test_a_block_is_kept_as_it_lies(store: BlockStore) -> None:
+    put = block(100)
+    store.put("clicks", 0, MapAttempt(0, 0), put)
+    (kept,) = store.read("clicks", 0, [MapAttempt(0, 0)])
+    assert kept.body.address == put.body.address
+
+
+@pytest.mark.parametrize("partition", [-1, PARTITIONS])
+def test_a_partition_that_is_not_there_is_refused(store: BlockStore, partition: int) -> None:
+    with pytest.raises(ProtocolError, match="has no partition"):
+        store.put("clicks", partition, MapAttempt(0, 0), block())
+    with pytest.raises(ProtocolError, match="has no partition"):
+        store.read("clicks", partition, [])
+
+
+def test_a_shuffle_that_is_not_open_is_refused(store: BlockStore) -> None:
+    with pytest.raises(ShuffleNotFoundError, match="'other'"):
+        store.put("other", 0, MapAttempt(0, 0), block())
+    with pytest.raises(ShuffleNotFoundError, match="'other'"):
+        store.read("other", 0, [])
+
+
+def test_forgetting_what_is_not_there_is_fine(store: BlockStore) -> None:
+    store.discard("other", MapAttempt(0, 0))
+    store.drop("other")
+    store.discard("clicks", MapAttempt(0, 0))
+    assert store.stats() == StoreStats(1, 0, 0)
+
+
+def test_opening_again_keeps_what_is_there(store: BlockStore) -> None:
+    store.put("clicks", 0, MapAttempt(0, 0), block())
+    store.open("clicks", PARTITIONS)
+    assert len(store.read("clicks", 0, [MapAttempt(0, 0)])) == 1
+
+
+def test_a_block_that_comes_after_the_drop_is_refused(store: BlockStore) -> None:
+    store.drop("clicks")
+    assert not store.is_open("clicks")
+    with pytest.raises(ShuffleNotFoundError):
+        store.put("clicks", 0, MapAttempt(0, 0), block())
+    assert store.stats() == StoreStats(0, 0, 0)
+
+
+def test_memory_is_given_back() -> None:
+    before = pa.total_allocated_bytes()
+    store = BlockStore()
+    store.open("clicks", 1)
+    for attempt in range(2):
+        for _ in range(10):
+            body = pa.allocate_buffer(100_000)
+            store.put("clicks", 0, MapAttempt(0, attempt), Block(1, body))
+    del body
+    assert pa.total_allocated_bytes() - before >= 2_000_000
+    store.discard("clicks", MapAttempt(0, 0))
+    assert pa.total_allocated_bytes() - before < 1_100_000
+    store.drop("clicks")
+    assert pa.total_allocated_bytes() - before < 100_000
+
+
+def test_many_threads_lose_nothing(store: BlockStore) -> None:
+    def put_all(map_id: int) -> None:
+        for i in range(200):
+            store.put("clicks", i % PARTITIONS, MapAttempt(map_id, 0), block(size=map_id))
+        store.discard("clicks", MapAttempt(map_id, 0)) if map_id % 2 else None
+
+    threads = [threading.Thread(target=put_all, args=(map_id,)) for map_id in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kept = [0, 2, 4, 6]
+    assert store.stats() == StoreStats(1, 200 * len(kept), 200 * sum(kept))
+
+
+names = st.sampled_from(["a", "b"])
+partitions = st.integers(0, PARTITIONS - 1)
+sources = st.builds(MapAttempt, st.integers(0, 2), st.integers(0, 1))
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """The store beside a dictionary of lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = BlockStore()
+        self.model: dict[str, dict[tuple[int, MapAttempt], list[Block]]] = {}
+
+    @rule(name=names)
+    def open(self, name: str) -> None:
+        self.store.open(name, PARTITIONS)
+        self.model.setdefault(name, {})
+
+    @rule(name=names, partition=partitions, source=sources, size=st.integers(0, 50))
+    def put(self, name: str, partition: int, source: MapAttempt, size: int) -> None:
+        put = block(size)
+        if name not in self.model:
+            with pytest.raises(ShuffleNotFoundError):
+                self.store.put(name, partition, source, put)
+            return
+        self.store.put(name, partition, source, put)
+        self.model[name].setdefault((partition, source), []).append(put)
+
+    @rule(name=names, partition=partitions, attempts=st.lists(sources, unique=True))
+    def read(self, name: str, partition: int, attempts: list[MapAttempt]) -> None:
+        if name not in self.model:
+            with pytest.raises(ShuffleNotFoundError):
+                self.store.read(name, partition, attempts)
+            return
+        held = self.model[name]
+        expected = [b for source in sorted(attempts) for b in held.get((partition, source), [])]
+        found = self.store.read(name, partition, attempts)
+        assert [id(b) for b in found] == [id(b) for b in expected]
+
+    @rule(name=names, source=sources)
+    def discard(self, name: str, source: MapAttempt) -> None:
+        self.store.discard(name, source)
+        for place in [place for place in self.model.get(name, {}) if place[1] == source]:
+            del self.model[name][place]
+
+    @rule(name=names)
+    def drop(self, name: str) -> None:
+        self.store.drop(name)
+        self.model.pop(name, None)
+
+    @invariant()
+    def counters_are_exact(self) -> None:
+        blocks = [b for held in self.model.values() for put in held.values() for b in put]
+        expected = StoreStats(len(self.model), len(blocks), sum(b.body.size for b in blocks))
+        assert self.store.stats() == expected
+        assert sorted(self.store.shuffles()) == sorted(self.model)
+        assert all(self.store.is_open(name) == (name in self.model) for name in "ab")
+
+    def teardown(self) -> None:
+        for name in list(self.model):
+            self.store.drop(name)
+        assert self.store.stats() == StoreStats(0, 0, 0)
+
+
+TestAnyHistory = StoreMachine.TestCase
+TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=40, derandomize=True)
