@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple, get_args
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.errors import ColumnNotFoundError, JobFileError
+from mrflight import kernel
+from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchError
 
 AggregateFunction = Literal["sum", "min", "max", "count", "mean", "count_distinct", "first", "last"]
 FUNCTIONS: tuple[str, ...] = get_args(AggregateFunction)
@@ -36,49 +37,61 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
     """The aggregate that ``text`` calls; JobFileError says which there are."""
     match = _CALL.fullmatch(text)
     function, column = (match[1].lower(), match[2]) if match else ("", "")
-    if function not in FUNCTIONS or (column == "*" and function != "count"):
+    is_star = column == "*"
+    if function not in FUNCTIONS or (is_star and function != "count"):
         raise JobFileError(
             f"reduce.aggregate.{name}: {text!r} is not an aggregate; write 'function(column)' with "
             f"one of {', '.join(FUNCTIONS)}, or count(*)"
         )
     column = column[1:-1] if len(column) > 1 and column[0] == column[-1] == '"' else column
-    return Aggregate(name, function, None if column == "*" else column)  # type: ignore[arg-type]
+    return Aggregate(name, function, None if is_star else column)  # type: ignore[arg-type]
 
 
 def check_aggregates(
     schema: pa.Schema, group_by: tuple[str, ...], aggregates: tuple[Aggregate, ...]
 ) -> None:
-    """Raise ColumnNotFoundError or JobFileError where ``schema`` cannot be aggregated so."""
+    """Raise where rows of ``schema``, in their plain layout, cannot be aggregated so.
+
+    ColumnNotFoundError for a column that is not there, KeyTypeError for a
+    group that cannot be hashed, JobFileError for an aggregate of a type that
+    it does not take.
+    """
     for column in group_by:
-        if column not in schema.names:
-            raise ColumnNotFoundError.among(
-                column, schema.names, "reduce.group_by: the mapped rows"
-            )
+        _type_of(schema, column, "reduce.group_by")
+    if group_by:
+        kernel.check_key_types(schema, group_by)
     for aggregate in aggregates:
         if aggregate.column is not None:
             _check_column(schema, aggregate, aggregate.column)
 
 
+def _type_of(schema: pa.Schema, column: str, where: str) -> pa.DataType:
+    found = schema.get_all_field_indices(column)
+    if not found:
+        raise ColumnNotFoundError.among(column, schema.names, f"{where}: a mapped row")
+    if len(found) > 1:
+        raise SchemaMismatchError(
+            f"{where}: a mapped row has {len(found)} columns {column!r}; rename one in the map"
+        )
+    return schema.field(found[0]).type
+
+
 def _check_column(schema: pa.Schema, aggregate: Aggregate, column: str) -> None:
     where = f"reduce.aggregate.{aggregate.name}"
-    if column not in schema.names:
-        raise ColumnNotFoundError.among(column, schema.names, f"{where}: a mapped row")
-    kind = schema.field(column).type
+    kind = _type_of(schema, column, where)
+    what = f"{where}: {aggregate.function} of {column!r}, which is {kind}"
     if aggregate.function in ("sum", "mean") and not _is_number(kind):
         raise JobFileError(
-            f"{where}: {aggregate.function} of {column!r}, which is {kind}; make a number of it in "
-            "the map, or take min, max, count, count_distinct, first or last"
+            f"{what}; make a number of it in the map, or take min, max, count, count_distinct, "
+            "first or last"
         )
-    if aggregate.function != "count" and types.is_nested(kind) and not types.is_dictionary(kind):
-        raise JobFileError(
-            f"{where}: {aggregate.function} of {column!r}, which is {kind}; only count takes "
-            "nested columns"
-        )
+    if aggregate.function in ("min", "max") and types.is_interval(kind):
+        raise JobFileError(f"{what}, has no order; take count, first or last")
+    if aggregate.function != "count" and types.is_nested(kind):
+        raise JobFileError(f"{what}; only count takes nested columns")
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    if types.is_dictionary(kind):
-        return _is_number(kind.value_type)
     return bool(
         types.is_integer(kind)
         or types.is_floating(kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import difflib
-import re
 import tomllib
 import types
 import typing
@@ -16,8 +15,6 @@ import msgspec
 
 from mrflight.errors import JobFileError
 from mrflight.spec import JobSpec
-
-_ERROR_PATH = re.compile(r"(.*) - at `\$\.?(.*?)`", re.DOTALL)
 
 
 def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
@@ -32,7 +29,7 @@ def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
         raise JobFileError(f"{path} cannot be read: {error}") from error
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise JobFileError(f"{path} is not TOML: {error}") from error
     for key, value in (overrides or {}).items():
         _set(document, key.split("."), value)
@@ -41,11 +38,10 @@ def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
 
 def decode_job(document: Mapping[str, Any]) -> JobSpec:
     """The job that a parsed document describes; JobFileError as for `load_job`."""
-    _check_keys(document, JobSpec, ())
-    try:
-        return msgspec.convert(document, JobSpec)
-    except msgspec.ValidationError as error:
-        raise JobFileError(_in_our_words(str(error))) from error
+    _check(document, JobSpec, "")
+    if not document["inputs"]:
+        raise JobFileError("inputs: at least one is needed, [inputs.NAME]")
+    return msgspec.convert(document, JobSpec)
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -54,14 +50,19 @@ def parse_override(text: str) -> tuple[str, Any]:
     No key is a date, so what looks like one, a run id perhaps, is a string as well.
     """
     key, equals, value = text.partition("=")
-    if not equals or not all(key.split(".")):
+    path = [name.strip() for name in key.split(".")]
+    if not equals or not all(path):
         raise JobFileError(f"--set {text}: write section.key=value")
     try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
+        parsed = tomllib.loads(f"value = {value}")
     except tomllib.TOMLDecodeError:
-        parsed = value
-    is_date = isinstance(parsed, datetime.date | datetime.time)
-    return key.strip(), value if is_date else parsed
+        parsed = {}
+    except RecursionError as error:
+        raise JobFileError(f"--set {key}: the value is nested too deeply") from error
+    is_one_value = parsed.keys() == {"value"}
+    if not is_one_value or isinstance(parsed["value"], datetime.date | datetime.time):
+        return ".".join(path), value
+    return ".".join(path), parsed["value"]
 
 
 def _set(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
@@ -74,40 +75,79 @@ def _set(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
     document[path[-1]] = value
 
 
-def _check_keys(value: Any, kind: Any, path: tuple[str, ...]) -> None:
-    """Raise for the first key that a struct does not know, with the nearest one that it does."""
-    if not isinstance(value, Mapping):
-        return
+def _check(value: Any, kind: Any, path: str) -> None:
+    """Raise JobFileError for the first key or value that is not as ``kind`` has it.
+
+    msgspec would say ``inputs[...]`` for a table that the user named, so every
+    value is looked at with the path that leads to it.
+    """
+    kind = _struct_in(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        hints = typing.get_type_hints(kind)
-        for name, inner in value.items():
-            if name not in hints:
-                raise JobFileError(_unknown_key(name, list(hints), path))
-            _check_keys(inner, _struct_in(hints[name]), (*path, name))
+        _check_struct(_table(value, path), kind, path)
     elif typing.get_origin(kind) is dict:
-        for name, inner in value.items():
-            _check_keys(inner, typing.get_args(kind)[1], (*path, name))
+        for name, inner in _table(value, path).items():
+            _check(inner, typing.get_args(kind)[1], _join(path, name))
+    else:
+        _check_value(value, kind, path)
 
 
-def _struct_in(hint: Any) -> Any:
-    """The hint itself, or the struct in ``Struct | None``."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        structs = [h for h in typing.get_args(hint) if isinstance(h, type) and h is not type(None)]
-        return structs[0] if structs else None
-    return hint
+def _check_struct(table: Mapping[str, Any], kind: type[msgspec.Struct], path: str) -> None:
+    hints = typing.get_type_hints(kind)
+    for name, inner in table.items():
+        if name not in hints:
+            near = difflib.get_close_matches(name, hints, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(hints)}"
+            raise JobFileError(f"{_join(path, name)}: no such key; {hint}")
+        _check(inner, hints[name], _join(path, name))
+    for field in msgspec.structs.fields(kind):
+        if field.required and field.name not in table:
+            raise JobFileError(f"{_join(path, field.name)}: this key is missing")
 
 
-def _unknown_key(name: str, known: list[str], path: tuple[str, ...]) -> str:
-    full = ".".join((*path, name))
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-    return f"{full}: no such key; {hint}"
+def _check_value(value: Any, kind: Any, path: str) -> None:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        reason, _, inside = str(error).partition(" - at `$")
+        choices = _choices(kind)
+        if choices and not inside:
+            reason = f"{value!r} is not {', '.join(choices[:-1])} or {choices[-1]}"
+        elif reason.startswith("Expected"):
+            reason = f"{reason[0].lower()}{reason[1:]}"
+        raise JobFileError(f"{path}{inside.rstrip('`')}: {reason}") from error
 
 
-def _in_our_words(message: str) -> str:
-    match = _ERROR_PATH.fullmatch(message)
-    reason, path = (match[1], match[2]) if match else (message, "")
-    missing = re.fullmatch(r"Object missing required field `(.*)`", reason)
-    if missing:
-        return f"{'.'.join(filter(None, (path, missing[1])))}: this key is missing"
-    return f"{path}: {reason[0].lower()}{reason[1:]}" if path else reason
+def _choices(kind: Any) -> list[str]:
+    """What a value may be, where it is one of a few."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        alternatives = [_choices(part) for part in typing.get_args(kind)]
+        named = [choice for choices in alternatives for choice in choices]
+        return [*named, "a number"] if named and int in typing.get_args(kind) else named
+    return [repr(choice) for choice in typing.get_args(kind)] if _is_literal(kind) else []
+
+
+def _is_literal(kind: Any) -> bool:
+    return typing.get_origin(kind) is typing.Literal
+
+
+def _struct_in(kind: Any) -> Any:
+    """The kind itself, or the struct in ``Struct | None``."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        parts = typing.get_args(kind)
+        structs = [part for part in parts if isinstance(part, type) and _is_struct(part)]
+        return structs[0] if structs else kind
+    return kind
+
+
+def _is_struct(kind: type) -> bool:
+    return issubclass(kind, msgspec.Struct)
+
+
+def _table(value: Any, path: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise JobFileError(f"{path}: is a table, [{path}], not {value!r}")
+    return value
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

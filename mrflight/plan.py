@@ -9,6 +9,7 @@ from mrflight.aggregates import parse_aggregate
 from mrflight.errors import JobFileError
 from mrflight.functions import FunctionRef
 from mrflight.ids import MAX_PARTITIONS
+from mrflight.quantities import parse_bytes
 from mrflight.sources.base import Source
 from mrflight.spec import InputSpec, JobSpec
 from mrflight.workers.partitioning import PartitionerSpec
@@ -50,6 +51,7 @@ def plan_job(
     spec: JobSpec, sources: Sequence[Source], folder: str, job_id: str, workers: int
 ) -> JobPlan:
     """The tasks of a job. Raises JobError for what can be seen to be wrong before it runs."""
+    _check_numbers(spec)
     partitions = count_partitions(spec, sum(source.size_bytes for source in sources), workers)
     reduction = plan_reduction(spec, folder)
     map_tasks: list[MapTask] = []
@@ -79,6 +81,24 @@ def plan_job(
     return JobPlan(job_id, partitions, tuple(map_tasks), tuple(sample_tasks), reduction)
 
 
+def _check_numbers(spec: JobSpec) -> None:
+    """Raise JobFileError for numbers that cannot work."""
+    replicas, servers = spec.shuffle.replicas, spec.cluster.data_servers
+    if replicas < 1:
+        raise JobFileError(f"shuffle.replicas: {replicas}; every block is kept at least once")
+    if servers is not None and servers < 1:
+        raise JobFileError(f"cluster.data_servers: {servers}; a cluster has at least one")
+    if spec.cluster.metadata is None and replicas > (servers or 1):
+        raise JobFileError(
+            f"shuffle.replicas: {replicas} copies are on as many data servers; set "
+            f"cluster.data_servers to {replicas} or more"
+        )
+    try:
+        parse_bytes(spec.shuffle.memory)
+    except ValueError as error:
+        raise JobFileError(f"shuffle.memory: {error}") from error
+
+
 def count_partitions(spec: JobSpec, input_bytes: int, workers: int) -> int:
     """The number of partitions: as told, or one per 32 MiB of input and at least one per worker."""
     wanted = spec.shuffle.partitions
@@ -106,6 +126,8 @@ def plan_reduction(spec: JobSpec, folder: str) -> Reduction:
     if section.function:
         return Reduction(function=FunctionRef.parse(section.function, "reduce.function", folder))
     aggregates = tuple(parse_aggregate(name, text) for name, text in section.aggregate.items())
+    if len(set(section.group_by)) < len(section.group_by):
+        raise JobFileError(f"reduce.group_by: {section.group_by} names a column twice")
     if twice := {aggregate.name for aggregate in aggregates} & set(section.group_by):
         raise JobFileError(f"reduce.aggregate.{twice.pop()}: is the name of a group_by column, too")
     return Reduction(tuple(section.group_by), aggregates, sort_by=sort_by)

@@ -97,11 +97,11 @@ class _Bars(_Quiet):
         )
 
         self._progress: Progress = Progress(
-            TextColumn("{task.description:>8}"),
+            TextColumn("{task.description:>8}", markup=False),
             BarColumn(bar_width=40),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             console=Console(file=stream),
         )
         self._current: TaskID | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 _SIZE_UNITS = {
@@ -16,7 +17,17 @@ _SIZE_UNITS = {
     "gib": 2**30,
     "tib": 2**40,
 }
-_TIME_UNITS = {"ms": 0.001, "s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600, "d": 86400}
+_DAY = 86400
+_TIME_UNITS = {
+    "ms": 0.001,
+    "s": 1,
+    "sec": 1,
+    "min": 60,
+    "h": 3600,
+    "hour": 3600,
+    "d": _DAY,
+    "day": _DAY,
+}
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
@@ -42,7 +53,8 @@ def format_bytes(size: float) -> str:
 def _parse(text: str, units: dict[str, float] | dict[str, int], what: str, example: str) -> float:
     match = _QUANTITY.fullmatch(text)
     unit = match[2].lower() if match else ""
-    unit = unit if unit in units else unit.removesuffix("s")
-    if match is None or unit not in units:
-        raise ValueError(f"{text!r} is not {what} such as {example!r}")
-    return float(match[1]) * units[unit]
+    unit = unit if unit in units or unit == "s" else unit.removesuffix("s")
+    value = float(match[1]) if match else math.inf
+    if unit not in units or math.isinf(value * units[unit]):
+        raise ValueError(f"{text[:40]!r} is not {what} such as {example!r}")
+    return value * units[unit]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 
 
@@ -10,16 +12,13 @@ def describe_difference(expected: pa.Schema, actual: pa.Schema) -> str | None:
 
     Whether a column may be null, and metadata, make no difference.
     """
-    for name in expected.names:
-        if name not in actual.names:
-            return f"column {name!r} is missing"
-    for name in actual.names:
-        if name not in expected.names:
-            return f"column {name!r} is new"
-    for name in expected.names:
-        before, now = expected.field(name).type, actual.field(name).type
-        if before != now:
-            return f"column {name!r} is {now}, not {before}"
-    if expected.names != actual.names:
-        return f"the columns are in another order: {actual.names}, not {expected.names}"
-    return None
+    if expected.names == actual.names:
+        for before, now in zip(expected, actual, strict=True):
+            if before.type != now.type:
+                return f"column {before.name!r} is {now.type}, not {before.type}"
+        return None
+    if missing := list((Counter(expected.names) - Counter(actual.names)).elements()):
+        return f"column {missing[0]!r} is missing"
+    if new := list((Counter(actual.names) - Counter(expected.names)).elements()):
+        return f"column {new[0]!r} is new"
+    return f"the columns are in another order: {actual.names}, not {expected.names}"

@@ -93,6 +93,7 @@ class JobSpec(_Section, frozen=True):
 
     job: JobSection
     inputs: dict[str, InputSpec]
+    """At least one."""
     output: OutputSection
     shuffle: ShuffleSection = ShuffleSection()
     reduce: ReduceSection | None = None

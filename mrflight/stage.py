@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from threading import TIMEOUT_MAX
 from typing import Protocol, TypeVar
 
-from mrflight.errors import DeadlineExceededError, MrflightError
+from mrflight.errors import DeadlineExceededError
 
 T = TypeVar("T", bound="Task")
 R = TypeVar("R")
@@ -42,7 +43,8 @@ def run_stage(
                 f"the job's timeout passed with {len(pending)} of {len(tasks)} tasks unfinished; "
                 "raise job.timeout"
             )
-        done, pending = wait(pending, remaining, FIRST_COMPLETED)
+        timeout = None if remaining is None else min(remaining, TIMEOUT_MAX)
+        done, pending = wait(pending, timeout, FIRST_COMPLETED)
         for future in done:
             results[futures[future]] = _result(future, tasks[futures[future]])
             on_done()
@@ -52,6 +54,6 @@ def run_stage(
 def _result(future: Future[R], task: Task) -> R:
     try:
         return future.result()
-    except MrflightError as error:
+    except Exception as error:
         error.add_note(task.name)
         raise

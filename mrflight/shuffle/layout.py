@@ -22,7 +22,20 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if types.is_large_binary(kind) or types.is_binary_view(kind):
         return pa.binary()
+    if types.is_struct(kind):
+        return pa.struct([plain_field(kind.field(i)) for i in range(kind.num_fields)])
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pa.list_(plain_field(kind.value_field))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(plain_field(kind.value_field), kind.list_size)
+    if types.is_map(kind):
+        return pa.map_(plain_field(kind.key_field), plain_field(kind.item_field), kind.keys_sorted)
     return kind
+
+
+def plain_field(field: pa.Field) -> pa.Field:
+    """A nested field in the layout that it travels in."""
+    return field.with_type(plain_type(field.type))
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -32,7 +45,7 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """``batch`` in its plain layout ``schema``; columns that have it already are not copied."""
-    if batch.schema == schema:
+    if batch.schema.equals(schema, check_metadata=True):
         return batch
     columns = [
         column if column.type == field.type else _plain(column, field.type)

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight import kernel
 from mrflight.errors import ColumnNotFoundError, KeyTypeError, UserFunctionError
+from mrflight.functions import user_traceback
+from mrflight.shuffle.layout import plain_batch, plain_schema, plain_type
 
 
 class Partitioner(Protocol):
@@ -62,16 +65,27 @@ class FunctionPartitioner:
     partitions: int
 
     def place(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        ids = self.function(batch, self.key, self.partitions)
-        if not isinstance(ids, pa.Array) or len(ids) != batch.num_rows:
+        try:
+            ids = self.function(batch, self.key, self.partitions)
+        except (Exception, SystemExit) as error:  # whatever a user's function raises
             raise UserFunctionError(
-                f"the partitioner {self.name} must return one partition id per row as an Arrow "
-                f"array; it returned {_describe(ids)} for {batch.num_rows} rows"
-            )
+                f"the partitioner {self.name} raised on a batch of {batch.num_rows} rows:\n"
+                f"{user_traceback(error)}"
+            ) from error
+        if not isinstance(ids, pa.Array) or not pa.types.is_integer(ids.type):
+            raise self._wrong(f"it returned {_describe(ids)}", batch)
+        if len(ids) != batch.num_rows:
+            raise self._wrong(f"it returned {len(ids)}", batch)
         try:
             return kernel.order_by_partition(ids.cast(pa.int32()), self.partitions)
         except (ValueError, pa.ArrowException) as error:
             raise UserFunctionError(f"the partitioner {self.name}: {error}") from error
+
+    def _wrong(self, returned: str, batch: pa.RecordBatch) -> UserFunctionError:
+        return UserFunctionError(
+            f"the partitioner {self.name} must return an Arrow array of one integer per row, the "
+            f"partition; {returned} for {batch.num_rows} rows"
+        )
 
 
 @dataclass(frozen=True)
@@ -104,56 +118,79 @@ def choose_boundaries(sample: pa.Table, key: Sequence[str], partitions: int) -> 
     At most ``partitions - 1`` of them, sorted, none twice: with fewer distinct
     keys than partitions the last partitions stay empty.
     """
-    keys = sample.select(list(key)).combine_chunks()
+    keys = sample.select(list(key))
     ordered = keys.take(sort_indices(keys, key))
-    cuts = [len(ordered) * part // partitions for part in range(1, partitions)]
-    picked = ordered.take(pa.array(sorted(set(cuts)) if len(ordered) else [], pa.int64()))
-    return _distinct(picked)
+    cuts = sorted({len(ordered) * part // partitions for part in range(1, partitions)})
+    picked = ordered.take(pa.array(cuts if len(ordered) else [], pa.int64()))
+    return _one_batch(picked.filter(_is_new(picked)))
 
 
 def check_sortable(schema: pa.Schema, key: Sequence[str]) -> None:
     """Raise ColumnNotFoundError or KeyTypeError where rows cannot be ordered by ``key``."""
     for name in key:
         if name not in schema.names:
-            raise ColumnNotFoundError.among(name, schema.names, "the range partitioner's batch")
-        kind = schema.field(name).type
-        if pa.types.is_nested(kind) or pa.types.is_null(kind):
+            raise ColumnNotFoundError.among(name, schema.names, "a batch for the range partitioner")
+        kind = plain_type(schema.field(name).type)
+        if pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_interval(kind):
             raise KeyTypeError(
                 f"column {name!r} is {kind}, which has no order; take another key, or make a plain "
                 "column of it in the map"
             )
 
 
+def sort_indices(table: pa.Table, names: Sequence[str]) -> pa.Array:
+    """The order of the rows by these columns, NaN behind numbers and null behind everything.
+
+    Rows of equal keys keep their order.
+    """
+    import pyarrow.compute as pc
+
+    columns = {str(i): _sortable(table[name]) for i, name in enumerate(names)}
+    keys = pa.table({**columns, "row": pa.array(np.arange(table.num_rows))})
+    return pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+
+
 def _sorted_with_boundaries(
     batch: pa.RecordBatch, key: Sequence[str], boundaries: pa.RecordBatch
-) -> np.ndarray:
+) -> npt.NDArray[np.int64]:
     """Positions of rows, then of boundaries, in the order of their keys, boundaries first."""
+    keys = batch.select(list(key))
+    plain = plain_batch(keys, plain_schema(keys.schema))
     columns = {
-        str(i): pa.chunked_array([batch.column(name).cast(cut.type), cut])
-        for i, (name, cut) in enumerate(zip(key, boundaries.columns, strict=True))
+        str(i): pa.chunked_array([column.cast(cut.type), cut])
+        for i, (column, cut) in enumerate(zip(plain.columns, boundaries.columns, strict=True))
     }
     behind = np.ones(batch.num_rows + boundaries.num_rows, np.int8)
     behind[batch.num_rows :] = 0
     table = pa.table({**columns, "behind": behind})
-    return sort_indices(table, table.column_names).to_numpy()
+    return np.asarray(sort_indices(table, table.column_names), np.int64)
 
 
-def sort_indices(table: pa.Table, names: Sequence[str]) -> pa.Array:
-    """The order of the rows by these columns, NaN behind numbers and null behind everything."""
-    import pyarrow.compute as pc
+def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column as a type that Arrow sorts, in the same order."""
+    kind = column.type
+    if pa.types.is_float16(kind):
+        return column.cast(pa.float32())
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        return column.cast(pa.decimal128(kind.precision, kind.scale))
+    return column
 
-    return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
+
+def _is_new(rows: pa.Table) -> pa.Array:
+    """Of sorted rows, whether each is another one than the row before."""
+    new = np.zeros(rows.num_rows, np.bool_)
+    new[:1] = True
+    for column in rows.columns:
+        encoded = _sortable(column).combine_chunks().dictionary_encode().indices
+        codes = encoded.fill_null(-1).to_numpy()
+        new[1:] |= codes[1:] != codes[:-1]
+    return pa.array(new)
 
 
-def _distinct(rows: pa.Table) -> pa.RecordBatch:
-    """Sorted rows without repetitions."""
-    values = rows.to_pylist()
-    keep = [i for i, row in enumerate(values) if i == 0 or repr(row) != repr(values[i - 1])]
-    kept = rows.take(pa.array(keep, pa.int64())).combine_chunks()
-    batches = kept.to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
+def _one_batch(rows: pa.Table) -> pa.RecordBatch:
+    columns = [column.combine_chunks() for column in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def _describe(value: object) -> str:
-    size = f" of {len(value)}" if isinstance(value, pa.Array) else ""
-    return f"{type(value).__name__}{size}"
+    return f"an array of {value.type}" if isinstance(value, pa.Array) else type(value).__name__

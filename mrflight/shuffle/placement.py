@@ -23,7 +23,10 @@ def place_partitions(
             "'mrflight serve data --metadata LOCATION'"
         )
     turn = sorted(load, key=lambda location: (load[location], location))
-    return [
-        tuple(turn[(partition + copy) % len(turn)] for copy in range(replicas))
-        for partition in range(partitions)
-    ]
+    placement = []
+    for partition in range(partitions):
+        first = partition * replicas
+        copies = [turn[(first + copy) % len(turn)] for copy in range(replicas)]
+        lead = first // len(turn) % replicas  # readers ask the first, so they take turns as well
+        placement.append((*copies[lead:], *copies[:lead]))
+    return placement

@@ -157,7 +157,7 @@ class Registry:
         with self._lock:
             state = self._get(shuffle_id)
             count = len(state.placement)
-            if only is not None and only >= count:
+            if only is not None and not 0 <= only < count:
                 raise ProtocolError(f"shuffle {shuffle_id!r} has {count} partitions, no {only}")
             wanted = range(count) if only is None else (only,)
             epoch = len(state.winners)
@@ -206,6 +206,8 @@ class Registry:
         return load
 
     def _agree_on_schema(self, state: ShuffleState, source: MapAttempt, schema: pa.Schema) -> None:
+        if len(schema) == 0:  # a map that wrote nothing
+            return
         if state.schema is None:
             state.schema = schema
         elif difference := describe_difference(state.schema, schema):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from mrflight.sinks.base import PartFile
 from mrflight.sinks.delta_errors import delta_errors, import_deltalake
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.stored_schema import TableSchema
+from mrflight.sinks.stored_type import has_ntz
 from mrflight.storage import Location
 
 TRIES = 30
@@ -78,22 +80,21 @@ class DeltaCommit:
 
     def _commit_to(self, table: DeltaTable | None) -> int:
         """Commit to this version of the table; CommitError where it is not the newest any more."""
-        with delta_errors(f"the Delta table {self.location.url} did not take the commit"):
-            if table is None:
-                self._create(self._new_schema(), "error", 0)
-                return 0
-            if self.mode == "error":
-                raise OutputError(
-                    f"{self.location.url} was created by someone else while the job ran; choose "
-                    "another table, or set output.mode to append or overwrite"
-                )
-            table.check_writable(self.mode)
-            if self.mode == "append":
-                self._check_append(table)
-                self._write(table, table.schema)
-            else:
-                self._overwrite(table)
-            return table.version + 1
+        if table is None:
+            self._create(self._new_schema(), "error", 0)
+            return 0
+        if self.mode == "error":
+            raise OutputError(
+                f"{self.location.url} was created by someone else while the job ran; choose "
+                "another table, or set output.mode to append or overwrite"
+            )
+        table.check_writable(self.mode)
+        if self.mode == "append":
+            self._check_append(table)
+            self._write(table, table.schema)
+        else:
+            self._overwrite(table)
+        return table.version + 1
 
     def _new_schema(self) -> pa.Schema:
         return replace(self.target, existing=None).stored(self.schema)
@@ -120,37 +121,48 @@ class DeltaCommit:
         same id that commits in that moment is overwritten with the same rows.
         """
         schema = self._new_schema()
-        if table.partition_by == self.target.partition_by and (
-            NTZ_FEATURE in table.features or not _has_ntz(schema)
-        ):
+        needs_ntz = any(has_ntz(field.type) for field in schema)
+        has_features = not needs_ntz or NTZ_FEATURE in table.features
+        if has_features and table.partition_by == self.target.partition_by:
             self._write(table, schema)
         else:
-            self._create(schema, "overwrite", table.version + 1, table.handle.metadata())
+            before = table.handle.metadata()
+            self._create(
+                schema,
+                "overwrite",
+                table.version + 1,
+                name=before.name,
+                description=before.description,
+                configuration=before.configuration,
+            )
 
     def _write(self, table: DeltaTable, schema: pa.Schema) -> None:
         deltalake = import_deltalake()
-        table.handle.create_write_transaction(
-            self._actions(),
-            self.mode,
-            deltalake.Schema.from_arrow(schema),
-            partition_by=list(self.target.partition_by),
-            commit_properties=self._properties(table.version + 1),
-        )
+        with self._errors():
+            table.handle.create_write_transaction(
+                self._actions(),
+                self.mode,
+                deltalake.Schema.from_arrow(schema),
+                partition_by=list(self.target.partition_by),
+                commit_properties=self._properties(table.version + 1),
+            )
 
-    def _create(self, schema: pa.Schema, mode: str, version: int, before: Any = None) -> None:
+    def _create(self, schema: pa.Schema, mode: str, version: int, **properties: Any) -> None:
         deltalake = import_deltalake()
-        deltalake.transaction.create_table_with_add_actions(
-            self.location.path,
-            deltalake.Schema.from_arrow(schema),
-            self._actions(),
-            mode,
-            list(self.target.partition_by),
-            name=before and before.name,
-            description=before and before.description,
-            configuration=before and before.configuration,
-            storage_options=dict(self.location.options) or None,
-            commit_properties=self._properties(version),
-        )
+        with self._errors():
+            deltalake.transaction.create_table_with_add_actions(
+                self.location.path,
+                deltalake.Schema.from_arrow(schema),
+                self._actions(),
+                mode,
+                list(self.target.partition_by),
+                storage_options=dict(self.location.options) or None,
+                commit_properties=self._properties(version),
+                **properties,
+            )
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return delta_errors(f"the Delta table {self.location.url} did not take the commit")
 
     def _actions(self) -> list[Any]:
         deltalake = import_deltalake()
@@ -170,14 +182,3 @@ class DeltaCommit:
             max_commit_retries=0,
             app_transactions=[deltalake.Transaction(self.app_id, version, time.time_ns() // 10**6)],
         )
-
-
-def _has_ntz(schema: pa.Schema) -> bool:
-    """Whether a timestamp without zone is in it, at any depth."""
-
-    def inside(kind: pa.DataType) -> bool:
-        if pa.types.is_timestamp(kind):
-            return kind.tz is None
-        return any(inside(kind.field(i).type) for i in range(kind.num_fields))
-
-    return any(inside(field.type) for field in schema)

@@ -29,8 +29,8 @@ class DeltaSink(Sink):
         import_deltalake()
         if unquote(location.path) != location.path:
             raise OutputError(
-                f"output.table: {location.url}: deltalake takes a % with two digits in a folder's "
-                "name for an escaped character; choose another name"
+                f"output.table: {location.url}: deltalake takes a % with two hex digits in a "
+                "folder's name for another character; choose another name"
             )
         check_is_folder(location)
         table = DeltaTable.load(location)

@@ -25,7 +25,7 @@ class Encoding:
     @property
     def chunk(self) -> Chunk:
         """How many rows are gathered before they are encoded."""
-        return _PARQUET_CHUNK if self.suffix == "parquet" else _STREAM_CHUNK
+        return PARQUET_CHUNK if self.suffix == "parquet" else STREAM_CHUNK
 
     def open(self, stream: pa.NativeFile, first: pa.Table) -> Encoder:
         """An encoder for rows like ``first``, its first chunk (which is still to be written)."""
@@ -50,12 +50,12 @@ class Chunk:
     size_bytes: int
 
 
-_PARQUET_CHUNK = Chunk(rows=1 << 18, size_bytes=64 << 20)
+PARQUET_CHUNK = Chunk(rows=1 << 18, size_bytes=64 << 20)
 """A row group. 122,880 to 1,048,576 rows are written and read back at the same speed
 (experiments/parquet_encoding.py), so this is for memory, and for readers that take one
 row group per core or skip them by their minima and maxima."""
 
-_STREAM_CHUNK = Chunk(rows=1 << 16, size_bytes=4 << 20)
+STREAM_CHUNK = Chunk(rows=1 << 16, size_bytes=4 << 20)
 """A record batch, or a piece of csv: large enough that its header does not count."""
 
 

@@ -102,11 +102,14 @@ def finish_removing(folder: Location) -> Manifest | None:
     manifest = read_manifest(folder)
     if manifest is None or not manifest.removing:
         return manifest
-    kept = manifest.files
-    for path in manifest.removing:
-        if path in kept:
-            continue
-        folder.child(path).delete_file()
+    for path in set(manifest.removing) - manifest.files:
+        try:
+            folder.child(path).delete_file()
+        except OSError as error:
+            raise CommitError(
+                f"{folder.child(path).url} cannot be deleted ({error}), which the newest commit "
+                "replaced; readers find it beside the new files until it is"
+            ) from error
         while path := posixpath.dirname(path):
             folder.child(path).delete_empty_folder()
     manifest = msgspec.structs.replace(manifest, removing=[])
@@ -120,8 +123,11 @@ def locked(folder: Location) -> Iterator[None]:
 
     The lock is the kernel's, so a process that ends has given it back.
     """
-    folder.filesystem.create_dir(folder.path, recursive=True)
-    descriptor = os.open(folder.path, os.O_RDONLY)
+    try:
+        folder.filesystem.create_dir(folder.path, recursive=True)
+        descriptor = os.open(folder.path, os.O_RDONLY)
+    except OSError as error:
+        raise CommitError(f"{folder.url} cannot be opened: {error}") from error
     try:
         deadline = time.monotonic() + LOCK_TIMEOUT_S
         while True:

@@ -33,32 +33,36 @@ class OwnFiles:
     @classmethod
     def of(cls, table: Location, job_id: str, partitioned: bool) -> OwnFiles:
         """To be called before the job writes anything."""
-        below = (info.path for info in _listing(table, partitioned) if not info.is_file)
-        above = (path for path in _upwards(table.path) if _is_folder(table.at(path)))
-        return cls(table, job_id, partitioned, frozenset((*below, *above)))
+        below = table.walk() if partitioned else ()
+        above = (table.at(path).info() for path in _upwards(table.path))
+        before = frozenset(info.path for info in (*below, *above) if _is_folder(info))
+        return cls(table, job_id, partitioned, before)
 
     def paths(self) -> set[str]:
         """The job's part files as they are on the disk now, relative to the table's folder."""
+        found = self.table.walk() if self.partitioned else self.table.children()
         return {
             relative_path(self.table, info.path)
-            for info in _listing(self.table, self.partitioned)
+            for info in found
             if info.is_file and is_part_of(info.base_name, self.job_id)
         }
 
     def delete_except(self, kept: Collection[str]) -> None:
         """Remove the job's files but for ``kept``, and folders of its making that are empty.
 
-        A file that cannot be removed stays, as this may be the second failure in a row.
+        What cannot be removed stays: it is not committed, and this comes after the commit, or
+        after another failure.
         """
-        for path in self.paths() - set(kept):
-            with suppress(OSError):
-                self.table.child(path).delete_file()
-        self.delete_empty_folders()
+        with suppress(OSError):
+            for path in self.paths() - set(kept):
+                with suppress(OSError):
+                    self.table.child(path).delete_file()
+            self._delete_empty_folders()
 
-    def delete_empty_folders(self) -> None:
-        found = _listing(self.table, self.partitioned)
-        below = sorted((info.path for info in found if _is_partition_folder(info)), reverse=True)
-        for path in (*below, *_upwards(self.table.path)):
+    def _delete_empty_folders(self) -> None:
+        found = self.table.walk() if self.partitioned else []
+        below = [info.path for info in found if _is_folder(info) and "=" in info.base_name]
+        for path in (*sorted(below, reverse=True), *_upwards(self.table.path)):
             if path not in self.folders_before:
                 self.table.at(path).delete_empty_folder()
 
@@ -74,10 +78,6 @@ def relative_path(table: Location, path: str) -> str:
     return path.removeprefix(table.path.rstrip("/") + "/")
 
 
-def _listing(table: Location, partitioned: bool) -> list[fs.FileInfo]:
-    return table.walk() if partitioned else table.children()
-
-
 def _upwards(path: str) -> Iterator[str]:
     """The folder and those above it, without the root."""
     while path != posixpath.dirname(path):
@@ -85,11 +85,7 @@ def _upwards(path: str) -> Iterator[str]:
         path = posixpath.dirname(path)
 
 
-def _is_folder(location: Location) -> bool:
+def _is_folder(info: fs.FileInfo) -> bool:
     from pyarrow import fs
 
-    return bool(location.info().type == fs.FileType.Directory)
-
-
-def _is_partition_folder(info: fs.FileInfo) -> bool:
-    return not info.is_file and "=" in info.base_name
+    return bool(info.type == fs.FileType.Directory)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mrflight.sinks.delta_stats import FileStatistics
-from mrflight.sinks.encoder import Encoder
+from mrflight.sinks.encoder import PARQUET_CHUNK, Encoder
 from mrflight.sinks.integer_arrays import to_arrow
 from mrflight.sinks.parquet_leaves import leaf_paths
 
@@ -54,7 +54,8 @@ class ParquetEncoder(Encoder):
     def write(self, rows: pa.Table) -> None:
         if self._statistics is not None:
             self._statistics.observe(rows)
-        self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        groups = max(1, round(rows.num_rows / PARQUET_CHUNK.rows))  # of a large batch several
+        self._writer.write_table(rows, row_group_size=max(1, -(-rows.num_rows // groups)))
 
     def close(self) -> str:
         self._writer.close()

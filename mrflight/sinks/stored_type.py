@@ -54,7 +54,27 @@ def delta_type(kind: pa.DataType) -> pa.DataType:
     Nanoseconds become microseconds; whether that loses anything only the rows can tell.
     Raises UnstorableTypeError.
     """
-    return _rebuilt(kind, _delta_leaf, keep_fixed_size=False)
+    stored = _rebuilt(kind, _delta_leaf, keep_fixed_size=False)
+    if _has_map_of_ntz(stored):
+        # deltalake 1.6.6 makes the table without the feature that it needs, and nobody opens it.
+        raise UnstorableTypeError(
+            "deltalake cannot make a table with a timestamp without zone inside of a map; cast it "
+            "to one with a zone in the map"
+        )
+    return stored
+
+
+def has_ntz(kind: pa.DataType) -> bool:
+    """Whether a timestamp without zone (Delta's timestamp_ntz) is in it, at any depth."""
+    if types.is_timestamp(kind):
+        return kind.tz is None
+    return any(has_ntz(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _has_map_of_ntz(kind: pa.DataType) -> bool:
+    if types.is_map(kind):
+        return has_ntz(kind)
+    return any(_has_map_of_ntz(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _delta_leaf(kind: pa.DataType) -> pa.DataType:

@@ -41,11 +41,12 @@ def agreed_schema(found: FoundInput, schemas: Iterable[tuple[str, pa.Schema]]) -
 def select_columns(found: FoundInput, schema: pa.Schema, where: str) -> Sequence[str]:
     """The columns that the job asks for, else all; InputError, ColumnNotFoundError."""
     names: list[str] = schema.names
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise InputError(f"{where}: two columns are named {twice[0]!r}; rename one")
+    known = set(names)
+    if len(known) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{where}: two columns are named {twice!r}; rename one")
     for name in found.spec.columns or ():
-        if name not in names:
+        if name not in known:
             raise ColumnNotFoundError.among(name, names, where)
     return found.spec.columns or names
 
@@ -58,9 +59,10 @@ def _check_names(
     other: pa.Schema,
     wanted: Sequence[str],
 ) -> None:
-    missing = [(path, name, first) for name in wanted if name not in other.names]
+    have, known = set(other.names), set(schema.names)
+    missing = [(path, name, first) for name in wanted if name not in have]
     if found.spec.columns is None:
-        missing += [(first, name, path) for name in other.names if name not in schema.names]
+        missing += [(first, name, path) for name in other.names if name not in known]
     for without, name, having in missing:
         raise SchemaMismatchError(
             f"{without} has no column {name!r}, which {having} has; read only columns that all "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 
 from mrflight.sources.lines import Chunk, count_newlines_before
@@ -14,7 +15,7 @@ def first_bad_line(chunk: Chunk, decode: Callable[[Chunk], object]) -> tuple[int
     None where every line decodes. Halves the chunk, so it costs about as much
     as a few reads of it: pyarrow's messages do not always say the row.
     """
-    lines = bytes(chunk).splitlines(keepends=True)
+    lines = io.BytesIO(bytes(chunk)).readlines()
     good, bad = 0, len(lines) + 1
     while bad - good > 1:
         middle = (good + bad) // 2

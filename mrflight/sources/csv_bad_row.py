@@ -37,6 +37,8 @@ class CsvExpectation:
         text = repr(shortened(record.decode(errors="replace")))
         place = f"{url}, line {line}"
         fields = self._fields(record)
+        if fields is None and b"\r" in record.rstrip(b"\r\n"):  # rows as old Macs ended them
+            return BadRowError(f"{place}: {text} cannot be read: {reason}")
         if fields is None:
             return BadRowError(
                 f"{place}: a quoted value does not end on its line: {text}; close the quote, or "

@@ -72,9 +72,9 @@ def _check_names(
             f"{location.url}: a quoted name in the header does not end on its line; close the "
             f"quote, or set inputs.{input_name}.csv.newlines_in_values = true"
         )
-    twice = [name for name in record.values if record.values.count(name) > 1]
-    if twice:
-        raise InputError(f"{location.url}: the header names column {twice[0]!r} twice; rename one")
+    if len(set(record.values)) < len(record.values):
+        twice = next(name for name in record.values if record.values.count(name) > 1)
+        raise InputError(f"{location.url}: the header names column {twice!r} twice; rename one")
 
 
 def _first_record(location: Location, options: CsvOptions) -> _FirstRecord | None:
@@ -83,7 +83,7 @@ def _first_record(location: Location, options: CsvOptions) -> _FirstRecord | Non
         while not ended:
             block = stream.read(_BLOCK_BYTES)
             data, ended = data + block, not block
-            record = _parse(location, data, ended, options.delimiter)
+            record = _parse(location, data, ended, options)
             if record is not None:
                 return record
             if len(data) > _LIMIT_BYTES:
@@ -91,7 +91,9 @@ def _first_record(location: Location, options: CsvOptions) -> _FirstRecord | Non
     return None
 
 
-def _parse(location: Location, data: bytes, ended: bool, delimiter: str) -> _FirstRecord | None:
+def _parse(
+    location: Location, data: bytes, ended: bool, options: CsvOptions
+) -> _FirstRecord | None:
     """The first record that is not blank; None if more data is needed to see its end."""
     begin = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
     lines = data[begin:].splitlines(keepends=True)
@@ -100,18 +102,20 @@ def _parse(location: Location, data: bytes, ended: bool, delimiter: str) -> _Fir
     filled = next((i for i, line in enumerate(lines) if line.strip(b"\r\n")), len(lines))
     taken: list[bytes] = []
     try:
-        values = next(csv.reader(_decoded(lines[filled:], taken), delimiter=delimiter), None)
+        text = _decoded(lines[filled:], taken, "utf-8" if options.header else "latin-1")
+        values = next(csv.reader(text, delimiter=options.delimiter), None)
     except (csv.Error, UnicodeDecodeError) as error:
         raise InputError(
             f"{location.url}: its first line is no csv header in UTF-8: {error}"
         ) from error
     if values is None or (not ended and len(taken) == len(lines) - filled):
         return None
-    start = begin if not filled else begin + sum(map(len, lines[:filled]))
+    start = begin + sum(map(len, lines[:filled]))
     return _FirstRecord(values, start, start + sum(map(len, taken)), len(taken))
 
 
-def _decoded(lines: list[bytes], taken: list[bytes]) -> Iterator[str]:
+def _decoded(lines: list[bytes], taken: list[bytes], encoding: str) -> Iterator[str]:
+    """The lines as text, each also put into ``taken`` as it is asked for."""
     for line in lines:
         taken.append(line)
-        yield line.decode()
+        yield line.decode(encoding)

@@ -79,13 +79,15 @@ def _check_columns(found: FoundInput, headers: _Headers) -> Sequence[str]:
         if column not in header.columns:
             raise ColumnNotFoundError.among(column, list(header.columns), first.path)
     wanted = found.spec.columns or header.columns
+    expected = set(wanted)
     for file, other in others:
-        for column in wanted:
-            if column not in other.columns:
-                raise _differ(found, file, first, column)
-        for column in other.columns:
-            if found.spec.columns is None and column not in header.columns:
-                raise _differ(found, first, file, column)
+        have = set(other.columns)
+        if missing := expected - have:
+            column = next(column for column in wanted if column in missing)
+            raise _differ(found, file, first, column)
+        if found.spec.columns is None and (new := have - expected):
+            column = next(column for column in other.columns if column in new)
+            raise _differ(found, first, file, column)
     return wanted
 
 

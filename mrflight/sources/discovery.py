@@ -36,9 +36,9 @@ class FoundInput:
     root: Location
     files: tuple[InputFile, ...]
 
-    def key(self, *path: str) -> str:
+    def key(self, setting: str) -> str:
         """The key path of one of this input's settings, for messages."""
-        return ".".join(("inputs", self.name, *path))
+        return f"inputs.{self.name}.{setting}"
 
 
 def find_input(name: str, spec: InputSpec, base: Path, options: Mapping[str, str]) -> FoundInput:

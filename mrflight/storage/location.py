@@ -102,7 +102,7 @@ class Location:
 
 
 def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> Location:
-    """The location of a path or URL, relative ones taken from ``base``; JobError for other stores."""
+    """The location of a path or URL, relative ones from ``base``; JobError for other stores."""
     # In a glob or a name, ? and # are themselves and not the start of a query.
     parts = urlsplit(path.replace("?", "%3F").replace("#", "%23"))
     if len(parts.scheme) > 1 and parts.scheme != "file":  # one letter is a Windows drive

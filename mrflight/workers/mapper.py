@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 
 import pyarrow as pa
 
 from mrflight.errors import MrflightError, UserFunctionError
-from mrflight.functions import FunctionRef
+from mrflight.functions import FunctionRef, user_traceback
 from mrflight.sources.base import Reader, Split
 
 
@@ -42,7 +41,7 @@ class Mapper:
             mapped = self._function(batch)
         except MrflightError:
             raise
-        except Exception as error:  # whatever a user's function raises
+        except (Exception, SystemExit) as error:  # whatever a user's function raises
             raise UserFunctionError(
                 f"the map {self._ref} raised on {self._place(number)}:\n{user_traceback(error)}"
             ) from error
@@ -55,13 +54,6 @@ class Mapper:
 
     def _place(self, number: int) -> str:
         return f"{self._split.path}, batch {number} from {self._split.start}"
-
-
-def user_traceback(error: BaseException) -> str:
-    """The traceback from the user's own code on, without the frames that called it."""
-    frames = traceback.TracebackException.from_exception(error)
-    del frames.stack[:1]
-    return "".join(frames.format()).rstrip()
 
 
 def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:

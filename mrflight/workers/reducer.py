@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from mrflight.aggregates import Aggregate, check_aggregates
 from mrflight.errors import MrflightError, UserFunctionError
-from mrflight.functions import FunctionRef
+from mrflight.functions import FunctionRef, user_traceback
+from mrflight.shuffle.layout import plain_schema
 from mrflight.shuffle.partitioners import sort_indices
-from mrflight.workers.mapper import user_traceback
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Reduction:
 
     def check(self, schema: pa.Schema) -> None:
         """Raise where rows of this schema cannot be reduced so."""
-        check_aggregates(schema, self.group_by, self.aggregates)
+        check_aggregates(plain_schema(schema), self.group_by, self.aggregates)
 
     def apply(
         self, partition: int, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
@@ -52,7 +52,7 @@ def _call(ref: FunctionRef, partition: int, table: pa.Table) -> pa.Table:
         result = function(table)
     except MrflightError:
         raise
-    except Exception as error:  # whatever a user's function raises
+    except (Exception, SystemExit) as error:  # whatever a user's function raises
         raise UserFunctionError(
             f"the reduce function {ref} raised on partition {partition} of {table.num_rows} rows:\n"
             f"{user_traceback(error)}"

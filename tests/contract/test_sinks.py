@@ -735,6 +735,15 @@ def test_of_jobs_with_one_run_id_one_lands(output: Output, mode: Mode) -> None:
     assert len(list(output.folder.rglob("part-*"))) == len(commits[0].parts)
 
 
+def test_of_jobs_that_create_at_the_same_time_one_lands(output: Output) -> None:
+    sinks = [output.open("error", f"job{i}") for i in range(6)]
+    commits = [Commit(tuple(written(sink, [(i, "a")])), SCHEMA) for i, sink in enumerate(sinks)]
+    raised = together(sinks, commits)
+    assert [type(error) for error in raised if error] == [OutputError] * 5
+    assert output.read() == [(raised.index(None), "a")]
+    assert len(list(output.folder.rglob("part-*"))) == 1
+
+
 def together(sinks: list[Sink], commits: list[Commit]) -> list[Exception | None]:
     """Commit all at once, each in a thread; what each raised."""
     raised: list[Exception | None] = [None] * len(sinks)

@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from mrflight.errors import (
     ColumnNotFoundError,
     InputError,
+    JobError,
     JobFileError,
     SchemaMismatchError,
 )
@@ -290,7 +291,7 @@ class FileContract(SourceContract):
             path.write_bytes(damaged)
             if not self.shows_damage and damaged in whole:
                 continue
-            with pytest.raises(InputError) as raised:
+            with pytest.raises(JobError) as raised:
                 read(self.open(folder, "visits"))
             assert str(path) in str(raised.value)
 

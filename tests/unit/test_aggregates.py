@@ -9,25 +9,28 @@ from hypothesis import strategies as st
 
 from mrflight.aggregates import FUNCTIONS, Aggregate, check_aggregates, parse_aggregate
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
+from mrflight.shuffle.layout import plain_schema
 
 examples = settings(max_examples=200, derandomize=True)
 
-SCHEMA = pa.schema(
-    {
-        "url": pa.string(),
-        "weight": pa.int64(),
-        "ratio": pa.float64(),
-        "price": pa.decimal128(12, 2),
-        "ok": pa.bool_(),
-        "took": pa.duration("ms"),
-        "at": pa.timestamp("us"),
-        "day": pa.date32(),
-        "tags": pa.list_(pa.string()),
-        "place": pa.struct({"x": pa.int64()}),
-        "coded": pa.dictionary(pa.int8(), pa.string()),
-        "coded_number": pa.dictionary(pa.int8(), pa.int64()),
-        "span": pa.month_day_nano_interval(),
-    }
+SCHEMA = plain_schema(
+    pa.schema(
+        {
+            "url": pa.string(),
+            "weight": pa.int64(),
+            "ratio": pa.float64(),
+            "price": pa.decimal128(12, 2),
+            "ok": pa.bool_(),
+            "took": pa.duration("ms"),
+            "at": pa.timestamp("us"),
+            "day": pa.date32(),
+            "tags": pa.list_(pa.string()),
+            "place": pa.struct({"x": pa.int64()}),
+            "coded": pa.dictionary(pa.int8(), pa.string()),
+            "coded_number": pa.dictionary(pa.int8(), pa.int64()),
+            "span": pa.month_day_nano_interval(),
+        }
+    )
 )
 NUMBERS = ["weight", "ratio", "price", "ok", "took", "coded_number"]
 OTHERS = ["url", "at", "day", "coded"]

@@ -92,6 +92,26 @@ def test_a_module_beside_the_job_file_comes_before_one_that_is_loaded(
     assert ref("colorsys:weigh").load()(None) == "ours"
 
 
+def test_a_module_in_a_package_is_not_a_file_of_its_last_name(write: Write, ref: Ref) -> None:
+    write("users_package/__init__.py", "")
+    write("users_package/clicks.py", "def weigh(batch): return 'inner'")
+    write("clicks.py", "def weigh(batch): return 'outer'")
+    for _ in range(2):
+        assert ref("users_package.clicks:weigh").load()(None) == "inner"
+
+
+def test_a_folder_of_data_beside_the_job_file_is_no_module(write: Write, ref: Ref) -> None:
+    write("colorsys/visits.csv", "url")
+    assert ref("colorsys:rgb_to_hsv").load() is colorsys.rgb_to_hsv
+
+
+def test_a_module_is_loaded_once(write: Write, ref: Ref) -> None:
+    write("users_clicks.py", "def weigh(batch): return 3")
+    write("colorsys.py", "def weigh(batch): return 3")
+    for name in ("users_clicks:weigh", "colorsys:weigh"):
+        assert ref(name).load() is ref(name).load()
+
+
 def test_the_reference_is_what_travels(write: Write, ref: Ref) -> None:
     write("users_clicks.py", "def weigh(batch): return 3")
     again = pickle.loads(pickle.dumps(ref("users_clicks:weigh")))

@@ -107,6 +107,23 @@ CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
         "a.csv, line 3: column 's' holds b'\\xff', which is not UTF-8; convert the file, or set "
         'inputs.visits.types.s = "binary"',
     ),
+    "carriage returns in quotes": (
+        'n,s\n1,"a\rb"\n2\n',
+        {},
+        f"a.csv, line 3: 1 field where there are 2 columns: '2'; {DELIMITER}",
+    ),
+    "a carriage return that ends a row": (
+        "n,s\n1,x\n2,y\rz\n",
+        {},
+        "a.csv, line 3: '2,y\\rz' cannot be read: CSV parse error: Row #3: Expected 2 columns, "
+        "got 1: z",
+    ),
+    "no UTF-8 without a header": (
+        b"\xff,1\n",
+        {"csv": CsvOptions(header=False)},
+        "a.csv, line 1: column 'f0' holds b'\\xff', which is not UTF-8; convert the file, or set "
+        'inputs.visits.types.f0 = "binary"',
+    ),
     "a quoted line end": (
         'n,s\n1,"x\ny"\n2,z\n',
         {},

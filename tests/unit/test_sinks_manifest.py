@@ -1,0 +1,126 @@
+"""The list of what mrflight wrote into a folder of plain files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import CommitError, OutputError
+from mrflight.sinks import manifest as manifests
+from mrflight.sinks import open_sink
+from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.manifest import locked, read_manifest
+from mrflight.spec import OutputSection
+from mrflight.storage import locate
+from tests.support.leftovers import tree
+
+Mode = Literal["error", "append", "overwrite"]
+ROWS = pa.table({"n": [1, 2], "k": ["a", "b"]})
+
+
+def open_folder(folder: Path, mode: Mode, job_id: str, app_id: str | None = None) -> Sink:
+    section = OutputSection(table="t", format="csv", mode=mode, partition_by=["k"])
+    return open_sink(section, folder, {}, job_id, app_id)
+
+
+def run(folder: Path, mode: Mode, job_id: str, app_id: str | None = None) -> None:
+    sink = open_folder(folder, mode, job_id, app_id)
+    parts = sink.part_writer.write(0, 0, ROWS.schema, ROWS.to_batches())
+    sink.commit(Commit(tuple(parts), ROWS.schema))
+
+
+def test_it_lists_the_files_and_the_runs(tmp_path: Path) -> None:
+    run(tmp_path, "error", "one", "run 1")
+    run(tmp_path, "append", "two")
+    found = json.loads((tmp_path / "t" / "_mrflight.json").read_text())
+    assert found.pop("schema_ipc")
+    assert found == {
+        "version": 1,
+        "format": "csv",
+        "partition_by": ["k"],
+        "runs": [
+            {
+                "job": "one",
+                "app": "run 1",
+                "files": ["k=a/part-00000-0-one.csv", "k=b/part-00000-0-one.csv"],
+            },
+            {
+                "job": "two",
+                "app": None,
+                "files": ["k=a/part-00000-0-two.csv", "k=b/part-00000-0-two.csv"],
+            },
+        ],
+        "removing": [],
+    }
+    manifest = read_manifest(locate("t", tmp_path))
+    assert manifest is not None
+    assert manifest.schema == ROWS.schema
+
+
+def test_an_overwrite_keeps_the_runs_without_files(tmp_path: Path) -> None:
+    run(tmp_path, "error", "one", "run 1")
+    run(tmp_path, "overwrite", "two")
+    manifest = read_manifest(locate("t", tmp_path))
+    assert manifest is not None
+    assert [(entry.job, len(entry.files)) for entry in manifest.runs] == [("one", 0), ("two", 2)]
+    assert open_folder(tmp_path, "overwrite", "three", "run 1").committed_version() == 0
+
+
+def test_what_a_commit_had_still_to_delete_is_deleted_by_the_next_look(tmp_path: Path) -> None:
+    """As after a driver that was killed between its manifest and the old files."""
+    run(tmp_path, "error", "one")
+    run(tmp_path, "overwrite", "two", "run 2")
+    path = tmp_path / "t" / "_mrflight.json"
+    expected = tree(tmp_path)
+    cut = json.loads(path.read_text())
+    cut["removing"] = [
+        "k=a/part-00000-0-one.csv",
+        "k=c/part-00000-0-one.csv",
+        *cut["runs"][1]["files"],
+    ]
+    path.write_text(json.dumps(cut))
+    (tmp_path / "t" / "k=a" / "part-00000-0-one.csv").write_text("old")
+    (tmp_path / "t" / "k=c").mkdir()
+    (tmp_path / "t" / "k=c" / "part-00000-0-one.csv").write_text("old")
+    assert open_folder(tmp_path, "overwrite", "three", "run 2").committed_version() == 1
+    assert tree(tmp_path) == expected
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"runs": 3}', "\xff"])
+def test_a_manifest_that_is_none_of_ours_is_left_alone(tmp_path: Path, text: str) -> None:
+    run(tmp_path, "error", "one")
+    (tmp_path / "t" / "_mrflight.json").write_text(text, encoding="latin-1")
+    before = tree(tmp_path)
+    for mode in ("append", "overwrite"):
+        with pytest.raises(OutputError, match="cannot be read as the list of what mrflight wrote"):
+            open_folder(tmp_path, mode, "two")
+    assert tree(tmp_path) == before
+
+
+def test_a_lock_of_a_process_that_ended_is_free(tmp_path: Path) -> None:
+    script = f"""
+import os, fcntl
+fcntl.flock(os.open({str(tmp_path)!r}, os.O_RDONLY), fcntl.LOCK_EX)
+os._exit(1)
+"""
+    subprocess.run([sys.executable, "-c", script], check=False)
+    with locked(locate(".", tmp_path)):
+        pass
+
+
+def test_a_lock_that_is_held_ends_in_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifests, "LOCK_TIMEOUT_S", 0.0)
+    with (
+        locked(locate(".", tmp_path)),
+        pytest.raises(CommitError, match="another job has been committing"),
+        locked(locate(".", tmp_path)),
+    ):
+        pass

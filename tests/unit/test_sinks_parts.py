@@ -1,0 +1,217 @@
+"""Part files: their names, the rows of each, and what is held while they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrflight.sinks import open_sink
+from mrflight.sinks.encoder import PARQUET_CHUNK
+from mrflight.sinks.file_part_writer import FilePartWriter
+from mrflight.sinks.parquet_encoder import dictionary_columns
+from mrflight.sinks.parquet_leaves import leaf_paths
+from mrflight.sinks.part_files import Bounds
+from mrflight.sinks.part_name import is_part, is_part_of, part_name
+from mrflight.sinks.partition_folder import folder
+from mrflight.sinks.partition_split import split
+from mrflight.spec import OutputFormat, OutputSection
+
+SCHEMA = pa.schema([("n", pa.int64()), ("k", pa.string())])
+
+
+def writer_of(
+    folder: Path, format: OutputFormat = "parquet", partition_by: tuple[str, ...] = ()
+) -> FilePartWriter:
+    section = OutputSection(table="t", format=format, partition_by=list(partition_by))
+    writer = open_sink(section, folder, {}, "job", None).part_writer
+    assert isinstance(writer, FilePartWriter)
+    return writer
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("partition", "attempt", "number", "name"),
+    [
+        (3, 0, 0, "part-00003-0-20261120T101500-ab12.parquet"),
+        (3, 1, 2, "part-00003-1-20261120T101500-ab12.2.parquet"),
+        (100_000, 0, 0, "part-100000-0-20261120T101500-ab12.parquet"),
+    ],
+)
+def test_names(partition: int, attempt: int, number: int, name: str) -> None:
+    job = "20261120T101500-ab12"
+    assert part_name(partition, attempt, job, number, "parquet") == name
+    assert is_part(name)
+    assert is_part_of(name, job)
+
+
+@pytest.mark.parametrize(
+    "job", ["ab12", "20261120T101500", "20261120T101500-ab1", "x-20261120T101500-ab12", "0"]
+)
+def test_another_jobs_file_is_not_ours(job: str) -> None:
+    assert not is_part_of("part-00003-0-20261120T101500-ab12.parquet", job)
+    assert not is_part_of(part_name(3, 0, job, 0, "csv"), "20261120T101500-ab12")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "part-00000-76e3759b-4db9-4bdb-8388-64297f0e5899-c000.snappy.parquet",
+        "part-0.parquet",
+        "part-00003-0-job.parquet.crc",
+        "part-00003-0-job.txt",
+        "xpart-00003-0-job.csv",
+    ],
+)
+def test_what_is_no_part_of_ours(name: str) -> None:
+    assert not is_part(name)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(st.none(), st.sampled_from(["a", "b", ""])),
+            st.one_of(st.none(), st.booleans()),
+            st.one_of(st.none(), st.integers(-1, 1)),
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_a_split_has_every_row_once_with_its_values(rows: list[tuple[object, ...]]) -> None:
+    names = ["s", "b", "i"]
+    kinds = [pa.string(), pa.bool_(), pa.int32()]
+    columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
+    batch = pa.record_batch([*columns, pa.array(range(len(rows)))], names=[*names, "n"])
+    found: dict[int, tuple[str | None, ...]] = {}
+    for values, piece in split(batch, names, is_delta=False):
+        assert piece.schema.names == ["n"]
+        numbers = piece.column("n").to_pylist()
+        assert numbers == sorted(numbers)
+        found |= dict.fromkeys(numbers, values)
+
+    assert len(set(found.values())) == len(set(rows))
+    for n, row in enumerate(rows):
+        assert found[n] == tuple(map(text_of, row))
+
+
+def text_of(value: object) -> str | None:
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def test_pieces_do_not_hold_the_batch_they_came_from() -> None:
+    rows = 100_000
+    keys = pa.array(["few" if i % 1_000 == 0 else "many" for i in range(rows)])
+    batch = pa.record_batch({"k": keys, "n": range(rows)})
+    pieces = dict(split(batch, ["k"], is_delta=False))
+    few = pieces[("few",)]
+    assert few.get_total_buffer_size() < 2_000
+    assert few.num_rows == 100
+
+
+def test_a_folder_of_several_columns() -> None:
+    assert folder(["a b", "c"], ["x/y", None]) == "a%20b=x%2Fy/c=__HIVE_DEFAULT_PARTITION__"
+    assert folder([], []) == ""
+
+
+# Streaming
+
+
+@pytest.mark.parametrize("format", get_args(OutputFormat))
+def test_rows_are_on_the_disk_before_the_last_has_come(
+    tmp_path: Path, format: OutputFormat
+) -> None:
+    sizes = []
+    rows = PARQUET_CHUNK.rows // 4
+    batch = pa.record_batch({"n": range(rows), "k": [f"k{i}" for i in range(rows)]})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(16):
+            yield batch
+            sizes.append(sum(path.stat().st_size for path in tmp_path.rglob("part-*")))
+
+    before = pa.total_allocated_bytes()
+    (part,) = writer_of(tmp_path, format).write(0, 0, SCHEMA, batches())
+    assert part.rows == 16 * rows
+    grown = [size for size in sizes if size > 1_000]
+    assert len(grown) >= 11
+    assert len(set(grown)) >= 3
+    assert pa.total_allocated_bytes() - before < 10 * batch.nbytes
+
+
+def test_row_groups_are_whole_whatever_the_batches(tmp_path: Path) -> None:
+    rows = PARQUET_CHUNK.rows
+    batch = pa.record_batch({"n": range(1_000), "k": ["x"] * 1_000})
+    writer = writer_of(tmp_path)
+    (part,) = writer.write(0, 0, SCHEMA, [batch] * (2 * rows // 1_000))
+    metadata = pq.read_metadata(tmp_path / "t" / part.path)
+    groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    assert len(groups) == 2
+    assert groups[0] - rows in range(1_000)
+    large = pa.record_batch({"n": range(3 * rows), "k": pa.nulls(3 * rows, pa.string())})
+    (part,) = writer.write(1, 0, SCHEMA, [large])
+    metadata = pq.read_metadata(tmp_path / "t" / part.path)
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [rows] * 3
+
+
+def test_waiting_rows_are_bounded_over_all_values(tmp_path: Path) -> None:
+    bounds = Bounds(open_files=1_000, waiting_bytes=200_000)
+    writer = replace(writer_of(tmp_path, partition_by=("k",)), bounds=bounds)
+    rows = 50_000
+    batch = pa.record_batch({"n": range(rows), "k": [f"k{i % 50}" for i in range(rows)]})
+    seen = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, rows, 1_000):
+            yield batch.slice(start, 1_000)
+            seen.append(len(list(tmp_path.rglob("part-*"))))
+
+    parts = writer.write(0, 0, SCHEMA, batches())
+    assert len(parts) == 50
+    assert seen[40] > 0  # long before any value has a row group
+
+
+# Encoding
+
+
+def test_dictionaries_are_for_columns_that_repeat() -> None:
+    rows = 100_000
+    table = pa.table(
+        {
+            "unique": [f"key {i}" for i in range(rows)],
+            "few": [f"kind {i % 100}" for i in range(rows)],
+            "sorted": [i // 10 for i in range(rows)],
+            "constant": [1.5] * rows,
+            "null": pa.nulls(rows, pa.string()),
+            "list": [["x"]] * rows,
+        }
+    )
+    assert dictionary_columns(table) == ["few", "constant", "null", "list.list.element"]
+
+
+def test_leaf_paths_are_those_of_parquet(tmp_path: Path) -> None:
+    inner = pa.struct([("x", pa.int64()), ("y.z", pa.list_(pa.string()))])
+    schema = pa.schema(
+        [
+            ("a.b", pa.int64()),
+            ("list", pa.list_(inner)),
+            ("fixed", pa.list_(pa.float32(), 2)),
+            ("map", pa.map_(pa.string(), inner)),
+            ("deep", pa.list_(pa.list_(pa.int8()))),
+        ]
+    )
+    pq.write_table(schema.empty_table(), tmp_path / "x.parquet")
+    written = pq.ParquetFile(tmp_path / "x.parquet").schema
+    paths = [written.column(i).path for i in range(len(written.names))]
+    assert [path for field in schema for path in leaf_paths(field)] == paths
