@@ -26,6 +26,8 @@ from mrflight.job_file import load_job, parse_override  # noqa: E402
 from mrflight.progress import progress_for  # noqa: E402
 from mrflight.result import JobResult  # noqa: E402
 
+log = logging.getLogger(__name__)
+
 EXIT_FAILED = 1
 EXIT_WRONG_JOB = 2
 EXIT_INTERRUPTED = 130
@@ -58,6 +60,9 @@ def drive(options: argparse.Namespace) -> int:
     except MrflightError as error:
         code = EXIT_WRONG_JOB if isinstance(error, JobError) else EXIT_FAILED
         return _report_failure(options, "failed", _message(error), code)
+    except Exception as error:  # a bug of ours: told in full, and in the JSON as well
+        log.exception("the driver failed")
+        return _report_failure(options, "failed", f"{type(error).__name__}: {error}", EXIT_FAILED)
     sys.stderr.write(f"{result.summary()}\n")
     _print_json(options, result)
     return 0

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 from typing import Any
@@ -57,10 +57,9 @@ class FunctionRef:
     def _import(self) -> ModuleType:
         if self.folder not in sys.path:
             sys.path.insert(0, self.folder)
-        beside = PathFinder.find_spec(self.module, [self.folder])
         try:
-            if beside is not None and _is_taken(beside):
-                return _load_beside(beside)
+            if (taken := self._beside_a_loaded_one()) is not None:
+                return _load_from(self.module, taken)
             return importlib.import_module(self.module)
         except ModuleNotFoundError as error:
             if error.name != self.module.partition(".")[0]:
@@ -71,32 +70,32 @@ class FunctionRef:
         except (Exception, SystemExit) as error:  # whatever a user's module does
             raise self._cannot_import(error) from error
 
+    def _beside_a_loaded_one(self) -> str | None:
+        """The file of a module whose name another one has here, one of Python's own perhaps."""
+        loaded = sys.modules.get(self.module)
+        if loaded is None or "." in self.module:
+            return None
+        beside = PathFinder.find_spec(self.module, [self.folder])
+        if beside is None or beside.origin is None:  # a folder without code has no origin
+            return None
+        origin = getattr(loaded.__spec__, "origin", None)
+        return beside.origin if beside.origin != origin else None
+
     def _cannot_import(self, error: BaseException) -> UserFunctionError:
         return UserFunctionError(
             f"{self.key_path}: importing {self.module!r} failed: {type(error).__name__}: {error}"
         )
 
 
-def _is_taken(beside: ModuleSpec) -> bool:
-    """Whether another module of this name is loaded already, one of Python's own perhaps."""
-    loaded = sys.modules.get(beside.name)
-    origin = getattr(getattr(loaded, "__spec__", None), "origin", None)
-    return loaded is not None and origin != beside.origin
-
-
 @cache
 def _load_from(name: str, path: str) -> ModuleType:
+    """Load a module without taking its name from those who know the other one by it."""
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _load_beside(beside: ModuleSpec) -> ModuleType:
-    """Load a user's module without taking the name from those who know the other one by it."""
-    return _load_from(beside.name, beside.origin or "")
 
 
 def user_traceback(error: BaseException) -> str:

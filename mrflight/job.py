@@ -18,7 +18,7 @@ from mrflight.progress import ProgressReport
 from mrflight.quantities import format_bytes, parse_seconds
 from mrflight.result import Attempts, JobResult, StageSeconds
 from mrflight.spec import JobSpec
-from mrflight.stage import Task, run_stage
+from mrflight.stage import Task, run_stage, wait_for
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.executors.base import Executor
@@ -48,7 +48,7 @@ def run_job(spec: JobSpec, folder: Path, progress: ProgressReport, started: floa
         private = stack.enter_context(closing(PrivateFolder()))
         cluster = None
         if spec.cluster.metadata is None:
-            cluster = EmbeddedCluster(private, spec.cluster.data_servers or max(1, workers // 4))
+            cluster = EmbeddedCluster(private, data_servers(spec, workers))
             stack.callback(cluster.close)
         from mrflight.executors.local import LocalExecutor
 
@@ -129,7 +129,7 @@ class _Job:
         if cluster is None:
             stack.callback(shuffle.drop)
         for check in checks:
-            check.result()
+            wait_for(check, self._deadline)
         return shuffle
 
     def _sampled(self, plan: JobPlan) -> tuple[MapTask, ...]:
@@ -241,6 +241,11 @@ class _StageClock:
     def seconds(self) -> StageSeconds:
         laps = {stage: round(seconds, 4) for stage, seconds in self._laps.items()}
         return StageSeconds(total=round(time.monotonic() - self._started, 4), **laps)
+
+
+def data_servers(spec: JobSpec, workers: int) -> int:
+    """How many data servers are embedded: as told, or one for every four workers."""
+    return spec.cluster.data_servers or max(1, workers // 4)
 
 
 def _deadline(spec: JobSpec, started: float) -> float | None:

@@ -129,7 +129,7 @@ def plan_reduction(spec: JobSpec, folder: str) -> Reduction:
     if len(set(section.group_by)) < len(section.group_by):
         raise JobFileError(f"reduce.group_by: {section.group_by} names a column twice")
     if twice := {aggregate.name for aggregate in aggregates} & set(section.group_by):
-        raise JobFileError(f"reduce.aggregate.{twice.pop()}: is the name of a group_by column, too")
+        raise JobFileError(f"reduce.aggregate.{min(twice)}: is the name of a group_by column, too")
     return Reduction(tuple(section.group_by), aggregates, sort_by=sort_by)
 
 

@@ -83,7 +83,8 @@ class ClusterSection(_Section, frozen=True):
     executor: Literal["local"] = "local"
     workers: int | None = None
     """Worker processes; the cores this process may use unless told."""
-    data_servers: int = 1
+    data_servers: int | None = None
+    """Of an embedded cluster; one for every four workers unless told."""
     metadata: str | None = None
     """Location of a running metadata server; absent: an embedded cluster."""
 

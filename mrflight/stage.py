@@ -37,18 +37,32 @@ def run_stage(
     results: dict[int, R] = {}
     pending = set(futures)
     while pending:
-        remaining = None if deadline is None else deadline - time.monotonic()
-        if remaining is not None and remaining <= 0:
+        done, pending = wait(pending, _seconds_left(deadline), FIRST_COMPLETED)
+        if not done:
             raise DeadlineExceededError(
                 f"the job's timeout passed with {len(pending)} of {len(tasks)} tasks unfinished; "
                 "raise job.timeout"
             )
-        timeout = None if remaining is None else min(remaining, TIMEOUT_MAX)
-        done, pending = wait(pending, timeout, FIRST_COMPLETED)
         for future in done:
             results[futures[future]] = _result(future, tasks[futures[future]])
             on_done()
     return [results[i] for i in range(len(tasks))]
+
+
+def wait_for(future: Future[R], deadline: float | None) -> R:
+    """The result of one future; DeadlineExceededError when the clock passes ``deadline``."""
+    try:
+        return future.result(_seconds_left(deadline))
+    except TimeoutError as error:
+        raise DeadlineExceededError(
+            "the job's timeout passed before its first task; raise job.timeout"
+        ) from error
+
+
+def _seconds_left(deadline: float | None) -> float | None:
+    if deadline is None:
+        return None
+    return min(max(0.0, deadline - time.monotonic()), TIMEOUT_MAX)
 
 
 def _result(future: Future[R], task: Task) -> R:

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from mrflight.errors import ProtocolError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.flight_errors import answer_errors
 from mrflight.shuffle.protocol import (
@@ -108,7 +109,10 @@ class MetadataServer(flight.FlightServerBase):
 
     def _commit_map(self, request: CommitMap) -> Message:
         source = MapAttempt(request.map_id, request.attempt)
-        schema = pa.ipc.read_schema(pa.py_buffer(request.schema))
+        try:
+            schema = pa.ipc.read_schema(pa.py_buffer(request.schema))
+        except (pa.ArrowException, OSError) as error:
+            raise ProtocolError(f"commit_map: the schema is none: {error}") from error
         return CommitMapResponse(
             self._registry.commit_map(request.id, source, schema, request.rows, request.size_bytes)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from concurrent.futures import Future
+from importlib import import_module
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -71,5 +72,5 @@ def _start_worker(lifeline: str) -> None:
 
 def _warm() -> None:
     """Import what every task needs while the cluster starts."""
-    import pyarrow.compute
-    import pyarrow.csv  # noqa: F401
+    for module in ("mrflight.workers.tasks", "pyarrow.compute", "pyarrow.csv"):
+        import_module(module)

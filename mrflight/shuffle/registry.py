@@ -68,6 +68,10 @@ class Registry:
     def register_server(self, location: str) -> None:
         """Take a data server into the placement of shuffles from now on."""
         with self._lock:
+            load = self._load(all_servers=True)
+            for other, server in list(self._servers.items()):
+                if not self._lives(server) and load[other] == 0:
+                    del self._servers[other]  # nobody asks for it any more
             self._servers[location] = _Server(self._clock())
 
     def unregister_server(self, location: str) -> None:
@@ -182,7 +186,7 @@ class Registry:
             return list(self._shuffles.values())
 
     def _get(self, shuffle_id: str) -> ShuffleState:
-        state = self._shuffles.get(shuffle_id)
+        state = self._shuffles.get(check_shuffle_id(shuffle_id))
         if state is None:
             raise ShuffleNotFoundError(
                 f"no shuffle {shuffle_id!r}: it was never made, or it has been dropped"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from mrflight.errors import MrflightError
+from mrflight.errors import JobError, MrflightError
 from mrflight.ids import check_attempt
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
@@ -48,8 +48,11 @@ class Shuffle:
 
         Rows go to the partition of their ``key`` columns' hash, or where
         ``partitioner`` puts them. ``compression`` is none, lz4 or zstd.
-        Raises ShuffleNotFoundError where the shuffle is not there.
+        Raises ShuffleNotFoundError where the shuffle is not there, JobError without
+        any of the two.
         """
+        if partitioner is None and not key:
+            raise JobError("Shuffle.writer: name the key columns, or give a partitioner")
         source = check_attempt(map_id, attempt)
         partitioner = partitioner or HashPartitioner(tuple(key), self.partitions)
         connections = Connections()

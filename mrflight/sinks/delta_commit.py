@@ -64,7 +64,7 @@ class DeltaCommit:
             if table is not None:
                 done = table.committed_version(self.app_id)
                 if done is not None:
-                    return done, table.added_paths(done, self.app_id)
+                    return done, table.added_paths(self.app_id)
             if failure is not None:
                 if version == seen:
                     raise failure  # nobody was faster: it is the store
@@ -117,8 +117,9 @@ class DeltaCommit:
         A handle's transaction changes the schema, but neither the partition columns nor the
         features that the table asks of readers: a first timestamp without zone would leave a
         table that nobody can open (deltalake 1.6). Where those change the table is replaced,
-        under its name and with its properties. That loads the table once more; a run of the
-        same id that commits in that moment is overwritten with the same rows.
+        under its name and with its properties. That loads the table once more: a run of the
+        same id that commits in that moment is overwritten with the same rows, and then the
+        number of the transaction is not that of the version but one before it.
         """
         schema = self._new_schema()
         needs_ntz = any(has_ntz(field.type) for field in schema)

@@ -10,7 +10,7 @@ from mrflight.sinks.delta_commit import DeltaCommit
 from mrflight.sinks.delta_errors import import_deltalake
 from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.sinks.delta_table import DeltaTable
-from mrflight.sinks.encoder import Encoding
+from mrflight.sinks.encoding import Encoding
 from mrflight.sinks.file_part_writer import FilePartWriter
 from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
 from mrflight.sinks.part_name import is_part
@@ -79,10 +79,11 @@ class DeltaSink(Sink):
             return
         try:
             table = DeltaTable.load(self._location)
-            done = None if table is None else table.committed_version(self._app_id)
-            kept = set() if table is None or done is None else table.added_paths(done, self._app_id)
         except CommitError:
             return
+        kept: set[str] | None = set()
+        if table is not None and table.committed_version(self._app_id) is not None:
+            kept = table.added_paths(self._app_id)
         if kept is not None:
             self._own_files.delete_except(kept)
 

@@ -75,17 +75,25 @@ class DeltaTable:
         version: int | None = self.handle.transaction_version(app_id)
         return version
 
-    def added_paths(self, version: int, app_id: str) -> set[str] | None:
-        """The files that ``app_id`` added in ``version``; None if the log does not tell."""
+    def added_paths(self, app_id: str) -> set[str] | None:
+        """The files that ``app_id`` added when it committed; None if the log does not tell."""
+        paths: set[str] = set()
+        # To the newest version, as its number may be too low: see `DeltaCommit._overwrite`.
+        for version in range(self.committed_version(app_id) or 0, self.version + 1):
+            actions = self._actions(version)
+            if actions is None:
+                return None
+            if any(action.get("txn", {}).get("appId") == app_id for action in actions):
+                paths |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
+        return paths
+
+    def _actions(self, version: int) -> list[dict[str, Any]] | None:
         entry = self.location.child(f"_delta_log/{version:020d}.json")
         try:
             with entry.filesystem.open_input_file(entry.path) as file:
-                actions = [json.loads(line) for line in file.read().splitlines() if line]
-        except (OSError, ValueError):
+                return [json.loads(line) for line in file.read().splitlines() if line]
+        except (OSError, ValueError):  # cleaned up, or compacted
             return None
-        if not any(action.get("txn", {}).get("appId") == app_id for action in actions):
-            return None
-        return {unquote(action["add"]["path"]) for action in actions if "add" in action}
 
     def check_writable(self, mode: str) -> None:
         """OutputError for a table whose rules we would break or cannot follow."""

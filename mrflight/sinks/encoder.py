@@ -7,40 +7,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from mrflight.spec import OutputFormat
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """How the files of a table are written. Picklable."""
-
-    format: OutputFormat
-    statistics_columns: int | None = None
-    """Of how many leading columns a Delta log gets minima and maxima; None: no statistics."""
-
-    @property
-    def suffix(self) -> str:
-        return "parquet" if self.format == "delta" else self.format
-
-    @property
-    def chunk(self) -> Chunk:
-        """How many rows are gathered before they are encoded."""
-        return PARQUET_CHUNK if self.suffix == "parquet" else STREAM_CHUNK
-
-    def open(self, stream: pa.NativeFile, first: pa.Table) -> Encoder:
-        """An encoder for rows like ``first``, its first chunk (which is still to be written)."""
-        if self.suffix == "parquet":
-            from mrflight.sinks.parquet_encoder import ParquetEncoder
-
-            return ParquetEncoder(stream, first, self.statistics_columns)
-        if self.format == "csv":
-            from mrflight.sinks.csv_encoder import CsvEncoder
-
-            return CsvEncoder(stream, first.schema)
-        from mrflight.sinks.arrow_encoder import ArrowEncoder
-
-        return ArrowEncoder(stream, first.schema)
-
 
 @dataclass(frozen=True)
 class Chunk:

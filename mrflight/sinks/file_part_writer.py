@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mrflight.sinks.base import PartFile, PartWriter
-from mrflight.sinks.encoder import Encoding
+from mrflight.sinks.encoding import Encoding
 from mrflight.sinks.part_file import OpenPartFile
 from mrflight.sinks.part_files import BOUNDS, Bounds, PartFiles
 from mrflight.sinks.part_name import part_name

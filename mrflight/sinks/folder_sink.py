@@ -12,7 +12,7 @@ from msgspec import structs
 
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import Commit, Sink
-from mrflight.sinks.encoder import Encoding
+from mrflight.sinks.encoding import Encoding
 from mrflight.sinks.file_part_writer import FilePartWriter
 from mrflight.sinks.manifest import (
     Manifest,

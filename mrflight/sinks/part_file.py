@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from mrflight.errors import JobFailedError, OutputError
 from mrflight.sinks.base import PartFile
-from mrflight.sinks.encoder import Encoder, Encoding
+from mrflight.sinks.encoder import Encoder
+from mrflight.sinks.encoding import Encoding
 from mrflight.storage import Location
 
 
@@ -27,6 +28,7 @@ class OpenPartFile:
         self._encoding = encoding
         self._stream: pa.NativeFile | None = None
         self._encoder: Encoder | None = None
+        self._is_made = False
         self._rows = 0
 
     def takes(self, rows: pa.Table) -> bool:
@@ -38,6 +40,7 @@ class OpenPartFile:
         with _storing(self._location):
             if self._encoder is None:
                 self._stream = self._location.create()
+                self._is_made = True
                 self._encoder = self._encoding.open(self._stream, rows)
             self._encoder.write(rows)
         self._rows += rows.num_rows
@@ -50,6 +53,7 @@ class OpenPartFile:
             stats = self._encoder.close()
             size_bytes = self._stream.tell()
             self._stream.close()
+        self._encoder = self._stream = None  # thousands of ended files may be kept for `discard`
         return PartFile(
             path=self.path,
             rows=self._rows,
@@ -66,6 +70,7 @@ class OpenPartFile:
         if self._stream is not None:
             with suppress(OSError):
                 self._stream.close()
+        if self._is_made:
             with suppress(OSError):
                 self._location.delete_file()
 

@@ -95,7 +95,8 @@ def _finish(
 
 
 def _is_mean_of_integers(aggregate: Aggregate, kind: pa.DataType) -> bool:
-    return aggregate.function == "mean" and (types.is_integer(kind) or types.is_boolean(kind))
+    is_whole = types.is_integer(kind) or types.is_boolean(kind) or types.is_duration(kind)
+    return aggregate.function == "mean" and is_whole
 
 
 def _canonical_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:

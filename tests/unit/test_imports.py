@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[2]
 
 LAYERS = [
     "errors ids quantities schemas lifeline",
-    "spec job_file aggregates functions",
+    "spec job_file functions",
     "kernel kernel_native kernel_reference _kernel key_types storage shuffle.protocol",
-    "sources sinks shuffle",
+    "aggregates sources sinks shuffle",
     "workers executors",
     "plan stage cluster client job api driver cli result progress __init__",
     "servers",

@@ -28,7 +28,8 @@ from hypothesis import strategies as st
 
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit
-from mrflight.sinks.encoder import Chunk, Encoding
+from mrflight.sinks.encoder import Chunk
+from mrflight.sinks.encoding import Encoding
 from mrflight.spec import OutputSection
 
 
