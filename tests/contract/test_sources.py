@@ -349,13 +349,9 @@ class TestCsvWithoutHeader(CsvContract):
     rows_are_needed = True
     spec: ClassVar = {"csv": CsvOptions(header=False, column_names=COLUMNS)}
 
-    @pytest.mark.skip("without names there is only the order")
-    def test_columns_in_another_order_are_read_by_name(self, folder: Path) -> None:
-        pass
-
-    @pytest.mark.skip("column_names says how many there are")
-    def test_columns_that_nobody_reads_may_differ(self, folder: Path) -> None:
-        pass
+    # Without names in the file there is only their order, and column_names says how many.
+    test_columns_in_another_order_are_read_by_name = None
+    test_columns_that_nobody_reads_may_differ = None
 
     def test_columns_that_are_missing_or_new(self, folder: Path) -> None:
         path = self.lay_out(folder, rows(0, 5), rows(5, 5).select(["id", "word"]))

@@ -256,12 +256,24 @@ class RegistryMachine(RuleBasedStateMachine):
         now = self.clock.now_s
         return [name for name, seen in self.last_seen.items() if now - seen <= TIMEOUT_S]
 
+    def held(self) -> Counter[str]:
+        return Counter(
+            location
+            for shuffle in self.shuffles.values()
+            for locations in shuffle.placement
+            for location in locations
+        )
+
     @rule(seconds=st.sampled_from([1, 5, TIMEOUT_S, TIMEOUT_S + 1]))
     def wait(self, seconds: float) -> None:
         self.clock.now_s += seconds
 
     @rule(server=servers)
     def register(self, server: str) -> None:
+        living, held = self.living(), self.held()
+        for other in list(self.last_seen):  # the dead that hold nothing are forgotten
+            if other not in living and not held[other]:
+                del self.last_seen[other]
         self.registry.register_server(server)
         self.last_seen[server] = self.clock.now_s
 
@@ -348,13 +360,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @invariant()
     def servers_hold_what_was_placed(self) -> None:
-        held = Counter(
-            location
-            for shuffle in self.shuffles.values()
-            for locations in shuffle.placement
-            for location in locations
-        )
-        living = self.living()
+        living, held = self.living(), self.held()
         assert self.registry.servers() == [
             (name, name in living, held[name], 0) for name in sorted(self.last_seen)
         ]
