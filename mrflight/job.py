@@ -19,6 +19,7 @@ from mrflight.quantities import format_bytes, parse_seconds
 from mrflight.result import Attempts, JobResult, StageSeconds
 from mrflight.spec import JobSpec
 from mrflight.stage import Task, run_stage, wait_for
+from mrflight.storage import locate
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.executors.base import Executor
@@ -220,7 +221,7 @@ class _Job:
             partitions=plan.partitions,
             bytes_shuffled=sum(result.bytes_out for result in mapped),
             seconds=self._clock.seconds(),
-            table=self._spec.output.table,
+            table=locate(self._spec.output.table, self._folder, self._spec.storage).url,
             version=version,
             attempts=Attempts(len(mapped), len(reduced)),
         )

@@ -111,7 +111,7 @@ def _check_value(value: Any, kind: Any, path: str) -> None:
         reason, _, inside = str(error).partition(" - at `$")
         choices = _choices(kind)
         if choices and not inside:
-            reason = f"{value!r} is not {', '.join(choices[:-1])} or {choices[-1]}"
+            reason = f"{value!r} is not {_listed(choices)}"
         elif reason.startswith("Expected"):
             reason = f"{reason[0].lower()}{reason[1:]}"
         raise JobFileError(f"{path}{inside.rstrip('`')}: {reason}") from error
@@ -124,6 +124,11 @@ def _choices(kind: Any) -> list[str]:
         named = [choice for choices in alternatives for choice in choices]
         return [*named, "a number"] if named and int in typing.get_args(kind) else named
     return [repr(choice) for choice in typing.get_args(kind)] if _is_literal(kind) else []
+
+
+def _listed(choices: list[str]) -> str:
+    *others, last = choices
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _is_literal(kind: Any) -> bool:

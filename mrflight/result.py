@@ -37,6 +37,7 @@ class JobResult(msgspec.Struct, frozen=True):
     bytes_shuffled: int = 0
     seconds: StageSeconds = StageSeconds()
     table: str = ""
+    """Its full path or URL, wherever the job file said it from."""
     version: int | None = None
     """Of the Delta table; None for folders of plain files."""
     attempts: Attempts = Attempts()

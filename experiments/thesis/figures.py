@@ -63,6 +63,7 @@ def _iterations(plan: Plan, results: Results, axes: Sequence[Axes]) -> None:
             times = [run["steps"][step]["seconds"] for run in runs]
             _line(axis, range(1, len(times) + 1), times, step)
         axis.set_xlabel(f"repeat ({plan.base_partitions} partitions)")
+        axis.xaxis.get_major_locator().set_params(integer=True)
     axes[0].set_ylabel("seconds, all tasks")
 
 

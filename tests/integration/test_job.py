@@ -109,6 +109,7 @@ def test_the_clicks_job_equals_a_single_process_group_by(
     assert result["state"] == "committed"
     assert (result["rows_in"], result["rows_out"]) == (20_000, 998)
     assert (result["partitions"], result["version"]) == (7, 0)
+    assert result["table"] == str(tmp_path / "out" / "clicks")
     assert result["attempts"] == {"map": 4, "reduce": 7, "failed": 0}
     assert result["bytes_shuffled"] > 20_000
     assert set(result["seconds"]) == {"total", "start", "map", "reduce", "commit"}
@@ -401,4 +402,4 @@ def test_progress_is_plain_lines_in_a_pipe(clicks: Path, tmp_path: Path) -> None
     assert any(line.startswith("map: 20,000 rows read, ") for line in lines)
     assert "reduce: 998 rows written" in lines
     assert "commit: 7 files, version 0" in lines
-    assert lines[-1] == "out/clicks, version 0"
+    assert lines[-1] == f"{tmp_path}/out/clicks, version 0"
