@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
+from mrflight.closing import Closes
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
 from mrflight.shuffle.protocol import StatusResponse
 from mrflight.shuffle.shuffle import Shuffle
 
 
-class Cluster:
+class Cluster(Closes):
     """A running cluster, by the location of its metadata server; made by `connect`."""
 
     def __init__(self, location: str) -> None:
@@ -40,17 +38,6 @@ class Cluster:
     def close(self) -> None:
         """Close the connections; shuffles stay."""
         self._connections.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def connect(location: str) -> Cluster:

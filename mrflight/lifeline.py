@@ -13,11 +13,11 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from mrflight.closing import Closes
 
 
-class Lifeline:
+class Lifeline(Closes):
     """Held by the starter: its children live until it is closed, or the process is gone."""
 
     def __init__(self, path: Path) -> None:
@@ -28,17 +28,6 @@ class Lifeline:
     def close(self) -> None:
         """Let go: every child that still holds on ends."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def hold_on(path: Path, at_end: Callable[[], None]) -> None:

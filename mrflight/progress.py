@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TextIO
+from abc import abstractmethod
+from typing import TYPE_CHECKING, TextIO
+
+from mrflight.closing import Closes
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-class ProgressReport(Protocol):
+class ProgressReport(Closes):
     """Told of stages as they begin, advance and end."""
 
+    @abstractmethod
     def begin(self, stage: str, tasks: int) -> None: ...
 
+    @abstractmethod
     def advance(self) -> None: ...
 
+    @abstractmethod
     def end(self, note: str) -> None: ...
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def close(self) -> None:
+        """Nothing more will be told."""
 
 
 def progress_for(stream: TextIO | None) -> ProgressReport:
@@ -35,7 +34,7 @@ def progress_for(stream: TextIO | None) -> ProgressReport:
     return _Bars(stream) if stream.isatty() else _Lines(stream)
 
 
-class _Quiet:
+class _Quiet(ProgressReport):
     """For a job inside another program."""
 
     def begin(self, stage: str, tasks: int) -> None:
@@ -47,19 +46,8 @@ class _Quiet:
     def end(self, note: str) -> None:
         pass
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
-
-
-class _Lines(_Quiet):
+class _Lines(ProgressReport):
     """A line per quarter of a stage: enough to follow in a log."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -83,7 +71,7 @@ class _Lines(_Quiet):
         self._stream.flush()
 
 
-class _Bars(_Quiet):
+class _Bars(ProgressReport):
     """One bar per stage."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -105,6 +93,7 @@ class _Bars(_Quiet):
             console=Console(file=stream),
         )
         self._current: TaskID | None = None
+        self._progress.start()
 
     def begin(self, stage: str, tasks: int) -> None:
         self._current = self._progress.add_task(stage, total=tasks, note="")
@@ -117,14 +106,5 @@ class _Bars(_Quiet):
         if self._current is not None:
             self._progress.update(self._current, note=note)
 
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._progress.stop()

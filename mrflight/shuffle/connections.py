@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 from pyarrow import flight
 
+from mrflight.closing import Closes
 from mrflight.shuffle.flight_errors import from_flight
 
 
-class Connections:
+class Connections(Closes):
     """Opens a client for a location once and keeps it until `close`. Not for several threads."""
 
     def __init__(self) -> None:
@@ -29,14 +27,3 @@ class Connections:
         """Close every client; the connections can be used again afterwards."""
         while self._clients:
             self._clients.popitem()[1].close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

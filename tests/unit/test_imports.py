@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = [
-    "errors ids quantities schemas lifeline",
+    "errors ids quantities schemas closing lifeline",
     "spec job_file functions",
     "kernel kernel_native kernel_reference _kernel key_types storage shuffle.protocol",
     "aggregates sources sinks shuffle",
