@@ -32,6 +32,8 @@ EXIT_FAILED = 1
 EXIT_WRONG_JOB = 2
 EXIT_INTERRUPTED = 130
 
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The driver's options."""
@@ -49,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def drive(options: argparse.Namespace) -> int:
     """Run the job and report it; the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in _INTERRUPTS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup, or a shell's &, has it
+            signal.signal(number, _interrupt)
     try:
         overrides = dict(parse_override(text) for text in options.set)
         path = options.job.resolve()
@@ -69,6 +73,9 @@ def drive(options: argparse.Namespace) -> int:
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    """End the job; a second signal does not end the cleaning up, which takes seconds at most."""
+    for number in _INTERRUPTS:
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
