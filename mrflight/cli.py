@@ -14,6 +14,7 @@ from mrflight.quantities import format_bytes
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; the exit code."""
+    driver.open_missing_streams()
     parser = argparse.ArgumentParser(
         prog="mrflight", description="Moves data by key over Arrow Flight, from files to tables."
     )

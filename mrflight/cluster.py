@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
+_SOCKET_PATH = re.compile(r"[A-Za-z0-9/._~-]+")  # what a location takes as it is
 _LONGEST_SOCKET_PATH = 100  # bytes; the kernel's limit is 107
 
 
@@ -29,8 +31,9 @@ class PrivateFolder:
 
     def __init__(self) -> None:
         path = Path(tempfile.mkdtemp(prefix="mrflight-"))
-        if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH - len("/metadata.sock"):
-            path.rmdir()  # a unix socket's path is short, whatever TMPDIR says
+        too_long = len(os.fsencode(path)) > _LONGEST_SOCKET_PATH - len("/metadata.sock")
+        if too_long or not _SOCKET_PATH.fullmatch(str(path)):
+            path.rmdir()  # a unix socket's path is short and plain, whatever TMPDIR says
             path = Path(tempfile.mkdtemp(prefix="mrflight-", dir="/tmp"))
         self.path = path
         self.lifeline = Lifeline(path / "lifeline")
@@ -72,7 +75,7 @@ class EmbeddedCluster:
 
     def _start(self, module: str, name: str, *options: str) -> None:
         command = [
-            *(sys.executable, "-m", f"mrflight.servers.{module}"),
+            *(sys.executable, "-P", "-m", f"mrflight.servers.{module}"),
             *("--socket", str(self._folder.path / f"{name}.sock")),
             *("--lifeline", str(self._folder.lifeline.path)),
             *options,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 STARTED = time.monotonic()
 
@@ -32,7 +33,7 @@ EXIT_FAILED = 1
 EXIT_WRONG_JOB = 2
 EXIT_INTERRUPTED = 130
 
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +59,8 @@ def drive(options: argparse.Namespace) -> int:
         overrides = dict(parse_override(text) for text in options.set)
         path = options.job.resolve()
         with progress_for(sys.stderr) as progress:
-            result = run_job(load_job(path, overrides), path.parent, progress, STARTED)
+            spec = load_job(path, overrides)
+            result = run_job(spec, path.parent, progress, STARTED, _ignore_interrupts)
     except KeyboardInterrupt:
         return _report_failure(options, "interrupted", "interrupted", EXIT_INTERRUPTED)
     except MrflightError as error:
@@ -67,16 +69,20 @@ def drive(options: argparse.Namespace) -> int:
     except Exception as error:  # a bug of ours: told in full, and in the JSON as well
         log.exception("the driver failed")
         return _report_failure(options, "failed", f"{type(error).__name__}: {error}", EXIT_FAILED)
-    sys.stderr.write(f"{result.summary()}\n")
+    _say(f"{result.summary()}\n", sys.stderr)
     _print_json(options, result)
     return 0
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
     """End the job; a second signal does not end the cleaning up, which takes seconds at most."""
+    _ignore_interrupts()
+    raise KeyboardInterrupt
+
+
+def _ignore_interrupts() -> None:
     for number in _INTERRUPTS:
         signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def _message(error: MrflightError) -> str:
@@ -85,19 +91,38 @@ def _message(error: MrflightError) -> str:
 
 
 def _report_failure(options: argparse.Namespace, state: str, message: str, code: int) -> int:
-    sys.stderr.write(f"mrflight: {message}\n")
+    _say(f"mrflight: {message}\n", sys.stderr)
     _print_json(options, JobResult(job_id="", state=state, error=message))
     return code
 
 
 def _print_json(options: argparse.Namespace, result: JobResult) -> None:
     if options.json:
-        sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
-        sys.stdout.flush()
+        _say(msgspec.json.encode(result).decode() + "\n", sys.stdout)
+
+
+def _say(text: str, stream: TextIO) -> None:
+    """Write to a reader who may be gone by now, which changes nothing of what happened."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError as error:
+        log.warning("nobody reads what the driver says: %s", error)
+        # Python would fail once more, and with its own exit code, when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def open_missing_streams() -> None:
+    """Give a process that was started without stdout or stderr (``>&-``) somewhere to write."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of the driver."""
+    open_missing_streams()
     parser = argparse.ArgumentParser(prog="python -m mrflight.driver", description=__doc__)
     add_arguments(parser)
     return drive(parser.parse_args(arguments))

@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from mrflight.errors import UserFunctionError
+
+_LIBRARY = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class FunctionRef:
             raise UserFunctionError(
                 f"{self.key_path}: no module {self.module!r} in {self.folder}, and none installed"
             ) from error
-        except (Exception, SystemExit) as error:  # whatever a user's module does
+        except BaseException as error:  # whatever a user's module does
             raise self._cannot_import(error) from error
 
     def _beside_a_loaded_one(self) -> str | None:
@@ -98,10 +102,22 @@ def _load_from(name: str, path: str) -> ModuleType:
     return module
 
 
-def user_traceback(error: BaseException) -> str:
-    """The traceback from the user's own code on, without the frames that called it."""
+@contextmanager
+def calling_user(what: str) -> Iterator[None]:
+    """Turn whatever a user's code raises inside, even an exit, into UserFunctionError.
+
+    The message is ``what`` raised, and the traceback from the user's own code on.
+    """
+    try:
+        yield
+    except BaseException as error:
+        raise UserFunctionError(f"{what} raised:\n{_users_traceback(error)}") from error
+
+
+def _users_traceback(error: BaseException) -> str:
     frames = traceback.TracebackException.from_exception(error)
-    del frames.stack[:1]
+    while frames.stack and frames.stack[0].filename.startswith(_LIBRARY):
+        del frames.stack[0]
     return "".join(frames.format()).rstrip()
 
 

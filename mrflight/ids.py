@@ -10,6 +10,7 @@ from typing import NamedTuple
 from mrflight.errors import ProtocolError
 
 _SHUFFLE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_WRITER_ID = re.compile(r"[A-Za-z0-9]{0,32}")
 
 MAX_PARTITIONS = 100_000
 """Of one shuffle: every map may hold a block for each, and every server an entry."""
@@ -18,10 +19,15 @@ MAX_ATTEMPTS = 1_000
 
 
 class MapAttempt(NamedTuple):
-    """One attempt of one map task; what it wrote counts only once it is committed."""
+    """One attempt of one map task; what it wrote counts only once it is committed.
+
+    ``writer`` tells two writers of the same attempt apart, a duplicate that
+    somebody sent again, say: the blocks of one never count as the other's.
+    """
 
     map_id: int
     attempt: int
+    writer: str = ""
 
 
 def new_job_id() -> str:
@@ -38,8 +44,15 @@ def check_shuffle_id(shuffle_id: str) -> str:
     return shuffle_id
 
 
-def check_attempt(map_id: int, attempt: int) -> MapAttempt:
+def new_writer_id() -> str:
+    """What one writer has that no other has."""
+    return secrets.token_hex(8)
+
+
+def check_attempt(map_id: int, attempt: int, writer: str = "") -> MapAttempt:
     """The attempt, where its numbers are in bounds; ProtocolError otherwise."""
     if not (0 <= map_id < MAX_MAPS and 0 <= attempt < MAX_ATTEMPTS):
         raise ProtocolError(f"map {map_id}, attempt {attempt}: out of bounds")
-    return MapAttempt(map_id, attempt)
+    if not _WRITER_ID.fullmatch(writer):
+        raise ProtocolError(f"{writer[:40]!r} is not a writer's id: up to 32 letters and digits")
+    return MapAttempt(map_id, attempt, writer)

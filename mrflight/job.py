@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from mrflight.cluster import EmbeddedCluster, PrivateFolder
-from mrflight.errors import JobFileError
+from mrflight.errors import JobFileError, MrflightError, SchemaMismatchError
 from mrflight.ids import new_job_id
 from mrflight.progress import ProgressReport
 from mrflight.quantities import format_bytes, parse_seconds
@@ -26,7 +27,10 @@ if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.plan import JobPlan
     from mrflight.shuffle.shuffle import Shuffle
     from mrflight.sinks.base import Sink
+    from mrflight.sources.base import Source
     from mrflight.workers.tasks import MapResult, MapTask, ReduceResult
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Task)
 R = TypeVar("R")
@@ -34,12 +38,20 @@ R = TypeVar("R")
 FIRST_ATTEMPT = 0
 
 
-def run_job(spec: JobSpec, folder: Path, progress: ProgressReport, started: float) -> JobResult:
+def run_job(
+    spec: JobSpec,
+    folder: Path,
+    progress: ProgressReport,
+    started: float,
+    on_commit: Callable[[], None] = lambda: None,
+) -> JobResult:
     """Run a job to its commit.
 
     ``folder`` is the job file's: relative paths and modules are found there.
-    ``started`` is when the job began on the monotonic clock. Whatever is raised,
-    the output is as it was, and every process and file of the job is gone.
+    ``started`` is when the job began on the monotonic clock; ``on_commit`` is
+    called before the commit, after which nothing should interrupt the job any
+    more. Whatever is raised, the output is as it was, and every process and
+    file of the job is gone.
     Raises JobError where the job or its input is wrong, JobFailedError or
     ShuffleError where it could not finish.
     """
@@ -54,7 +66,7 @@ def run_job(spec: JobSpec, folder: Path, progress: ProgressReport, started: floa
         from mrflight.executors.local import LocalExecutor
 
         executor = stack.enter_context(closing(LocalExecutor(workers, private.lifeline.path)))
-        job = _Job(spec, folder, executor, progress, started, deadline)
+        job = _Job(spec, folder, executor, progress, on_commit, _StageClock(started), deadline)
         return job.run(cluster)
 
 
@@ -67,7 +79,8 @@ class _Job:
         folder: Path,
         executor: Executor,
         progress: ProgressReport,
-        started: float,
+        on_commit: Callable[[], None],
+        clock: _StageClock,
         deadline: float | None,
     ) -> None:
         self._spec = spec
@@ -75,7 +88,8 @@ class _Job:
         self._id = new_job_id()
         self._executor = executor
         self._progress = progress
-        self._clock = _StageClock(started)
+        self._on_commit = on_commit
+        self._clock = clock
         self._deadline = deadline
 
     def run(self, cluster: EmbeddedCluster | None) -> JobResult:
@@ -86,8 +100,8 @@ class _Job:
             self._progress.end(f"run {self._spec.job.run_id!r} was committed before; nothing to do")
             return self._result(plan, version)
         with ExitStack() as stack:
-            stack.callback(sink.abort)  # removes what is not committed, and nothing else
-            stack.callback(self._executor.close)  # first, so that no worker writes on
+            stack.callback(sink.abort)  # removes what is not committed, and nothing else,
+            stack.callback(self._executor.close)  # once no worker writes any more
             shuffle = self._create_shuffle(cluster, plan, stack)
             self._clock.lap("start")
             mapped = self._map(self._sampled(plan), shuffle)
@@ -112,6 +126,7 @@ class _Job:
         plan = plan_job(spec, sources, str(self._folder), self._id, self._executor.workers)
         run_id = spec.job.run_id
         app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
+        _check_output_apart(spec, self._folder, sources)
         return plan, open_sink(spec.output, self._folder, options, self._id, app_id)
 
     def _create_shuffle(
@@ -128,7 +143,7 @@ class _Job:
         with connect(location) as client:
             shuffle = client.create_shuffle(self._id, plan.partitions, self._spec.shuffle.replicas)
         if cluster is None:
-            stack.callback(shuffle.drop)
+            stack.callback(_drop, shuffle)
         for check in checks:
             wait_for(check, self._deadline)
         return shuffle
@@ -145,7 +160,12 @@ class _Job:
         samples = self._run(
             "sample", plan.sample_tasks, lambda task: self._executor.submit(run_sample, task)
         )
-        sample = pa.concat_tables(samples, promote_options="permissive")
+        try:
+            sample = pa.concat_tables(samples, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise SchemaMismatchError(
+                f"the keys of the inputs do not go together: {error}; give them the same types"
+            ) from error
         boundaries = choose_boundaries(sample, sample.column_names, plan.partitions)
         return tuple(
             replace(task, partitioner=replace(task.partitioner, boundaries=boundaries))
@@ -185,6 +205,7 @@ class _Job:
         from mrflight.sinks.base import Commit
 
         self._progress.begin("commit", 1)
+        self._on_commit()
         parts = tuple(part for result in reduced for part in result.parts)
         version = sink.commit(Commit(parts, reduced[0].schema))
         self._progress.advance()
@@ -242,6 +263,31 @@ class _StageClock:
     def seconds(self) -> StageSeconds:
         laps = {stage: round(seconds, 4) for stage, seconds in self._laps.items()}
         return StageSeconds(total=round(time.monotonic() - self._started, 4), **laps)
+
+
+def _check_output_apart(spec: JobSpec, folder: Path, sources: list[Source]) -> None:
+    """Raise JobFileError where a rerun would read what this run writes as part of its input.
+
+    A table that is input and output as a whole is no such case: it is read before it is written.
+    """
+    output = locate(spec.output.table, folder, spec.storage).path
+    for source in sources:
+        given = locate(spec.inputs[source.name].path, folder, spec.storage).path
+        inside = [file for file in source.files if file.startswith(f"{output}/")]
+        lies_below = output.startswith(f"{given}/")
+        if given != output and (inside or lies_below):
+            raise JobFileError(
+                f"output.table: {output} lies in what inputs.{source.name}.path reads, {given}; "
+                "the next run would read its files as input: choose another folder"
+            )
+
+
+def _drop(shuffle: Shuffle) -> None:
+    """Free the shuffle on a standing cluster; what became of the job is decided before this."""
+    try:
+        shuffle.drop()
+    except MrflightError as error:
+        log.warning("shuffle %s stays on the cluster: %s", shuffle.id, error)
 
 
 def data_servers(spec: JobSpec, workers: int) -> int:

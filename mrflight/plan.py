@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mrflight.aggregates import parse_aggregate
-from mrflight.errors import JobFileError
+from mrflight.errors import JobFileError, SchemaMismatchError
 from mrflight.functions import FunctionRef
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.quantities import parse_bytes
+from mrflight.schemas import describe_difference
+from mrflight.shuffle.layout import plain_schema
 from mrflight.sources.base import Source
 from mrflight.spec import InputSpec, JobSpec
 from mrflight.workers.partitioning import PartitionerSpec
@@ -25,6 +27,10 @@ AUTO_PARTITION_BYTES = 32 * 2**20
 SAMPLE_PIECES = 64
 SAMPLE_ROWS_PER_PARTITION = 100
 """Of all samples together: boundaries are then within about ten per cent of even."""
+
+
+MAX_DATA_SERVERS = 64
+"""Of an embedded cluster: each is a process on this machine."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ def plan_job(
     reduction = plan_reduction(spec, folder)
     map_tasks: list[MapTask] = []
     sample_tasks: list[SampleTask] = []
+    _check_inputs_agree(spec, sources)
     for source in sources:
         section = spec.inputs[source.name]
         function = _map_function(source.name, section, folder)
@@ -81,13 +88,28 @@ def plan_job(
     return JobPlan(job_id, partitions, tuple(map_tasks), tuple(sample_tasks), reduction)
 
 
+def _check_inputs_agree(spec: JobSpec, sources: Sequence[Source]) -> None:
+    """Raise SchemaMismatchError where inputs whose rows are not mapped differ in their columns."""
+    plain = [source for source in sources if spec.inputs[source.name].map is None]
+    for other in plain[1:]:
+        first = plain[0]
+        difference = describe_difference(
+            plain_schema(first.reader.schema), plain_schema(other.reader.schema)
+        )
+        if difference:
+            raise SchemaMismatchError(
+                f"inputs.{other.name} does not agree with inputs.{first.name}, and their rows meet "
+                f"in one shuffle: {difference}; set types, select columns, or map one of them"
+            )
+
+
 def _check_numbers(spec: JobSpec) -> None:
     """Raise JobFileError for numbers that cannot work."""
     replicas, servers = spec.shuffle.replicas, spec.cluster.data_servers
     if replicas < 1:
         raise JobFileError(f"shuffle.replicas: {replicas}; every block is kept at least once")
-    if servers is not None and servers < 1:
-        raise JobFileError(f"cluster.data_servers: {servers}; a cluster has at least one")
+    if servers is not None and not 1 <= servers <= MAX_DATA_SERVERS:
+        raise JobFileError(f"cluster.data_servers: {servers} is not from 1 to {MAX_DATA_SERVERS}")
     if spec.cluster.metadata is None and replicas > (servers or 1):
         raise JobFileError(
             f"shuffle.replicas: {replicas} copies are on as many data servers; set "

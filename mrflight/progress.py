@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
 from typing import TYPE_CHECKING, TextIO
 
@@ -67,8 +68,9 @@ class _Lines(ProgressReport):
         self._write(f"{self._stage}: {note}")
 
     def _write(self, line: str) -> None:
-        self._stream.write(f"{line}\n")
-        self._stream.flush()
+        with contextlib.suppress(OSError):  # nobody reads any more; the job does not mind
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
 
 
 class _Bars(ProgressReport):

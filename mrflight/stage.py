@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future, as_completed
 from threading import TIMEOUT_MAX
 from typing import Protocol, TypeVar
 
@@ -35,17 +35,17 @@ def run_stage(
     """
     futures = {submit(task): i for i, task in enumerate(tasks)}
     results: dict[int, R] = {}
-    pending = set(futures)
-    while pending:
-        done, pending = wait(pending, _seconds_left(deadline), FIRST_COMPLETED)
-        if not done:
+    completed = as_completed(futures, _seconds_left(deadline))
+    while len(results) < len(tasks):
+        try:
+            future = next(completed)
+        except TimeoutError as error:
             raise DeadlineExceededError(
-                f"the job's timeout passed with {len(pending)} of {len(tasks)} tasks unfinished; "
-                "raise job.timeout"
-            )
-        for future in done:
-            results[futures[future]] = _result(future, tasks[futures[future]])
-            on_done()
+                f"the job's timeout passed with {len(tasks) - len(results)} of {len(tasks)} tasks "
+                "unfinished; raise job.timeout"
+            ) from error
+        results[futures[future]] = _result(future, tasks[futures[future]])
+        on_done()
     return [results[i] for i in range(len(tasks))]
 
 

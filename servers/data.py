@@ -106,7 +106,7 @@ class DataServer(flight.FlightServerBase):
         return Done()
 
     def _discard_attempt(self, request: DiscardAttempt) -> Message:
-        source = check_attempt(request.map_id, request.attempt)
+        source = check_attempt(request.map_id, request.attempt, request.writer)
         self._store.discard(request.shuffle, source)
         return Done()
 

@@ -108,18 +108,19 @@ class MetadataServer(flight.FlightServerBase):
         return DropShuffleResponse(self._registry.drop_shuffle(request.id))
 
     def _commit_map(self, request: CommitMap) -> Message:
-        source = MapAttempt(request.map_id, request.attempt)
+        source = MapAttempt(request.map_id, request.attempt, request.writer)
         try:
             schema = pa.ipc.read_schema(pa.py_buffer(request.schema))
         except (pa.ArrowException, OSError) as error:
             raise ProtocolError(f"commit_map: the schema is none: {error}") from error
-        return CommitMapResponse(
-            self._registry.commit_map(request.id, source, schema, request.rows, request.size_bytes)
+        winner = self._registry.commit_map(
+            request.id, source, schema, request.rows, request.size_bytes
         )
+        return CommitMapResponse(winner.attempt, winner.writer)
 
     def _winners(self, request: Winners) -> Message:
         winners = self._registry.winners(request.id, request.since)
-        return WinnersResponse([(winner.map_id, winner.attempt) for winner in winners])
+        return WinnersResponse([(won.map_id, won.attempt, won.writer) for won in winners])
 
     def _register_server(self, request: ServerLocation) -> Message:
         self._registry.register_server(request.location)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -12,10 +13,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 from pyarrow import flight
 
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.lifeline import hold_on
+
+DRAIN_TIMEOUT_S = 30.0
+"""How long a server that was told to stop waits for the calls that it is answering."""
 
 log = logging.getLogger(__name__)
 
@@ -57,13 +62,13 @@ def run_until_stopped(
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    if options.lifeline is not None:
-        folder = options.lifeline.parent
-        hold_on(options.lifeline, at_end=lambda: shutil.rmtree(folder, ignore_errors=True))
     sys.stdout.write(f"mrflight {name} server ready at {location}\n")
     sys.stdout.flush()
     stopped.wait()
     log.info("%s: stopping", location)
+    late = threading.Timer(DRAIN_TIMEOUT_S, os._exit, [1])  # a client that never ends its call
+    late.daemon = True
+    late.start()
     drain()
 
 
@@ -72,10 +77,15 @@ def main(serve: Callable[[argparse.Namespace], None], parser: argparse.ArgumentP
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    options = parser.parse_args()
+    if options.lifeline is not None:
+        folder = options.lifeline.parent
+        hold_on(options.lifeline, at_end=lambda: shutil.rmtree(folder, ignore_errors=True))
     try:
-        serve(parser.parse_args())
-    except (MrflightError, flight.FlightError, OSError) as error:
-        sys.stderr.write(f"mrflight: {error}\n")
+        serve(options)
+    except (MrflightError, pa.ArrowException, OSError, OverflowError) as error:
+        where = options.socket or f"{options.host}:{options.port}"
+        sys.stderr.write(f"mrflight: cannot serve at {where} (is it taken?): {error}\n")
         sys.exit(2)
 
 

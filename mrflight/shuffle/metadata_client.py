@@ -56,9 +56,10 @@ class MetadataClient:
         request = ShuffleName(shuffle_id)
         return self._ask(MetadataAction.DROP_SHUFFLE, request, DropShuffleResponse).locations
 
-    def commit_map(self, commit: CommitMap) -> int:
-        """The number of the attempt that won this map."""
-        return self._ask(MetadataAction.COMMIT_MAP, commit, CommitMapResponse).attempt
+    def commit_map(self, commit: CommitMap) -> MapAttempt:
+        """The attempt that won this map. Asking twice commits once."""
+        answer = self._ask(MetadataAction.COMMIT_MAP, commit, CommitMapResponse)
+        return MapAttempt(commit.map_id, answer.attempt, answer.writer)
 
     def winners(self, shuffle_id: str, since: int) -> list[MapAttempt]:
         request = Winners(shuffle_id, since)

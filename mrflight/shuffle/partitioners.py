@@ -1,7 +1,6 @@
 """Which partition a row goes to.
 
-A partitioner puts every row of a batch into exactly one partition, and is
-picklable, so that it travels to the map tasks. Its answer is the order that
+A partitioner puts every row of a batch into exactly one partition. Its answer is the order that
 brings the rows of one partition together, in which they keep their own order.
 """
 
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from mrflight import kernel
 from mrflight.errors import ColumnNotFoundError, KeyTypeError, UserFunctionError
-from mrflight.functions import user_traceback
+from mrflight.functions import calling_user
 from mrflight.shuffle.layout import plain_batch, plain_schema, plain_type
 
 
@@ -65,13 +64,8 @@ class FunctionPartitioner:
     partitions: int
 
     def place(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        try:
+        with calling_user(f"the partitioner {self.name}, given {batch.num_rows} rows,"):
             ids = self.function(batch, self.key, self.partitions)
-        except (Exception, SystemExit) as error:  # whatever a user's function raises
-            raise UserFunctionError(
-                f"the partitioner {self.name} raised on a batch of {batch.num_rows} rows:\n"
-                f"{user_traceback(error)}"
-            ) from error
         if not isinstance(ids, pa.Array) or not pa.types.is_integer(ids.type):
             raise self._wrong(f"it returned {_describe(ids)}", batch)
         if len(ids) != batch.num_rows:

@@ -113,12 +113,15 @@ class CommitMap(Message, frozen=True):
     """Arrow IPC schema message of its blocks."""
     rows: list[int]
     size_bytes: list[int]
+    writer: str = ""
+    """Whose blocks these are, where several write one attempt."""
 
 
 class CommitMapResponse(Message, frozen=True):
-    """The attempt that won this map, which may be another one."""
+    """The attempt that won this map, which may be another one, and its writer."""
 
     attempt: int
+    writer: str = ""
 
 
 class Winners(Message, frozen=True):
@@ -129,9 +132,9 @@ class Winners(Message, frozen=True):
 
 
 class WinnersResponse(Message, frozen=True):
-    """``[map id, attempt]`` of each commit after ``since``."""
+    """``[map id, attempt, writer]`` of each commit after ``since``."""
 
-    winners: list[tuple[int, int]]
+    winners: list[tuple[int, int, str]]
 
 
 class PartitionSize(Message, frozen=True):
@@ -169,6 +172,7 @@ class BlockStream(Message, frozen=True):
     shuffle: str
     map_id: int
     attempt: int
+    writer: str = ""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -180,6 +184,7 @@ class DiscardAttempt(Message, frozen=True):
     shuffle: str
     map_id: int
     attempt: int
+    writer: str = ""
 
 
 class PutReceipt(Message, frozen=True):
@@ -261,7 +266,9 @@ def decode_block_stream(command: bytes) -> PutTarget:
     """The target of a stream of blocks."""
     stream = decode(command, BlockStream)
     return PutTarget(
-        check_shuffle_id(stream.shuffle), check_attempt(stream.map_id, stream.attempt), None
+        check_shuffle_id(stream.shuffle),
+        check_attempt(stream.map_id, stream.attempt, stream.writer),
+        None,
     )
 
 

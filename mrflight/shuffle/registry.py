@@ -41,7 +41,7 @@ class ShuffleState:
     schema: pa.Schema | None = None
     winners: list[MapAttempt] = field(default_factory=list)
     """In order of their commits: an epoch is a length of this list."""
-    attempt_of: dict[int, int] = field(default_factory=dict)
+    winner_of: dict[int, MapAttempt] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ class Registry:
         schema: pa.Schema,
         rows: list[int],
         sizes: list[int],
-    ) -> int:
-        """Commit a map attempt; the first one wins, and the winner's number is returned.
+    ) -> MapAttempt:
+        """Commit a map attempt; the first one wins, and the winner is returned.
 
         Raises SchemaMismatchError where the rows are of another schema than
         those that were committed before.
@@ -139,15 +139,15 @@ class Registry:
         check_attempt(*source)
         with self._lock:
             state = self._get(shuffle_id)
-            if source.map_id in state.attempt_of:
-                return state.attempt_of[source.map_id]
+            if source.map_id in state.winner_of:
+                return state.winner_of[source.map_id]
             _check_counts(state, rows, sizes)
             self._agree_on_schema(state, source, schema)
             state.rows += np.array(rows, np.int64)
             state.size_bytes += np.array(sizes, np.int64)
-            state.attempt_of[source.map_id] = source.attempt
+            state.winner_of[source.map_id] = source
             state.winners.append(source)
-            return source.attempt
+            return source
 
     def winners(self, shuffle_id: str, since: int) -> list[MapAttempt]:
         """The committed attempts from position ``since`` on, in order of their commits."""

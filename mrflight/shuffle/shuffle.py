@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mrflight.errors import JobError, MrflightError
-from mrflight.ids import check_attempt
+from mrflight.ids import check_attempt, new_writer_id
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
@@ -53,7 +53,9 @@ class Shuffle:
         """
         if partitioner is None and not key:
             raise JobError("Shuffle.writer: name the key columns, or give a partitioner")
-        source = check_attempt(map_id, attempt)
+        if isinstance(key, str):
+            raise JobError(f"Shuffle.writer: key is a list of columns, [{key!r}]")
+        source = check_attempt(map_id, attempt, new_writer_id())
         partitioner = partitioner or HashPartitioner(tuple(key), self.partitions)
         connections = Connections()
         metadata = MetadataClient(self.metadata, connections)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from enum import Enum
 from types import TracebackType
 from typing import Self
 
@@ -14,9 +15,11 @@ from pyarrow import flight
 
 from mrflight.errors import (
     AttemptLostError,
+    DeadlineExceededError,
     MrflightError,
     ProtocolError,
     SchemaMismatchError,
+    ServerUnavailableError,
 )
 from mrflight.ids import MapAttempt
 from mrflight.schemas import describe_difference
@@ -44,6 +47,18 @@ BLOCK_BYTES = 2**20
 
 BUFFER_BYTES = 64 * 2**20
 """What a writer holds of all partitions before it sends blocks that are smaller."""
+
+_DECODED_ROWS = 2**18
+"""Of a batch at a time, as a dictionary's values are larger than they look: with 32-bit offsets
+they may have 8 KiB each."""
+
+
+class _State(Enum):
+    """How far a writer's attempt has come."""
+
+    OPEN = "open"
+    UNKNOWN = "the commit was asked for"
+    COMMITTED = "committed"
 
 
 class ShuffleWriter:
@@ -76,6 +91,7 @@ class ShuffleWriter:
         self._streams: dict[str, _BlockStream] = {}
         self._rows: npt.NDArray[np.int64] = np.zeros(len(placement), np.int64)
         self._bytes: npt.NDArray[np.int64] = np.zeros(len(placement), np.int64)
+        self._state = _State.OPEN
 
     @property
     def bytes_written(self) -> int:
@@ -89,48 +105,78 @@ class ShuffleWriter:
         may be of any layout: dictionary and view columns are sent plain.
         """
         self._agree_on_schema(batch.schema)
-        if batch.num_rows == 0:
+        for start in range(0, batch.num_rows, _DECODED_ROWS):
+            self._write(batch.slice(start, _DECODED_ROWS))
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        plain = plain_batch(batch, self._schema)
+        if plain.nbytes > BUFFER_BYTES and plain.num_rows > 1:
+            half = plain.num_rows // 2
+            self._write(plain.slice(0, half))
+            self._write(plain.slice(half))
             return
-        if batch.nbytes > BUFFER_BYTES and batch.num_rows > 1:
-            half = batch.num_rows // 2
-            self.write(batch.slice(0, half))
-            self.write(batch.slice(half))
-            return
-        indices, offsets = self._partitioner.place(batch)
-        taken = plain_batch(batch.take(indices), self._schema)
-        for partition in self._buffers.add(taken, offsets.to_numpy()):
-            self._send(partition)
-        if self._buffers.size_bytes > BUFFER_BYTES:
+        indices, offsets = self._partitioner.place(batch)  # a dictionary is hashed once as it is
+        for partition in self._buffers.add(plain.take(indices), offsets.to_numpy()):
+            self._send(partition, self._buffers.take(partition))
+        if self._buffers.held_bytes > BUFFER_BYTES:
             self._send_all()
 
     def commit(self) -> None:
-        """Send what is left and commit the attempt.
+        """Send what is left and commit the attempt; nothing happens where it is committed.
 
-        AttemptLostError where another attempt of this map has won.
+        AttemptLostError where another attempt of this map, or another writer
+        of this one, has won.
         """
+        if self._state is _State.COMMITTED:
+            return
         self._send_all()
         for stream in self._streams.values():
             stream.finish()
-        winner = self._metadata.commit_map(
-            CommitMap(
-                self._shuffle_id,
-                *self._source,
-                schema=(self._schema or pa.schema([])).serialize().to_pybytes(),
-                rows=self._rows.tolist(),
-                size_bytes=self._bytes.tolist(),
-            )
+        winner = self._ask_for_the_commit()
+        if winner == self._source:
+            self._state = _State.COMMITTED
+            return
+        self._state = _State.OPEN
+        self.abort()
+        raise AttemptLostError(
+            f"map {self._source.map_id} of shuffle {self._shuffle_id!r}: attempt {winner.attempt} "
+            f"has been committed before this writer's attempt {self._source.attempt}"
         )
-        if winner != self._source.attempt:
-            self.abort()
-            raise AttemptLostError(
-                f"map {self._source.map_id} of shuffle {self._shuffle_id!r}: attempt {winner} has "
-                f"been committed before attempt {self._source.attempt}"
-            )
+
+    def _ask_for_the_commit(self) -> MapAttempt:
+        """The winner of this map. Where no answer comes, it is asked for once more.
+
+        Without any answer the attempt may be committed, so that its blocks must stay.
+        """
+        commit = CommitMap(
+            self._shuffle_id,
+            self._source.map_id,
+            self._source.attempt,
+            schema=(self._schema or pa.schema([])).serialize().to_pybytes(),
+            rows=self._rows.tolist(),
+            size_bytes=self._bytes.tolist(),
+            writer=self._source.writer,
+        )
+        self._state = _State.UNKNOWN
+        try:
+            try:
+                return self._metadata.commit_map(commit)
+            except (ServerUnavailableError, DeadlineExceededError):
+                return self._metadata.commit_map(commit)
+        except MrflightError as error:
+            if not isinstance(error, ServerUnavailableError | DeadlineExceededError):
+                self._state = _State.OPEN  # refused
+            raise
 
     def abort(self) -> None:
-        """Stop sending, and let the servers forget this attempt as far as they can be reached."""
+        """Stop sending, and let the servers forget this attempt as far as they can be reached.
+
+        The blocks of an attempt that is, or may be, committed stay.
+        """
         for location, stream in self._streams.items():
             stream.cancel()
+            if self._state is not _State.OPEN:
+                continue
             request = DiscardAttempt(self._shuffle_id, *self._source)
             try:
                 call(self._connections, location, DataAction.DISCARD_ATTEMPT, request, Done)
@@ -171,11 +217,11 @@ class ShuffleWriter:
             )
 
     def _send_all(self) -> None:
-        for partition in self._buffers.filled():
-            self._send(partition)
+        for partition, slices in self._buffers.take_all():
+            self._send(partition, slices)
 
-    def _send(self, partition: int) -> None:
-        block = encode_block(self._buffers.take(partition), self._options)
+    def _send(self, partition: int, slices: list[pa.RecordBatch]) -> None:
+        block = encode_block(slices, self._options)
         for location in self._placement[partition]:
             self._stream_to(location).send(partition, block)
         self._rows[partition] += block.rows
@@ -191,12 +237,16 @@ class ShuffleWriter:
 
 
 class _PartitionBuffers:
-    """Rows by partition that are not sent yet: slices of the batches that were added."""
+    """Rows by partition that are not sent yet: slices of the batches that were added.
+
+    A slice keeps its whole batch in memory, so what is held is counted in
+    batches, and is let go of when all partitions have been taken.
+    """
 
     def __init__(self, partitions: int) -> None:
         self._slices: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
         self._bytes: npt.NDArray[np.float64] = np.zeros(partitions)
-        self.size_bytes = 0.0
+        self.held_bytes = 0
 
     def add(self, batch: pa.RecordBatch, offsets: npt.NDArray[np.int64]) -> list[int]:
         """Add a batch whose rows are in order of partitions; the partitions that are full now."""
@@ -205,20 +255,22 @@ class _PartitionBuffers:
         for partition in np.flatnonzero(counts).tolist():
             self._slices[partition].append(batch.slice(offsets[partition], counts[partition]))
         self._bytes += counts * row_bytes
-        self.size_bytes += batch.nbytes
+        self.held_bytes += batch.nbytes
         full: list[int] = np.flatnonzero(self._bytes >= BLOCK_BYTES).tolist()
         return full
 
     def take(self, partition: int) -> list[pa.RecordBatch]:
         """The slices of a partition, which the buffers forget."""
         slices, self._slices[partition] = self._slices[partition], []
-        self.size_bytes -= self._bytes[partition]
         self._bytes[partition] = 0.0
         return slices
 
-    def filled(self) -> list[int]:
-        """The partitions that have rows."""
-        return [partition for partition, slices in enumerate(self._slices) if slices]
+    def take_all(self) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
+        """Every partition that has rows, with its slices."""
+        for partition, slices in enumerate(self._slices):
+            if slices:
+                yield partition, self.take(partition)
+        self.held_bytes = 0
 
 
 class _BlockStream:

@@ -39,12 +39,12 @@ class FolderSink(Sink):
         """Look at what is there; OutputError for what cannot work."""
         _check_folder(location)
         manifest = read_manifest(location)
-        if manifest is not None and manifest.removing:  # a commit that was cut short
-            with locked(location):
-                manifest = finish_removing(location)
         self._committed = manifest.index_of(app_id) if manifest and app_id is not None else None
         if self._committed is None:
             _check_mode(location, spec, manifest)
+        if manifest is not None and manifest.removing:  # a commit that was cut short
+            with locked(location):
+                manifest = finish_removing(location)
         self._location, self._spec, self._job_id, self._app_id = location, spec, job_id, app_id
         existing = manifest.schema if manifest and spec.mode == "append" else None
         self._target = TableSchema(location.url, False, tuple(spec.partition_by), existing)
@@ -137,7 +137,7 @@ def _check_mode(location: Location, spec: OutputSection, manifest: Manifest | No
             f"output.table: the folder {location.url} is not empty (it holds {found[0]}); choose "
             "another, or set output.mode to append or overwrite"
         )
-    ours = manifest.files if manifest else set()
+    ours = manifest.files | set(manifest.removing) if manifest else set()
     if manifest is None or spec.mode == "overwrite":
         _check_no_others(location, spec, ours)
     if manifest is not None and spec.mode == "append":

@@ -20,6 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.errors import CommitError, OutputError
+from mrflight.sinks.part_name import is_part
 from mrflight.spec import OutputFormat
 from mrflight.storage import Location
 
@@ -103,6 +104,11 @@ def finish_removing(folder: Location) -> Manifest | None:
     if manifest is None or not manifest.removing:
         return manifest
     for path in set(manifest.removing) - manifest.files:
+        if not _is_ours(path):
+            raise OutputError(
+                f"{folder.child(NAME).url} tells to remove {path!r}, which is no part file of this "
+                "folder, so mrflight did not write that; move the folder away, or choose another"
+            )
         try:
             folder.child(path).delete_file()
         except OSError as error:
@@ -115,6 +121,12 @@ def finish_removing(folder: Location) -> Manifest | None:
     manifest = msgspec.structs.replace(manifest, removing=[])
     write_manifest(folder, manifest)
     return manifest
+
+
+def _is_ours(path: str) -> bool:
+    """Whether a path that a manifest lists can be a part file below its folder."""
+    *folders, name = path.split("/")
+    return is_part(name) and all(part not in ("", ".", "..") for part in folders)
 
 
 @contextmanager

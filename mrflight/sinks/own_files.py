@@ -68,9 +68,11 @@ class OwnFiles:
 
 
 def check_is_folder(location: Location) -> None:
-    """OutputError where a file has the table's name."""
-    if location.info().is_file:
-        raise OutputError(f"output.table: {location.url} is a file; choose another name")
+    """OutputError where a file has the table's name, or that of a folder above it."""
+    for path in _upwards(location.path):
+        info = location.at(path).info()
+        if info.is_file:
+            raise OutputError(f"output.table: {path} is a file; choose another name")
 
 
 def relative_path(table: Location, path: str) -> str:

@@ -1,4 +1,4 @@
-"""The one door to every file system: nothing else imports a storage library."""
+"""The one door to every file system."""
 
 from mrflight.storage.location import Location, locate
 

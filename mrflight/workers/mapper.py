@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from mrflight.errors import MrflightError, UserFunctionError
-from mrflight.functions import FunctionRef, user_traceback
+from mrflight.errors import UserFunctionError
+from mrflight.functions import FunctionRef, calling_user
 from mrflight.sources.base import Reader, Split
 
 
@@ -37,14 +37,8 @@ class Mapper:
     def _map(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
         if self._function is None:
             return batch
-        try:
+        with calling_user(f"the map {self._ref}, given {self._place(number)},"):
             mapped = self._function(batch)
-        except MrflightError:
-            raise
-        except (Exception, SystemExit) as error:  # whatever a user's function raises
-            raise UserFunctionError(
-                f"the map {self._ref} raised on {self._place(number)}:\n{user_traceback(error)}"
-            ) from error
         if not isinstance(mapped, pa.RecordBatch):
             raise UserFunctionError(
                 f"the map {self._ref} must return a pyarrow.RecordBatch; on {self._place(number)} "

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mrflight.aggregates import Aggregate, check_aggregates
-from mrflight.errors import MrflightError, UserFunctionError
-from mrflight.functions import FunctionRef, user_traceback
+from mrflight.errors import UserFunctionError
+from mrflight.functions import FunctionRef, calling_user
 from mrflight.shuffle.layout import plain_schema
 from mrflight.shuffle.partitioners import sort_indices
 
@@ -48,15 +48,9 @@ class Reduction:
 
 def _call(ref: FunctionRef, partition: int, table: pa.Table) -> pa.Table:
     function = ref.load()
-    try:
+    what = f"the reduce function {ref}, given partition {partition} of {table.num_rows} rows,"
+    with calling_user(what):
         result = function(table)
-    except MrflightError:
-        raise
-    except (Exception, SystemExit) as error:  # whatever a user's function raises
-        raise UserFunctionError(
-            f"the reduce function {ref} raised on partition {partition} of {table.num_rows} rows:\n"
-            f"{user_traceback(error)}"
-        ) from error
     if not isinstance(result, pa.Table):
         raise UserFunctionError(
             f"the reduce function {ref} must return a pyarrow.Table; on partition {partition} it "

@@ -111,10 +111,10 @@ def run_sample(task: SampleTask) -> pa.Table:
     batch = next(Mapper(task.reader, task.split, task.function).batches())
     check_sortable(batch.schema, task.key)
     keys = batch.select(list(task.key))
-    step = max(1, -(-keys.num_rows // task.rows))
-    sampled = keys.take(pa.array(range(0, keys.num_rows, step), pa.int64()))
-    plain = plain_batch(sampled, plain_schema(sampled.schema))
-    return pa.Table.from_batches([plain]).rename_columns([str(i) for i in range(len(task.key))])
+    plain = plain_batch(keys, plain_schema(keys.schema))
+    step = max(1, -(-plain.num_rows // task.rows))
+    sampled = plain.take(pa.array(range(0, plain.num_rows, step), pa.int64()))
+    return pa.Table.from_batches([sampled]).rename_columns([str(i) for i in range(len(task.key))])
 
 
 def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:

@@ -96,11 +96,50 @@ def test_only_the_first_committed_attempt_is_read(
     before = held(running, shuffle)
     late = shuffle.writer(map_id=0, attempt=0, key=["url"])
     late.write(batch(5_000))
-    with pytest.raises(AttemptLostError, match="attempt 1 has been committed before attempt 0"):
+    with pytest.raises(AttemptLostError, match="attempt 1 has been committed before this"):
         late.commit()
     assert held(running, shuffle) == before
     seen = [n for p in range(4) for piece in shuffle.reader(p) for n in piece["n"].to_pylist()]
     assert sorted(seen) == list(range(1_000))
+    shuffle.drop()
+
+
+def test_a_second_writer_of_a_committed_attempt_changes_nothing(
+    cluster: mrflight.Cluster, running: StandingCluster
+) -> None:
+    shuffle = cluster.create_shuffle("again", partitions=4)
+    with shuffle.writer(map_id=0, key=["url"]) as out:
+        out.write(batch(0))
+    before = held(running, shuffle)
+    again = shuffle.writer(map_id=0, key=["url"])
+    again.write(batch(0))
+    with pytest.raises(AttemptLostError):
+        again.commit()
+    raising = shuffle.writer(map_id=0, key=["url"])
+    raising.write(batch(0))
+    raising.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert held(running, shuffle) == before
+    seen = [n for p in range(4) for piece in shuffle.reader(p) for n in piece["n"].to_pylist()]
+    assert sorted(seen) == list(range(1_000))
+    shuffle.drop()
+
+
+def test_views_runs_and_dictionaries_are_sent_plain(cluster: mrflight.Cluster) -> None:
+    shuffle = cluster.create_shuffle("layouts", partitions=3)
+    values = ["a", "b", None, "c"] * 50
+    layouts = [
+        pa.array(values, pa.string_view()),
+        pa.array(values).dictionary_encode(),
+        pa.array(values, pa.large_string()),
+        pa.RunEndEncodedArray.from_arrays([50, 100, 200], pa.array(["a", None, "b"])),
+    ]
+    for map_id, column in enumerate(layouts):
+        with shuffle.writer(map_id, key=["k"]) as out:
+            out.write(pa.record_batch({"k": column}))
+    seen = [k for p in range(3) for piece in shuffle.reader(p) for k in piece["k"].to_pylist()]
+    expected = [k for column in layouts for k in column.to_pylist()]
+    assert sorted(seen, key=repr) == sorted(expected, key=repr)
+    assert shuffle.schema() == pa.schema([("k", pa.string())])
     shuffle.drop()
 
 
@@ -228,7 +267,7 @@ def test_a_plain_flight_client_speaks_the_thesis_exchange(cluster: mrflight.Clus
             "size_bytes": [1] * 6,
         }
         (answer,) = metadata.do_action(("commit_map", json.dumps(commit).encode()))
-        assert json.loads(answer.body.to_pybytes()) == {"attempt": 0}
+        assert json.loads(answer.body.to_pybytes()) == {"attempt": 0, "writer": ""}
         info = metadata.get_flight_info(flight.FlightDescriptor.for_path("thesis"))
     assert info.total_records == 60
     assert info.schema == batch(0).schema
