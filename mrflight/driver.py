@@ -117,6 +117,7 @@ def open_missing_streams() -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+            os.set_inheritable(number, True)  # dup2 leaves that out where it was opened as number
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 

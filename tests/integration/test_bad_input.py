@@ -195,6 +195,13 @@ def test_inputs_of_one_job_that_do_not_agree(job: Path) -> None:
     assert "weight" in message
 
 
+def test_an_output_inside_of_the_input_is_refused(job: Path) -> None:
+    options = (*setting("inputs.visits.path", "visits"), *setting("output.table", "visits/out"))
+    message = refused(job, 2, *options)
+    assert "output.table" in message
+    assert "inputs.visits.path" in message
+
+
 def test_a_cluster_that_is_not_there(job: Path) -> None:
     message = refused(job, 1, *setting("cluster.metadata", "grpc+tcp://127.0.0.1:1"))
     assert "127.0.0.1:1" in message

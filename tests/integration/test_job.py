@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import duckdb
@@ -14,7 +15,7 @@ import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.support.driver import drive, write_job
+from tests.support.driver import drive, driver_command, write_job
 from tests.support.leftovers import nothing_left_over, tree
 from tests.support.oracle import grouped, rows
 
@@ -393,6 +394,36 @@ def test_an_input_without_rows_makes_an_empty_table(clicks: Path, tmp_path: Path
     table = DeltaTable(tmp_path / "out" / "clicks").to_pyarrow_table()
     assert table.num_rows == 0
     assert table.column_names == ["url", "clicks", "visits", "slowest"]
+
+
+def test_what_a_map_prints_does_not_reach_the_result(clicks: Path, tmp_path: Path) -> None:
+    write_visits(tmp_path / "visits", "csv")
+    shouting = WEIGH.replace("    return", "    print('working', end='', flush=True)\n    return")
+    (tmp_path / "clicks.py").write_text(shouting)
+    done = drive(clicks)
+    assert done.result["state"] == "committed"
+    assert "working" in done.stderr
+    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "> /dev/full", "2> /dev/full"])
+def test_a_job_that_nobody_listens_to_commits_all_the_same(
+    clicks: Path, tmp_path: Path, closed: str
+) -> None:
+    write_visits(tmp_path / "visits", "csv")
+    command = " ".join(driver_command(clicks))
+    done = subprocess.run(f"{command} {closed}", shell=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert DeltaTable(tmp_path / "out" / "clicks").version() == 0
+
+
+def test_a_map_may_return_views(clicks: Path, tmp_path: Path) -> None:
+    write_visits(tmp_path / "visits", "csv")
+    views = WEIGH.replace('batch["url"]', 'batch["url"].cast(pa.string_view())')
+    (tmp_path / "clicks.py").write_text(views)
+    assert drive(clicks).code == 0
+    table = DeltaTable(tmp_path / "out" / "clicks").to_pyarrow_table()
+    assert rows(table) == rows(expected_clicks(as_read("csv")))
 
 
 def test_progress_is_plain_lines_in_a_pipe(clicks: Path, tmp_path: Path) -> None:

@@ -51,14 +51,16 @@ def registry(clock: Clock) -> Registry:
     return made
 
 
-def commit(registry: Registry, source: MapAttempt, rows: list[int]) -> int:
+def commit(registry: Registry, source: MapAttempt, rows: list[int]) -> MapAttempt:
     return registry.commit_map("clicks", source, SCHEMA, rows, [10 * count for count in rows])
 
 
 def test_the_first_attempt_of_a_map_wins(registry: Registry) -> None:
-    assert commit(registry, MapAttempt(4, 1), [3, 4]) == 1
-    assert commit(registry, MapAttempt(4, 0), [9, 9]) == 1
-    assert commit(registry, MapAttempt(4, 1), [3, 4]) == 1
+    won = MapAttempt(4, 1, "a")
+    assert commit(registry, won, [3, 4]) == won
+    assert commit(registry, MapAttempt(4, 0, "b"), [9, 9]) == won
+    assert commit(registry, MapAttempt(4, 1, "c"), [9, 9]) == won
+    assert commit(registry, won, [3, 4]) == won
     schema, (first, second) = registry.partitions("clicks")
     assert schema == SCHEMA
     assert (first.rows, first.size_bytes, second.rows, second.size_bytes) == (3, 30, 4, 40)
@@ -107,7 +109,7 @@ def test_a_map_of_another_schema_is_refused_and_can_still_be_won(registry: Regis
     with pytest.raises(SchemaMismatchError, match="map 1 of shuffle 'clicks'"):
         registry.commit_map("clicks", MapAttempt(1, 0), OTHER_SCHEMA, [1, 1], [1, 1])
     assert registry.winners("clicks", 0) == [FIRST]
-    assert commit(registry, MapAttempt(1, 1), [1, 1]) == 1
+    assert commit(registry, MapAttempt(1, 1), [1, 1]) == MapAttempt(1, 1)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +216,7 @@ def test_dropping_tells_who_held_it_and_forgets_it_whole(registry: Registry) -> 
 
 
 def test_of_many_twins_at_once_one_wins(registry: Registry) -> None:
-    answers: list[int] = []
+    answers: list[MapAttempt] = []
 
     def race(attempt: int) -> None:
         answers.extend(commit(registry, MapAttempt(m, attempt), [1, attempt]) for m in range(50))
@@ -239,7 +241,7 @@ class ModelShuffle:
 
 servers = st.sampled_from(["a", "b", "c", "d"])
 names = st.sampled_from(["x", "y"])
-sources = st.builds(MapAttempt, st.integers(0, 3), st.integers(0, 2))
+sources = st.builds(MapAttempt, st.integers(0, 3), st.integers(0, 2), st.sampled_from(["", "a1"]))
 
 
 class RegistryMachine(RuleBasedStateMachine):
@@ -315,9 +317,9 @@ class RegistryMachine(RuleBasedStateMachine):
                 self.registry.commit_map(name, source, SCHEMA, [rows], [rows])
             return
         counts = [rows + partition for partition in range(len(shuffle.placement))]
-        won = {winner.map_id: winner.attempt for winner in shuffle.winners}
+        won = {winner.map_id: winner for winner in shuffle.winners}
         answer = self.registry.commit_map(name, source, SCHEMA, counts, counts)
-        assert answer == won.get(source.map_id, source.attempt)
+        assert answer == won.get(source.map_id, source)
         if source.map_id not in won:
             shuffle.winners.append(source)
             shuffle.rows.update(dict(enumerate(counts)))

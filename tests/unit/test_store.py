@@ -121,7 +121,7 @@ def test_many_threads_lose_nothing(store: BlockStore) -> None:
 
 names = st.sampled_from(["a", "b"])
 partitions = st.integers(0, PARTITIONS - 1)
-sources = st.builds(MapAttempt, st.integers(0, 2), st.integers(0, 1))
+sources = st.builds(MapAttempt, st.integers(0, 2), st.integers(0, 1), st.sampled_from(["", "a1"]))
 
 
 class StoreMachine(RuleBasedStateMachine):

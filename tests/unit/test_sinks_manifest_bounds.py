@@ -1,0 +1,45 @@
+"""A manifest is a file that anybody can write: it must not make us delete what is not ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import OutputError
+from mrflight.sinks import open_sink
+from mrflight.sinks.manifest import Manifest, Run, schema_text, write_manifest
+from mrflight.spec import OutputSection
+from mrflight.storage import locate
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../victim.txt",
+        "victim.txt",
+        "../part-00000-0-20260101T000000-aaaaaaaaaaaa.csv",
+        "/part-00000-0-20260101T000000-aaaaaaaaaaaa.csv",
+        "x/../../part-00000-0-20260101T000000-aaaaaaaaaaaa.csv",
+    ],
+)
+def test_only_part_files_of_the_folder_are_removed(tmp_path: Path, path: str) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    victims = [tmp_path / "victim.txt", folder / "victim.txt", tmp_path / path.rpartition("/")[2]]
+    for victim in victims:
+        victim.write_text("mine")
+    manifest = Manifest(
+        format="csv",
+        partition_by=[],
+        schema_ipc=schema_text(pa.schema([("a", pa.int64())])),
+        runs=[Run(job="j", app=None, files=[])],
+        removing=[path],
+    )
+    write_manifest(locate("out", tmp_path), manifest)
+    for mode in ("error", "append", "overwrite"):
+        spec = OutputSection(table="out", format="csv", mode=mode)  # type: ignore[arg-type]
+        with pytest.raises(OutputError):
+            open_sink(spec, tmp_path, {}, "20260102T000000-bbbbbbbbbbbb", None)
+    assert [victim.read_text() for victim in victims] == ["mine"] * 3
