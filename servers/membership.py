@@ -1,8 +1,7 @@
 """A data server's place in its cluster: registered, alive, and told what goes on.
 
 A data server asks the metadata server two things: whether a shuffle is there,
-once, before its first block, and which attempts won, as far as a reader's
-ticket says that there are any that it has not heard of.
+once, before its first block, and which attempts have won since it last asked.
 """
 
 from __future__ import annotations
@@ -76,9 +75,13 @@ class Membership:
         """The first ``epoch`` committed attempts of a shuffle."""
         with self._lock:
             known = self._winners.get(shuffle_id, [])
-            if len(known) < epoch:
-                known = known + self._metadata.winners(shuffle_id, since=len(known))
-                self._winners[shuffle_id] = known
+            last, since = known[-1:], max(len(known) - 1, 0)
+            news = self._metadata.winners(shuffle_id, since)
+            if last and last != news[:1]:
+                # Another shuffle of this name: this server was not told that the first was dropped.
+                known, news, since = [], self._metadata.winners(shuffle_id, 0), 0
+            known = known[:since] + news
+            self._winners[shuffle_id] = known
             if len(known) < epoch:
                 raise ProtocolError(
                     f"a ticket of epoch {epoch}; shuffle {shuffle_id!r} is at {len(known)}"

@@ -124,6 +124,18 @@ def test_a_second_writer_of_a_committed_attempt_changes_nothing(
     shuffle.drop()
 
 
+def test_a_name_that_is_used_again_does_not_bring_old_rows_back(cluster: mrflight.Cluster) -> None:
+    for word in ("old", "new"):
+        shuffle = cluster.create_shuffle("name", partitions=1)
+        with shuffle.writer(map_id=0, key=["k"]) as out:
+            out.write(pa.record_batch({"k": [word]}))
+        assert [k for piece in shuffle.reader(0) for k in piece["k"].to_pylist()] == [word]
+        if word == "old":  # dropped at the metadata server, and the data server is not told
+            with flight.FlightClient(cluster.location) as metadata:
+                list(metadata.do_action(("drop_shuffle", b'{"id": "name"}')))
+    shuffle.drop()
+
+
 def test_views_runs_and_dictionaries_are_sent_plain(cluster: mrflight.Cluster) -> None:
     shuffle = cluster.create_shuffle("layouts", partitions=3)
     values = ["a", "b", None, "c"] * 50
