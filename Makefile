@@ -30,7 +30,8 @@ test: install
 	$(python) -m pytest $(ARGS)
 
 bench: install
-	$(python) -m experiments.bench $(ARGS)
+	$(python) -m experiments.peers --jobs clicks-unique,clicks-10 \
+		--engines mrflight,duckdb,polars,datafusion $(ARGS)
 
 check: install
 	$(python) -m ruff check .
@@ -49,12 +50,13 @@ format: install
 	$(python) -m ruff format .
 	@! command -v cargo >/dev/null || (cd kernel && cargo fmt)
 
-# The newest versions that pyproject.toml allows, for every Python that it allows.
+# The newest versions that pyproject.toml allows, for every Python that it allows. Without the
+# peers, some of which want older versions of what we use.
 constraints:
 	$(PYTHON) -m venv build/uv
 	build/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	{ echo "# The versions that mrflight is tested with. Made by \`make constraints\`."; \
-		build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras \
+		build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --extra delta --extra bench --extra dev \
 			--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml; \
 	} > build/constraints.txt
 	mv build/constraints.txt constraints.txt

@@ -25,10 +25,15 @@ class MrflightRun:
 
 
 def command(inputs: list[Path], table: Path, settings: list[str]) -> list[str]:
-    """The command line for the visits in the folder of ``inputs``; ``settings`` go to ``--set``."""
+    """The clicks job on the visits in the folder of ``inputs``; ``settings`` go to ``--set``."""
     settings = [f"inputs.visits.path={inputs[0].parent}/*.csv", f"output.table={table}", *settings]
+    return driver_command(CLICKS_JOB, settings, sys.executable)
+
+
+def driver_command(job: Path, settings: list[str], python: str) -> list[str]:
+    """The command line of any job."""
     options = [word for setting in settings for word in ("--set", setting)]
-    return [sys.executable, "-m", "mrflight.driver", str(CLICKS_JOB), *options, "--json"]
+    return [python, "-m", "mrflight.driver", str(job), *options, "--json"]
 
 
 def run(inputs: list[Path], table: Path, settings: list[str]) -> MrflightRun:

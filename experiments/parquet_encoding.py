@@ -125,7 +125,7 @@ def write(table: pa.Table, variant: Variant, path: Path) -> float:
         if variant.options:
             writer = pq.ParquetWriter(file, table.schema, **variant.options)
         else:
-            writer = ParquetEncoder(file, chunks[0], statistics_columns=32)
+            writer = ParquetEncoder(file, chunks[0], statistics_columns=32, codec="zstd")
         for chunk in chunks:
             writer.write(chunk)
         writer.close()

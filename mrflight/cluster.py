@@ -6,16 +6,15 @@ import contextlib
 import logging
 import os
 import re
+import select
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO
 
 from mrflight.errors import DeadlineExceededError, JobFailedError
+from mrflight.fork_server import ForkServer
 from mrflight.lifeline import Lifeline
 
 log = logging.getLogger(__name__)
@@ -51,13 +50,28 @@ class EmbeddedCluster:
     does. They end with `close`, or with this process, however it ends.
     """
 
-    def __init__(self, folder: PrivateFolder, data_servers: int) -> None:
+    def __init__(
+        self,
+        folder: PrivateFolder,
+        fork_server: ForkServer,
+        data_servers: int,
+        memory_bytes: int,
+        spill_dir: Path,
+    ) -> None:
+        """``memory_bytes`` is what all data servers hold together before they spill."""
         self._folder = folder
+        self._fork_server = fork_server
         self._servers: list[_ServerProcess] = []
         self.metadata = f"grpc+unix://{folder.path}/metadata.sock"
         self._start("metadata", "metadata")
         for number in range(data_servers):
-            self._start("data", f"data{number}", "--metadata", self.metadata)
+            self._start(
+                "data",
+                f"data{number}",
+                *("--metadata", self.metadata),
+                *("--memory", str(memory_bytes // data_servers)),
+                *("--spill-dir", str(spill_dir)),
+            )
 
     def wait(self) -> None:
         """Return once every server is ready; JobFailedError with its log for one that is not."""
@@ -74,55 +88,62 @@ class EmbeddedCluster:
             server.wait_ended(deadline)
 
     def _start(self, module: str, name: str, *options: str) -> None:
-        command = [
-            *(sys.executable, "-P", "-m", f"mrflight.servers.{module}"),
+        arguments = [
             *("--socket", str(self._folder.path / f"{name}.sock")),
             *("--lifeline", str(self._folder.lifeline.path)),
             *options,
         ]
-        self._servers.append(_ServerProcess(name, command, self._folder.path / f"{name}.log"))
+        log_path = self._folder.path / f"{name}.log"
+        self._servers.append(_ServerProcess(self._fork_server, module, name, arguments, log_path))
 
 
 class _ServerProcess:
     """One server, its log in a file, its ready line awaited."""
 
-    def __init__(self, name: str, command: list[str], log_path: Path) -> None:
+    def __init__(
+        self,
+        fork_server: ForkServer,
+        module: str,
+        name: str,
+        arguments: list[str],
+        log_path: Path,
+    ) -> None:
         self.name = name
         self._log_path = log_path
+        self._ready, stdout = os.pipe()
         with log_path.open("wb") as log_file:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log_file,
-                start_new_session=True,  # Ctrl-C is for the driver, which ends the servers
+            self._process = fork_server.start(
+                f"mrflight-{name}",
+                f"mrflight.servers.{module}:main",
+                arguments,
+                stdout=stdout,
+                stderr=log_file.fileno(),
             )
+        os.close(stdout)
 
     def wait_ready(self, deadline: float) -> None:
-        if not _read_line(self._process.stdout, deadline):
-            if self._process.poll() is None:
+        if not _read_line(self._ready, deadline):
+            code = self._process.wait(0)
+            if code is None:
                 raise DeadlineExceededError(
                     f"the {self.name} server was not ready after {START_TIMEOUT_S:.0f} s; its log: "
                     f"{self._log_tail()}"
                 )
             raise JobFailedError(
-                f"the {self.name} server ended with code {self._process.wait()} before it was "
-                f"ready: {self._log_tail()}"
+                f"the {self.name} server ended with code {code} before it was ready: "
+                f"{self._log_tail()}"
             )
 
     def terminate(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGTERM)
+        self._process.send_signal(signal.SIGTERM)
 
     def wait_ended(self, deadline: float) -> None:
-        try:
-            self._process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+        if self._process.wait(max(0.0, deadline - time.monotonic())) is None:
             log.warning("the %s server does not stop; killing it", self.name)
-            self._process.kill()
+            self._process.send_signal(signal.SIGKILL)
             self._process.wait()
-        if self._process.stdout:
-            self._process.stdout.close()
+        os.close(self._ready)
+        self._process.close()
 
     def _log_tail(self) -> str:
         with contextlib.suppress(OSError):
@@ -130,19 +151,16 @@ class _ServerProcess:
         return "(gone)"
 
 
-def _read_line(stream: IO[bytes] | None, deadline: float) -> bytes:
+def _read_line(stream: int, deadline: float) -> bytes:
     """A line of a pipe, or nothing where it ends or the deadline passes."""
-    import selectors
-
-    assert stream is not None
     line = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(stream, selectors.EVENT_READ)
-        while not line.endswith(b"\n"):
-            if not selector.select(max(0.0, deadline - time.monotonic())):
-                return b""
-            read = os.read(stream.fileno(), 4096)
-            if not read:
-                return b""
-            line += read
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    while not line.endswith(b"\n"):
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            return b""
+        read = os.read(stream, 4096)
+        if not read:
+            return b""
+        line += read
     return line

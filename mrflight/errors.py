@@ -21,6 +21,7 @@
         ├── NoDataServersError       no data server is registered, or too few for the replicas
         ├── ProtocolError            a message that does not follow the wire contract
         ├── IncompletePartitionError a reader got other rows than it was promised
+        ├── SpillError               a data server could not write or read its spill file
         └── ServerUnavailableError   a server cannot be reached
 
 A message says what happened, to what, and what to do about it.
@@ -126,6 +127,12 @@ class ProtocolError(ShuffleError):
 
 class IncompletePartitionError(ShuffleError):
     """A reader got other rows than the committed attempts promised."""
+
+    retryable = True
+
+
+class SpillError(ShuffleError):
+    """A data server could not write or read its spill file."""
 
     retryable = True
 

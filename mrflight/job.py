@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from mrflight.cluster import EmbeddedCluster, PrivateFolder
 from mrflight.errors import JobFileError, MrflightError, SchemaMismatchError
+from mrflight.executors.local import LocalExecutor
+from mrflight.fork_server import ForkServer
 from mrflight.ids import new_job_id
+from mrflight.memory import MemoryPlan, plan_memory
+from mrflight.memory_meter import MemoryMeter
 from mrflight.progress import ProgressReport
 from mrflight.quantities import format_bytes, parse_seconds
 from mrflight.result import Attempts, JobResult, StageSeconds
+from mrflight.scratch import ScratchFolder, remove_leftovers
 from mrflight.spec import JobSpec
 from mrflight.stage import Task, run_stage, wait_for
 from mrflight.storage import locate
@@ -38,6 +44,18 @@ R = TypeVar("R")
 FIRST_ATTEMPT = 0
 
 
+@dataclass(frozen=True)
+class _Run:
+    """What the one who runs a job gives to it."""
+
+    progress: ProgressReport
+    on_commit: Callable[[], None]
+    started: float
+    """On the monotonic clock."""
+    deadline: float | None
+    meter: MemoryMeter
+
+
 def run_job(
     spec: JobSpec,
     folder: Path,
@@ -55,19 +73,24 @@ def run_job(
     Raises JobError where the job or its input is wrong, JobFailedError or
     ShuffleError where it could not finish.
     """
-    deadline = _deadline(spec, started)
     workers = _workers(spec)
+    servers = data_servers(spec, workers)
+    memory = plan_memory(spec, workers, servers)
+    spill_root = _spill_root(spec, folder)
     with ExitStack() as stack:
+        fork_server = stack.enter_context(ForkServer())
+        scratch = stack.enter_context(_scratch_folder(spill_root))
         private = stack.enter_context(closing(PrivateFolder()))
         cluster = None
-        if spec.cluster.metadata is None:
-            cluster = EmbeddedCluster(private, data_servers(spec, workers))
+        if servers:
+            cluster = EmbeddedCluster(private, fork_server, servers, memory.servers, scratch.path)
             stack.callback(cluster.close)
-        from mrflight.executors.local import LocalExecutor
-
-        executor = stack.enter_context(closing(LocalExecutor(workers, private.lifeline.path)))
-        job = _Job(spec, folder, executor, progress, on_commit, _StageClock(started), deadline)
-        return job.run(cluster)
+        executor = stack.enter_context(
+            LocalExecutor(workers, fork_server, private.lifeline.path, scratch.path)
+        )
+        meter = stack.enter_context(MemoryMeter(fork_server.pids))
+        run = _Run(progress, on_commit, started, _deadline(spec, started), meter)
+        return _Job(spec, folder, executor, run, memory, scratch.path).run(cluster)
 
 
 class _Job:
@@ -78,19 +101,21 @@ class _Job:
         spec: JobSpec,
         folder: Path,
         executor: Executor,
-        progress: ProgressReport,
-        on_commit: Callable[[], None],
-        clock: _StageClock,
-        deadline: float | None,
+        run: _Run,
+        memory: MemoryPlan,
+        scratch: Path,
     ) -> None:
         self._spec = spec
         self._folder = folder
         self._id = new_job_id()
         self._executor = executor
-        self._progress = progress
-        self._on_commit = on_commit
-        self._clock = clock
-        self._deadline = deadline
+        self._progress = run.progress
+        self._on_commit = run.on_commit
+        self._clock = _StageClock(run.started)
+        self._deadline = run.deadline
+        self._meter = run.meter
+        self._memory = memory
+        self._scratch = scratch
 
     def run(self, cluster: EmbeddedCluster | None) -> JobResult:
         plan, sink = self._plan()
@@ -123,7 +148,9 @@ class _Job:
             open_source(name, section, self._folder, options, SPLIT_BYTES)
             for name, section in spec.inputs.items()
         ]
-        plan = plan_job(spec, sources, str(self._folder), self._id, self._executor.workers)
+        plan = plan_job(
+            spec, sources, str(self._folder), self._id, self._executor.workers, self._memory
+        )
         run_id = spec.job.run_id
         app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
         _check_output_apart(spec, self._folder, sources)
@@ -186,20 +213,28 @@ class _Job:
         )
 
     def _reduce(self, plan: JobPlan, shuffle: Shuffle, sink: Sink) -> list[ReduceResult]:
-        """Reduce every partition that has rows; where none has, one, for the result's schema."""
+        """Reduce all partitions; the results in their order."""
+        from mrflight.reduce_plan import plan_reduces
         from mrflight.workers.tasks import ReduceTask, run_reduce
+        from mrflight.workers.workspace import Workspace
 
         schema, partitions = shuffle.layout()
-        filled = [info for info in partitions if info.rows] or partitions[:1]
+        space = Workspace(self._memory.reducer, self._scratch)
+        part_writer = sink.part_writer.within(self._memory.encoder)
+        workers = self._executor.workers
+        planned = plan_reduces(partitions, workers, is_merged=plan.is_merged)
+        overlaps = len(planned) < workers
         tasks = [
-            ReduceTask(info, shuffle, schema, plan.reduction, sink.part_writer) for info in filled
+            ReduceTask(files, shuffle, schema, plan.reduction, part_writer, space, overlaps)
+            for files in planned
         ]
-        return self._run(
+        results = self._run(
             "reduce",
             tasks,
             lambda task: self._executor.submit(run_reduce, task, FIRST_ATTEMPT),
             lambda results: f"{sum(result.rows_out for result in results):,} rows written",
         )
+        return sorted(results, key=lambda result: result.first_partition)
 
     def _commit(self, sink: Sink, reduced: list[ReduceResult]) -> int | None:
         from mrflight.sinks.base import Commit
@@ -245,6 +280,7 @@ class _Job:
             table=locate(self._spec.output.table, self._folder, self._spec.storage).url,
             version=version,
             attempts=Attempts(len(mapped), len(reduced)),
+            peak_memory_bytes=self._meter.peak_bytes,
         )
 
 
@@ -282,6 +318,34 @@ def _check_output_apart(spec: JobSpec, folder: Path, sources: list[Source]) -> N
             )
 
 
+def _spill_root(spec: JobSpec, folder: Path) -> Path:
+    """The folder below which the job's parts put what does not fit in memory."""
+    if spec.cluster.spill_dir is None:
+        return Path(tempfile.gettempdir())
+    if not spec.cluster.spill_dir.strip():
+        raise JobFileError("cluster.spill_dir: is empty; name a folder, or leave it out")
+    root = folder / spec.cluster.spill_dir
+    if not os.access(root, os.W_OK | os.X_OK) or not root.is_dir():
+        raise JobFileError(
+            f"cluster.spill_dir: {root} is no folder that this user can write to; make it, or "
+            "choose another"
+        )
+    return root
+
+
+def _scratch_folder(root: Path) -> ScratchFolder:
+    """The job's folder below ``root``, which is cleared of what dead processes left."""
+    scratch = ScratchFolder("job", root)
+    try:
+        remove_leftovers(root)
+        _ = scratch.path  # which makes it
+    except OSError as error:
+        raise JobFileError(
+            f"cluster.spill_dir: no folder can be made below {root}: {error}; choose another"
+        ) from error
+    return scratch
+
+
 def _drop(shuffle: Shuffle) -> None:
     """Free the shuffle on a standing cluster; what became of the job is decided before this."""
     try:
@@ -291,7 +355,12 @@ def _drop(shuffle: Shuffle) -> None:
 
 
 def data_servers(spec: JobSpec, workers: int) -> int:
-    """How many data servers are embedded: as told, or one for every four workers."""
+    """How many data servers are embedded: as told, or one for every four workers.
+
+    None where the job runs on a standing cluster.
+    """
+    if spec.cluster.metadata is not None:
+        return 0
     return spec.cluster.data_servers or max(1, workers // 4)
 
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Literal
+from typing import Literal, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
@@ -52,13 +54,6 @@ def partition_ids(columns: Sequence[pa.Array], partitions: int) -> pa.Int32Array
     return _kernel.partition_ids(columns, partitions)
 
 
-def place(columns: Sequence[pa.Array], partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array]:
-    """The rows by partition, as `order_by_partition` of `partition_ids` in one go."""
-    _check_columns(columns)
-    _check_partitions(partitions)
-    return _kernel.place(columns, partitions)
-
-
 def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array]:
     """The rows by partition, given the partition of each: ``(rows, offsets)``.
 
@@ -66,11 +61,68 @@ def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Ar
     ``rows[offsets[p]:offsets[p + 1]]``. Raises ValueError for an id that is
     null or no partition, naming its row.
     """
-    _check_arrays([ids])
-    if not pa.types.is_int32(ids.type):
-        raise TypeError(f"partition ids are int32, not {ids.type}")
-    _check_partitions(partitions)
+    _check_ids(ids, partitions)
     return _kernel.order_by_partition(ids, partitions)
+
+
+def check_partition_ids(ids: pa.Int32Array, partitions: int) -> None:
+    """Raise ValueError for an id that is null or no partition, naming its row."""
+    _check_ids(ids, partitions)
+    _kernel.check_ids(ids, partitions)
+
+
+class Scatter(Protocol):
+    """Rows of batches by partition, each appended to growing columns of its partition.
+
+    Rows of one partition keep the order in which they came. Not for several
+    threads.
+    """
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of all buffers that rows are in, whether filled or not."""
+
+    @property
+    def free_bytes(self) -> int:
+        """The bytes of the buffers that have come back and are kept for the rows to come.
+
+        With `used_bytes`, they are at most the budget.
+        """
+
+    def release(self) -> None:
+        """Keep no buffers before there are rows again."""
+
+    def add(self, batch: pa.RecordBatch, ids: pa.Int32Array) -> None:
+        """Append the rows of a batch, of which ``ids`` are the partitions.
+
+        Raises ValueError, and appends nothing, for an id that is null or no
+        partition, for buffers that contradict each other, and where a column
+        of a partition would pass the 2^31 bytes that 32-bit offsets reach.
+        """
+
+    def measure(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """How many rows each partition has, and how many bytes they take."""
+
+    def take(self, partition: int) -> pa.RecordBatch:
+        """All rows of a partition, without a copy; it is empty afterwards.
+
+        Their buffers come back when the last array over them is gone.
+        """
+
+
+def scatter(
+    schema: pa.Schema, partitions: int, budget_bytes: int, expected_bytes: int
+) -> Scatter | None:
+    """An empty scatter of batches of ``schema``, which keeps no more than the budget for itself.
+
+    A partition is expected to hold so many bytes when it is taken, and gets that room at once.
+
+    None where the kernel in Rust has not been built, and for a schema without
+    columns, with a nested column, or one in a layout that rows do not travel in
+    (`mrflight.shuffle.layout`).
+    """
+    _check_partitions(partitions)
+    return _kernel.scatter(schema, partitions, budget_bytes, expected_bytes)
 
 
 def check_key_types(schema: pa.Schema, key: Sequence[str]) -> None:
@@ -108,6 +160,13 @@ def _check_arrays(arrays: Sequence[pa.Array]) -> None:
             raise TypeError(f"the kernel takes a batch's pyarrow arrays, not {type(array)}")
         if len(array) > MAX_ROWS:
             raise ValueError(f"{len(array)} rows are too many for one call; split the batch")
+
+
+def _check_ids(ids: pa.Int32Array, partitions: int) -> None:
+    _check_arrays([ids])
+    if not pa.types.is_int32(ids.type):
+        raise TypeError(f"partition ids are int32, not {ids.type}")
+    _check_partitions(partitions)
 
 
 def _check_type(type_: pa.DataType, column: str) -> None:

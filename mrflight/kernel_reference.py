@@ -41,11 +41,12 @@ def partition_ids(columns: Sequence[pa.Array], partitions: int) -> pa.Int32Array
     return pa.array(_partition_ids(columns, partitions).astype(np.int32))
 
 
-def place(columns: Sequence[pa.Array], partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array]:
-    return _order(_partition_ids(columns, partitions), partitions)
-
-
 def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array]:
+    check_ids(ids, partitions)
+    return _order(ids.to_numpy().astype(np.int64), partitions)
+
+
+def check_ids(ids: pa.Int32Array, partitions: int) -> None:
     if ids.null_count:
         row = int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
         raise ValueError(
@@ -59,7 +60,10 @@ def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Ar
             f"row {row} is placed in partition {numbers[row]}, which does not exist: "
             f"there are {partitions}, numbered from 0"
         )
-    return _order(numbers.astype(np.int64), partitions)
+
+
+def scatter(schema: pa.Schema, partitions: int, budget_bytes: int, expected_bytes: int) -> None:
+    return None  # taking and slicing whole batches is as fast as Python gets
 
 
 def _order(ids: _Int64s, partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array]:
@@ -99,7 +103,7 @@ def _hash_column(array: pa.Array) -> _UInt64s:
     try:
         canonical.validate(full=True)
     except pa.ArrowException as error:
-        raise ValueError(f"a key column is malformed: {error}") from error
+        raise ValueError(f"a column is malformed: {error}") from error
     distinct = canonical.dictionary_encode()
     hashes = map(xxh3_64_intdigest, distinct.dictionary.to_pylist())
     return _gather(np.fromiter(hashes, np.uint64, len(distinct.dictionary)), distinct.indices)
@@ -109,7 +113,7 @@ def _gather(hashes: _UInt64s, indices: pa.Array) -> _UInt64s:
     """``hashes`` by ``indices``, of which some may be null."""
     places = indices.drop_null().to_numpy()
     if len(places) and (places.min() < 0 or places.max() >= len(hashes)):
-        raise ValueError("a key column is malformed: an index is outside its dictionary")
+        raise ValueError("a column is malformed: an index is outside its dictionary")
     gathered = np.full(len(indices), NULL_HASH, np.uint64)
     gathered[indices.is_valid().to_numpy(zero_copy_only=False)] = hashes[places]
     return gathered
@@ -120,7 +124,7 @@ def _runs(array: pa.RunEndEncodedArray) -> _Int64s:
     ends = array.run_ends.to_numpy()
     rows = array.offset + np.arange(len(array))
     if len(rows) and not ((np.diff(ends, prepend=0) > 0).all() and rows[-1] < ends[-1]):
-        raise ValueError("a key column is malformed: its run ends do not ascend to its last row")
+        raise ValueError("a column is malformed: its run ends do not ascend to its last row")
     return np.searchsorted(ends, rows, side="right")
 
 

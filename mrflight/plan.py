@@ -9,7 +9,7 @@ from mrflight.aggregates import parse_aggregate
 from mrflight.errors import JobFileError, SchemaMismatchError
 from mrflight.functions import FunctionRef
 from mrflight.ids import MAX_PARTITIONS
-from mrflight.quantities import parse_bytes
+from mrflight.memory import MemoryPlan
 from mrflight.schemas import describe_difference
 from mrflight.shuffle.layout import plain_schema
 from mrflight.sources.base import Source
@@ -22,7 +22,10 @@ SPLIT_BYTES = 64 * 2**20
 """Of a map task: long against the cost of a task, short against the length of a stage."""
 
 AUTO_PARTITION_BYTES = 32 * 2**20
-"""Of input per partition where ``partitions`` is auto."""
+"""Of rows in memory per partition where ``partitions`` is auto."""
+
+_LEAST_BLOCK_BYTES = 16 * 2**10
+"""A shuffle writer's budget should hold such a block for each partition; see transport.py."""
 
 SAMPLE_PIECES = 64
 SAMPLE_ROWS_PER_PARTITION = 100
@@ -43,6 +46,8 @@ class JobPlan:
     sample_tasks: tuple[SampleTask, ...]
     """Only for the range partitioner."""
     reduction: Reduction
+    is_merged: bool
+    """Whether neighbouring partitions may share a part file, as nobody asked for so many."""
 
     @property
     def functions(self) -> set[FunctionRef]:
@@ -54,11 +59,18 @@ class JobPlan:
 
 
 def plan_job(
-    spec: JobSpec, sources: Sequence[Source], folder: str, job_id: str, workers: int
+    spec: JobSpec,
+    sources: Sequence[Source],
+    folder: str,
+    job_id: str,
+    workers: int,
+    memory: MemoryPlan,
 ) -> JobPlan:
     """The tasks of a job. Raises JobError for what can be seen to be wrong before it runs."""
     _check_numbers(spec)
-    partitions = count_partitions(spec, sum(source.size_bytes for source in sources), workers)
+    partitions = count_partitions(
+        spec, sum(source.rows_bytes for source in sources), workers, memory
+    )
     reduction = plan_reduction(spec, folder)
     map_tasks: list[MapTask] = []
     sample_tasks: list[SampleTask] = []
@@ -81,11 +93,14 @@ def plan_job(
                     partitioner,
                     reduction,
                     spec.shuffle.compression,
+                    memory.writer,
+                    memory.combiner,
                 )
             )
         if partitioner.kind == "range":
             sample_tasks += _plan_samples(source, function, partitioner)
-    return JobPlan(job_id, partitions, tuple(map_tasks), tuple(sample_tasks), reduction)
+    is_merged = spec.shuffle.partitions == "auto" and reduction.function is None
+    return JobPlan(job_id, partitions, tuple(map_tasks), tuple(sample_tasks), reduction, is_merged)
 
 
 def _check_inputs_agree(spec: JobSpec, sources: Sequence[Source]) -> None:
@@ -115,22 +130,24 @@ def _check_numbers(spec: JobSpec) -> None:
             f"shuffle.replicas: {replicas} copies are on as many data servers; set "
             f"cluster.data_servers to {replicas} or more"
         )
-    try:
-        parse_bytes(spec.shuffle.memory)
-    except ValueError as error:
-        raise JobFileError(f"shuffle.memory: {error}") from error
 
 
-def count_partitions(spec: JobSpec, input_bytes: int, workers: int) -> int:
-    """The number of partitions: as told, or one per 32 MiB of input and at least one per worker."""
+def count_partitions(spec: JobSpec, rows_bytes: int, workers: int, memory: MemoryPlan) -> int:
+    """The number of partitions: as told, or for ``rows_bytes`` of rows as many as serve them best.
+
+    So many that each fits a reducer's memory with room for what is made of it,
+    and that every worker has some; so few that blocks stay worth sending.
+    """
     wanted = spec.shuffle.partitions
     if wanted == "auto":
-        needed = -(-input_bytes // AUTO_PARTITION_BYTES)
-        return max(1, min(max(needed, workers if needed > 1 else 1), MAX_PARTITIONS))
+        each = min(AUTO_PARTITION_BYTES, max(1, memory.reducer // 4))
+        needed = -(-rows_bytes // each)
+        most = min(MAX_PARTITIONS, max(workers, memory.writer // _LEAST_BLOCK_BYTES))
+        return max(1, min(max(needed, workers if needed > 1 else 1), most))
     if not 1 <= wanted <= MAX_PARTITIONS:
         raise JobFileError(
-            f"shuffle.partitions: {wanted} is not from 1 to {MAX_PARTITIONS}; 'auto' takes one per "
-            "32 MiB of input"
+            f"shuffle.partitions: {wanted} is not from 1 to {MAX_PARTITIONS}; 'auto' takes as many "
+            "as the input, the workers and the memory ask for"
         )
     return wanted
 
@@ -146,13 +163,21 @@ def plan_reduction(spec: JobSpec, folder: str) -> Reduction:
     if section.aggregate and not section.group_by:
         raise JobFileError("reduce.group_by: an aggregate needs the columns to group by")
     if section.function:
-        return Reduction(function=FunctionRef.parse(section.function, "reduce.function", folder))
+        function = FunctionRef.parse(section.function, "reduce.function", folder)
+        return Reduction(function=function, key=_common_key(spec))
     aggregates = tuple(parse_aggregate(name, text) for name, text in section.aggregate.items())
     if len(set(section.group_by)) < len(section.group_by):
         raise JobFileError(f"reduce.group_by: {section.group_by} names a column twice")
     if twice := {aggregate.name for aggregate in aggregates} & set(section.group_by):
         raise JobFileError(f"reduce.aggregate.{min(twice)}: is the name of a group_by column, too")
-    return Reduction(tuple(section.group_by), aggregates, sort_by=sort_by)
+    combines = spec.shuffle.partitioner in ("hash", "range")  # others may look at any column
+    return Reduction(tuple(section.group_by), aggregates, sort_by=sort_by, combines=combines)
+
+
+def _common_key(spec: JobSpec) -> tuple[str, ...]:
+    """The columns by whose hash all inputs are partitioned; none where there are no such."""
+    keys = {tuple(_key(spec, name, section)) for name, section in spec.inputs.items()}
+    return keys.pop() if spec.shuffle.partitioner == "hash" and len(keys) == 1 else ()
 
 
 def _sort_key(spec: JobSpec) -> tuple[str, ...]:

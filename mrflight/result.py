@@ -41,6 +41,9 @@ class JobResult(msgspec.Struct, frozen=True):
     version: int | None = None
     """Of the Delta table; None for folders of plain files."""
     attempts: Attempts = Attempts()
+    peak_memory_bytes: int = 0
+    """The most that all processes of the job held together, as measured; those of a standing
+    cluster's servers not counted."""
     error: str | None = None
 
     def summary(self) -> str:
@@ -51,6 +54,7 @@ class JobResult(msgspec.Struct, frozen=True):
         return (
             f"{self.rows_in:,} rows in, {self.rows_out:,} rows out, {self.partitions} partitions, "
             f"{format_bytes(self.bytes_shuffled)} shuffled\n"
-            f"{seconds.total:.2f} s: {stages}, commit {seconds.commit:.2f}\n"
+            f"{seconds.total:.2f} s: {stages}, commit {seconds.commit:.2f}; "
+            f"at most {format_bytes(self.peak_memory_bytes)} of memory\n"
             f"{self.table}{version}"
         )

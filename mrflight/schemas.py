@@ -1,4 +1,4 @@
-"""Comparing schemas, and saying how they differ."""
+"""Comparing schemas and saying how they differ; rows of one that has none."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ def describe_difference(expected: pa.Schema, actual: pa.Schema) -> str | None:
     if new := list((Counter(actual.names) - Counter(expected.names)).elements()):
         return f"column {new[0]!r} is new"
     return f"the columns are in another order: {actual.names}, not {expected.names}"
+
+
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """No rows of ``schema``."""
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

@@ -12,6 +12,7 @@ import msgspec
 
 InputFormat = Literal["csv", "parquet", "arrow", "json", "delta"]
 OutputFormat = Literal["delta", "parquet", "csv", "arrow"]
+ParquetCodec = Literal["zstd", "snappy", "lz4", "none"]
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -57,7 +58,9 @@ class ShuffleSection(_Section, frozen=True):
     partitioner: str = "hash"
     replicas: int = 1
     compression: Literal["none", "lz4", "zstd"] = "none"
-    memory: str = "1 GiB"
+    memory: str | None = None
+    """What embedded data servers hold together before they spill; their share of
+    ``cluster.memory`` unless told."""
 
 
 class ReduceSection(_Section, frozen=True):
@@ -75,6 +78,8 @@ class OutputSection(_Section, frozen=True):
     format: OutputFormat = "delta"
     mode: Literal["error", "append", "overwrite"] = "error"
     partition_by: list[str] = []
+    compression: ParquetCodec | None = None
+    """Of parquet files: zstd unless told."""
 
 
 class ClusterSection(_Section, frozen=True):
@@ -85,6 +90,11 @@ class ClusterSection(_Section, frozen=True):
     """Worker processes; the cores this process may use unless told."""
     data_servers: int | None = None
     """Of an embedded cluster; one for every four workers unless told."""
+    memory: str | None = None
+    """What all processes of the job may hold together; half of what is free unless told."""
+    spill_dir: str | None = None
+    """Where embedded data servers and workers put what does not fit; the system's temporary
+    folder unless told. Relative to the job file."""
     metadata: str | None = None
     """Location of a running metadata server; absent: an embedded cluster."""
 

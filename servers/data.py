@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 from pyarrow import flight
 
-from mrflight.errors import ProtocolError
+from mrflight.errors import JobFileError, ProtocolError
 from mrflight.ids import check_attempt
 from mrflight.quantities import parse_bytes
+from mrflight.scratch import ScratchFolder, remove_leftovers
 from mrflight.shuffle.block import (
     WIRE_SCHEMA,
     Block,
@@ -24,7 +26,7 @@ from mrflight.shuffle.block import (
     ipc_options,
     to_wire,
 )
-from mrflight.shuffle.flight_errors import answer_errors, to_flight
+from mrflight.shuffle.flight_errors import answer_errors, answer_stream
 from mrflight.shuffle.layout import plain_batch, plain_schema
 from mrflight.shuffle.protocol import (
     DataAction,
@@ -32,13 +34,13 @@ from mrflight.shuffle.protocol import (
     Done,
     Message,
     PutReceipt,
-    ReadTicket,
     ServerStats,
     ShuffleName,
     decode_block_stream,
     decode_put_path,
     decode_ticket,
 )
+from mrflight.shuffle.spill_memory import exactly, tune_malloc
 from mrflight.shuffle.store import BlockStore
 
 from . import process
@@ -88,11 +90,17 @@ class DataServer(flight.FlightServerBase):
         wanted = decode_ticket(ticket.ticket)
         self._membership.open(wanted.shuffle)
         attempts = self._membership.winners(wanted.shuffle, wanted.epoch)
-        blocks = self._store.read(wanted.shuffle, wanted.partition, attempts)
         if wanted.blocks:
-            return flight.GeneratorStream(WIRE_SCHEMA, _tagged(wanted, blocks))
+            partitions = (wanted.partition, *wanted.others)
+            tagged = (
+                (to_wire(block), BlockTag(partition, block.rows).encode())
+                for partition in partitions
+                for block in self._store.read(wanted.shuffle, partition, attempts)
+            )
+            return flight.GeneratorStream(WIRE_SCHEMA, answer_stream(tagged))
+        blocks = self._store.read(wanted.shuffle, wanted.partition, attempts)
         schema = self._membership.schema(wanted.shuffle)
-        return flight.GeneratorStream(schema, _decoded(blocks))
+        return flight.GeneratorStream(schema, answer_stream(map(decode_block, blocks)))
 
     @answer_errors
     def do_action(self, context: Any, action: flight.Action) -> list[bytes]:
@@ -112,7 +120,15 @@ class DataServer(flight.FlightServerBase):
 
     def _stats(self, _: Done) -> Message:
         stats = self._store.stats()
-        return ServerStats(stats.shuffles, stats.blocks, stats.size_bytes)
+        return ServerStats(
+            stats.shuffles,
+            stats.blocks,
+            stats.size_bytes,
+            stats.memory_bytes,
+            stats.spilled_blocks,
+            stats.spilled_bytes,
+            stats.dead_bytes,
+        )
 
 
 def _blocks(reader: flight.MetadataRecordBatchReader) -> Iterator[tuple[int, Block]]:
@@ -132,45 +148,72 @@ def _batches(
     for message in reader:
         message.data.validate(full=True)
         batch = plain_batch(message.data, plain_schema(message.data.schema))
-        yield partition, encode_block([batch], options)
-
-
-def _tagged(wanted: ReadTicket, blocks: list[Block]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-    for block in blocks:
-        yield to_wire(block), BlockTag(wanted.partition, block.rows).encode()
-
-
-def _decoded(blocks: list[Block]) -> Iterator[pa.RecordBatch]:
-    for block in blocks:
-        try:
-            yield decode_block(block)
-        except ProtocolError as error:  # a generator runs outside of its handler
-            raise to_flight(error) from error
+        block = encode_block([batch], options)
+        yield partition, Block(block.rows, exactly(block.body))
 
 
 def serve(options: argparse.Namespace) -> None:
     """Run the server until it is told to stop."""
-    store = BlockStore()
-    membership = Membership(store, options.metadata)
-    server = DataServer(process.listen_location(options), store, membership)
-    location = process.public_location(server, options)
-    membership.join(location)
+    tune_malloc()
+    with (
+        _spill_folder(options.spill_dir) as scratch,
+        BlockStore(options.memory, scratch) as store,
+    ):
+        membership = Membership(store, options.metadata)
+        server = DataServer(process.listen_location(options), store, membership)
+        location = process.public_location(server, options)
+        membership.join(location)
 
-    def drain() -> None:
-        membership.leave()
-        server.shutdown()
+        def drain() -> None:
+            membership.leave()
+            store.close()  # who waits for memory is told
+            server.shutdown()
 
-    process.run_until_stopped("data", location, options, drain)
+        process.run_until_stopped("data", location, drain, clean_up=scratch.close)
+
+
+def _spill_folder(root: Path) -> ScratchFolder:
+    """A folder of our own below ``root``, which is made, and cleared of what dead servers left."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(root)
+    except OSError as error:
+        raise JobFileError(f"--spill-dir {root}: {error}") from error
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise JobFileError(f"--spill-dir {root}: it cannot be written to")
+    return ScratchFolder("spill", root)
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of a data server."""
     options = process.arguments("An mrflight data server.", default_port=0)
     options.add_argument("--metadata", required=True, help="location of the metadata server")
-    options.add_argument("--memory", type=parse_bytes, default="2 GiB", help="not enforced yet")
-    options.add_argument("--spill-dir", type=Path, help="not used yet")
+    options.add_argument(
+        "--memory",
+        type=_size,
+        default="2 GiB",
+        help="how much of its blocks the server holds before it spills; default 2 GiB",
+    )
+    options.add_argument(
+        "--spill-dir",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        help="folder to spill to, on a disk with room; default the system's temporary folder",
+    )
     return options
 
 
+def main(*arguments: str) -> None:
+    """The command, with ``arguments`` or those of the command line."""
+    process.main(serve, parser(), arguments or None)
+
+
 if __name__ == "__main__":
-    process.main(serve, parser())
+    main()

@@ -162,8 +162,14 @@ def serve(options: argparse.Namespace) -> None:
     registry = Registry(time.monotonic, SERVER_TIMEOUT_S)
     server = MetadataServer(process.listen_location(options), registry)
     location = process.public_location(server, options)
-    process.run_until_stopped("metadata", location, options, drain=server.shutdown)
+    process.run_until_stopped("metadata", location, drain=server.shutdown)
+
+
+def main(*arguments: str) -> None:
+    """The command, with ``arguments`` or those of the command line."""
+    parser = process.arguments("An mrflight metadata server.", default_port=5005)
+    process.main(serve, parser, arguments or None)
 
 
 if __name__ == "__main__":
-    process.main(serve, process.arguments("An mrflight metadata server.", default_port=5005))
+    main()

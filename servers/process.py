@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -56,9 +56,15 @@ def public_location(server: flight.FlightServerBase, options: argparse.Namespace
 
 
 def run_until_stopped(
-    name: str, location: str, options: argparse.Namespace, drain: Callable[[], None]
+    name: str,
+    location: str,
+    drain: Callable[[], None],
+    clean_up: Callable[[], None] = lambda: None,
 ) -> None:
-    """Say that the server is ready, and wait for SIGTERM or SIGINT; then ``drain``."""
+    """Say that the server is ready, and wait for SIGTERM or SIGINT; then ``drain``.
+
+    Where that takes too long, ``clean_up`` is all that is done before the end.
+    """
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
@@ -66,23 +72,35 @@ def run_until_stopped(
     sys.stdout.flush()
     stopped.wait()
     log.info("%s: stopping", location)
-    late = threading.Timer(DRAIN_TIMEOUT_S, os._exit, [1])  # a client that never ends its call
+
+    def end() -> None:  # a client never ends its call
+        clean_up()
+        os._exit(1)
+
+    late = threading.Timer(DRAIN_TIMEOUT_S, end)
     late.daemon = True
     late.start()
     drain()
 
 
-def main(serve: Callable[[argparse.Namespace], None], parser: argparse.ArgumentParser) -> None:
+def main(
+    serve: Callable[[argparse.Namespace], None],
+    parser: argparse.ArgumentParser,
+    arguments: Sequence[str] | None = None,
+) -> None:
     """Run a server command; a refusal is one line on stderr and exit code 2."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.lifeline is not None:
         folder = options.lifeline.parent
         hold_on(options.lifeline, at_end=lambda: shutil.rmtree(folder, ignore_errors=True))
     try:
         serve(options)
+    except JobFileError as error:
+        sys.stderr.write(f"mrflight: {error}\n")
+        sys.exit(2)
     except (MrflightError, pa.ArrowException, OSError, OverflowError) as error:
         where = options.socket or f"{options.host}:{options.port}"
         sys.stderr.write(f"mrflight: cannot serve at {where} (is it taken?): {error}\n")

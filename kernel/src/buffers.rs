@@ -1,8 +1,13 @@
 //! Python's buffers as slices; all `unsafe` of the kernel is here.
 
+use std::ffi::c_int;
+
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
 use pyo3::prelude::*;
+
+use crate::pool::WayBack;
 
 /// A buffer to read; keeps its owner alive.
 pub struct Input(PyUntypedBuffer);
@@ -52,6 +57,48 @@ impl<'py> FromPyObject<'_, 'py> for Output {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         contiguous(object).map(Self)
+    }
+}
+
+/// Bytes that Python reads where they lie, for as long as it holds on to them.
+#[pyclass(frozen)]
+pub struct Bytes {
+    bytes: Vec<u8>,
+    home: WayBack,
+}
+
+impl Bytes {
+    pub fn new(bytes: Vec<u8>, home: WayBack) -> Self {
+        Self { bytes, home }
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        self.home.put(std::mem::take(&mut self.bytes));
+    }
+}
+
+#[pymethods]
+impl Bytes {
+    #[allow(clippy::needless_pass_by_value)]
+    /// # Safety
+    ///
+    /// `view` is a buffer to describe, as the interpreter hands it in.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let bytes = &slf.get().bytes;
+        // `len` of a vector is at most `isize::MAX`.
+        let (start, size) = (bytes.as_ptr().cast_mut().cast(), bytes.len().cast_signed());
+        // SAFETY: a frozen class never changes its bytes, the view says that they are
+        // read-only, and holds a reference to their owner until it is released.
+        match unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, size, 1, flags) } {
+            0 => Ok(()),
+            _ => Err(PyErr::fetch(slf.py())),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! `mrflight._kernel`: hashes the key columns of a batch and places its rows.
+//! `mrflight._kernel`: hashes the key columns of a batch, places its rows, and moves them there.
 //!
 //! `mrflight.kernel` describes each column as its Arrow buffers and hands in
 //! the buffers to fill; here nothing but bytes is read and written, with the
@@ -7,6 +7,7 @@
 //! checked: a malformed column is a `ValueError`. (The C data interface carries
 //! no sizes, and arrow-rs copies what is not aligned when it imports it.)
 
+mod bit_buffer;
 mod bits;
 mod buffers;
 mod canonical;
@@ -16,7 +17,10 @@ mod hash;
 mod integers;
 mod malformed;
 mod place;
+mod pool;
 mod row;
+mod scatter;
+mod target;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -36,6 +40,8 @@ mod _kernel {
     use crate::buffers::Output;
     use crate::column::Column;
     use crate::malformed::Malformed;
+    #[pymodule_export]
+    use crate::scatter::Scatter;
     use crate::{place, row};
 
     /// Fill `hashes` (uint64) with the hash of each row's key.
@@ -70,24 +76,6 @@ mod _kernel {
     /// Fill `rows` (uint32) with the rows by partition, `offsets` (int64) with where each begins.
     #[pyfunction]
     #[allow(clippy::needless_pass_by_value)]
-    fn place_rows(
-        py: Python<'_>,
-        columns: Vec<Column>,
-        mut rows: Output,
-        mut offsets: Output,
-    ) -> PyResult<()> {
-        let (rows, offsets) = (rows.slice_mut()?, offsets.slice_mut()?);
-        py.detach(|| {
-            let mut hashes = vec![0; rows.len()];
-            row::hash(&columns, &mut hashes)?;
-            place::by_hash(&mut hashes, rows, offsets)
-        })?;
-        Ok(())
-    }
-
-    /// As `place_rows`, for rows whose partitions are known.
-    #[pyfunction]
-    #[allow(clippy::needless_pass_by_value)]
     fn order_rows(
         py: Python<'_>,
         ids: Column,
@@ -96,5 +84,13 @@ mod _kernel {
     ) -> PyResult<()> {
         let (rows, offsets) = (rows.slice_mut()?, offsets.slice_mut()?);
         Ok(py.detach(|| place::by_id(&ids, rows, offsets))?)
+    }
+
+    /// Fail for an id that is null or no partition.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value)]
+    fn check_ids(py: Python<'_>, ids: Column, partitions: usize) -> PyResult<()> {
+        py.detach(|| place::checked(&ids, partitions))?;
+        Ok(())
     }
 }

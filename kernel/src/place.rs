@@ -12,27 +12,18 @@ pub fn partition(hash: u64, partitions: u32) -> u32 {
     ((u128::from(hash) * u128::from(partitions)) >> 64) as u32
 }
 
-/// Order rows by their hash's partition; `offsets` has one place more than there are partitions.
-///
-/// Leaves the partitions in place of the hashes. Computed in a loop of their own they are known
-/// when they are counted; counting straight from the product took four times as long, as each
-/// increment then waits for the one before (AMD EPYC, 20 partitions).
-pub fn by_hash(hashes: &mut [u64], rows: &mut [u32], offsets: &mut [i64]) -> Result<()> {
-    let partitions = u32::try_from(offsets.len().saturating_sub(1));
-    let partitions = partitions.map_err(|_| Malformed::TooLong)?;
-    for hash in &mut *hashes {
-        *hash = partition(*hash, partitions).into();
-    }
-    #[allow(clippy::cast_possible_truncation)] // each is below 2^32
-    counting_sort(hashes.iter().map(|&id| id as usize), rows, offsets)
-}
-
 /// Order rows by the partitions that a partitioner gave them, which may be wrong.
 pub fn by_id(ids: &Column, rows: &mut [u32], offsets: &mut [i64]) -> Result<()> {
     if ids.rows != rows.len() {
         return Err(Malformed::Output);
     }
-    let (all, partitions) = (0..ids.rows, offsets.len().saturating_sub(1));
+    let ids = checked(ids, offsets.len().saturating_sub(1))?;
+    counting_sort(ids.iter().map(|&id| id as usize), rows, offsets)
+}
+
+/// The partition of each row, each below `partitions`.
+pub fn checked(ids: &Column, partitions: usize) -> Result<Vec<u32>> {
+    let all = 0..ids.rows;
     if let Some(validity) = ids.validity(&all)?
         && let Some(row) = all.clone().find(|&row| !validity.get(row))
     {
@@ -43,12 +34,13 @@ pub fn by_id(ids: &Column, rows: &mut [u32], offsets: &mut [i64]) -> Result<()> 
         if let Some((row, id)) = ids.clone().enumerate().find(|&(_, id)| id >= partitions) {
             return Err(Malformed::NoSuchPartition { row, id: id.cast_signed(), partitions });
         }
-        counting_sort(ids, rows, offsets)
+        #[allow(clippy::cast_possible_truncation)] // there are at most 2^32 partitions
+        Ok(ids.map(|id| id as u32).collect())
     })
 }
 
 /// A stable order by `ids`, one per row, each a partition's number.
-fn counting_sort(
+pub fn counting_sort(
     ids: impl Iterator<Item = usize> + Clone,
     rows: &mut [u32],
     offsets: &mut [i64],

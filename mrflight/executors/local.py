@@ -1,99 +1,156 @@
-"""Workers as processes of this machine, by loky.
+"""Workers as processes of this machine, forked from a fork server that has loaded Arrow.
 
-loky starts fresh interpreters, so that no lock and no thread of the driver is
-copied, and notices a worker that dies.
+A worker makes one call at a time. One that dies costs the call that it was
+making, and is started anew for the next.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import sys
+import socket
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from importlib import import_module
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from queue import SimpleQueue
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from loky import process_executor
-from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
-
-from mrflight.errors import WorkerLostError
-from mrflight.lifeline import hold_on
+from mrflight.closing import Closes
+from mrflight.errors import JobFailedError, WorkerLostError
+from mrflight.executors.calls import decode_answer, encode_call
+from mrflight.fork_server import ForkServer
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_END_TIMEOUT_S = 5.0
+"""Of a worker whose channel has closed, until its end is known."""
 
-class LocalExecutor:
-    """``workers`` processes, started at once; they end with the driver through ``lifeline``."""
 
-    def __init__(self, workers: int, lifeline: Path) -> None:
+class _Call(NamedTuple):
+    encoded: bytes
+    future: Future[Any]
+
+
+class LocalExecutor(Closes):
+    """``workers`` processes, started at once; they end with the driver through ``lifeline``.
+
+    ``scratch`` is the job's folder for temporary files; a worker removes it should the driver
+    be killed.
+    """
+
+    def __init__(
+        self, workers: int, fork_server: ForkServer, lifeline: Path, scratch: Path
+    ) -> None:
         self.workers = workers
-        self._pool = ProcessPoolExecutor(
-            max_workers=workers,
-            initializer=_start_worker,
-            initargs=(str(lifeline),),
-            env={"PYTHONSAFEPATH": "1"},  # not to import what lies in the folder they start in
-        )
-        # Workers inherit the mask, so that Ctrl-C finds none of them half started.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            for _ in range(workers):
-                self._pool.submit(_warm)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._closing = threading.Event()
+        self._workers = [
+            _Worker(f"worker{number}", fork_server, [str(lifeline), str(scratch)])
+            for number in range(workers)
+        ]
+        self._feeders = [
+            threading.Thread(target=self._feed, args=[worker], name=worker.name, daemon=True)
+            for worker in self._workers
+        ]
+        for feeder in self._feeders:
+            feeder.start()
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        answer: Future[R] = Future()
-        try:
-            inner = self._pool.submit(function, *args, **kwargs)
-        except BrokenProcessPool as error:  # a worker died while it had nothing to do
-            answer.set_exception(_lost(error))
-            return answer
-        inner.add_done_callback(lambda done: _pass_on(done, answer))
-        return answer
+        if self._closing.is_set():
+            raise WorkerLostError("the workers have been ended; nothing more can be run on them")
+        future: Future[R] = Future()
+        self._calls.put(_Call(encode_call(function, args, kwargs), future))
+        return future
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, kill_workers=True)
+        self._closing.set()
+        for worker in self._workers:
+            worker.close()
+        for _ in self._feeders:
+            self._calls.put(None)
+        for feeder in self._feeders:
+            feeder.join()
+
+    def _feed(self, worker: _Worker) -> None:
+        """Give one worker call after call."""
+        while (call := self._calls.get()) is not None:
+            if self._closing.is_set():
+                call.future.cancel()
+                continue
+            if not call.future.set_running_or_notify_cancel():
+                continue
+            try:
+                call.future.set_result(decode_answer(worker.make(call.encoded)))
+            except BaseException as error:  # whoever asked for the call decides
+                call.future.set_exception(error)
+        worker.close()
 
 
-def _pass_on(inner: Future[R], answer: Future[R]) -> None:
-    """Give a future's end to another, a dead worker as the error that it is."""
-    if inner.cancelled():
-        answer.cancel()
-        return
-    error = inner.exception()
-    if isinstance(error, BrokenProcessPool):
-        answer.set_exception(_lost(error))
-    elif error is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(inner.result())
+class _Worker:
+    """A worker process, or the next one in its place."""
 
+    def __init__(self, name: str, fork_server: ForkServer, arguments: list[str]) -> None:
+        self.name = name
+        self._fork_server = fork_server
+        self._arguments = arguments
+        self._starting = threading.Lock()
+        self._is_closed = False
+        self._start()
 
-def _lost(error: BrokenProcessPool) -> WorkerLostError:
-    return WorkerLostError(
-        "a worker process ended in the middle of a task: killed from outside, out of memory, or "
-        f"crashed in native code ({str(error).splitlines()[-1].strip()})"
-    )
+    def make(self, call: bytes) -> bytes:
+        """The answer to a call; WorkerLostError where the process ended before it came."""
+        if self._process.wait(0) is not None:
+            self._restart()
+        try:
+            self._channel.send_bytes(call)
+            wait(
+                [self._channel, self._process.fileno()]
+            )  # a child of a dead worker may hold its channel
+            if self._channel.poll():
+                return self._channel.recv_bytes()
+        except (OSError, EOFError):
+            pass  # it is dead, or about to be
+        raise WorkerLostError(
+            f"a worker process ended in the middle of a task: {self._how_it_ended()}"
+        )
 
+    def close(self) -> None:
+        """End the process, whatever it does, for good."""
+        with self._starting:
+            self._is_closed = True
+            try:
+                self._process.send_signal(signal.SIGKILL)
+            except JobFailedError:
+                return  # it was never started
 
-def _start_worker(lifeline: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which ends us
-    os.dup2(2, 1)  # what a user's function prints is for people: stdout is for the result
-    # A worker that holds a user's model is not leaking: loky would end it for growing by 300 MB.
-    process_executor._MAX_MEMORY_LEAK_SIZE = sys.maxsize
-    folder = Path(lifeline).parent
-    hold_on(Path(lifeline), at_end=lambda: shutil.rmtree(folder, ignore_errors=True))
-    import pyarrow as pa
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = self._fork_server.start(
+                f"mrflight-{self.name}",
+                "mrflight.executors.worker:work",
+                self._arguments,
+                [theirs.fileno()],
+            )
+        self._channel = Connection(ours.detach())
 
-    pa.set_cpu_count(1)  # one process per core: threads inside only take turns
-    pa.set_io_thread_count(1)
+    def _restart(self) -> None:
+        with self._starting:
+            if self._is_closed:
+                raise WorkerLostError("the workers are being ended")
+            self._process.close()
+            self._channel.close()
+            self._start()
 
-
-def _warm() -> None:
-    """Import what every task needs while the cluster starts."""
-    for module in ("mrflight.workers.tasks", "pyarrow.compute", "pyarrow.csv"):
-        import_module(module)
+    def _how_it_ended(self) -> str:
+        code = self._process.wait(_END_TIMEOUT_S)
+        if code is None:
+            self._process.send_signal(signal.SIGKILL)
+            return "it closed its channel to the driver"
+        if code == -signal.SIGKILL:
+            return "it was killed from outside, or by the system for the memory that it took"
+        if code < 0:
+            return f"it crashed in native code, by {signal.Signals(-code).name}"
+        return f"it exited with code {code}"

@@ -56,6 +56,17 @@ def answer_errors(handler: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
+def answer_stream(items: Iterator[R]) -> Iterator[R]:
+    """The items of a stream that a handler answers with: it runs after the handler has ended."""
+    try:
+        yield from items
+    except MrflightError as error:
+        raise to_flight(error) from error
+    except Exception:
+        log.exception("a stream failed")
+        raise
+
+
 def to_flight(error: MrflightError) -> flight.FlightServerError:
     """The Flight error that carries ours."""
     body = _WireError(type(error).__name__, str(error))

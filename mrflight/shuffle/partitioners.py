@@ -1,7 +1,6 @@
 """Which partition a row goes to.
 
-A partitioner puts every row of a batch into exactly one partition. Its answer is the order that
-brings the rows of one partition together, in which they keep their own order.
+A partitioner puts every row of a batch into exactly one partition.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight import kernel
+from mrflight.canonical_floats import canonical_floats
 from mrflight.errors import ColumnNotFoundError, KeyTypeError, UserFunctionError
 from mrflight.functions import calling_user
 from mrflight.shuffle.layout import plain_batch, plain_schema, plain_type
@@ -23,39 +23,40 @@ from mrflight.shuffle.layout import plain_batch, plain_schema, plain_type
 class Partitioner(Protocol):
     """Places the rows of a batch."""
 
-    def place(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        """``(indices, offsets)``: partition p gets the rows ``indices[offsets[p]:offsets[p + 1]]``.
+    partitions: int
 
-        ``indices`` holds every row once; ``offsets`` has an entry more than there are partitions.
-        """
+    def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        """The partition of each row; none is null or out of range."""
 
 
 @dataclass(frozen=True)
-class HashPartitioner:
+class HashPartitioner(Partitioner):
     """Equal keys go together, whatever the layout they are in: see `mrflight.kernel`."""
 
     key: tuple[str, ...]
     partitions: int
 
-    def place(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
         kernel.check_key_types(batch.schema, self.key)
-        return kernel.place([batch.column(name) for name in self.key], self.partitions)
+        return kernel.partition_ids([batch.column(name) for name in self.key], self.partitions)
 
 
-@dataclass(frozen=True)
-class RoundRobinPartitioner:
+@dataclass
+class RoundRobinPartitioner(Partitioner):
     """Rows are dealt out in turn; maps begin at different partitions, so that small ones spread."""
 
     partitions: int
     first: int = 0
+    """The partition of the next row; goes on from batch to batch."""
 
-    def place(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
         turn = (np.arange(batch.num_rows, dtype=np.int64) + self.first) % self.partitions
-        return kernel.order_by_partition(pa.array(turn.astype(np.int32)), self.partitions)
+        self.first = (self.first + batch.num_rows) % self.partitions
+        return pa.array(turn.astype(np.int32))
 
 
 @dataclass(frozen=True)
-class FunctionPartitioner:
+class FunctionPartitioner(Partitioner):
     """A user's function places the rows: ``function(batch, key, partitions)`` to int32 ids."""
 
     function: Callable[[pa.RecordBatch, Sequence[str], int], pa.Array]
@@ -63,7 +64,7 @@ class FunctionPartitioner:
     key: tuple[str, ...]
     partitions: int
 
-    def place(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
         with calling_user(f"the partitioner {self.name}, given {batch.num_rows} rows,"):
             ids = self.function(batch, self.key, self.partitions)
         if not isinstance(ids, pa.Array) or not pa.types.is_integer(ids.type):
@@ -71,9 +72,11 @@ class FunctionPartitioner:
         if len(ids) != batch.num_rows:
             raise self._wrong(f"it returned {len(ids)}", batch)
         try:
-            return kernel.order_by_partition(ids.cast(pa.int32()), self.partitions)
+            ids = ids.cast(pa.int32())
+            kernel.check_partition_ids(ids, self.partitions)
         except (ValueError, pa.ArrowException) as error:
             raise UserFunctionError(f"the partitioner {self.name}: {error}") from error
+        return ids
 
     def _wrong(self, returned: str, batch: pa.RecordBatch) -> UserFunctionError:
         return UserFunctionError(
@@ -83,7 +86,7 @@ class FunctionPartitioner:
 
 
 @dataclass(frozen=True)
-class RangePartitioner:
+class RangePartitioner(Partitioner):
     """Partitions in order hold keys in order: every key of one is at most any key of the next.
 
     ``boundaries`` are the sorted keys at which a new partition begins: a row
@@ -96,14 +99,14 @@ class RangePartitioner:
     boundaries: pa.RecordBatch
     partitions: int
 
-    def place(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
         check_sortable(batch.schema, self.key)
         order = _sorted_with_boundaries(batch, self.key, self.boundaries)
         is_row = order < batch.num_rows
         below = np.cumsum(~is_row)  # boundaries at or below the row that stands here
         ids = np.empty(batch.num_rows, np.int32)
         ids[order[is_row]] = below[is_row]
-        return kernel.order_by_partition(pa.array(ids), self.partitions)
+        return pa.array(ids)
 
 
 def choose_boundaries(sample: pa.Table, key: Sequence[str], partitions: int) -> pa.RecordBatch:
@@ -175,7 +178,7 @@ def _is_new(rows: pa.Table) -> pa.Array:
     new = np.zeros(rows.num_rows, np.bool_)
     new[:1] = True
     for column in rows.columns:
-        encoded = _sortable(column).combine_chunks().dictionary_encode().indices
+        encoded = canonical_floats(_sortable(column)).combine_chunks().dictionary_encode().indices
         codes = encoded.fill_null(-1).to_numpy()
         new[1:] |= codes[1:] != codes[:-1]
     return pa.array(new)

@@ -13,8 +13,10 @@ A map's rows reach a data server in one of two ways:
   partition under the path descriptor ``<shuffle>/<partition>/<map>/<attempt>``.
 
 A ticket is ``<shuffle>/<partition>/<epoch>``, answered with record batches; with
-``/blocks`` behind it, with blocks. The epoch says how many map attempts had been
-committed when the ticket was made: the reader gets those, whatever comes later.
+``/blocks`` behind it, with blocks, and then the partition may be several,
+``<shuffle>/7,8,9/<epoch>/blocks``, whose blocks come one partition after the
+other. The epoch says how many map attempts had been committed when the ticket
+was made: the reader gets those, whatever comes later.
 """
 
 from __future__ import annotations
@@ -194,12 +196,18 @@ class PutReceipt(Message, frozen=True):
     rows: int
 
 
-class ServerStats(Message, frozen=True):
-    """What a data server holds now."""
+class ServerStats(Message, frozen=True, omit_defaults=True):
+    """What a data server holds now. Bytes are those of blocks, of which some are spilled."""
 
     shuffles: int
     blocks: int
     size_bytes: int
+    memory_bytes: int = 0
+    """Counted against the server's budget."""
+    spilled_blocks: int = 0
+    spilled_bytes: int = 0
+    dead_bytes: int = 0
+    """On disk and of no use any more, until the shuffle is dropped."""
 
 
 class ServerStatus(Message, frozen=True):
@@ -243,10 +251,13 @@ class ReadTicket(msgspec.Struct, frozen=True):
     partition: int
     epoch: int
     blocks: bool = False
+    others: tuple[int, ...] = ()
+    """Partitions that come after the first, where blocks are asked for."""
 
     def encode(self) -> bytes:
+        partitions = ",".join(map(str, (self.partition, *self.others)))
         form = "/blocks" if self.blocks else ""
-        return f"{self.shuffle}/{self.partition}/{self.epoch}{form}".encode()
+        return f"{self.shuffle}/{partitions}/{self.epoch}{form}".encode()
 
 
 M = TypeVar("M", bound=Message)
@@ -289,7 +300,10 @@ def decode_ticket(ticket: bytes) -> ReadTicket:
     blocks = parts[3:] == ["blocks"]
     if len(parts) != 3 + blocks:
         raise ProtocolError("a ticket is <shuffle>/<partition>/<epoch>, with /blocks for blocks")
-    return ReadTicket(check_shuffle_id(parts[0]), _partition(parts[1]), _number(parts[2]), blocks)
+    first, *others = map(_partition, parts[1].split(","))
+    if others and not blocks:
+        raise ProtocolError("several partitions are read as blocks only")
+    return ReadTicket(check_shuffle_id(parts[0]), first, _number(parts[2]), blocks, tuple(others))
 
 
 def decode_info_path(path: list[bytes]) -> tuple[str, int | None]:

@@ -13,6 +13,7 @@ from mrflight.ids import check_attempt, new_writer_id
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
+from mrflight.shuffle.partition_buffers import BUFFER_BYTES
 from mrflight.shuffle.partitioners import HashPartitioner, Partitioner
 from mrflight.shuffle.protocol import DataAction, Done, ShuffleName
 from mrflight.shuffle.reader import read_partition
@@ -43,11 +44,13 @@ class Shuffle:
         *,
         partitioner: Partitioner | None = None,
         compression: str = "none",
+        buffer_bytes: int = BUFFER_BYTES,
     ) -> ShuffleWriter:
         """A writer of one map attempt, to be used as a context manager.
 
         Rows go to the partition of their ``key`` columns' hash, or where
-        ``partitioner`` puts them. ``compression`` is none, lz4 or zstd.
+        ``partitioner`` puts them. ``compression`` is none, lz4 or zstd;
+        ``buffer_bytes`` is what the writer holds at most of rows that are not sent yet.
         Raises ShuffleNotFoundError where the shuffle is not there, JobError without
         any of the two.
         """
@@ -62,7 +65,14 @@ class Shuffle:
         described = metadata.describe_shuffle(self.id)
         placement = [[described.locations[i] for i in places] for places in described.placement]
         return ShuffleWriter(
-            self.id, source, partitioner, placement, metadata, connections, compression
+            self.id,
+            source,
+            partitioner,
+            placement,
+            metadata,
+            connections,
+            compression,
+            buffer_bytes,
         )
 
     def reader(self, partition: int) -> Iterator[pa.RecordBatch]:

@@ -2,106 +2,181 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
-from mrflight.errors import ProtocolError, ShuffleNotFoundError
+from mrflight.closing import Closes
+from mrflight.errors import (
+    AttemptLostError,
+    ProtocolError,
+    ServerUnavailableError,
+    ShuffleNotFoundError,
+)
 from mrflight.ids import MapAttempt
+from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.block import Block
+from mrflight.shuffle.spill_budget import MemoryBudget
+from mrflight.shuffle.spill_reader import PartitionReader
+from mrflight.shuffle.spillable import StoredShuffle
+from mrflight.shuffle.spiller import Spiller
 
-
-@dataclass
-class _StoredShuffle:
-    partitions: int
-    blocks: dict[int, dict[MapAttempt, list[Block]]] = field(default_factory=dict)
+PUT_TIMEOUT_S = 120.0
+"""How long a put waits for memory. A budget of 2 GiB is written in that time by a slow disk."""
 
 
 @dataclass(frozen=True)
 class StoreStats:
-    """What a store holds."""
+    """What a store holds. Bytes are those of the blocks' bodies but where said otherwise."""
 
     shuffles: int
     blocks: int
     size_bytes: int
+    memory_bytes: int = 0
+    """Counted against the budget: bodies in memory and the objects around them."""
+    memory_peak_bytes: int = 0
+    spilled_blocks: int = 0
+    spilled_bytes: int = 0
+    dead_bytes: int = 0
+    """On disk of attempts that were discarded; freed when their shuffle is dropped."""
 
 
-class BlockStore:
-    """Blocks by shuffle, partition and map attempt, in memory. Safe for many threads.
+class BlockStore(Closes):
+    """Blocks by shuffle, partition and map attempt. Safe for many threads.
 
     A shuffle is opened before its first block and gone after `drop`: a block
     that comes late finds no shuffle, and nothing of a dropped one is left.
+
+    At most ``memory_bytes`` are held, or one block where it is larger; beyond
+    a part of that, the coldest partitions are written below ``scratch``, which
+    is the caller's to close. `close` ends the thread that does it.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._shuffles: dict[str, _StoredShuffle] = {}
-        self._block_count = 0
-        self._stored_bytes = 0
+    def __init__(
+        self, memory_bytes: int, scratch: ScratchFolder, put_timeout_s: float = PUT_TIMEOUT_S
+    ) -> None:
+        self._put_timeout_s = put_timeout_s
+        self._changed = threading.Condition(threading.Lock())
+        self._shuffles: dict[str, StoredShuffle] = {}
+        self._serials = itertools.count()
+        self._clock: Callable[[], int] = itertools.count().__next__
+        self._budget = MemoryBudget[tuple[StoredShuffle, MapAttempt]](memory_bytes, self._changed)
+        self._spiller = Spiller(self._changed, self._budget, self._shuffles.values, scratch)
 
     def open(self, shuffle_id: str, partitions: int) -> None:
         """Make room for a shuffle; nothing happens where it is open."""
-        with self._lock:
-            self._shuffles.setdefault(shuffle_id, _StoredShuffle(partitions))
+        with self._changed:
+            if shuffle_id not in self._shuffles:
+                shuffle = StoredShuffle(shuffle_id, next(self._serials), partitions)
+                self._shuffles[shuffle_id] = shuffle
 
     def is_open(self, shuffle_id: str) -> bool:
         return shuffle_id in self._shuffles
 
     def put(self, shuffle_id: str, partition: int, source: MapAttempt, block: Block) -> None:
-        """Keep a block, behind those that this attempt put there before."""
-        with self._lock:
-            stored = self._opened(shuffle_id, partition)
-            stored.blocks.setdefault(partition, {}).setdefault(source, []).append(block)
-            self._block_count += 1
-            self._stored_bytes += block.body.size
+        """Keep a block, behind those that this attempt put there before.
 
-    def read(self, shuffle_id: str, partition: int, attempts: Iterable[MapAttempt]) -> list[Block]:
+        Waits while memory is short. Raises ShuffleNotFoundError and
+        AttemptLostError where the shuffle is dropped or the attempt discarded
+        meanwhile, SpillError where spilling fails, DeadlineExceededError,
+        ServerUnavailableError where the store is closed.
+        """
+        with self._changed:
+            shuffle = self._opened(shuffle_id, partition)
+            size = shuffle.partition(partition).held_bytes(block.body.size)
+            if self._budget.is_short(size):
+                self._spiller.start()
+            self._budget.take(size, (shuffle, source), self._put_timeout_s)
+            try:
+                shuffle.put(partition, source, block, size)
+            except BaseException:
+                self._budget.give_back(size)  # the system has no pages left
+                raise
+            shuffle.partition(partition).touched = self._clock()
+
+    def read(
+        self, shuffle_id: str, partition: int, attempts: Iterable[MapAttempt]
+    ) -> Iterator[Block]:
         """The blocks of these attempts in order of their map ids, each map's as they were put.
 
         Maps are numbered in the order of the input, so a partition's rows come
-        back in input order whatever the order of the commits.
+        back in input order whatever the order of the commits. The blocks are
+        those that are here now, and each is fetched when it is asked for: see
+        `PartitionReader.blocks` for what that may raise.
         """
-        with self._lock:
-            held = self._opened(shuffle_id, partition).blocks.get(partition, {})
-            return [block for attempt in sorted(attempts) for block in held.get(attempt, ())]
+        with self._changed:
+            shuffle = self._opened(shuffle_id, partition)
+            held = shuffle.partition(partition)
+            order = shuffle.reading_order(held, attempts)
+        return PartitionReader(self._changed, shuffle, held, order, self._clock).blocks()
 
     def discard(self, shuffle_id: str, source: MapAttempt) -> None:
-        """Forget what an attempt put; nothing happens where there is nothing."""
-        with self._lock:
-            stored = self._shuffles.get(shuffle_id)
-            for held in stored.blocks.values() if stored else ():
-                self._uncount(held.pop(source, ()))
+        """Forget what an attempt put; nothing happens where there is nothing.
+
+        On disk it is dead space until the shuffle is dropped.
+        """
+        with self._changed:
+            shuffle = self._shuffles.get(shuffle_id)
+            if shuffle is None:
+                return
+            self._budget.refuse(
+                lambda put: put == (shuffle, source),
+                lambda: AttemptLostError(
+                    f"attempt {source.attempt} of map {source.map_id} of shuffle {shuffle_id!r} "
+                    "was discarded while a block of it waited for memory"
+                ),
+            )
+            self._budget.give_back(shuffle.discard(source))
 
     def drop(self, shuffle_id: str) -> None:
-        """Forget a shuffle; nothing happens where it is not open."""
-        with self._lock:
-            stored = self._shuffles.pop(shuffle_id, None)
-            for held in stored.blocks.values() if stored else ():
-                for blocks in held.values():
-                    self._uncount(blocks)
+        """Forget a shuffle and remove its files; nothing happens where it is not open."""
+        with self._changed:
+            shuffle = self._shuffles.pop(shuffle_id, None)
+            if shuffle is None:
+                return
+            shuffle.dropped = True
+            self._budget.refuse(lambda put: put[0] is shuffle, lambda: _not_here(shuffle_id))
+            self._budget.give_back(shuffle.resident_bytes)
+            shuffle.forget_blocks()
+        self._spiller.remove_files(shuffle)
+
+    def close(self) -> None:
+        """End the spilling; a put that waits for memory, or later would, raises instead."""
+        with self._changed:
+            self._budget.close(lambda: ServerUnavailableError("the data server is stopping"))
+        self._spiller.stop()
 
     def shuffles(self) -> list[str]:
         """The ids of the open shuffles."""
-        with self._lock:
+        with self._changed:
             return list(self._shuffles)
 
     def stats(self) -> StoreStats:
-        with self._lock:
-            return StoreStats(len(self._shuffles), self._block_count, self._stored_bytes)
-
-    def _opened(self, shuffle_id: str, partition: int) -> _StoredShuffle:
-        stored = self._shuffles.get(shuffle_id)
-        if stored is None:
-            raise ShuffleNotFoundError(
-                f"shuffle {shuffle_id!r} is not here: never made, or dropped"
+        with self._changed:
+            held = self._shuffles.values()
+            return StoreStats(
+                shuffles=len(held),
+                blocks=sum(shuffle.blocks for shuffle in held),
+                size_bytes=sum(shuffle.size_bytes for shuffle in held),
+                memory_bytes=self._budget.held_bytes,
+                memory_peak_bytes=self._budget.peak_bytes,
+                spilled_blocks=sum(shuffle.spilled_blocks for shuffle in held),
+                spilled_bytes=sum(shuffle.spilled_bytes for shuffle in held),
+                dead_bytes=sum(shuffle.dead_bytes for shuffle in held),
             )
-        if not 0 <= partition < stored.partitions:
+
+    def _opened(self, shuffle_id: str, partition: int) -> StoredShuffle:
+        shuffle = self._shuffles.get(shuffle_id)
+        if shuffle is None:
+            raise _not_here(shuffle_id)
+        if not 0 <= partition < shuffle.partition_count:
             raise ProtocolError(
-                f"shuffle {shuffle_id!r} has no partition {partition}, only {stored.partitions}"
+                f"shuffle {shuffle_id!r} has no partition {partition}, only "
+                f"{shuffle.partition_count}"
             )
-        return stored
+        return shuffle
 
-    def _uncount(self, blocks: Iterable[Block]) -> None:
-        for block in blocks:
-            self._block_count -= 1
-            self._stored_bytes -= block.body.size
+
+def _not_here(shuffle_id: str) -> ShuffleNotFoundError:
+    return ShuffleNotFoundError(f"shuffle {shuffle_id!r} is not here: never made, or dropped")

@@ -3,50 +3,41 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from types import TracebackType
 from typing import Self
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from pyarrow import flight
 
 from mrflight.errors import (
     AttemptLostError,
     DeadlineExceededError,
     MrflightError,
-    ProtocolError,
     SchemaMismatchError,
     ServerUnavailableError,
 )
 from mrflight.ids import MapAttempt
 from mrflight.schemas import describe_difference
-from mrflight.shuffle.block import WIRE_SCHEMA, Block, BlockTag, encode_block, ipc_options, to_wire
-from mrflight.shuffle.calls import STREAM_TIMEOUT_S, call
+from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.flight_errors import from_flight
 from mrflight.shuffle.layout import plain_batch, plain_schema
 from mrflight.shuffle.metadata_client import MetadataClient
+from mrflight.shuffle.partition_buffers import (
+    BUFFER_BYTES,
+    PartitionBuffers,
+    partition_buffers,
+)
 from mrflight.shuffle.partitioners import Partitioner
 from mrflight.shuffle.protocol import (
-    BlockStream,
     CommitMap,
     DataAction,
     DiscardAttempt,
     Done,
-    PutReceipt,
-    decode,
 )
+from mrflight.shuffle.sender import BlockSender
 
 log = logging.getLogger(__name__)
-
-BLOCK_BYTES = 2**20
-"""A partition's rows are sent when they weigh this much: see experiments/transport.py."""
-
-BUFFER_BYTES = 64 * 2**20
-"""What a writer holds of all partitions before it sends blocks that are smaller."""
 
 _DECODED_ROWS = 2**18
 """Of a batch at a time, as a dictionary's values are larger than they look: with 32-bit offsets
@@ -78,25 +69,24 @@ class ShuffleWriter:
         metadata: MetadataClient,
         connections: Connections,
         compression: str = "none",
+        buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         self._shuffle_id = shuffle_id
         self._source = source
         self._partitioner = partitioner
-        self._placement = placement
+        self._partitions = len(placement)
         self._metadata = metadata
         self._connections = connections
-        self._options = ipc_options(compression)
+        self._sender = BlockSender(shuffle_id, source, placement, connections, compression)
         self._schema: pa.Schema | None = None
-        self._buffers = _PartitionBuffers(len(placement))
-        self._streams: dict[str, _BlockStream] = {}
-        self._rows: npt.NDArray[np.int64] = np.zeros(len(placement), np.int64)
-        self._bytes: npt.NDArray[np.int64] = np.zeros(len(placement), np.int64)
+        self._buffer_bytes = buffer_bytes
+        self._buffers: PartitionBuffers | None = None
         self._state = _State.OPEN
 
     @property
     def bytes_written(self) -> int:
         """Bytes of all blocks sent so far, replicas not counted."""
-        return int(self._bytes.sum())
+        return int(self._sender.bytes.sum())
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Partition a batch and send what has become large enough.
@@ -109,17 +99,13 @@ class ShuffleWriter:
             self._write(batch.slice(start, _DECODED_ROWS))
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        plain = plain_batch(batch, self._schema)
-        if plain.nbytes > BUFFER_BYTES and plain.num_rows > 1:
-            half = plain.num_rows // 2
-            self._write(plain.slice(0, half))
-            self._write(plain.slice(half))
-            return
-        indices, offsets = self._partitioner.place(batch)  # a dictionary is hashed once as it is
-        for partition in self._buffers.add(plain.take(indices), offsets.to_numpy()):
-            self._send(partition, self._buffers.take(partition))
-        if self._buffers.held_bytes > BUFFER_BYTES:
-            self._send_all()
+        if self._buffers is None:
+            self._buffers = partition_buffers(
+                self._schema, self._partitions, budget_bytes=self._buffer_bytes
+            )
+        ids = self._partitioner.ids(batch)  # a dictionary is hashed once as it is
+        for partition, rows in self._buffers.add(plain_batch(batch, self._schema), ids):
+            self._sender.send(partition, rows)
 
     def commit(self) -> None:
         """Send what is left and commit the attempt; nothing happens where it is committed.
@@ -129,9 +115,10 @@ class ShuffleWriter:
         """
         if self._state is _State.COMMITTED:
             return
-        self._send_all()
-        for stream in self._streams.values():
-            stream.finish()
+        if self._buffers is not None:
+            for partition, rows in self._buffers.take_all():
+                self._sender.send(partition, rows)
+        self._sender.finish()
         winner = self._ask_for_the_commit()
         if winner == self._source:
             self._state = _State.COMMITTED
@@ -153,8 +140,8 @@ class ShuffleWriter:
             self._source.map_id,
             self._source.attempt,
             schema=(self._schema or pa.schema([])).serialize().to_pybytes(),
-            rows=self._rows.tolist(),
-            size_bytes=self._bytes.tolist(),
+            rows=self._sender.rows.tolist(),
+            size_bytes=self._sender.bytes.tolist(),
             writer=self._source.writer,
         )
         self._state = _State.UNKNOWN
@@ -173,17 +160,16 @@ class ShuffleWriter:
 
         The blocks of an attempt that is, or may be, committed stay.
         """
-        for location, stream in self._streams.items():
-            stream.cancel()
-            if self._state is not _State.OPEN:
-                continue
+        locations = self._sender.stop()
+        if self._state is not _State.OPEN:
+            return
+        for location in locations:
             request = DiscardAttempt(self._shuffle_id, *self._source)
             try:
                 call(self._connections, location, DataAction.DISCARD_ATTEMPT, request, Done)
             except MrflightError as error:
                 # An attempt that is never committed is never read, so this costs memory only.
                 log.warning("%s keeps blocks of a lost attempt: %s", location, error)
-        self._streams.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -215,103 +201,3 @@ class ShuffleWriter:
                 f"map {self._source.map_id}: a batch does not agree with those before it: "
                 f"{difference}"
             )
-
-    def _send_all(self) -> None:
-        for partition, slices in self._buffers.take_all():
-            self._send(partition, slices)
-
-    def _send(self, partition: int, slices: list[pa.RecordBatch]) -> None:
-        block = encode_block(slices, self._options)
-        for location in self._placement[partition]:
-            self._stream_to(location).send(partition, block)
-        self._rows[partition] += block.rows
-        self._bytes[partition] += block.body.size
-
-    def _stream_to(self, location: str) -> _BlockStream:
-        stream = self._streams.get(location)
-        if stream is None:
-            client = self._connections.to(location)
-            stream = _BlockStream(client, location, self._shuffle_id, self._source)
-            self._streams[location] = stream
-        return stream
-
-
-class _PartitionBuffers:
-    """Rows by partition that are not sent yet: slices of the batches that were added.
-
-    A slice keeps its whole batch in memory, so what is held is counted in
-    batches, and is let go of when all partitions have been taken.
-    """
-
-    def __init__(self, partitions: int) -> None:
-        self._slices: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
-        self._bytes: npt.NDArray[np.float64] = np.zeros(partitions)
-        self.held_bytes = 0
-
-    def add(self, batch: pa.RecordBatch, offsets: npt.NDArray[np.int64]) -> list[int]:
-        """Add a batch whose rows are in order of partitions; the partitions that are full now."""
-        row_bytes = batch.nbytes / batch.num_rows
-        counts = np.diff(offsets)
-        for partition in np.flatnonzero(counts).tolist():
-            self._slices[partition].append(batch.slice(offsets[partition], counts[partition]))
-        self._bytes += counts * row_bytes
-        self.held_bytes += batch.nbytes
-        full: list[int] = np.flatnonzero(self._bytes >= BLOCK_BYTES).tolist()
-        return full
-
-    def take(self, partition: int) -> list[pa.RecordBatch]:
-        """The slices of a partition, which the buffers forget."""
-        slices, self._slices[partition] = self._slices[partition], []
-        self._bytes[partition] = 0.0
-        return slices
-
-    def take_all(self) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
-        """Every partition that has rows, with its slices."""
-        for partition, slices in enumerate(self._slices):
-            if slices:
-                yield partition, self.take(partition)
-        self.held_bytes = 0
-
-
-class _BlockStream:
-    """One DoPut of blocks to one data server."""
-
-    def __init__(
-        self, client: flight.FlightClient, location: str, shuffle_id: str, source: MapAttempt
-    ) -> None:
-        self._location = location
-        self._doing = f"put of map {source.map_id}, attempt {source.attempt}"
-        descriptor = flight.FlightDescriptor.for_command(BlockStream(shuffle_id, *source).encode())
-        self._blocks = 0
-        self._rows = 0
-        with from_flight(location, self._doing):
-            self._writer, self._reader = client.do_put(
-                descriptor, WIRE_SCHEMA, flight.FlightCallOptions(timeout=STREAM_TIMEOUT_S)
-            )
-
-    def send(self, partition: int, block: Block) -> None:
-        tag = BlockTag(partition, block.rows)
-        with from_flight(self._location, self._doing):
-            self._writer.write_with_metadata(to_wire(block), tag.encode())
-        self._blocks += 1
-        self._rows += block.rows
-
-    def finish(self) -> None:
-        """Wait until the server has stored every block that was sent."""
-        with from_flight(self._location, self._doing):
-            self._writer.done_writing()
-            body = self._reader.read()
-            self._writer.close()
-        receipt = decode(memoryview(body), PutReceipt) if body is not None else PutReceipt(0, 0)
-        if (receipt.blocks, receipt.rows) != (self._blocks, self._rows):
-            raise ProtocolError(
-                f"{self._doing}: {self._location} stored {receipt.blocks} blocks and "
-                f"{receipt.rows} rows of {self._blocks} and {self._rows}"
-            )
-
-    def cancel(self) -> None:
-        """End the stream whatever its state; what the server says of it is of no use any more."""
-        try:
-            self._writer.close()
-        except (flight.FlightError, pa.ArrowException) as error:
-            log.debug("%s ended: %s", self._doing, error)

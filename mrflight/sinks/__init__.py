@@ -27,6 +27,11 @@ def open_sink(
     for column in spec.partition_by:
         if spec.partition_by.count(column) > 1:
             raise OutputError(f"output.partition_by: {column!r} is there twice; take one out")
+    if spec.compression is not None and spec.format not in ("delta", "parquet"):
+        raise OutputError(
+            f"output.compression: {spec.format} files are not compressed; leave it out, or take "
+            "delta or parquet"
+        )
     if spec.format == "delta":
         from mrflight.sinks.delta_sink import DeltaSink
 

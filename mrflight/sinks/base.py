@@ -55,6 +55,10 @@ class PartWriter(ABC):
         it, or ``batches``, fails.
         """
 
+    @abstractmethod
+    def within(self, memory_bytes: int) -> PartWriter:
+        """The same, of whose rows at most about ``memory_bytes`` wait to be encoded."""
+
 
 class Sink(ABC):
     """An output that was looked at and found possible."""

@@ -10,7 +10,7 @@ from mrflight.sinks.delta_commit import DeltaCommit
 from mrflight.sinks.delta_errors import import_deltalake
 from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.sinks.delta_table import DeltaTable
-from mrflight.sinks.encoding import Encoding
+from mrflight.sinks.encoding import CODEC, Encoding
 from mrflight.sinks.file_part_writer import FilePartWriter
 from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
 from mrflight.sinks.part_name import is_part
@@ -46,7 +46,10 @@ class DeltaSink(Sink):
         self._target = TableSchema(location.url, True, tuple(spec.partition_by), existing)
         indexed_columns = INDEXED_COLUMNS if table is None else table.indexed_columns
         self._part_writer = FilePartWriter(
-            location, job_id, self._target, Encoding("delta", indexed_columns)
+            location,
+            job_id,
+            self._target,
+            Encoding("delta", indexed_columns, spec.compression or CODEC),
         )
         self._own_files = OwnFiles.of(location, job_id, bool(spec.partition_by))
         self._finished = False

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mrflight.sinks.encoder import PARQUET_CHUNK, STREAM_CHUNK, Chunk, Encoder
-from mrflight.spec import OutputFormat
+from mrflight.spec import OutputFormat, ParquetCodec
+
+CODEC: ParquetCodec = "zstd"
+"""Half as large as snappy and lz4, for a seventh of the time of a clicks job
+(experiments/parquet_encoding.py)."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,7 @@ class Encoding:
     format: OutputFormat
     statistics_columns: int | None = None
     """Of how many leading columns a Delta log gets minima and maxima; None: no statistics."""
+    codec: ParquetCodec = CODEC
 
     @property
     def suffix(self) -> str:
@@ -32,7 +37,7 @@ class Encoding:
         if self.suffix == "parquet":
             from mrflight.sinks.parquet_encoder import ParquetEncoder
 
-            return ParquetEncoder(stream, first, self.statistics_columns)
+            return ParquetEncoder(stream, first, self.statistics_columns, self.codec)
         if self.format == "csv":
             from mrflight.sinks.csv_encoder import CsvEncoder
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import pyarrow as pa
 
 from mrflight.sinks.base import PartFile, PartWriter
+from mrflight.sinks.encoder import Chunk
 from mrflight.sinks.encoding import Encoding
 from mrflight.sinks.part_file import OpenPartFile
 from mrflight.sinks.part_files import BOUNDS, Bounds, PartFiles
@@ -40,7 +42,7 @@ class FilePartWriter(PartWriter):
             path = f"{folder(columns, values)}/{name}" if columns else name
             return OpenPartFile(self.table, path, self.encoding)
 
-        files = PartFiles(columns, open_file, self.encoding.chunk, self.bounds)
+        files = PartFiles(columns, open_file, self._chunk(), self.bounds)
         try:
             for batch in batches:
                 if batch.num_rows:
@@ -52,13 +54,27 @@ class FilePartWriter(PartWriter):
             files.discard()
             raise
 
+    def within(self, memory_bytes: int) -> FilePartWriter:
+        return replace(self, bounds=replace(self.bounds, waiting_bytes=memory_bytes))
+
+    def _chunk(self) -> Chunk:
+        """What is encoded at once: half of what may wait, as the other half is being encoded."""
+        chunk = self.encoding.chunk
+        return replace(chunk, size_bytes=min(chunk.size_bytes, self.bounds.waiting_bytes // 2))
+
     def _check_encodable(self, stored: pa.Schema) -> None:
         written = pa.schema([f for f in stored if f.name not in self.schema.partition_by])
+        _check_encodable(self.table.url, self.encoding, written)
 
-        def encode(row: pa.RecordBatch) -> None:
-            table = pa.Table.from_batches([row])
-            encoder = self.encoding.open(pa.BufferOutputStream(), table)
-            encoder.write(table)
-            encoder.close()
 
-        check_encodable(self.table.url, self.encoding.suffix, written, encode)
+@lru_cache(maxsize=64)
+def _check_encodable(url: str, encoding: Encoding, written: pa.Schema) -> None:
+    """Once in a worker, as all partitions of a job are alike."""
+
+    def encode(row: pa.RecordBatch) -> None:
+        table = pa.Table.from_batches([row])
+        encoder = encoding.open(pa.BufferOutputStream(), table)
+        encoder.write(table)
+        encoder.close()
+
+    check_encodable(url, encoding.suffix, written, encode)

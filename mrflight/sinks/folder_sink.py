@@ -12,7 +12,7 @@ from msgspec import structs
 
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import Commit, Sink
-from mrflight.sinks.encoding import Encoding
+from mrflight.sinks.encoding import CODEC, Encoding
 from mrflight.sinks.file_part_writer import FilePartWriter
 from mrflight.sinks.manifest import (
     Manifest,
@@ -48,7 +48,9 @@ class FolderSink(Sink):
         self._location, self._spec, self._job_id, self._app_id = location, spec, job_id, app_id
         existing = manifest.schema if manifest and spec.mode == "append" else None
         self._target = TableSchema(location.url, False, tuple(spec.partition_by), existing)
-        self._part_writer = FilePartWriter(location, job_id, self._target, Encoding(spec.format))
+        self._part_writer = FilePartWriter(
+            location, job_id, self._target, Encoding(spec.format, codec=spec.compression or CODEC)
+        )
         self._own_files = OwnFiles.of(location, job_id, bool(spec.partition_by))
         self._finished = False
 

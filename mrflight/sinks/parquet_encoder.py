@@ -14,8 +14,9 @@ from mrflight.sinks.delta_stats import FileStatistics
 from mrflight.sinks.encoder import PARQUET_CHUNK, Encoder
 from mrflight.sinks.integer_arrays import to_arrow
 from mrflight.sinks.parquet_leaves import leaf_paths
+from mrflight.spec import ParquetCodec
 
-CODEC, CODEC_LEVEL = "zstd", 1
+ZSTD_LEVEL = 1
 SAMPLE_ROWS = 4096
 REPEATS_BELOW = 0.9
 """A dictionary pays while its page stays below 1 MiB (parquet-cpp's limit, after which it goes
@@ -31,7 +32,11 @@ class ParquetEncoder(Encoder):
     """
 
     def __init__(
-        self, stream: pa.NativeFile, first: pa.Table, statistics_columns: int | None
+        self,
+        stream: pa.NativeFile,
+        first: pa.Table,
+        statistics_columns: int | None,
+        codec: ParquetCodec,
     ) -> None:
         self._footers: list[pq.FileMetaData] = []
         self._nan_columns = _columns_with_nan(first)
@@ -41,8 +46,8 @@ class ParquetEncoder(Encoder):
         self._writer = pq.ParquetWriter(
             stream,
             first.schema,
-            compression=CODEC,
-            compression_level=CODEC_LEVEL,
+            compression=codec,
+            compression_level=ZSTD_LEVEL if codec == "zstd" else None,
             use_dictionary=dictionary_columns(first) or False,
             write_statistics=_bounded_columns(first.schema, self._nan_columns) or False,
             metadata_collector=self._footers,

@@ -13,6 +13,9 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+COMPRESSED = 4
+"""`Source.expansion` of files that are compressed, or encoded as parquet is."""
+
 
 @dataclass(frozen=True)
 class Split:
@@ -73,3 +76,10 @@ class Source:
     size_bytes: int
     splits: tuple[Split, ...]
     """At least one, also for an input without rows, so that its schema is always known."""
+    expansion: int = 1
+    """What a byte of its files is in memory, roughly."""
+
+    @property
+    def rows_bytes(self) -> int:
+        """What its rows weigh in memory, roughly."""
+        return self.size_bytes * self.expansion

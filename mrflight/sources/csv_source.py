@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError, SchemaMismatchError
-from mrflight.sources.base import Source, Split
+from mrflight.sources.base import COMPRESSED, Source, Split
 from mrflight.sources.csv_bad_row import CsvExpectation
 from mrflight.sources.csv_header import CsvHeader, options_of_file, read_header
 from mrflight.sources.csv_reader import CsvReader, decode_chunks
@@ -37,6 +37,7 @@ def open_csv(found: FoundInput, split_bytes: int) -> Source:
         files=tuple(file.path for file in headers),
         size_bytes=sum(file.size_bytes for file in headers),
         splits=tuple(s for file in headers for s in _splits(found, file, split_bytes)),
+        expansion=COMPRESSED if any(compression_of(file.path) for file in headers) else 1,
     )
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from mrflight.errors import InputError
 from mrflight.sources.agreement import select_columns
-from mrflight.sources.base import Reader, Source, Split
+from mrflight.sources.base import COMPRESSED, Reader, Source, Split
 from mrflight.sources.discovery import FoundInput
 from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_group_weights
 from mrflight.sources.splitting import split_runs
@@ -93,6 +93,7 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
         files=tuple(_location(root, file).path for file in files),
         size_bytes=sum(file["size_bytes"] for file in files),
         splits=tuple(splits) or (Split(root.path, 0, 0, 0),),
+        expansion=COMPRESSED,
     )
 
 

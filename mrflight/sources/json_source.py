@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from mrflight.errors import BadRowError, ColumnNotFoundError, InputError
-from mrflight.sources.base import Source, Split
+from mrflight.sources.base import COMPRESSED, Source, Split
 from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.formats import compression_of
 from mrflight.sources.guesses import Guess, agree, files_to_look_at, head_bytes, replace_types
@@ -38,6 +38,7 @@ def open_json(found: FoundInput, split_bytes: int) -> Source:
         files=tuple(file.path for file in files),
         size_bytes=sum(file.size_bytes for file in files),
         splits=tuple(split for file in files for split in _splits(file, split_bytes)),
+        expansion=COMPRESSED if any(compression_of(file.path) for file in files) else 1,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mrflight.sources.agreement import agreed_schema, conform
-from mrflight.sources.base import Reader, Source, Split
+from mrflight.sources.base import COMPRESSED, Reader, Source, Split
 from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_group_weights
 from mrflight.sources.splitting import split_runs
@@ -45,6 +45,7 @@ def open_parquet(found: FoundInput, split_bytes: int) -> Source:
         files=tuple(file.path for file in found.files),
         size_bytes=sum(file.size_bytes for file in found.files),
         splits=tuple(splits),
+        expansion=COMPRESSED,
     )
 
 

@@ -10,15 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from decimal import Context
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.aggregates import Aggregate
+from mrflight.aggregates import Aggregate, AggregateFunction
+from mrflight.canonical_floats import canonical_floats
 from mrflight.errors import JobError
 
 _WIDE = Context(prec=80)
 """Digits of a decimal256, and some."""
+
+_ROUNDED_UP = 1 + 1e-6
+"""What doubles may lose in adding up the numbers of a partition, and far more."""
+
+
+class Call(NamedTuple):
+    """One output column, ``name = function(column)``, for an aggregate that errors will name."""
+
+    name: str
+    function: AggregateFunction
+    column: str | None
+    asked: Aggregate
+    fits: bool = True
+    """Whether a sum is brought into its own type, or left in one that has room for it."""
 
 
 def group(table: pa.Table, group_by: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
@@ -28,29 +44,35 @@ def group(table: pa.Table, group_by: Sequence[str], aggregates: Sequence[Aggrega
     dictionaries or views), as they come from a shuffle. Raises JobError for a
     sum that does not fit its type.
     """
+    calls = [Call(asked.name, asked.function, asked.column, asked) for asked in aggregates]
+    return call_by_group(table, group_by, calls)
+
+
+def call_by_group(table: pa.Table, group_by: Sequence[str], calls: Sequence[Call]) -> pa.Table:
+    """`group` for single calls, whose columns are named by them."""
     keys = [f"key{i}" for i in range(len(group_by))]
     columns = {
-        name: _canonical_floats(table[column]) for name, column in zip(keys, group_by, strict=True)
+        name: canonical_floats(table[column]) for name, column in zip(keys, group_by, strict=True)
     }
-    calls: list[tuple[str | list[str], str]] = []
-    for i, aggregate in enumerate(aggregates):
-        column, functions = _prepare(table, aggregate)
+    wanted: list[tuple[str | list[str], str]] = []
+    for i, call in enumerate(calls):
+        column, functions = _prepare(table, call)
         if column is not None:
             columns[f"value{i}"] = column
-        calls += [([] if column is None else f"value{i}", function) for function in functions]
-    grouped = pa.table(columns).group_by(keys, use_threads=False).aggregate(calls)
+        wanted += [([] if column is None else f"value{i}", function) for function in functions]
+    grouped = pa.table(columns).group_by(keys, use_threads=False).aggregate(wanted)
     results = iter(grouped.columns[len(keys) :])
     outputs = grouped.columns[: len(keys)]
-    outputs += [_finish(table, aggregate, results) for aggregate in aggregates]
-    return pa.table(outputs, names=[*group_by, *(aggregate.name for aggregate in aggregates)])
+    outputs += [_finish(table, call, results) for call in calls]
+    return pa.table(outputs, names=[*group_by, *(call.name for call in calls)])
 
 
-def _prepare(table: pa.Table, aggregate: Aggregate) -> tuple[pa.ChunkedArray | None, list[str]]:
-    """The column that Acero is given for this aggregate, and the functions it is asked for."""
-    if aggregate.column is None:
+def _prepare(table: pa.Table, call: Call) -> tuple[pa.ChunkedArray | None, list[str]]:
+    """The column that Acero is given for this call, and the functions it is asked for."""
+    if call.column is None:
         return None, ["count_all"]
-    column = table[aggregate.column]
-    match aggregate.function:
+    column = table[call.column]
+    match call.function:
         case "first":
             return _rows_with_value(column), ["min"]
         case "last":
@@ -58,35 +80,31 @@ def _prepare(table: pa.Table, aggregate: Aggregate) -> tuple[pa.ChunkedArray | N
         case "count_distinct" if types.is_null(column.type):
             return column.cast(pa.int64()), ["count_distinct"]  # of nulls alone Acero counts one
         case "count_distinct":
-            return _canonical_floats(column), ["count_distinct"]
+            return canonical_floats(column), ["count_distinct"]
         case "count":
             return _validity(column), ["count"]
-        case "mean" if _is_mean_of_integers(aggregate, column.type):
+        case "mean" if is_whole(column.type):
             # Acero adds them up as doubles, which loses what large ones leave of each other.
-            return _summable(column, aggregate), ["sum", "count"]
+            return _summable(column, call.asked), ["sum", "count"]
         case "sum" | "mean":
-            return _summable(column, aggregate), [aggregate.function]
+            return _summable(column, call.asked), [call.function]
         case _:
-            return _comparable(column), [aggregate.function]
+            return _comparable(column), [call.function]
 
 
-def _finish(
-    table: pa.Table, aggregate: Aggregate, results: Iterator[pa.ChunkedArray]
-) -> pa.ChunkedArray:
-    """Acero's next results as what the aggregate promises."""
-    import pyarrow.compute as pc
-
+def _finish(table: pa.Table, call: Call, results: Iterator[pa.ChunkedArray]) -> pa.ChunkedArray:
+    """Acero's next results as what the call promises."""
     result = next(results)
-    if aggregate.column is None or aggregate.function in ("count", "count_distinct"):
+    if call.column is None or call.function in ("count", "count_distinct"):
         return result
-    column = table[aggregate.column]
-    match aggregate.function:
+    column = table[call.column]
+    match call.function:
         case "first" | "last":
             return column.take(result)
         case "sum":
-            return _fit_sum(aggregate, column.type, result)
-        case "mean" if _is_mean_of_integers(aggregate, column.type):
-            return pc.divide(result.cast(pa.float64(), safe=False), next(results))
+            return fit_sum(call.asked, column.type, result) if call.fits else result
+        case "mean" if is_whole(column.type):
+            return mean_of(result, next(results))
         case "mean":
             target = column.type if types.is_decimal(column.type) else pa.float64()
             return result if result.type == target else result.cast(target)
@@ -94,21 +112,16 @@ def _finish(
             return result if result.type == column.type else result.cast(column.type)
 
 
-def _is_mean_of_integers(aggregate: Aggregate, kind: pa.DataType) -> bool:
-    is_whole = types.is_integer(kind) or types.is_boolean(kind) or types.is_duration(kind)
-    return aggregate.function == "mean" and is_whole
+def is_whole(kind: pa.DataType) -> bool:
+    """Whether values of this type are added up as integers."""
+    return bool(types.is_integer(kind) or types.is_boolean(kind) or types.is_duration(kind))
 
 
-def _canonical_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Floats with one zero and one NaN; other types as they are."""
+def mean_of(sums: pa.ChunkedArray, counts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Sums of any type, divided as doubles; null where the sum is."""
     import pyarrow.compute as pc
 
-    if not types.is_floating(column.type):
-        return column
-    wide = column.cast(pa.float32()) if types.is_float16(column.type) else column
-    nan = pa.scalar(float("nan"), wide.type)
-    zeroed = pc.add(wide, pa.scalar(0.0, wide.type))  # -0.0 + 0.0 is 0.0
-    return pc.if_else(pc.is_nan(zeroed), nan, zeroed).cast(column.type)
+    return pc.divide(sums.cast(pa.float64(), safe=False), counts)
 
 
 def _validity(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -150,15 +163,19 @@ def _summable(column: pa.ChunkedArray, aggregate: Aggregate) -> pa.ChunkedArray:
         return column.cast(pa.int64())
     if not (types.is_integer(kind) or types.is_decimal(kind)):
         return _comparable(column)
-    if _may_overflow(column):
+    if may_overflow(column):
         return column.cast(_wider(kind, aggregate))
     if types.is_unsigned_integer(kind) and not types.is_uint64(kind):
         return column.cast(pa.int64())
     return _comparable(column)
 
 
-def _may_overflow(column: pa.ChunkedArray) -> bool:
-    """Whether a sum of these numbers could leave Acero's type, from the count and the extremes."""
+def may_overflow(column: pa.ChunkedArray) -> bool:
+    """Whether a sum of some of these numbers could leave the type that Acero adds them up in.
+
+    From the count and the extremes; in decimals of 76 digits, which have no
+    wider type to go to, from the sum of all magnitudes as well.
+    """
     import pyarrow.compute as pc
 
     if column.null_count == len(column):
@@ -168,8 +185,14 @@ def _may_overflow(column: pa.ChunkedArray) -> bool:
     if types.is_integer(kind):
         return bool(max(-extremes["min"], extremes["max"]) * len(column) >= 2**63)
     largest = max(extremes["min"].copy_abs(), extremes["max"].copy_abs())
-    digits = 76 if types.is_decimal256(kind) else 38
-    return int(largest.scaleb(kind.scale, _WIDE)) * len(column) >= 10**digits
+    is_wide = types.is_decimal256(kind)
+    limit = 10 ** (76 if is_wide else 38)
+    if int(largest.scaleb(kind.scale, _WIDE)) * len(column) < limit:
+        return False
+    if not is_wide:
+        return True
+    magnitude = pc.sum(pc.abs(column.cast(pa.float64()))).as_py()
+    return bool(magnitude * 10.0**kind.scale * _ROUNDED_UP >= limit)
 
 
 def _wider(kind: pa.DataType, aggregate: Aggregate) -> pa.DataType:
@@ -181,14 +204,15 @@ def _wider(kind: pa.DataType, aggregate: Aggregate) -> pa.DataType:
     raise _does_not_fit(aggregate)
 
 
-def _fit_sum(aggregate: Aggregate, kind: pa.DataType, result: pa.ChunkedArray) -> pa.ChunkedArray:
+def fit_sum(aggregate: Aggregate, kind: pa.DataType, result: pa.ChunkedArray) -> pa.ChunkedArray:
     """A sum in its own type.
 
     int64 for integers (uint64 of uint64) and booleans, a duration of
-    durations, a decimal of 38 digits of those that have no more.
+    durations, a decimal of 38 digits of those that have no more. ``kind`` is
+    the column's type. Raises JobError where it does not fit.
     """
     if types.is_duration(kind):
-        return _fit_sum(aggregate, pa.int64(), result).cast(kind)
+        return fit_sum(aggregate, pa.int64(), result).cast(kind)
     if types.is_boolean(kind) or types.is_integer(kind):
         target = pa.uint64() if types.is_uint64(kind) else pa.int64()
     elif types.is_decimal(kind) and not types.is_decimal256(kind):

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from mrflight.errors import UserFunctionError
 from mrflight.functions import FunctionRef, calling_user
+from mrflight.schemas import empty_batch
 from mrflight.sources.base import Reader, Split
 
 
@@ -32,7 +33,7 @@ class Mapper:
             self.rows_in += batch.num_rows
             yield self._map(batch, number)
         if number == 0:
-            yield self._map(_empty_batch(self._reader.schema), 0)
+            yield self._map(empty_batch(self._reader.schema), 0)
 
     def _map(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
         if self._function is None:
@@ -45,7 +46,7 @@ class Mapper:
                 f"it returned {type(mapped).__name__}"
             )
         try:
-            mapped.validate(full=True)  # 0.2 ms a MiB; the reader would not know whose fault it is
+            _validate_new_columns(mapped, batch)
         except pa.ArrowInvalid as error:
             raise UserFunctionError(
                 f"the map {self._ref} returned a batch that is not valid on {self._place(number)}: "
@@ -57,5 +58,20 @@ class Mapper:
         return f"{self._split.path}, batch {number} from {self._split.start}"
 
 
-def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+def _validate_new_columns(mapped: pa.RecordBatch, given: pa.RecordBatch) -> None:
+    """Raise ArrowInvalid for columns that contradict themselves: their reader could not say whose.
+
+    Columns that the source made and that were passed on need no second look, which takes 0.2 ms
+    a MiB: as much as a sixth of reading them.
+    """
+    mapped.validate()
+    known = [_identity(column) for column in given.columns]
+    for column in mapped.columns:
+        if _identity(column) not in known:
+            column.validate(full=True)
+
+
+def _identity(column: pa.Array) -> tuple[object, ...]:
+    """The same for two columns that are the same values in the same place of memory."""
+    buffers = tuple(buffer.address if buffer else None for buffer in column.buffers())
+    return column.type, column.offset, len(column), buffers

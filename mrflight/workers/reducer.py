@@ -1,17 +1,27 @@
-"""Makes the result of one partition's rows."""
+"""Makes the result of one partition's rows, holding at most what its workspace allows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 
 from mrflight.aggregates import Aggregate, check_aggregates
 from mrflight.errors import UserFunctionError
 from mrflight.functions import FunctionRef, calling_user
+from mrflight.schemas import describe_difference
+from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.layout import plain_schema
-from mrflight.shuffle.partitioners import sort_indices
+from mrflight.workers.bounded_function import BoundedFunction
+from mrflight.workers.bounded_groups import MergedGroups, WholeGroups
+from mrflight.workers.combiner import Combiner
+from mrflight.workers.external_sort import ExternalSort
+from mrflight.workers.grouping import group
+from mrflight.workers.partials import partials_of, plan_partials
+from mrflight.workers.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -23,27 +33,128 @@ class Reduction:
     function: FunctionRef | None = None
     sort_by: tuple[str, ...] = ()
     """Rows, or groups, come in this order; set where partitions are ranges of it."""
+    key: tuple[str, ...] = ()
+    """The partition's key, for a function: a partition that is too large is cut between keys. Set
+    where all inputs are partitioned by the hash of the same columns."""
+    combines: bool = False
+    """Whether maps send what `combiner` makes of their rows. Only where the partitioner looks at
+    no column but those of the group."""
 
     def check(self, schema: pa.Schema) -> None:
         """Raise where rows of this schema cannot be reduced so."""
         check_aggregates(plain_schema(schema), self.group_by, self.aggregates)
 
+    def combiner(self, memory_bytes: int) -> Combiner | None:
+        """For one map's rows, which hold at most so much; None where they are sent as they are."""
+        if not (self.combines and self.group_by):
+            return None
+        return Combiner(self.group_by, self.aggregates, memory_bytes)
+
     def apply(
-        self, partition: int, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+        self,
+        partition: int,
+        schema: pa.Schema,
+        batches: Iterator[pa.RecordBatch],
+        space: Workspace,
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The result's schema and batches; a mere repartition streams, the rest is one table."""
+        """The result's schema, and its batches as they are made.
+
+        ``schema`` is that of the shuffle. A function is called once before this
+        returns, the rest is done as the batches are asked for. Files in the
+        workspace are removed when the batches end or are closed. The batches
+        may raise JobError, and JobFailedError where files cannot be written.
+        """
         if not (self.group_by or self.function or self.sort_by):
             return schema, batches
-        table = pa.Table.from_batches(batches, schema).combine_chunks()
-        if self.group_by:
-            from mrflight.workers.grouping import group
+        results = self._results(partition, schema, batches, space)
+        first = next(results)
+        return first.schema, _batches_of(chain([first], results))
 
-            table = group(table, self.group_by, self.aggregates)
-        if self.function:
-            table = _call(self.function, partition, table)
-        if self.sort_by:
-            table = table.take(sort_indices(table, self.sort_by))
-        return table.schema, iter(table.to_batches())
+    def _results(
+        self,
+        partition: int,
+        schema: pa.Schema,
+        batches: Iterator[pa.RecordBatch],
+        space: Workspace,
+    ) -> Iterator[pa.Table]:
+        """The result in tables, at least one."""
+        sorts_groups = bool(self.sort_by and (self.group_by or self.function))
+        rows_bytes = space.rows_bytes // (2 if sorts_groups else 1)
+        with ScratchFolder("reduce", space.folder) as scratch:
+            if self.group_by:
+                tables = self._groups(schema, batches, rows_bytes, scratch)
+            elif self.function:
+                tables = self._function_results(partition, schema, batches, rows_bytes, scratch)
+            else:
+                tables = (pa.Table.from_batches([batch]) for batch in batches)
+            if self.sort_by:
+                tables = self._sorted(schema, tables, rows_bytes, scratch)
+            yield from tables
+
+    def _groups(
+        self,
+        schema: pa.Schema,
+        batches: Iterator[pa.RecordBatch],
+        rows_bytes: int,
+        scratch: ScratchFolder,
+    ) -> Iterator[pa.Table]:
+        asked = (self.group_by, self.aggregates)
+        plan = partials_of(schema, *asked) if self.combines else None
+        if plan is None and (plan := plan_partials(schema, *asked)):
+            batches = map(plan.from_rows, batches)
+        empty: Callable[[], pa.Table]
+        if plan is not None:
+            tables = MergedGroups(plan, rows_bytes, scratch).results(batches)
+            empty = partial(plan.finish, plan.schema.empty_table())
+        else:
+            tables = WholeGroups(schema, *asked, rows_bytes, scratch).results(batches)
+            empty = partial(group, schema.empty_table(), *asked)
+        return _at_least_one(tables, empty)
+
+    def _function_results(
+        self,
+        partition: int,
+        schema: pa.Schema,
+        batches: Iterator[pa.RecordBatch],
+        rows_bytes: int,
+        scratch: ScratchFolder,
+    ) -> Iterator[pa.Table]:
+        assert self.function is not None
+        call = partial(_call, self.function, partition)
+        first: pa.Schema | None = None
+        for table in BoundedFunction(call, schema, self.key, rows_bytes, scratch).results(batches):
+            first = first or table.schema
+            if difference := describe_difference(first, table.schema):
+                raise UserFunctionError(
+                    f"the reduce function {self.function} is called several times for partition "
+                    f"{partition}, as it is larger than the task's memory, and its results do not "
+                    f"agree: {difference}; give them types that do not depend on the rows"
+                )
+            yield table
+
+    def _sorted(
+        self,
+        schema: pa.Schema,
+        tables: Iterator[pa.Table],
+        rows_bytes: int,
+        scratch: ScratchFolder,
+    ) -> Iterator[pa.Table]:
+        first = next(tables, schema.empty_table())
+        rows = (batch for table in chain([first], tables) for batch in table.to_batches())
+        results = ExternalSort(self.sort_by, rows_bytes, scratch).results(rows)
+        return _at_least_one(results, first.schema.empty_table)
+
+
+def _at_least_one(tables: Iterator[pa.Table], empty: Callable[[], pa.Table]) -> Iterator[pa.Table]:
+    """The tables, or where there is none an empty one."""
+    first = next(tables, None)
+    yield empty() if first is None else first
+    yield from tables
+
+
+def _batches_of(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    for table in tables:
+        yield from table.to_batches()
 
 
 def _call(ref: FunctionRef, partition: int, table: pa.Table) -> pa.Table:

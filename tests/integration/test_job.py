@@ -434,3 +434,36 @@ def test_progress_is_plain_lines_in_a_pipe(clicks: Path, tmp_path: Path) -> None
     assert "reduce: 998 rows written" in lines
     assert "commit: 7 files, version 0" in lines
     assert lines[-1] == f"{tmp_path}/out/clicks, version 0"
+
+
+def test_what_functions_print_is_for_people(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    (tmp_path / "rows.csv").write_text("k\n1\n2\n")
+    (tmp_path / "prints.py").write_text(
+        "def rows(batch):\n    print('map saw', batch.num_rows)\n    return batch\n"
+        "def table(table):\n    print('reduce saw', table.num_rows)\n    return table\n"
+    )
+    job = write_job(
+        tmp_path,
+        """
+[job]
+name = "prints"
+[inputs.rows]
+path = "rows.csv"
+map = "prints:rows"
+key = ["k"]
+[shuffle]
+partitions = 1
+[reduce]
+function = "prints:table"
+[output]
+table = "out"
+""",
+    )
+    done = drive(job)
+    assert done.code == 0, done.stderr
+    assert "map saw 2\n" in done.stderr
+    assert "reduce saw 2\n" in done.stderr
+    assert len(done.stdout.splitlines()) == 1

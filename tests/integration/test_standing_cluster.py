@@ -160,7 +160,7 @@ def test_an_attempt_that_raises_leaves_nothing(
 ) -> None:
     shuffle = cluster.create_shuffle("raises", partitions=4)
     out = shuffle.writer(map_id=0, key=["url"])
-    for start in range(0, 200_000, 50_000):  # enough for blocks to be on their way
+    for start in range(0, 1_000_000, 50_000):  # more blocks than may wait to be sent
         out.write(batch(start, 50_000))
     assert sum(held(running, shuffle)) > 0
     out.__exit__(ZeroDivisionError, ZeroDivisionError(), None)

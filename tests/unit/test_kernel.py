@@ -56,7 +56,10 @@ def test_several_columns(
     key = [data.draw(key_arrays.key_arrays(rows)) for _ in range(columns)]
     assert native.hash_rows(key).equals(reference.hash_rows(key))
     assert native.partition_ids(key, partitions).equals(reference.partition_ids(key, partitions))
-    assert_same(native.place(key, partitions), reference.place(key, partitions))
+    ids = reference.partition_ids(key, partitions)
+    assert_same(
+        native.order_by_partition(ids, partitions), reference.order_by_partition(ids, partitions)
+    )
 
 
 @settings(max_examples=100)
@@ -79,15 +82,17 @@ def test_a_large_batch(native: ModuleType) -> None:
         pa.array(random.integers(0, 1000, 200_000)),
         pa.array(random.random(200_000), mask=random.random(200_000) < 0.1),
     ]
-    assert_same(native.place(key, 4096), reference.place(key, 4096))
+    ids = native.partition_ids(key, 4096)
+    assert ids.equals(reference.partition_ids(key, 4096))
+    assert_same(native.order_by_partition(ids, 4096), reference.order_by_partition(ids, 4096))
 
 
 def test_memory_is_given_back(native: ModuleType) -> None:
     key = [pa.array(["a", None, "b" * 50]).dictionary_encode(), pa.array([1, 2, 3])]
-    native.place(key, 20)
+    native.order_by_partition(native.partition_ids(key, 20), 20)
     before = pa.total_allocated_bytes()
     for _ in range(10):
-        native.place(key, 20)
+        native.order_by_partition(native.partition_ids(key, 20), 20)
         native.hash_rows(key)
     assert pa.total_allocated_bytes() == before
 

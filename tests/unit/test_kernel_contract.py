@@ -216,7 +216,7 @@ def test_what_equals_is_one_key() -> None:
 @given(data=st.data(), rows=st.integers(0, 60), partitions=st.integers(1, 30))
 def test_every_row_is_in_one_partition(data: st.DataObject, rows: int, partitions: int) -> None:
     key = [data.draw(key_arrays.key_arrays(rows)) for _ in range(data.draw(st.integers(1, 3)))]
-    order, offsets = kernel.place(key, partitions)
+    order, offsets = kernel.order_by_partition(kernel.partition_ids(key, partitions), partitions)
     assert sorted(order.to_pylist()) == list(range(rows))
     assert len(offsets) == partitions + 1
     ids = kernel.partition_ids(key, partitions).to_pylist()
@@ -244,13 +244,6 @@ def test_order_is_a_stable_permutation(ids: list[int]) -> None:
     assert offsets.to_pylist() == [sum(i < partition for i in ids) for partition in range(11)]
 
 
-@given(data=st.data(), rows=st.integers(0, 40), partitions=st.integers(1, 30))
-def test_place_is_order_of_partition_ids(data: st.DataObject, rows: int, partitions: int) -> None:
-    key = [data.draw(key_arrays.key_arrays(rows))]
-    in_two_steps = kernel.order_by_partition(kernel.partition_ids(key, partitions), partitions)
-    assert list(kernel.place(key, partitions)) == list(in_two_steps)
-
-
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
@@ -269,7 +262,8 @@ def test_no_rows(type_: pa.DataType) -> None:
     for key in ([pa.array([], type_)], [pa.array([], type_)] * 3):
         assert kernel.hash_rows(key) == pa.array([], pa.uint64())
         assert kernel.partition_ids(key, 3) == pa.array([], pa.int32())
-        assert [array.to_pylist() for array in kernel.place(key, 3)] == [[], [0, 0, 0, 0]]
+        order, offsets = kernel.order_by_partition(kernel.partition_ids(key, 3), 3)
+        assert (order.to_pylist(), offsets.to_pylist()) == ([], [0, 0, 0, 0])
 
 
 @pytest.mark.parametrize(
@@ -284,14 +278,16 @@ def test_no_rows(type_: pa.DataType) -> None:
 )
 def test_keys_that_are_none(key: Sequence[pa.Array], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        kernel.place(key, 2)
+        kernel.partition_ids(key, 2)
 
 
 @pytest.mark.parametrize("partitions", [0, -1, kernel.MAX_PARTITIONS + 1, 2**70])
 def test_partitions_out_of_range(partitions: int) -> None:
-    for call in (kernel.place, kernel.partition_ids):
-        with pytest.raises(ValueError, match=f"partitions must be 1 to .* not {partitions}"):
-            call([pa.array([1])], partitions)
+    said = f"partitions must be 1 to .* not {partitions}"
+    with pytest.raises(ValueError, match=said):
+        kernel.partition_ids([pa.array([1])], partitions)
+    with pytest.raises(ValueError, match=said):
+        kernel.order_by_partition(pa.array([0], pa.int32()), partitions)
 
 
 def broken() -> Iterator[pa.Array]:

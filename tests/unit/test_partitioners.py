@@ -42,17 +42,11 @@ def batch_of(**columns: pa.Array) -> pa.RecordBatch:
 
 
 def placed(partitioner: Partitioner, batch: pa.RecordBatch, partitions: int) -> list[int]:
-    """The partition of each row, once the placement has shown to be one."""
-    indices, offsets = (array.to_pylist() for array in partitioner.place(batch))
-    assert sorted(indices) == list(range(batch.num_rows))
-    assert (len(offsets), offsets[0], offsets[-1]) == (partitions + 1, 0, batch.num_rows)
-    assert offsets == sorted(offsets)
-    of_row = [-1] * batch.num_rows
-    for partition in range(partitions):
-        rows = indices[offsets[partition] : offsets[partition + 1]]
-        assert rows == sorted(rows)
-        for row in rows:
-            of_row[row] = partition
+    """The partition of each row, once all have shown to be partitions."""
+    ids = partitioner.ids(batch)
+    assert (ids.type, len(ids), ids.null_count) == (pa.int32(), batch.num_rows, 0)
+    of_row: list[int] = ids.to_pylist()
+    assert all(0 <= partition < partitions for partition in of_row)
     return of_row
 
 
@@ -154,9 +148,9 @@ def test_hash_has_one_zero_and_one_nan() -> None:
 def test_hash_refuses_a_key_that_is_not_there_or_has_no_hash() -> None:
     batch = batch_of(a=pa.array([[1]]))
     with pytest.raises(ColumnNotFoundError, match="'b'"):
-        HashPartitioner(("b",), 2).place(batch)
+        HashPartitioner(("b",), 2).ids(batch)
     with pytest.raises(KeyTypeError, match="'a'"):
-        HashPartitioner(("a",), 2).place(batch)
+        HashPartitioner(("a",), 2).ids(batch)
 
 
 # Round robin
@@ -173,6 +167,12 @@ def test_round_robin_deals_rows_out_in_turn(
     assert of_row == [(first + row) % partitions for row in range(rows)]
     counts = [of_row.count(partition) for partition in range(partitions)]
     assert max(counts) - min(counts) <= 1
+
+
+def test_round_robin_goes_on_where_the_last_batch_ended() -> None:
+    partitioner = RoundRobinPartitioner(20, first=18)
+    ids = [partitioner.ids(batch_of(k=pa.nulls(7))).to_pylist() for _ in range(3)]
+    assert ids == [[18, 19, 0, 1, 2, 3, 4], list(range(5, 12)), list(range(12, 19))]
 
 
 # Range
@@ -421,7 +421,7 @@ def test_a_users_partitioner_may_answer_any_integers(ids: list[int], type_: str)
 )
 def test_a_users_partitioner_that_answers_wrongly_is_named(answer: object, says: str) -> None:
     with pytest.raises(UserFunctionError) as refused:
-        users(answer).place(batch_of(k=pa.array([1, 2])))
+        users(answer).ids(batch_of(k=pa.array([1, 2])))
     assert str(refused.value).startswith("the partitioner m:place")
     assert says in str(refused.value)
 
@@ -429,7 +429,7 @@ def test_a_users_partitioner_that_answers_wrongly_is_named(answer: object, says:
 @pytest.mark.parametrize("answer", [pa.array(["0", "1"]), pa.array([b"0", b"1"])], ids=str)
 def test_a_users_partitioner_must_answer_numbers(answer: pa.Array) -> None:
     with pytest.raises(UserFunctionError, match="m:place"):
-        users(answer).place(batch_of(k=pa.array([1, 2])))
+        users(answer).ids(batch_of(k=pa.array([1, 2])))
 
 
 @pytest.mark.parametrize("error", [KeyError("no such site"), SystemExit("no such site")], ids=repr)
@@ -438,7 +438,7 @@ def test_a_users_partitioner_that_raises_is_named(error: BaseException) -> None:
         raise error
 
     with pytest.raises(UserFunctionError, match=r"(?s)m:place.*no such site"):
-        FunctionPartitioner(place, "m:place", ("k",), 3).place(batch_of(k=pa.array([1])))
+        FunctionPartitioner(place, "m:place", ("k",), 3).ids(batch_of(k=pa.array([1])))
 
 
 @pytest.mark.parametrize(

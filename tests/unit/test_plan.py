@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mrflight.errors import (
@@ -18,12 +21,14 @@ from mrflight.errors import (
 )
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.job_file import decode_job
+from mrflight.memory import divide_memory, least_memory
 from mrflight.plan import AUTO_PARTITION_BYTES, JobPlan, count_partitions, plan_job
 from mrflight.sources import open_source
 from mrflight.spec import JobSpec
 
 SPLIT_BYTES = 100
 WORKERS = 4
+MEMORY = divide_memory(8 * 2**30, WORKERS, data_servers=1)
 
 Plan = Callable[..., JobPlan]
 
@@ -52,7 +57,7 @@ def plan(tmp_path: Path) -> Plan:
             open_source(name, section, tmp_path, {}, SPLIT_BYTES)
             for name, section in spec.inputs.items()
         ]
-        return plan_job(spec, sources, str(tmp_path), "job-1", WORKERS)
+        return plan_job(spec, sources, str(tmp_path), "job-1", WORKERS, MEMORY)
 
     return planned
 
@@ -127,7 +132,7 @@ def test_the_users_functions_are_listed_once(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize(
-    ("input_bytes", "workers", "partitions"),
+    ("rows_bytes", "workers", "partitions"),
     [
         (0, 4, 1),
         (1, 4, 1),
@@ -136,18 +141,86 @@ def test_the_users_functions_are_listed_once(plan: Plan) -> None:
         (AUTO_PARTITION_BYTES + 1, 1, 2),
         (10 * AUTO_PARTITION_BYTES, 4, 10),
         (10 * AUTO_PARTITION_BYTES + 1, 4, 11),
-        (2**60, 4, MAX_PARTITIONS),
+        (2**60, 4, MEMORY.writer // (16 * 2**10)),
     ],
 )
 def test_auto_partitions_follow_the_input_and_the_workers(
-    input_bytes: int, workers: int, partitions: int
+    rows_bytes: int, workers: int, partitions: int
 ) -> None:
-    assert count_partitions(job(), input_bytes, workers) == partitions
+    assert count_partitions(job(), rows_bytes, workers, MEMORY) == partitions
+
+
+def test_auto_partitions_fit_a_reducer_with_little_memory() -> None:
+    little = divide_memory(least_memory(2, 1), 2, data_servers=1)
+    partitions = count_partitions(job(), 2**30, 2, little)
+    assert 2**30 / partitions <= little.reducer / 4
+
+
+def test_what_is_compressed_weighs_more_in_memory(plan: Plan, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"url": ["a"] * 10}), tmp_path / "visits.parquet")
+    (tmp_path / "visits.csv.gz").write_bytes(gzip.compress(b"url\na\n"))
+    for name in ("visits.parquet", "visits.csv.gz", "visits.csv"):
+        section = job(inputs={"visits": {"path": name, "key": ["url"]}}).inputs["visits"]
+        source = open_source("visits", section, tmp_path, {}, SPLIT_BYTES)
+        assert source.rows_bytes == source.size_bytes * (1 if name == "visits.csv" else 4)
+
+
+@pytest.mark.parametrize(
+    ("shuffle", "combines"),
+    [
+        ({"partitioner": "hash"}, True),
+        ({"partitioner": "range"}, True),
+        ({"partitioner": "clicks:place"}, False),  # which may look at any column
+    ],
+)
+def test_maps_combine_where_the_partitioner_looks_at_the_group_only(
+    plan: Plan, shuffle: dict[str, Any], combines: bool
+) -> None:
+    reduce = {"group_by": ["url"], "aggregate": {"n": "count(*)"}}
+    assert plan(job(shuffle=shuffle, reduce=reduce)).reduction.combines is combines
+
+
+@pytest.mark.parametrize(
+    ("sections", "key"),
+    [
+        ({}, ("url",)),
+        ({"shuffle": {"partitioner": "range"}}, ()),
+        (
+            {
+                "inputs": {
+                    "visits": {"path": "visits.csv", "key": ["url"]},
+                    "more": {"path": "more.csv", "key": ["weight"]},
+                }
+            },
+            (),
+        ),
+    ],
+)
+def test_a_function_is_told_between_which_keys_a_partition_may_be_cut(
+    plan: Plan, sections: dict[str, Any], key: tuple[str, ...]
+) -> None:
+    planned = plan(job(reduce={"function": "clicks:reduce"}, **sections))
+    assert planned.reduction.key == key
+
+
+@pytest.mark.parametrize(
+    ("sections", "is_merged"),
+    [
+        ({"shuffle": {"partitions": "auto"}}, True),
+        ({"shuffle": {"partitions": 7}}, False),
+        ({"shuffle": {"partitions": "auto"}, "reduce": {"function": "clicks:reduce"}}, False),
+    ],
+)
+def test_partitions_share_files_where_their_number_is_ours_and_their_rows_alike(
+    plan: Plan, sections: dict[str, Any], is_merged: bool
+) -> None:
+    assert plan(job(**sections)).is_merged is is_merged
 
 
 @pytest.mark.parametrize("partitions", [1, 7, MAX_PARTITIONS])
 def test_partitions_are_as_told(partitions: int) -> None:
-    assert count_partitions(job(shuffle={"partitions": partitions}), 2**40, 4) == partitions
+    spec = job(shuffle={"partitions": partitions})
+    assert count_partitions(spec, 2**40, 4, MEMORY) == partitions
 
 
 @pytest.mark.parametrize(
@@ -272,7 +345,6 @@ def test_a_job_without_inputs_is_refused(partitioner: str) -> None:
     "sections",
     [
         {"shuffle": {"replicas": 0}},
-        {"shuffle": {"memory": "plenty"}},
         {"cluster": {"data_servers": -1}},
         {"cluster": {"data_servers": 1}, "shuffle": {"replicas": 2}},
     ],

@@ -159,15 +159,16 @@ def test_a_refusal_says_where() -> None:
 
 
 @examples
-@given(ids, partitions, epochs, st.booleans())
-def test_a_ticket_comes_back(shuffle: str, partition: int, epoch: int, blocks: bool) -> None:
-    ticket = ReadTicket(shuffle, partition, epoch, blocks)
+@given(ids, st.lists(partitions, min_size=1, max_size=16), epochs, st.booleans())
+def test_a_ticket_comes_back(shuffle: str, several: list[int], epoch: int, blocks: bool) -> None:
+    ticket = ReadTicket(shuffle, several[0], epoch, blocks, tuple(several[1:]) if blocks else ())
     assert decode_ticket(ticket.encode()) == ticket
 
 
 def test_tickets_are_those_of_the_wire_contract() -> None:
     assert ReadTicket("clicks", 7, 3).encode() == b"clicks/7/3"
     assert ReadTicket("clicks", 7, 3, blocks=True).encode() == b"clicks/7/3/blocks"
+    assert ReadTicket("clicks", 7, 3, True, (8, 11)).encode() == b"clicks/7,8,11/3/blocks"
 
 
 tickets = st.builds(ReadTicket, ids, partitions, epochs, st.booleans()).map(ReadTicket.encode)
@@ -194,6 +195,9 @@ def test_any_bytes_are_a_ticket_within_bounds_or_refused(data: bytes) -> None:
         b"clicks/1",
         b"clicks/1/2/3",
         b"clicks/1/2/blocks/4",
+        b"clicks/1,2/2",
+        b"clicks/1,/2/blocks",
+        b"clicks/1,100000/2/blocks",
         b"clicks/-1/2",
         b"clicks/+1/2",
         b"clicks/1_0/2",

@@ -20,6 +20,7 @@ RESULT = JobResult(
     table="out/clicks",
     version=4,
     attempts=Attempts(map=7, reduce=20, failed=1),
+    peak_memory_bytes=5 * 2**29,
 )
 
 
@@ -27,7 +28,7 @@ def test_json_has_the_documented_keys() -> None:
     document = json.loads(msgspec.json.encode(RESULT))
     assert set(document) == {
         *("job_id", "state", "rows_in", "rows_out", "partitions", "bytes_shuffled"),
-        *("seconds", "table", "version", "attempts", "error"),
+        *("seconds", "table", "version", "attempts", "peak_memory_bytes", "error"),
     }
     assert set(document["seconds"]) == {"total", "start", "map", "reduce", "commit"}
     assert document["attempts"] == {"map": 7, "reduce": 20, "failed": 1}
@@ -46,7 +47,7 @@ def test_json_is_one_line() -> None:
 def test_the_summary_reads_well() -> None:
     assert RESULT.summary() == (
         "1,234,567 rows in, 1,000 rows out, 20 partitions, 3.0 MiB shuffled\n"
-        "3.46 s: start 0.50, map 1.50, reduce 1.25, commit 0.12\n"
+        "3.46 s: start 0.50, map 1.50, reduce 1.25, commit 0.12; at most 2.5 GiB of memory\n"
         "out/clicks, version 4"
     )
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.encoder import PARQUET_CHUNK
 from mrflight.sinks.file_part_writer import FilePartWriter
@@ -215,3 +216,33 @@ def test_leaf_paths_are_those_of_parquet(tmp_path: Path) -> None:
     written = pq.ParquetFile(tmp_path / "x.parquet").schema
     paths = [written.column(i).path for i in range(len(written.names))]
     assert [path for field in schema for path in leaf_paths(field)] == paths
+
+
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+@pytest.mark.parametrize(
+    ("compression", "codec"),
+    [
+        (None, "ZSTD"),
+        ("zstd", "ZSTD"),
+        ("snappy", "SNAPPY"),
+        ("lz4", "LZ4"),
+        ("none", "UNCOMPRESSED"),
+    ],
+)
+def test_parquet_is_compressed_as_told(
+    tmp_path: Path, format: str, compression: str | None, codec: str
+) -> None:
+    spec = OutputSection(table="out", format=format, compression=compression)
+    sink = open_sink(spec, tmp_path, {}, "job-1", None)
+    rows = pa.record_batch({"a": ["x"] * 1000})
+    (part,) = sink.part_writer.write(0, 0, rows.schema, [rows])
+    footer = pq.ParquetFile(tmp_path / "out" / part.path).metadata
+    assert footer.row_group(0).column(0).compression == codec
+    sink.abort()
+
+
+@pytest.mark.parametrize("format", ["csv", "arrow"])
+def test_a_format_without_compression_refuses_it(tmp_path: Path, format: str) -> None:
+    spec = OutputSection(table="out", format=format, compression="lz4")
+    with pytest.raises(OutputError, match=f"^output.compression: {format} files"):
+        open_sink(spec, tmp_path, {}, "job-1", None)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 from hypothesis import settings
@@ -12,10 +16,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mrflight.errors import ProtocolError, ShuffleNotFoundError
 from mrflight.ids import MapAttempt
+from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.block import Block
+from mrflight.shuffle.spill_memory import PACKED_BYTES
 from mrflight.shuffle.store import BlockStore, StoreStats
 
 PARTITIONS = 3
+BUDGET = 10_000
+"""Room for a small block in two partitions, as each has a page of its own."""
 
 
 def block(size: int = 8, rows: int = 1) -> Block:
@@ -23,10 +31,16 @@ def block(size: int = 8, rows: int = 1) -> Block:
 
 
 @pytest.fixture
-def store() -> BlockStore:
-    opened = BlockStore()
-    opened.open("clicks", PARTITIONS)
-    return opened
+def store(tmp_path: Path) -> Iterator[BlockStore]:
+    """A store that never spills."""
+    with ScratchFolder("test", tmp_path) as scratch, BlockStore(2**30, scratch) as opened:
+        opened.open("clicks", PARTITIONS)
+        yield opened
+        assert list(tmp_path.iterdir()) == []
+
+
+def held(stats: StoreStats) -> tuple[int, int, int]:
+    return stats.shuffles, stats.blocks, stats.size_bytes
 
 
 def test_blocks_are_read_by_map_and_each_maps_as_they_were_put(store: BlockStore) -> None:
@@ -34,19 +48,20 @@ def test_blocks_are_read_by_map_and_each_maps_as_they_were_put(store: BlockStore
     blocks = [block(rows=rows) for rows in range(4)]
     for source, put in zip([late, early, late, early], blocks, strict=True):
         store.put("clicks", 1, source, put)
-    assert store.read("clicks", 1, [late, early]) == [blocks[1], blocks[3], blocks[0], blocks[2]]
+    expected = [blocks[1], blocks[3], blocks[0], blocks[2]]
+    assert list(store.read("clicks", 1, [late, early])) == expected
 
 
 def test_only_the_attempts_that_are_asked_for_are_read(store: BlockStore) -> None:
     store.put("clicks", 1, MapAttempt(0, 0), block(rows=1))
     store.put("clicks", 1, MapAttempt(0, 1), block(rows=2))
     assert [b.rows for b in store.read("clicks", 1, [MapAttempt(0, 1)])] == [2]
-    assert store.read("clicks", 0, [MapAttempt(0, 1)]) == []
-    assert store.read("clicks", 1, [MapAttempt(5, 0)]) == []
+    assert list(store.read("clicks", 0, [MapAttempt(0, 1)])) == []
+    assert list(store.read("clicks", 1, [MapAttempt(5, 0)])) == []
 
 
-def test_a_block_is_kept_as_it_lies(store: BlockStore) -> None:
-    put = block(100)
+def test_a_large_block_is_kept_as_it_lies(store: BlockStore) -> None:
+    put = block(PACKED_BYTES + 1)
     store.put("clicks", 0, MapAttempt(0, 0), put)
     (kept,) = store.read("clicks", 0, [MapAttempt(0, 0)])
     assert kept.body.address == put.body.address
@@ -71,13 +86,13 @@ def test_forgetting_what_is_not_there_is_fine(store: BlockStore) -> None:
     store.discard("other", MapAttempt(0, 0))
     store.drop("other")
     store.discard("clicks", MapAttempt(0, 0))
-    assert store.stats() == StoreStats(1, 0, 0)
+    assert held(store.stats()) == (1, 0, 0)
 
 
 def test_opening_again_keeps_what_is_there(store: BlockStore) -> None:
     store.put("clicks", 0, MapAttempt(0, 0), block())
     store.open("clicks", PARTITIONS)
-    assert len(store.read("clicks", 0, [MapAttempt(0, 0)])) == 1
+    assert len(list(store.read("clicks", 0, [MapAttempt(0, 0)]))) == 1
 
 
 def test_a_block_that_comes_after_the_drop_is_refused(store: BlockStore) -> None:
@@ -85,23 +100,45 @@ def test_a_block_that_comes_after_the_drop_is_refused(store: BlockStore) -> None
     assert not store.is_open("clicks")
     with pytest.raises(ShuffleNotFoundError):
         store.put("clicks", 0, MapAttempt(0, 0), block())
-    assert store.stats() == StoreStats(0, 0, 0)
+    assert held(store.stats()) == (0, 0, 0)
 
 
-def test_memory_is_given_back() -> None:
+def test_memory_is_given_back(store: BlockStore) -> None:
     before = pa.total_allocated_bytes()
-    store = BlockStore()
-    store.open("clicks", 1)
     for attempt in range(2):
         for _ in range(10):
-            body = pa.allocate_buffer(100_000)
+            body = pa.allocate_buffer(1_000_000)
             store.put("clicks", 0, MapAttempt(0, attempt), Block(1, body))
     del body
-    assert pa.total_allocated_bytes() - before >= 2_000_000
+    assert pa.total_allocated_bytes() - before >= 20_000_000
     store.discard("clicks", MapAttempt(0, 0))
-    assert pa.total_allocated_bytes() - before < 1_100_000
+    assert pa.total_allocated_bytes() - before < 11_000_000
     store.drop("clicks")
     assert pa.total_allocated_bytes() - before < 100_000
+
+
+def test_small_blocks_let_go_of_the_buffer_that_they_came_in(store: BlockStore) -> None:
+    before = pa.total_allocated_bytes()
+    received = pa.allocate_buffer(1_000_000)
+    store.put("clicks", 0, MapAttempt(0, 0), Block(1, received.slice(1_000, 16)))
+    del received
+    assert pa.total_allocated_bytes() == before
+
+
+def test_memory_of_small_blocks_goes_back_to_the_system(store: BlockStore) -> None:
+    body = pa.py_buffer(bytes(16 * 1024))
+    for attempt in range(2):
+        for partition in range(PARTITIONS):
+            for _ in range(1_000):
+                store.put("clicks", partition, MapAttempt(0, attempt), Block(1, body))
+    each = PARTITIONS * 1_000 * body.size
+    full = psutil.Process().memory_info().rss
+    assert 2 * each <= store.stats().memory_bytes < 2.2 * each
+    store.discard("clicks", MapAttempt(0, 0))
+    assert store.stats().memory_bytes < 2.2 * each, "what shares pages counts until they go"
+    store.discard("clicks", MapAttempt(0, 1))
+    assert store.stats().memory_bytes == 0
+    assert full - psutil.Process().memory_info().rss >= 1.9 * each
 
 
 def test_many_threads_lose_nothing(store: BlockStore) -> None:
@@ -116,7 +153,7 @@ def test_many_threads_lose_nothing(store: BlockStore) -> None:
     for thread in threads:
         thread.join()
     kept = [0, 2, 4, 6]
-    assert store.stats() == StoreStats(1, 200 * len(kept), 200 * sum(kept))
+    assert held(store.stats()) == (1, 200 * len(kept), 200 * sum(kept))
 
 
 names = st.sampled_from(["a", "b"])
@@ -125,12 +162,15 @@ sources = st.builds(MapAttempt, st.integers(0, 2), st.integers(0, 1), st.sampled
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The store beside a dictionary of lists."""
+    """The store, with little room in memory, beside a dictionary of lists."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = BlockStore()
+        self.root = Path(tempfile.mkdtemp())
+        self.scratch = ScratchFolder("test", self.root)
+        self.store = BlockStore(BUDGET, self.scratch)
         self.model: dict[str, dict[tuple[int, MapAttempt], list[Block]]] = {}
+        self.puts = 0
 
     @rule(name=names)
     def open(self, name: str) -> None:
@@ -139,7 +179,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=names, partition=partitions, source=sources, size=st.integers(0, 50))
     def put(self, name: str, partition: int, source: MapAttempt, size: int) -> None:
-        put = block(size)
+        self.puts += 1  # no two blocks have the same bytes, nor the same rows
+        put = Block(self.puts, pa.py_buffer(self.puts.to_bytes(4, "little") * size))
         if name not in self.model:
             with pytest.raises(ShuffleNotFoundError):
                 self.store.put(name, partition, source, put)
@@ -155,8 +196,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         held = self.model[name]
         expected = [b for source in sorted(attempts) for b in held.get((partition, source), [])]
-        found = self.store.read(name, partition, attempts)
-        assert [id(b) for b in found] == [id(b) for b in expected]
+        assert list(self.store.read(name, partition, attempts)) == expected
 
     @rule(name=names, source=sources)
     def discard(self, name: str, source: MapAttempt) -> None:
@@ -172,15 +212,22 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def counters_are_exact(self) -> None:
         blocks = [b for held in self.model.values() for put in held.values() for b in put]
-        expected = StoreStats(len(self.model), len(blocks), sum(b.body.size for b in blocks))
-        assert self.store.stats() == expected
+        stats = self.store.stats()
+        expected = (len(self.model), len(blocks), sum(b.body.size for b in blocks))
+        assert held(stats) == expected
+        assert stats.memory_peak_bytes <= BUDGET
         assert sorted(self.store.shuffles()) == sorted(self.model)
         assert all(self.store.is_open(name) == (name in self.model) for name in "ab")
 
     def teardown(self) -> None:
         for name in list(self.model):
             self.store.drop(name)
-        assert self.store.stats() == StoreStats(0, 0, 0)
+        stats = self.store.stats()
+        assert held(stats) == (0, 0, 0)
+        assert (stats.memory_bytes, stats.spilled_bytes, stats.dead_bytes) == (0, 0, 0)
+        self.store.close()
+        self.scratch.close()
+        self.root.rmdir()  # nothing is left in it
 
 
 TestAnyHistory = StoreMachine.TestCase

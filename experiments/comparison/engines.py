@@ -1,0 +1,153 @@
+"""Who takes part, and how each is started."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from experiments import datasets, mrflight_job
+from experiments.comparison.cases import Case
+from experiments.engines.task import Task
+
+MRFLIGHT = "mrflight"
+
+PACKAGES = {
+    MRFLIGHT: "mrflight",
+    "duckdb": "duckdb",
+    "polars": "polars",
+    "datafusion": "datafusion",
+    "pyarrow": "pyarrow",
+    "pyspark": "pyspark",
+    "dask": "distributed",
+    "daft": "daft",
+    "ray": "ray",
+}
+"""By engine, the package that it cannot do without."""
+
+ENGINES = tuple(PACKAGES)
+
+WRITES_DELTA = {
+    MRFLIGHT: "a file per partition, one commit with statistics",
+    "duckdb": "its stream into delta-rs (capped: its own Parquet), partitioned by a hash column",
+    "polars": "its Parquet, partitioned by a hash column, made a table by delta-rs",
+    "datafusion": "its Parquet, partitioned by a hash column, made a table by delta-rs",
+    "pyarrow": "its stream into delta-rs, partitioned by a hash column",
+    "pyspark": "its Parquet, a file per partition, made a table by delta-rs",
+    "dask": "its Parquet, a file per partition, made a table by delta-rs",
+    "daft": "write_deltalake, partitioned by a hash column",
+    "ray": "its Parquet, a file per partition, made a table by delta-rs",
+}
+
+NO_CAP = {"pyarrow": "has no memory limit to set"}
+"""Who cannot be told of a cap; the rest is, each by its own setting."""
+
+
+@dataclass(frozen=True)
+class Interpreters:
+    """mrflight may be installed elsewhere than its peers."""
+
+    mrflight: Path
+    peers: Path
+
+    def of(self, engine: str) -> Path:
+        """The one that runs ``engine``."""
+        return self.mrflight if engine == MRFLIGHT else self.peers
+
+
+def versions(python: Path, packages: list[str]) -> dict[str, str]:
+    """Of those packages that ``python`` finds."""
+    program = (
+        "import json, sys\n"
+        "from importlib import metadata\n"
+        "found = {}\n"
+        "for name in sys.argv[1:]:\n"
+        "    try: found[name] = metadata.version(name)\n"
+        "    except metadata.PackageNotFoundError: pass\n"
+        "print(json.dumps(found))\n"
+    )
+    words = [str(python), "-c", program, *packages]
+    printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    found: dict[str, str] = json.loads(printed)
+    return found
+
+
+def missing(engine: str, installed: dict[str, str]) -> str | None:
+    """What ``engine`` lacks to take part."""
+    if PACKAGES[engine] not in installed:
+        return f"{PACKAGES[engine]} is not installed"
+    if engine == "pyspark" and shutil.which("java") is None:
+        return "java is not installed"
+    return None
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What one run gets: the same for every engine."""
+
+    case: Case
+    input: Path
+    folder: Path
+    """``result`` and ``scratch`` are made in it."""
+    threads: int
+    memory_bytes: int | None
+    mrflight_settings: tuple[str, ...] = ()
+
+    @property
+    def result(self) -> Path:
+        """Where the result goes."""
+        return self.folder / "result"
+
+
+def command(engine: str, assignment: Assignment, interpreters: Interpreters) -> list[str]:
+    """The command line; peers find their task in a file that this writes."""
+    if engine == MRFLIGHT:
+        return _mrflight(assignment, interpreters.mrflight)
+    scratch = assignment.folder / "s"  # short: Ray has unix sockets in it
+    scratch.mkdir()
+    task = Task(
+        job=assignment.case.job,
+        input=str(assignment.input),
+        output=str(assignment.result),
+        scratch=str(scratch),
+        threads=assignment.threads,
+        partitions=assignment.case.partitions,
+        memory_bytes=assignment.memory_bytes,
+    )
+    path = assignment.folder / "task.json"
+    path.write_text(json.dumps(asdict(task)))
+    return [str(interpreters.peers), "-m", f"experiments.engines.{engine}", str(path)]
+
+
+def job_seconds(engine: str, stdout: str) -> float:
+    """From when the engine was ready to the end of its job, as it printed on its last line."""
+    printed = json.loads(stdout.splitlines()[-1])
+    if engine == MRFLIGHT:
+        seconds = printed["seconds"]
+        return float(seconds["total"] - seconds["start"])
+    return float(printed["job_seconds"])
+
+
+def _mrflight(assignment: Assignment, python: Path) -> list[str]:
+    case = assignment.case
+    job = datasets.REPOSITORY / "experiments" / "jobs" / f"{case.job}.toml"
+    suffix = "csv" if case.job == "clicks" else "parquet"
+    table = "lineitem" if case.is_lineitem else "visits"
+    settings = [
+        f"inputs.{table}.path={assignment.input}/*.{suffix}",
+        f"output.table={assignment.result}",
+        f"shuffle.partitions={case.partitions}",
+    ]
+    if assignment.memory_bytes:
+        settings.append(f"cluster.memory={assignment.memory_bytes >> 20} MiB")
+    job = datasets.CLICKS_JOB if case.job == "clicks" else job
+    settings += assignment.mrflight_settings
+    return mrflight_job.driver_command(job, settings, str(python))
+
+
+def here() -> Path:
+    """The interpreter that runs this."""
+    return Path(sys.executable)

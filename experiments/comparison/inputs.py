@@ -1,0 +1,122 @@
+"""The inputs of the cases, written once and kept.
+
+A folder that is there is whole: it gets its name when all its files are written.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from experiments import datasets
+from experiments.comparison.cases import Case
+
+FILES = 10
+ZIPF_KEYS = 1_000_000
+ZIPF_EXPONENT = 1.2
+"""The first of a million keys gets 19 % of the rows, the first ten 46 %."""
+
+_ARROW_BYTES = ".arrow_bytes"
+
+
+def folder_of(case: Case, data: Path, python: Path) -> Path:
+    """The folder with the input of ``case``, made where it is not there yet.
+
+    ``python`` is the interpreter beside which tpchgen-cli may be installed.
+    """
+    if case.job == "clicks":
+        files = datasets.generate(datasets.DataSet(case.keys, int(case.size), FILES), data)
+        return files[0].parent
+    if case.job == "zipf":
+        name = f"zipf-{case.size:g}-rows"
+        return _made_once(data / name, lambda folder: _write_zipf(int(case.size), folder))
+    name = f"lineitem-sf{case.size:g}"
+    return _made_once(data / name, lambda folder: _write_lineitem(case.size, folder, python))
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files of an input."""
+    return sorted(path for path in folder.iterdir() if path.suffix in (".csv", ".parquet"))
+
+
+def arrow_bytes(folder: Path) -> int:
+    """How large the input is in memory, as Arrow."""
+    known = folder / _ARROW_BYTES
+    if not known.exists():
+        total = 0
+        for path in files_of(folder):
+            if path.suffix == ".csv":
+                total += sum(batch.nbytes for batch in pacsv.open_csv(path))
+            else:
+                total += sum(batch.nbytes for batch in ds.dataset(path).to_batches())
+        known.write_text(str(total))
+    return int(known.read_text())
+
+
+def _made_once(folder: Path, write: Callable[[Path], None]) -> Path:
+    if not folder.exists():
+        unfinished = folder.with_name(f".{folder.name}.tmp")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        write(unfinished)
+        unfinished.rename(folder)
+    return folder
+
+
+def _write_zipf(rows: int, folder: Path) -> None:
+    """``key`` and ``value``, both int64; the k-th key has a share of k ** -1.2 of the rows."""
+    random = np.random.default_rng(20261121)
+    keys = min(ZIPF_KEYS, rows)
+    shares = np.cumsum(np.arange(1, keys + 1, dtype=float) ** -ZIPF_EXPONENT)
+    numbers = random.permutation(keys).astype(np.int64)
+    for file in range(FILES):
+        count = rows * (file + 1) // FILES - rows * file // FILES
+        ranks = np.searchsorted(shares, random.random(count) * shares[-1])
+        columns = {"key": numbers[ranks], "value": random.integers(0, 1000, count)}
+        pq.write_table(pa.table(columns), folder / f"visits-{file:04}.parquet")
+
+
+def _write_lineitem(scale: float, folder: Path, python: Path) -> None:
+    """TPC-H's lineitem by tpchgen-cli, but with its texts as plain strings.
+
+    The generator stores them as string views, which not every reader can work on. Row groups
+    stay as it made them.
+    """
+    made = folder / "made"
+    command = [_generator(python), "parquet", f"--scale-factor={scale:g}", "--tables=lineitem"]
+    subprocess.run(
+        [*command, f"--parts={FILES}", f"--output-dir={made}", "--quiet"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    for path in sorted(made.rglob("*.parquet")):
+        _with_plain_strings(path, folder / path.name)
+    shutil.rmtree(made)
+
+
+def _generator(python: Path) -> str:
+    places = (str(python.parent), str(Path(sys.executable).parent), None)
+    found = (shutil.which("tpchgen-cli", path=place) for place in places)
+    if program := next(filter(None, found), None):
+        return program
+    raise FileNotFoundError("tpchgen-cli makes the data of TPC-H: pip install tpchgen-cli")
+
+
+def _with_plain_strings(source: Path, target: Path) -> None:
+    with pq.ParquetFile(source) as file:
+        plain = pa.schema(
+            pa.field(field.name, pa.string() if field.type == pa.string_view() else field.type)
+            for field in file.schema_arrow
+        )
+        with pq.ParquetWriter(target, plain) as out:
+            for group in range(file.num_row_groups):
+                out.write_table(file.read_row_group(group).cast(plain))

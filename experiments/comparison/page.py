@@ -1,0 +1,126 @@
+"""The page of results: a table and a plot for each case, and under what conditions they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.comparison import engines
+from experiments.comparison.cases import Case
+from experiments.comparison.results import Results, Spread, spread
+from experiments.comparison.runs import FINISHED, OUT_OF_TIME, Run
+
+_MIB = 2**20
+_COLUMNS = (
+    "",
+    "seconds",
+    "of these, the job",
+    "mrflight's time over its",
+    "CPU seconds",
+    "peak memory, MiB",
+    "remarks",
+)
+
+
+def write(
+    results: Results,
+    cases: Sequence[Case],
+    taking_part: Sequence[str],
+    absent: dict[str, str],
+    folder: Path,
+) -> Path:
+    """``peers.md`` in ``folder``, beside the plots that it shows."""
+    parts = ["# mrflight and its peers", _conditions(results, absent)]
+    for case in cases:
+        if any(results.of(case, engine) for engine in taking_part):
+            plot = f"![{case.title}: wall time and peak memory]({case.name}.png)"
+            parts += [f"## {case.title}", table(results, case, taking_part), plot]
+    path = folder / "peers.md"
+    path.write_text("\n\n".join(parts) + "\n")
+    return path
+
+
+def table(results: Results, case: Case, taking_part: Sequence[str]) -> str:
+    """One case: medians, and ranges in brackets."""
+    measured = [engine for engine in taking_part if results.of(case, engine)]
+    lines = [_row(_COLUMNS), _row(["---"] * len(_COLUMNS))]
+    lines += [_row(_cells(results, case, engine)) for engine in measured]
+    return "\n".join(lines)
+
+
+def endings(runs: Sequence[Run]) -> list[str]:
+    """How those ended that did not come to a result."""
+    made = []
+    for outcome in dict.fromkeys(run["outcome"] for run in runs if run["outcome"] != FINISHED):
+        ended = [run for run in runs if run["outcome"] == outcome]
+        if outcome == OUT_OF_TIME:
+            outcome = f"killed after {ended[0]['wall_s']:.0f} s"
+        made.append(outcome if len(ended) == 1 else f"{outcome}, {len(ended)} times")
+    return made
+
+
+def _cap_remarks(runs: Sequence[Run]) -> list[str]:
+    made = []
+    cap = runs[0]["memory_cap_bytes"]
+    peaks = [peak for run in runs if (peak := peak_bytes(run)) is not None]
+    if cap and peaks and max(peaks) > cap:
+        made.append(f"over the cap of {cap / _MIB:,.0f} MiB")
+    if cap and runs[0]["engine"] in engines.NO_CAP:
+        made.append(engines.NO_CAP[runs[0]["engine"]])
+    return made
+
+
+def peak_bytes(run: Run) -> int | None:
+    """What is shown as peak memory: PSS, or RSS where the system does not tell PSS."""
+    peak: int | None = run["peak_pss_bytes"] or run["peak_rss_bytes"]
+    return peak
+
+
+def _cells(results: Results, case: Case, engine: str) -> list[str]:
+    runs, finished = results.of(case, engine), results.finished(case, engine)
+    peaks = spread([peak / _MIB for run in finished if (peak := peak_bytes(run)) is not None])
+    ratio = "1" if engine == engines.MRFLIGHT else _said(spread(results.ratios(case, engine)), 2)
+    notes = [*endings(runs), *_cap_remarks(runs)]
+    if case.job == "repartition":
+        notes.append(engines.WRITES_DELTA[engine])
+    return [
+        engine,
+        _said(results.spread(case, engine, "wall_s"), 2),
+        _said(results.spread(case, engine, "job_s"), 2, with_range=False),
+        ratio if finished else "-",
+        _said(results.spread(case, engine, "cpu_s"), 1, with_range=False),
+        _said(peaks, 0, with_range=False),
+        "; ".join(notes),
+    ]
+
+
+def _said(values: Spread | None, digits: int, with_range: bool = True) -> str:
+    if values is None:
+        return "-"
+    if not with_range or values.low == values.high:
+        return f"{values.median:,.{digits}f}"
+    low, high = (f"{value:,.{digits}f}" for value in (values.low, values.high))
+    return f"{values.median:,.{digits}f} ({low} to {high})"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _conditions(results: Results, absent: dict[str, str]) -> str:
+    machine = results.conditions["machine"]
+    versions = "; ".join(
+        f"{whose} packages: " + ", ".join(map(" ".join, packages.items()))
+        for whose, packages in results.conditions["versions"].items()
+    )
+    lines = [
+        f"Measured on {' and '.join(results.days()) or 'no day yet'}: {machine['processor']}, "
+        f"{results.conditions['threads']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB, "
+        f"{machine['system']}, Python {machine['python']}; {versions}.",
+        "Median over the rounds, range in brackets. Seconds are from the start of the process to "
+        "its end; the job's part of them is without imports and the start of a session. Peak "
+        "memory is the largest sum of PSS over all processes of a run.",
+    ]
+    if absent:
+        lines.append("Not measured: " + ", ".join(map(": ".join, absent.items())) + ".")
+    return "\n\n".join(lines)

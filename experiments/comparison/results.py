@@ -1,0 +1,93 @@
+"""The measured runs, in one JSON file that grows run by run, and what they come to."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.comparison.cases import Case
+from experiments.comparison.engines import MRFLIGHT
+from experiments.comparison.runs import FINISHED, OUT_OF_MEMORY, OUT_OF_TIME, Run
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of some runs."""
+
+    median: float
+    low: float
+    high: float
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """None of no values."""
+    return Spread(statistics.median(values), min(values), max(values)) if values else None
+
+
+class Results:
+    """The runs in the file at ``path``; ValueError if another machine or version made them."""
+
+    def __init__(self, path: Path, conditions: dict[str, Any]) -> None:
+        self.conditions = conditions
+        self._path = path
+        self._runs: list[Run] = []
+        if path.exists():
+            kept = json.loads(path.read_text())
+            if kept["conditions"] != conditions:
+                raise ValueError(
+                    f"{path} was measured under other conditions: {kept['conditions']}; "
+                    f"now they are {conditions}: give another --out"
+                )
+            self._runs = kept["runs"]
+
+    def add(self, run: Run) -> None:
+        """Keep a run, in the place of one that did not succeed; on disk, whole, on return."""
+        place = _place(run)
+        self._runs = [other for other in self._runs if _place(other) != place]
+        self._runs.append(run)
+        unfinished = self._path.with_suffix(".tmp")
+        kept = {"conditions": self.conditions, "runs": self._runs}
+        unfinished.write_text(json.dumps(kept, indent=1))
+        unfinished.replace(self._path)
+
+    def is_due(self, case: Case, engine: str, number: int) -> bool:
+        """Whether that round is still to be run, or again because it failed.
+
+        Who was out of time or memory once is not asked again.
+        """
+        runs = self.of(case, engine)
+        given_up = any(run["outcome"] in (OUT_OF_TIME, OUT_OF_MEMORY) for run in runs)
+        finished = {run["round"] for run in self.finished(case, engine)}
+        return not given_up and number not in finished
+
+    def of(self, case: Case, engine: str) -> list[Run]:
+        """The runs of an engine on a case, oldest first."""
+        wanted = {"case": case.name, "engine": engine}
+        return [run for run in self._runs if wanted.items() <= run.items()]
+
+    def finished(self, case: Case, engine: str) -> list[Run]:
+        """Those that came to the right result."""
+        return [run for run in self.of(case, engine) if run["outcome"] == FINISHED]
+
+    def spread(self, case: Case, engine: str, figure: str) -> Spread | None:
+        """Of a figure over the finished runs; None where there are none, or none knows it."""
+        values = [run[figure] for run in self.finished(case, engine)]
+        return spread([value for value in values if value is not None])
+
+    def ratios(self, case: Case, engine: str) -> list[float]:
+        """Our time over the engine's, round by round: below 1, mrflight is faster."""
+        ours = {run["round"]: run["wall_s"] for run in self.finished(case, MRFLIGHT)}
+        theirs = {run["round"]: run["wall_s"] for run in self.finished(case, engine)}
+        return [ours[number] / theirs[number] for number in sorted(ours.keys() & theirs.keys())]
+
+    def days(self) -> list[str]:
+        """On which something was measured."""
+        return sorted({run["started"][:10] for run in self._runs})
+
+
+def _place(run: Run) -> tuple[str, str, int]:
+    return run["case"], run["engine"], run["round"]

@@ -1,0 +1,162 @@
+"""mrflight beside its peers: the same job on the same input, in turn, each in its own process.
+
+Each has the same cores, and in a capped case the same memory to keep to. All
+take turns in each round, from another one on each time, so that a slow moment
+of the machine falls on all. Every result is checked.
+
+    python -m experiments.peers
+
+Who runs out of time or memory is told as such and not asked again. Runs that
+are in peers.json are not made again: a stopped comparison goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments import datasets, machine
+from experiments.comparison import checks, engines, inputs, page, runs
+from experiments.comparison.cases import CAP_SHARE, CAPPED, JOBS, Case, Sizes, cases
+from experiments.comparison.results import Results
+
+WORK = datasets.REPOSITORY / "experiments" / ".work"
+
+
+def compare(
+    case: Case, taking_part: Sequence[str], results: Results, options: argparse.Namespace
+) -> bool:
+    """Make the runs of ``case`` that are still due. Whether none failed or came out wrong."""
+    due = [
+        (number, engine)
+        for number in range(options.rounds)
+        for engine in _in_turn(taking_part, number)
+        if results.is_due(case, engine, number)
+    ]
+    if not due:
+        return True
+    folder = inputs.folder_of(case, options.data, options.python)
+    oracle = checks.Oracle(case, folder)
+    cap = inputs.arrow_bytes(folder) // CAP_SHARE if case.capped else None
+    interpreters = engines.Interpreters(engines.here(), options.python)
+    well = True
+    for number, engine in due:
+        if not results.is_due(case, engine, number):
+            continue  # it has just given up
+        with runs.empty_folder(options.work) as work:
+            assignment = engines.Assignment(
+                case, folder, Path(work), machine.cores(), cap, tuple(options.set)
+            )
+            datasets.warm(inputs.files_of(folder))
+            run = runs.run(engine, assignment, interpreters, options.time_limit, oracle)
+        results.add(run | {"round": number})
+        well &= run["outcome"] not in (runs.FAILED, runs.WRONG)
+        print(_told(case, number, run), file=sys.stderr, flush=True)
+    return well
+
+
+def _in_turn(taking_part: Sequence[str], number: int) -> list[str]:
+    first = number % len(taking_part)
+    return [*taking_part[first:], *taking_part[:first]]
+
+
+def _told(case: Case, number: int, run: runs.Run) -> str:
+    peak = (page.peak_bytes(run) or 0) / 2**20
+    figures = f"{run['wall_s']:.2f} s, {run['cpu_s']:.2f} s of CPU, {peak:,.0f} MiB"
+    line = f"{case.name}, round {number + 1}: {run['engine']} {run['outcome']}: {figures}"
+    return line + "".join(f"\n    {said}" for said in run.get("said", "").splitlines()[-5:])
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(number) for number in text.split(","))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    every = [*JOBS, *(f"{name}{CAPPED}" for name in JOBS)]
+    parser.add_argument("--jobs", type=_names, default=every, help=f"of {', '.join(every)}")
+    parser.add_argument("--engines", type=_names, default=engines.ENGINES, help="default: all")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=15_000_000, help="of clicks and zipf")
+    parser.add_argument(
+        "--scale", type=_numbers, default=(1.0, 10.0), help="of lineitem, TPC-H's scale factors"
+    )
+    parser.add_argument("--capped-rows", type=int, default=60_000_000, help="--rows of capped jobs")
+    parser.add_argument("--capped-scale", type=_numbers, default=(10.0,), help="their --scale")
+    parser.add_argument("--time-limit", type=float, default=300.0, help="seconds per run")
+    parser.add_argument("--cores", type=int, default=machine.cores(), help="for every engine")
+    parser.add_argument(
+        "--python",
+        type=Path,
+        default=Path(os.environ.get("MRFLIGHT_PEERS_PYTHON", sys.executable)),
+        help="the interpreter that has the peers; default: $MRFLIGHT_PEERS_PYTHON, or this one",
+    )
+    parser.add_argument("--set", action="append", default=[], help="passed to mrflight's driver")
+    parser.add_argument("--data", type=Path, default=WORK / "data", help="inputs are kept there")
+    parser.add_argument("--work", type=Path, help="where a run's temporary folder is made")
+    parser.add_argument("--out", type=Path, default=WORK / "peers")
+    options = parser.parse_args()
+    try:
+        options.cases = cases(
+            options.jobs,
+            Sizes(options.rows, options.scale),
+            Sizes(options.capped_rows, options.capped_scale),
+        )
+    except ValueError as wrong:
+        parser.error(str(wrong))
+    options.data, options.python = options.data.absolute(), options.python.absolute()
+    if unknown := set(options.engines) - set(engines.ENGINES):
+        parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(engines.ENGINES)}")
+    return options
+
+
+def _absent(asked: Sequence[str], installed: dict[str, str]) -> dict[str, str]:
+    reasons = {engine: engines.missing(engine, installed) for engine in asked}
+    return {engine: reason for engine, reason in reasons.items() if reason}
+
+
+def main() -> None:
+    """The command line."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    options = _options()
+    if hasattr(os, "sched_setaffinity"):  # whatever this process starts inherits it
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
+    ours = engines.versions(engines.here(), ["mrflight", "pyarrow", "deltalake"])
+    peers = [name for engine, name in engines.PACKAGES.items() if engine != engines.MRFLIGHT]
+    theirs = engines.versions(options.python, [*peers, "deltalake"])
+    absent = _absent(options.engines, theirs | {"mrflight": ours["mrflight"]})
+    taking_part = [engine for engine in options.engines if engine not in absent]
+    for engine, reason in absent.items():
+        print(f"{engine} does not take part: {reason}", file=sys.stderr)
+    if not taking_part:
+        sys.exit("none of the engines is installed")
+    conditions = {
+        "machine": machine.description(),
+        "threads": machine.cores(),
+        "versions": {"mrflight's": ours, "peers'": theirs},
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    try:
+        results = Results(options.out / "peers.json", conditions)
+    except ValueError as other:
+        sys.exit(str(other))
+    well = [compare(case, taking_part, results, options) for case in options.cases]
+    from experiments.comparison import figures  # matplotlib takes long to import
+
+    for case in options.cases:
+        figures.draw(results, case, taking_part, options.out)
+    print(page.write(results, options.cases, taking_part, absent, options.out).read_text())
+    if not all(well):
+        sys.exit("some runs failed or left a wrong result; they are in peers.json")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,374 @@
+//! One column's buffers, of every partition, and the rows of a batch appended to them.
+//!
+//! Partition by partition, its rows of the batch are gathered into the end of its
+//! buffer: reads jump, within a batch that is in the cache, and writes go on. What
+//! could be wrong with a batch is found by `measure`, before anything is appended.
+
+use std::ops::Range;
+
+use crate::bit_buffer::{BitBuffer, Validity};
+use crate::bits::Bits;
+use crate::column::{Column, Layout};
+use crate::integers::{Integers, with_widened};
+use crate::malformed::{Malformed, Result};
+use crate::place;
+use crate::pool::Pool;
+
+/// Rows of a batch by partition.
+pub struct Placement {
+    /// The partition of each row.
+    pub ids: Vec<u32>,
+    /// The rows in the order of their partitions.
+    pub order: Vec<u32>,
+    /// Where in `order` each partition begins, and where the last ends.
+    pub starts: Vec<i64>,
+    /// The partitions that have rows.
+    pub touched: Vec<usize>,
+}
+
+impl Placement {
+    /// Fails unless every row has one of the partitions.
+    pub fn new(ids: &Column, partitions: usize) -> Result<Self> {
+        let ids = place::checked(ids, partitions)?;
+        let (mut order, mut starts) = (vec![0; ids.len()], vec![0; partitions + 1]);
+        place::counting_sort(ids.iter().map(|&id| id as usize), &mut order, &mut starts)?;
+        let touched = (0..partitions).filter(|&p| starts[p] < starts[p + 1]).collect();
+        Ok(Self { ids, order, starts, touched })
+    }
+
+    /// The rows of a partition.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // places in `order`
+    pub fn rows(&self, partition: usize) -> &[u32] {
+        &self.order[self.starts[partition] as usize..self.starts[partition + 1] as usize]
+    }
+
+    pub fn count(&self, partition: usize) -> usize {
+        self.rows(partition).len()
+    }
+
+    /// The partitions that have rows, with them.
+    pub fn runs(&self) -> impl Iterator<Item = (usize, &[u32])> {
+        self.touched.iter().map(|&partition| (partition, self.rows(partition)))
+    }
+}
+
+/// Memory for the rows of a batch, and what it is likely to be for.
+pub struct Room<'a> {
+    pub pool: &'a mut Pool,
+    /// The bytes of each partition's rows in this batch.
+    pub sizes: &'a [usize],
+    /// What a partition is likely to hold when it is taken.
+    pub expected_bytes: usize,
+}
+
+impl Room<'_> {
+    /// What a buffer is likely to hold, if this batch, of which it gets so many `bytes`, is like
+    /// those to come.
+    fn likely(&self, bytes: usize, partition: usize) -> usize {
+        bytes.saturating_mul(self.expected_bytes) / self.sizes[partition].max(1)
+    }
+}
+
+/// A column of every partition.
+pub struct Target {
+    layout: Layout,
+    width: usize,
+    validity: Vec<Validity>,
+    values: Values,
+}
+
+enum Values {
+    Null,
+    Bits(Vec<BitBuffer>),
+    Fixed(Vec<Growing>),
+    Strings(Vec<Strings>),
+}
+
+/// Values of any length: 32-bit offsets into the bytes of all, as Arrow has them.
+#[derive(Default)]
+struct Strings {
+    offsets: Growing,
+    data: Growing,
+}
+
+/// Bytes that grow.
+#[derive(Default)]
+struct Growing {
+    bytes: Vec<u8>,
+    /// How many there were when they were taken the last time: as many will come again.
+    before: usize,
+}
+
+/// Short values are copied by so many bytes at once, and what is too much is cut off again.
+const SHORT: usize = 32;
+
+const OFFSET: usize = size_of::<i32>();
+
+impl Target {
+    pub fn new(layout: Layout, width: usize, partitions: usize) -> Result<Self> {
+        let values = match layout {
+            Layout::Null => Values::Null,
+            Layout::Bool => Values::Bits(many(partitions)),
+            Layout::Signed | Layout::Unsigned | Layout::Float | Layout::Decimal | Layout::Fixed => {
+                Values::Fixed(many(partitions))
+            }
+            Layout::Binary if width == OFFSET => Values::Strings(many(partitions)),
+            _ => return Err(Malformed::Column("its layout is not one that rows travel in")),
+        };
+        Ok(Self { layout, width, validity: many(partitions), values })
+    }
+
+    /// The bytes that `rows` of `source` add to each partition. Fails unless they can be appended.
+    pub fn measure(&self, source: &Column, rows: &Placement) -> Result<Vec<usize>> {
+        if source.layout != self.layout || source.width != self.width {
+            return Err(Malformed::Column("its layout is not that of the rows before"));
+        }
+        if source.rows != rows.ids.len() {
+            return Err(Malformed::Column("it has more or fewer rows than are placed"));
+        }
+        let all = 0..source.rows;
+        source.validity(&all)?;
+        let partitions = 0..self.validity.len();
+        let each = |bytes: &dyn Fn(usize) -> usize| {
+            partitions.clone().map(|partition| bytes(rows.count(partition))).collect()
+        };
+        match &self.values {
+            Values::Null => Ok(each(&|_| 0)),
+            Values::Bits(_) => source.bits(&all).map(|_| each(&|count| count.div_ceil(8))),
+            Values::Fixed(_) => {
+                source.fixed(&all, self.width).map(|_| each(&|count| count * self.width))
+            }
+            Values::Strings(strings) => {
+                let mut sizes: Vec<usize> = each(&|count| count * OFFSET);
+                for_each_length(source, |row, length| sizes[rows.ids[row] as usize] += length)?;
+                let sum = |&p: &usize| strings[p].data.bytes.len() + sizes[p];
+                let widest = rows.touched.iter().map(sum).max().unwrap_or(0);
+                i32::try_from(widest).map_err(|_| Malformed::TooWide)?;
+                Ok(sizes)
+            }
+        }
+    }
+
+    /// Append the rows of `source`, which `measure` gave these `sizes`.
+    pub fn append(
+        &mut self,
+        source: &Column,
+        rows: &Placement,
+        sizes: &[usize],
+        room: &mut Room,
+    ) -> Result<()> {
+        let all = 0..source.rows;
+        let valid = source.validity(&all)?;
+        match &mut self.values {
+            Values::Null => return Ok(()),
+            Values::Bits(buffers) => {
+                let bits = source.bits(&all)?;
+                for (p, rows) in rows.runs() {
+                    for &row in rows {
+                        buffers[p].push(bits.get(row as usize));
+                    }
+                }
+            }
+            Values::Fixed(buffers) => {
+                let values = source.fixed(&all, self.width)?;
+                for (p, rows) in rows.runs() {
+                    buffers[p].reserve(sizes[p], p, room);
+                    append_fixed(&mut buffers[p].bytes, values, self.width, rows);
+                }
+            }
+            Values::Strings(strings) => {
+                let source = StringSource::new(source)?;
+                for (p, rows) in rows.runs() {
+                    let offsets = OFFSET * rows.len();
+                    strings[p].reserve(offsets, sizes[p] - offsets, p, room);
+                    strings[p].append(&source, rows);
+                }
+            }
+        }
+        for (p, rows) in rows.runs() {
+            match valid {
+                None => self.validity[p].push_valid(rows.len()),
+                Some(valid) => {
+                    for &row in rows {
+                        self.validity[p].push(valid.get(row as usize));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes that a partition's buffers take, filled or not.
+    pub fn capacity(&self, partition: usize) -> usize {
+        let values = match &self.values {
+            Values::Null => 0,
+            Values::Bits(buffers) => buffers[partition].bytes().capacity(),
+            Values::Fixed(buffers) => buffers[partition].bytes.capacity(),
+            Values::Strings(strings) => {
+                strings[partition].offsets.bytes.capacity()
+                    + strings[partition].data.bytes.capacity()
+            }
+        };
+        values + self.validity[partition].bytes().map_or(0, Vec::capacity)
+    }
+
+    /// A partition's buffers in Arrow's order, validity first; it is empty afterwards.
+    pub fn take(&mut self, partition: usize) -> Vec<Option<Vec<u8>>> {
+        let validity = std::mem::take(&mut self.validity[partition]).into_bytes();
+        match &mut self.values {
+            Values::Null => vec![None],
+            Values::Bits(buffers) => {
+                vec![validity, Some(std::mem::take(&mut buffers[partition]).into_bytes())]
+            }
+            Values::Fixed(buffers) => {
+                vec![validity, Some(buffers[partition].take())]
+            }
+            Values::Strings(strings) => {
+                let Strings { offsets, data } = &mut strings[partition];
+                vec![validity, Some(offsets.take()), Some(data.take())]
+            }
+        }
+    }
+}
+
+impl Strings {
+    fn reserve(&mut self, offsets: usize, data: usize, partition: usize, room: &mut Room) {
+        if self.offsets.bytes.is_empty() {
+            self.offsets.reserve(OFFSET + offsets, partition, room);
+            self.offsets.bytes.extend_from_slice(&[0; OFFSET]);
+        } else {
+            self.offsets.reserve(offsets, partition, room);
+        }
+        self.data.reserve(data + SHORT, partition, room);
+    }
+
+    /// Append `rows` of `source`.
+    #[allow(clippy::cast_possible_truncation)] // `measure` has seen that all offsets fit
+    fn append(&mut self, source: &StringSource, rows: &[u32]) {
+        let data = &mut self.data.bytes;
+        extend(&mut self.offsets.bytes, rows, |row| {
+            let value = source.value(row);
+            let end = data.len() + value.len();
+            match source.data.get(value.start..value.start + SHORT) {
+                Some(bytes) if value.len() <= SHORT => {
+                    data.extend_from_slice(bytes);
+                    data.truncate(end);
+                }
+                _ => data.extend_from_slice(&source.data[value]),
+            }
+            (end as u32).to_le_bytes()
+        });
+    }
+}
+
+/// A column's values, of which `measure` has seen that they are in its data.
+struct StringSource<'a> {
+    offsets: &'a [[u8; OFFSET]],
+    data: &'a [u8],
+    valid: Option<Bits<'a>>,
+}
+
+impl<'a> StringSource<'a> {
+    fn new(source: &'a Column) -> Result<Self> {
+        let all = 0..source.rows;
+        let Integers::I32(offsets) = source.offsets(&all)? else {
+            return Err(Malformed::Column("its offsets are not of 32 bits"));
+        };
+        Ok(Self { offsets, data: source.buffer(2), valid: source.validity(&all)? })
+    }
+
+    /// Where the value of a row is; that of a null is empty, whatever lies there.
+    #[inline]
+    #[allow(clippy::cast_sign_loss)] // no offset of a value is negative
+    fn value(&self, row: usize) -> Range<usize> {
+        let offset = |at: usize| i32::from_le_bytes(self.offsets[at]) as usize;
+        match self.valid {
+            Some(valid) if !valid.get(row) => 0..0,
+            _ => offset(row)..offset(row + 1),
+        }
+    }
+}
+
+impl Growing {
+    /// Make room for `more` bytes of a partition. As many as there were before will come again:
+    /// there is room for all of them while memory is not scarce, and else for half, then for all.
+    fn reserve(&mut self, more: usize, partition: usize, room: &mut Room) {
+        let (needed, capacity) = (self.bytes.len() + more, self.bytes.capacity());
+        if needed <= capacity {
+            return;
+        }
+        let likely = if self.before > 0 { self.before } else { room.likely(more, partition) };
+        let half = if room.pool.is_half_empty() { likely } else { likely / 2 };
+        let wanted = if needed <= half { half } else { needed.max(likely) };
+        room.pool.grow(&mut self.bytes, wanted.max(capacity + capacity / 4));
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        self.before = self.bytes.len();
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+/// Visit the length of every row's value, once the value is known to be within the data.
+fn for_each_length(source: &Column, mut visit: impl FnMut(usize, usize)) -> Result<()> {
+    let (all, size) = (0..source.rows, source.buffer(2).len());
+    let valid = source.validity(&all)?;
+    with_widened!(source.offsets(&all)?, offsets => {
+        let ends = offsets.clone().skip(1);
+        for (row, (start, end)) in offsets.zip(ends).enumerate() {
+            if valid.is_some_and(|valid| !valid.get(row)) {
+                continue;
+            }
+            if start > end || end > size as u64 {
+                return Err(Malformed::Column("an offset is outside its data"));
+            }
+            #[allow(clippy::cast_possible_truncation)] // of bytes in a buffer
+            visit(row, (end - start) as usize);
+        }
+        Ok(())
+    })
+}
+
+/// Append `rows` of `values`, which have `width` bytes each.
+fn append_fixed(buffer: &mut Vec<u8>, values: &[u8], width: usize, rows: &[u32]) {
+    fn of_width<const WIDTH: usize>(buffer: &mut Vec<u8>, values: &[u8], rows: &[u32]) {
+        let values = values.as_chunks::<WIDTH>().0;
+        extend(buffer, rows, |row| values[row]);
+    }
+    match width {
+        0 => {}
+        1 => of_width::<1>(buffer, values, rows),
+        2 => of_width::<2>(buffer, values, rows),
+        4 => of_width::<4>(buffer, values, rows),
+        8 => of_width::<8>(buffer, values, rows),
+        16 => of_width::<16>(buffer, values, rows),
+        32 => of_width::<32>(buffer, values, rows),
+        _ => {
+            for &row in rows {
+                let start = width * row as usize;
+                buffer.extend_from_slice(&values[start..start + width]);
+            }
+        }
+    }
+}
+
+/// Append the value of each row: some at a time, which is faster than one by one, and than
+/// filling the buffer with zeros first.
+#[inline]
+fn extend<const WIDTH: usize>(
+    buffer: &mut Vec<u8>,
+    rows: &[u32],
+    mut value: impl FnMut(usize) -> [u8; WIDTH],
+) {
+    let mut some = [[0; WIDTH]; 64];
+    for rows in rows.chunks(some.len()) {
+        for (slot, &row) in some.iter_mut().zip(rows) {
+            *slot = value(row as usize);
+        }
+        buffer.extend_from_slice(some[..rows.len()].as_flattened());
+    }
+}
+
+fn many<T: Default>(partitions: usize) -> Vec<T> {
+    (0..partitions).map(|_| T::default()).collect()
+}

@@ -1,0 +1,43 @@
+"""A worker process: makes the calls that it is sent, one after the other."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pyarrow as pa
+
+# What tasks need: loaded here, so that the fork server has it before it forks a worker.
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.parquet
+
+import mrflight.workers.tasks  # noqa: F401
+from mrflight.executors.calls import answer
+from mrflight.lifeline import hold_on
+from mrflight.pandas_later import pandas_later
+from mrflight.scratch import remove_leftovers
+
+pandas_later()  # before the fork as well
+
+
+def work(lifeline: str, scratch: str, channel: int) -> None:
+    """Answer the calls of ``channel`` until the driver closes it, or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides when a job is interrupted
+
+    def clean_up() -> None:
+        shutil.rmtree(Path(lifeline).parent, ignore_errors=True)
+        remove_leftovers(Path(scratch).parent)  # the driver's lock on it is free now
+
+    hold_on(Path(lifeline), at_end=clean_up)
+    pa.set_cpu_count(1)  # one process per core: threads inside only take turns
+    pa.set_io_thread_count(1)
+    with Connection(channel) as calls:
+        while True:
+            try:
+                call = calls.recv_bytes()
+            except EOFError:
+                return
+            calls.send_bytes(answer(call))

@@ -1,0 +1,153 @@
+"""How a job's memory is divided over its parts: a pure function of one setting.
+
+Of the whole, every process first gets what it weighs empty. Of the rest the
+data servers get one half, which is what they hold before they spill, and the
+workers the other, each for the task that it runs:
+
+- a map task holds a few batches of its source and what the shuffle writer has
+  not sent yet;
+- a reduce task holds rows of its partition and what its aggregation makes of
+  them, and the rows that wait to be encoded.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from mrflight.errors import JobFileError
+from mrflight.quantities import format_bytes, parse_bytes
+from mrflight.spec import JobSpec
+
+MIB = 2**20
+
+_DRIVER_BYTES = 110 * MIB
+"""The driver and the fork server, whose pages the others share: measured with PSS."""
+
+_WORKER_BYTES = 64 * MIB
+"""An empty worker, and the batches that its source reads: measured with PSS."""
+
+_SERVER_BYTES = 32 * MIB
+"""An empty data server, and what is on its way through gRPC."""
+
+_LEAST_SHARE_BYTES = 64 * MIB
+"""Of a worker's task, or of a data server: with less, blocks and pieces become too small."""
+
+_MOST_WRITER_BYTES = 128 * MIB
+"""Of a shuffle writer: more makes its blocks no better, see experiments/transport.py."""
+
+_MOST_COMBINER_BYTES = 64 * MIB
+"""Of a combiner: what does not shrink in this shrinks in the reducer."""
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What each part may hold, bytes."""
+
+    total: int
+    servers: int
+    """All data servers of an embedded cluster together."""
+    writer: int
+    """One shuffle writer."""
+    combiner: int
+    """One map task, for the groups that it combines its rows to."""
+    reducer: int
+    """One reduce task, for its rows and groups."""
+    encoder: int
+    """One reduce task, for the rows that wait to be encoded."""
+
+
+def plan_memory(spec: JobSpec, workers: int, data_servers: int) -> MemoryPlan:
+    """The parts of a job's memory; JobFileError where what it sets is no size, or too little."""
+    servers = _size(spec.shuffle.memory, "shuffle.memory") if data_servers else None
+    total = _size(spec.cluster.memory, "cluster.memory")
+    least = least_memory(workers, data_servers, servers)
+    if total is None:
+        total = max(default_memory(), least)
+    if total < least:
+        raise JobFileError(
+            f"cluster.memory: {format_bytes(total)} is too little for {workers} workers and "
+            f"{data_servers} data servers; give {format_bytes(least)} or more, or set fewer "
+            "cluster.workers"
+        )
+    return divide_memory(total, workers, data_servers, servers)
+
+
+def divide_memory(
+    total: int, workers: int, data_servers: int, servers: int | None = None
+) -> MemoryPlan:
+    """The parts of ``total`` bytes, which are enough.
+
+    ``data_servers`` are those of an embedded cluster, 0 on a standing one;
+    ``servers`` is what they get together, where that is set.
+    """
+    rest = total - _fixed_bytes(workers, data_servers)
+    if servers is None:
+        servers = min(rest // 2, rest - workers * _LEAST_SHARE_BYTES) if data_servers else 0
+    each = (rest - servers) // workers
+    return MemoryPlan(
+        total=total,
+        servers=servers,
+        writer=min(each // 2, _MOST_WRITER_BYTES),
+        combiner=min(each // 4, _MOST_COMBINER_BYTES),
+        reducer=each // 2,
+        encoder=each // 4,
+    )
+
+
+def least_memory(workers: int, data_servers: int, servers: int | None = None) -> int:
+    """With how much a job can be run at all, bytes."""
+    if servers is None:
+        servers = data_servers * _LEAST_SHARE_BYTES
+    return _fixed_bytes(workers, data_servers) + workers * _LEAST_SHARE_BYTES + servers
+
+
+def _fixed_bytes(workers: int, data_servers: int) -> int:
+    return _DRIVER_BYTES + workers * _WORKER_BYTES + data_servers * _SERVER_BYTES
+
+
+def _size(text: str | None, key: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise JobFileError(f"{key}: {error}") from error
+
+
+def default_memory() -> int:
+    """Half of what the machine, or the container that this runs in, has free now, bytes."""
+    return min(_available_bytes(), _cgroup_free_bytes()) // 2
+
+
+def _available_bytes() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # no Linux
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _cgroup_free_bytes() -> int:
+    """What is left of the limit of this process's control group; without one, very much.
+
+    Pages of files that nobody looks at are given back when they are needed.
+    """
+    for folder, limit, used, idle in (
+        ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+        (
+            *("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+            "total_inactive_file",
+        ),
+    ):
+        try:
+            here = Path(folder)
+            stat = dict(line.split() for line in (here / "memory.stat").read_text().splitlines())
+            held = int((here / used).read_text()) - int(stat.get(idle, 0))
+            return int((here / limit).read_text()) - held
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return 2**62

@@ -1,0 +1,194 @@
+"""Rows that do not fit into memory, cut into pieces in local files.
+
+A piece is an Arrow IPC stream, or several where its columns became wider
+while it was written. What is local and private to one task needs no checksum
+and no name that lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from mrflight import kernel
+from mrflight.closing import Closes
+from mrflight.errors import JobFailedError
+from mrflight.scratch import ScratchFolder
+from mrflight.workers.held_rows import HeldRows
+
+PIECES = 16
+"""That rows are cut into at a time: each gets 1/16 of what is held, still in large writes."""
+
+_BITS = 4
+"""Of the hash that tell so many pieces apart."""
+
+WRITE_BYTES = 8 * 2**20
+"""Of rows that are put in their places at a time."""
+
+MAX_LEVEL = 8
+"""Of cutting by a hash: that takes its 32 lowest bits. Up to 2^24 partitions are told apart by
+the highest."""
+
+Ids = Callable[[pa.RecordBatch], pa.Int32Array]
+"""The piece of each row, as a partitioner's ``ids``."""
+
+
+def by_hash(columns: Sequence[str], level: int) -> Ids:
+    """Cuts by the hash of some columns into `PIECES`; rows of equal keys go together.
+
+    The partition is made of the highest bits of its key's hash, so that rows
+    of one partition may share them. Level n looks at four bits from the 4n-th
+    lowest on: they say nothing about the partition, whether its key is hashed
+    here or other columns, and every level has its own.
+    """
+
+    def ids(batch: pa.RecordBatch) -> pa.Int32Array:
+        hashes = kernel.hash_rows([batch[name] for name in columns]).to_numpy()
+        pieces = (hashes >> np.uint64(_BITS * level)) & np.uint64(PIECES - 1)
+        return pa.array(pieces.astype(np.int32))
+
+    return ids
+
+
+@dataclass
+class Piece:
+    """Rows in local files, in the order in which they were written."""
+
+    paths: list[Path] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+    """As Arrow counts them in memory."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows; files are removed as soon as they have been read to the end."""
+        yield from self.peek()
+        self.remove()
+
+    def peek(self) -> Iterator[pa.RecordBatch]:
+        """The rows; they can be read again."""
+        for path in self.paths:
+            with _local_files(path), pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as rows:
+                yield from rows
+
+    def remove(self) -> None:
+        for path in self.paths:
+            with _local_files(path):
+                path.unlink()
+        self.paths = []
+
+
+class PieceWriter(Closes):
+    """Writes rows into the pieces that ``ids`` says, below a scratch folder.
+
+    Batches may be of any schemas: reading gives them back one after the other.
+    """
+
+    def __init__(self, scratch: ScratchFolder, name: str, pieces: int, ids: Ids) -> None:
+        with _local_files(scratch.root):
+            self._folder = scratch.path
+        self._name = name
+        self._ids = ids
+        self._pieces = [Piece() for _ in range(pieces)]
+        self._schema: pa.Schema | None = None
+        self._writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
+        self._files = ExitStack()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows to their pieces. JobFailedError where the files cannot be written."""
+        if self._schema != batch.schema:
+            self._end_files()
+            self._schema = batch.schema
+        parts = [(0, batch)] if len(self._pieces) == 1 else self._placed(batch)
+        with _local_files(self._folder):
+            for number, part in parts:
+                if part.num_rows:
+                    piece = self._pieces[number]
+                    self._writer(number, piece).write_batch(part)
+                    piece.rows += part.num_rows
+                    piece.bytes += part.nbytes
+
+    def _placed(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        rows, offsets = kernel.order_by_partition(self._ids(batch), len(self._pieces))
+        ordered = batch.take(rows)
+        bounds = pairwise(offsets.to_pylist())
+        return [(number, ordered.slice(a, b - a)) for number, (a, b) in enumerate(bounds)]
+
+    def write_all(self, held: HeldRows) -> None:
+        """Write what is held, in large batches; then nothing is."""
+        size, table = held.bytes, held.pop()
+        rows = max(1, len(table) * WRITE_BYTES // max(size, 1))
+        for start in range(0, len(table), rows):
+            for batch in table.slice(start, rows).combine_chunks().to_batches():
+                self.write(batch)
+
+    def finish(self) -> list[Piece]:
+        """The pieces in order; those without rows have no files."""
+        self._end_files()
+        return self._pieces
+
+    def close(self) -> None:
+        self._end_files()
+
+    def _writer(self, number: int, piece: Piece) -> pa.ipc.RecordBatchStreamWriter:
+        if number not in self._writers:
+            path = self._folder / f"{self._name}-{number}.{len(piece.paths)}.arrows"
+            file = self._files.enter_context(pa.OSFile(str(path), "wb"))
+            piece.paths.append(path)
+            stream = pa.ipc.new_stream(file, self._schema)
+            self._writers[number] = self._files.enter_context(stream)
+        return self._writers[number]
+
+    def _end_files(self) -> None:
+        self._writers = {}
+        with _local_files(self._folder):
+            self._files.close()
+
+
+def in_one_file(batches: Iterator[pa.RecordBatch], scratch: ScratchFolder, name: str) -> Piece:
+    """All rows as one piece."""
+    with PieceWriter(scratch, name, 1, _nowhere) as writer:
+        for batch in batches:
+            writer.write(batch)
+        return writer.finish()[0]
+
+
+def cut(
+    rows: Iterator[pa.RecordBatch],
+    held: HeldRows,
+    columns: Sequence[str],
+    scratch: ScratchFolder,
+    name: str,
+    level: int,
+) -> list[Piece]:
+    """What is held and all rows that come, in pieces by the hash of some columns, none empty."""
+    with PieceWriter(scratch, name, PIECES, by_hash(columns, level)) as writer:
+        writer.write_all(held)
+        for batch in rows:
+            held.append(pa.Table.from_batches([batch]))
+            if held.bytes > WRITE_BYTES:
+                writer.write_all(held)
+        writer.write_all(held)
+        return [piece for piece in writer.finish() if piece.rows]
+
+
+def _nowhere(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    raise AssertionError("one piece gets all rows unplaced")
+
+
+@contextmanager
+def _local_files(path: Path) -> Iterator[None]:
+    """What the file system says of local files, as an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise JobFailedError(
+            f"a partition larger than the memory of its reduce task goes through {path}, and there "
+            f"is {error}; make room there, choose another cluster.spill_dir, or take more "
+            "shuffle.partitions"
+        ) from error

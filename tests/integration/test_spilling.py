@@ -1,0 +1,257 @@
+"""Data servers that spill: real processes, real files, and a disk that fills up."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+import mrflight
+from mrflight.errors import ShuffleNotFoundError, SpillError
+from mrflight.shuffle.calls import call
+from mrflight.shuffle.connections import Connections
+from mrflight.shuffle.protocol import DataAction, Done, ServerStats
+from tests.support.cluster import standing_cluster
+
+MIB = 2**20
+LARGE = 512 * MIB
+SMALL = 4 * MIB
+
+
+@dataclass
+class Spilling:
+    """A cluster of one data server, and where that one spills."""
+
+    cluster: mrflight.Cluster
+    process: subprocess.Popen[str]
+    location: str
+    root: Path
+
+    def files(self) -> list[Path]:
+        return [path for path in self.root.rglob("*") if path.suffix == ".blocks"]
+
+    def stats(self) -> ServerStats:
+        connections = Connections()
+        stats = call(connections, self.location, DataAction.STATS, Done(), ServerStats)
+        connections.close()
+        return stats
+
+
+@contextmanager
+def data_server(
+    metadata: str, memory: int, root: Path
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A data server and its location."""
+    command = [sys.executable, "-m", "mrflight.servers.data", "--metadata", metadata]
+    with subprocess.Popen(
+        [*command, "--memory", str(memory), "--spill-dir", str(root)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().split()[-1]
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def spilling(memory: int, root: Path) -> Iterator[Spilling]:
+    """A cluster whose data server ends by itself and leaves nothing below ``root``."""
+    with standing_cluster(data_servers=0) as standing:
+        with (
+            data_server(standing.metadata, memory, root) as (process, location),
+            mrflight.connect(standing.metadata) as cluster,
+        ):
+            yield Spilling(cluster, process, location, root)
+        assert process.returncode == 0
+    assert list(root.iterdir()) == []
+
+
+def batch(map_id: int, part: int, rows: int = 50_000) -> pa.RecordBatch:
+    random = np.random.default_rng([map_id, part])
+    number = np.arange(rows) + (map_id * 100 + part) * rows
+    return pa.record_batch({"key": random.integers(0, 2**60, rows), "n": number})
+
+
+def write(shuffle: mrflight.Shuffle, maps: int = 4, parts: int = 8) -> None:
+    """Every map's rows: 800 kB in each of its parts."""
+    for map_id in range(maps):
+        with shuffle.writer(map_id, key=["key"]) as out:
+            for part in range(parts):
+                out.write(batch(map_id, part))
+
+
+def plain_rows(cluster: mrflight.Cluster, name: str, partition: int) -> pa.Table:
+    with flight.FlightClient(cluster.location) as metadata:
+        path = flight.FlightDescriptor.for_path(name, str(partition))
+        (endpoint,) = metadata.get_flight_info(path).endpoints
+    with flight.FlightClient(endpoint.locations[0]) as data:
+        return data.do_get(endpoint.ticket).read_all()
+
+
+def test_rows_are_the_same_with_and_without_spilling(tmp_path: Path) -> None:
+    found = {}
+    for memory in (SMALL, LARGE):
+        with spilling(memory, tmp_path) as server:
+            shuffle = server.cluster.create_shuffle("same", partitions=5)
+            write(shuffle)
+            stats = server.stats()
+            assert (stats.spilled_bytes >= stats.size_bytes - SMALL) == (memory == SMALL)
+            assert stats.memory_bytes <= memory
+            assert sum(path.stat().st_size for path in server.files()) >= stats.spilled_bytes
+            blocks = [pa.Table.from_batches(shuffle.reader(p)) for p in range(5)]
+            plain = [plain_rows(server.cluster, "same", p) for p in range(5)]
+            assert blocks == plain
+            found[memory] = blocks
+            shuffle.drop()
+            assert server.files() == []
+            assert server.stats() == ServerStats(0, 0, 0)
+    assert found[SMALL] == found[LARGE]
+    numbers = [np.asarray(table["n"]) for table in found[SMALL]]
+    for of_partition in numbers:
+        assert np.all(np.diff(of_partition // 5_000_000) >= 0), "maps in their order"
+    expected = [batch(map_id, part)["n"].to_numpy() for map_id in range(4) for part in range(8)]
+    assert np.array_equal(np.sort(np.concatenate(numbers)), np.concatenate(expected))
+
+
+def test_batches_of_a_plain_client_are_spilled_as_well(tmp_path: Path) -> None:
+    with spilling(SMALL, tmp_path) as server:
+        shuffle = server.cluster.create_shuffle("plain", partitions=1)
+        with flight.FlightClient(server.location) as client:
+            descriptor = flight.FlightDescriptor.for_path("plain", "0", "0", "0")
+            writer, reader = client.do_put(descriptor, batch(0, 0).schema)
+            for part in range(20):
+                writer.write_batch(batch(0, part))
+            writer.done_writing()
+            assert b'"blocks":20' in reader.read().to_pybytes()
+            writer.close()
+        stats = server.stats()
+        assert stats.blocks == 20
+        assert stats.spilled_bytes > 10 * 800_000
+        shuffle.drop()
+
+
+def resident_peak(process: subprocess.Popen[str]) -> int:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    (kib,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
+    return int(kib) * 1024
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_process_holds_little_more_than_its_budget(tmp_path: Path) -> None:
+    """Partitions enough for blocks of 20 KiB, of nine times the budget."""
+    with spilling(32 * MIB, tmp_path) as server:
+        shuffle = server.cluster.create_shuffle("memory", partitions=2_000)
+        before = resident_peak(server.process)
+        write(shuffle, maps=4, parts=100)
+        stats = server.stats()
+        assert stats.size_bytes > 9 * 32 * MIB
+        assert stats.memory_bytes <= 32 * MIB
+        assert resident_peak(server.process) - before < (32 + 100) * MIB
+        assert sum(piece.num_rows for piece in shuffle.reader(77)) > 5_000
+        shuffle.drop()
+
+
+def test_what_a_killed_server_left_the_next_one_removes(tmp_path: Path) -> None:
+    (tmp_path / "theirs.blocks").write_text("a file of a user")
+    with standing_cluster(data_servers=0) as standing:
+        dying = data_server(standing.metadata, SMALL, tmp_path)
+        living = data_server(standing.metadata, SMALL, tmp_path)
+        with (
+            mrflight.connect(standing.metadata) as cluster,
+            dying as (dead, _),
+            living as (lives, _),
+        ):
+            shuffle = cluster.create_shuffle("both", partitions=4)
+            write(shuffle)
+            folders = set(tmp_path.glob("mrflight-spill-*"))
+            assert len(folders) == 2
+            dead.send_signal(signal.SIGKILL)
+            dead.wait()
+            with data_server(standing.metadata, SMALL, tmp_path):
+                left = set(tmp_path.glob("mrflight-spill-*"))
+            assert len(left) == 1
+            assert left < folders
+            lives.terminate()
+            assert lives.wait(timeout=20) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs.blocks"]
+
+
+def test_a_damaged_file_is_told_to_both_kinds_of_readers(tmp_path: Path) -> None:
+    with spilling(SMALL, tmp_path) as server:
+        shuffle = server.cluster.create_shuffle("damaged", partitions=1)
+        write(shuffle)
+        (path,) = server.files()
+        with path.open("r+b") as file:
+            file.seek(path.stat().st_size // 2)
+            file.write(b"\xff" * 8)
+        with pytest.raises(SpillError, match="is damaged"):
+            list(shuffle.reader(0))
+        with pytest.raises(flight.FlightServerError, match="is damaged"):
+            plain_rows(server.cluster, "damaged", 0)
+        shuffle.drop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prlimit")
+def test_a_full_disk_ends_the_writer_and_room_lets_the_next_one_through(tmp_path: Path) -> None:
+    with spilling(SMALL, tmp_path) as server:
+        shuffle = server.cluster.create_shuffle("full", partitions=2)
+        unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (MIB, unlimited[1]))
+        with pytest.raises(SpillError, match="File too large") as full:
+            write(shuffle, maps=1, parts=20)
+        assert full.value.retryable
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
+        with shuffle.writer(0, attempt=1, key=["key"]) as out:
+            for part in range(20):
+                out.write(batch(0, part))
+        rows = sum(piece.num_rows for p in range(2) for piece in shuffle.reader(p))
+        assert rows == 20 * 50_000
+        shuffle.drop()
+
+
+def test_a_shuffle_that_is_dropped_while_it_is_read_is_told(tmp_path: Path) -> None:
+    with spilling(SMALL, tmp_path) as server:
+        shuffle = server.cluster.create_shuffle("dropped", partitions=1)
+        write(shuffle, maps=20, parts=8)  # 128 MB: more than what is on its way to a reader
+        reading = shuffle.reader(0)
+        next(reading)
+        shuffle.drop()
+        with pytest.raises(ShuffleNotFoundError, match="dropped while its partition 0 was read"):
+            list(reading)
+        assert server.files() == []
+        assert len(os.listdir(f"/proc/{server.process.pid}/fd")) < 60
+
+
+def test_a_spill_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    command = [
+        sys.executable,
+        "-m",
+        "mrflight.servers.data",
+        "--metadata",
+        "grpc+tcp://127.0.0.1:1",
+    ]
+    done = subprocess.run(
+        [*command, "--spill-dir", str(tmp_path / "file" / "below")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 2
+    assert "--spill-dir" in done.stderr
+    assert "Not a directory" in done.stderr

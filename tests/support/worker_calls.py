@@ -1,0 +1,31 @@
+"""What the workers of the executor's tests are asked to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mrflight.errors import JobFileError
+
+
+def raise_with_note() -> None:
+    error = JobFileError("shuffle.memory: no")
+    error.add_note("a note")
+    raise error
+
+
+class WithoutItsArgumentsError(Exception):
+    """Can be pickled, but not made again."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def raise_what_cannot_be_sent() -> None:
+    raise WithoutItsArgumentsError(1, 2)
+
+
+def wait_at_the_gate(folder: Path) -> str:
+    """Say that the call runs, and read what comes through the gate."""
+    with open(folder / "running", "w"):
+        pass
+    return (folder / "gate").read_text()

@@ -1,0 +1,160 @@
+"""A combiner merges where that pays, and what it sends comes to the same in every case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mrflight.aggregates import Aggregate
+from mrflight.errors import SchemaMismatchError
+from mrflight.workers import combiner
+from mrflight.workers.combiner import Combiner
+from mrflight.workers.grouping import group
+from mrflight.workers.partials import partials_of
+
+MIB = 2**20
+SUM = (Aggregate("total", "sum", "v"),)
+ALL = (
+    *SUM,
+    Aggregate("n", "count", None),
+    Aggregate("mean", "mean", "v"),
+    Aggregate("first", "first", "v"),
+    Aggregate("last", "last", "v"),
+)
+
+
+@pytest.fixture
+def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decisions are made every few hundred rows."""
+    monkeypatch.setattr(combiner, "LOOK_ROWS", 200)
+    monkeypatch.setattr(combiner, "GATHER_ROWS", 400)
+    monkeypatch.setattr(combiner, "LEAST_COMPACTED_ROWS", 100)
+    monkeypatch.setattr(combiner, "LOOK_AGAIN_EVERY_ROWS", 1000)
+
+
+def table_of(keys: list[int] | np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Table:
+    return pa.table({"k": keys, "v": np.arange(len(keys)), "unused": ["?"] * len(keys)})
+
+
+def batches_of(table: pa.Table, rows: int) -> Iterator[pa.RecordBatch]:
+    return iter(table.to_batches(max_chunksize=rows))
+
+
+def assert_result(sent: list[pa.RecordBatch], table: pa.Table) -> None:
+    plan = partials_of(sent[0].schema, ["k"], ALL)
+    assert plan is not None
+    result = plan.finish(pa.Table.from_batches(sent))
+    assert result.sort_by("k") == group(table, ["k"], ALL).sort_by("k")
+
+
+def test_ten_keys_over_a_split_send_ten_rows() -> None:
+    table = table_of(np.arange(1_000_000) % 10)
+    combining = Combiner(["k"], ALL, 64 * MIB)
+    sent = list(combining.combine(batches_of(table, 30_000)))
+    assert (combining.rows_in, combining.rows_out) == (1_000_000, 10)
+    assert_result(sent, table)
+
+
+def test_keys_that_come_once_are_passed_on() -> None:
+    table = table_of(np.arange(300_000))
+    combining = Combiner(["k"], ALL, 64 * MIB)
+    sent = list(combining.combine(batches_of(table, 30_000)))
+    assert (combining.rows_in, combining.rows_out) == (300_000, 300_000)
+    assert_result(sent, table)
+
+
+@pytest.mark.usefixtures("small_looks")
+@pytest.mark.parametrize("distinct", [1, 7, 90, 150, 500, 3000])
+@pytest.mark.parametrize("rows", [1, 150, 1000])
+@pytest.mark.parametrize("memory_bytes", [1, 2000, MIB])
+def test_the_result_does_not_depend_on_what_is_merged(
+    distinct: int, rows: int, memory_bytes: int
+) -> None:
+    random = np.random.default_rng(1)
+    table = table_of(random.integers(0, distinct, 3000 if rows > 1 else 600))
+    combining = Combiner(["k"], ALL, memory_bytes)
+    sent = list(combining.combine(batches_of(table, rows)))
+    assert combining.rows_in == table.num_rows
+    assert combining.rows_out == sum(batch.num_rows for batch in sent) <= table.num_rows
+    assert_result(sent, table)
+
+
+@pytest.mark.usefixtures("small_looks")
+def test_it_looks_again_where_the_data_changes() -> None:
+    unique, few = np.arange(10_000), np.full(10_000, -1)
+    table = table_of(np.concatenate([unique, few]))
+    combining = Combiner(["k"], ALL, MIB)
+    sent = list(combining.combine(batches_of(table, 100)))
+    assert 10_000 < combining.rows_out < 12_000
+    assert_result(sent, table)
+    again = Combiner(["k"], ALL, MIB)
+    back = table_of(np.concatenate([few, unique]))
+    assert_result(list(again.combine(batches_of(back, 100))), back)
+    assert 10_001 <= again.rows_out <= 10_100  # what was held may go as it is
+
+
+@pytest.mark.usefixtures("small_looks")
+def test_groups_that_are_held_stay_within_the_memory() -> None:
+    table = table_of(np.repeat(np.arange(20_000), 4))
+    taken = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal taken
+        for batch in batches_of(table, 100):
+            taken += batch.num_rows
+            yield batch
+
+    combining = Combiner(["k"], ALL, 50_000)
+    row_bytes = 44
+    for _ in combining.combine(batches()):
+        assert taken / 4 - combining.rows_out <= 2 * 50_000 / row_bytes
+    assert combining.rows_out < 25_000
+
+
+def test_sums_that_may_not_fit_are_sent_row_by_row() -> None:
+    most = 2**63 - 1
+    table = pa.table({"k": [1, 1, 1], "v": [most, most, -most]})
+    combining = Combiner(["k"], SUM, MIB)
+    sent = list(combining.combine(batches_of(table, 2)))
+    assert combining.rows_out == 3
+    plan = partials_of(sent[0].schema, ["k"], SUM)
+    assert plan is not None
+    assert plan.finish(pa.Table.from_batches(sent)).to_pydict() == {"k": [1], "total": [most]}
+
+
+def test_what_cannot_be_combined_leaves_unused_columns_out() -> None:
+    table = pa.table({"v": [1, 2], "unused": [3, 4], "k": pa.array(["a", "b"]).dictionary_encode()})
+    distinct = (Aggregate("n", "count_distinct", "v"),)
+    combining = Combiner(["k"], distinct, MIB)
+    sent = pa.Table.from_batches(combining.combine(batches_of(table, 1)))
+    assert sent == pa.table({"k": ["a", "b"], "v": [1, 2]})
+    assert (combining.rows_in, combining.rows_out) == (2, 2)
+
+
+@pytest.mark.parametrize("rows", [0, 5])
+def test_rows_of_any_layout_are_sent_with_one_schema(rows: int) -> None:
+    keys = pa.array(["a"] * rows, pa.string())
+    schemas = []
+    for layout in (keys, keys.dictionary_encode(), keys.cast(pa.large_string())):
+        batch = pa.record_batch({"k": layout, "v": pa.array(range(rows), pa.int8())})
+        sent = list(Combiner(["k"], ALL, MIB).combine(iter([batch])))
+        assert sum(batch.num_rows for batch in sent) == min(rows, 1)
+        schemas += [batch.schema for batch in sent]
+    assert all(schema == schemas[0] for schema in schemas)
+    assert schemas[0].field("k").type == pa.string()
+
+
+def test_of_no_batches_none_are_sent() -> None:
+    assert list(Combiner(["k"], SUM, MIB).combine(iter([]))) == []
+
+
+def test_a_batch_of_other_columns_is_refused() -> None:
+    batches = [
+        pa.record_batch({"k": [1], "v": [1]}),
+        pa.record_batch({"k": [1], "v": ["a"]}),
+    ]
+    with pytest.raises(SchemaMismatchError, match="column 'v' is string, not int64"):
+        list(Combiner(["k"], SUM, MIB).combine(iter(batches)))

@@ -1,0 +1,172 @@
+"""The fork server and its children, as real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import psutil
+import pytest
+
+from mrflight.errors import JobFailedError
+from mrflight.fork_server import ForkedProcess, ForkServer
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
+
+
+def read_all(descriptor: int) -> bytes:
+    with open(descriptor, "rb") as stream:
+        return stream.read()
+
+
+def start(
+    server: ForkServer, target: str, *arguments: str, kept: Sequence[int] = ()
+) -> tuple[ForkedProcess, int]:
+    """A child, and a pipe of what it says."""
+    reading, writing = os.pipe()
+    child = server.start("test-child", target, arguments, kept, stdout=writing, stderr=writing)
+    os.close(writing)
+    return child, reading
+
+
+def test_a_child_gets_its_arguments_and_then_its_descriptors(server: ForkServer) -> None:
+    reading, writing = os.pipe()
+    child, said = start(server, "builtins:print", "one", "two", kept=[writing])
+    os.close(writing)
+    one, two, descriptor = read_all(said).split()
+    assert (one, two) == (b"one", b"two")
+    assert int(descriptor) > 2
+    assert child.wait(WAIT_S) == 0
+    assert read_all(reading) == b""
+    child.close()
+
+
+def test_what_a_child_says_and_how_it_ends(server: ForkServer) -> None:
+    cases = {("builtins:print", "hello"): (b"hello\n", 0), ("sys:exit", "no"): (b"", 1)}
+    for (target, argument), expected in cases.items():
+        child, said = start(server, target, argument)
+        assert (read_all(said), child.wait(WAIT_S)) == expected
+        child.close()
+
+
+def test_an_error_is_told_where_the_child_was_told_to(server: ForkServer) -> None:
+    child, said = start(server, "builtins:int", "x")
+    assert b"ValueError: invalid literal" in read_all(said)
+    assert child.wait(WAIT_S) == 1
+    child.close()
+
+
+@pytest.fixture
+def sleeper(server: ForkServer) -> Iterator[ForkedProcess]:
+    """A child that waits for a signal."""
+    with server.start("test-sleeper", "signal:pause", []) as child:
+        yield child
+        child.send_signal(signal.SIGKILL)
+
+
+def test_how_a_child_ended_by_a_signal_is_known(server: ForkServer, sleeper: ForkedProcess) -> None:
+    process = psutil.Process(sleeper.pid)
+    assert process.ppid() == server.pid
+    assert sleeper.wait(0) is None
+    sleeper.send_signal(signal.SIGTERM)
+    assert sleeper.wait(WAIT_S) == -signal.SIGTERM
+    sleeper.send_signal(signal.SIGTERM)  # nothing happens to nobody
+
+
+def test_a_child_is_a_session_of_its_own(server: ForkServer) -> None:
+    child, said = start(server, "os:system", "cut -d' ' -f2,6 /proc/$PPID/stat")
+    assert read_all(said).split() == [b"(test-child)", str(child.pid).encode()]
+    child.close()
+
+
+def test_children_do_not_hold_each_others_descriptors(server: ForkServer) -> None:
+    reading, writing = os.pipe()
+    first = server.start("test-first", "builtins:print", [], [writing])
+    os.close(writing)
+    second = server.start("test-second", "signal:pause", [])
+    assert second.pid != first.pid
+    assert first.wait(WAIT_S) == 0
+    assert read_all(reading) == b""  # nobody has the other end any more
+    assert second.wait(0) is None
+    second.send_signal(signal.SIGKILL)
+    assert second.wait(WAIT_S) == -signal.SIGKILL
+    first.close()
+    second.close()
+
+
+def test_a_child_whose_fork_server_was_killed_is_ended(
+    server: ForkServer, sleeper: ForkedProcess
+) -> None:
+    pid = sleeper.pid
+    process = psutil.Process(pid)
+    os.kill(server.pid, signal.SIGKILL)
+    assert sleeper.wait(WAIT_S) == -signal.SIGKILL
+    psutil.wait_procs([process], timeout=WAIT_S)
+    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    late = server.start("test-late", "os:getpid", [])
+    with pytest.raises(JobFailedError, match="test-late was not started"):
+        late.wait(WAIT_S)
+    late.close()
+
+
+def test_a_module_that_is_not_there(server: ForkServer) -> None:
+    child, said = start(server, "no_such_module:f")
+    assert child.wait(WAIT_S) == 1
+    assert b"No module named 'no_such_module'" in read_all(said)
+    child.close()
+    after, said = start(server, "builtins:print", "still here")
+    assert read_all(said) == b"still here\n"
+    after.close()
+
+
+def test_the_fork_server_ends_with_its_driver() -> None:
+    server = ForkServer()
+    process = psutil.Process(server.pid)
+    server.close()
+    assert not process.is_running()
+
+
+def test_several_threads_may_start_children_and_ask_for_one(server: ForkServer) -> None:
+    children: list[ForkedProcess] = []
+
+    def start_some() -> None:
+        for _ in range(10):
+            child = server.start("test-child", "builtins:print", [])
+            children.append(child)
+            assert child.wait(WAIT_S) == 0
+
+    over = threading.Event()
+
+    def look() -> None:  # as the memory meter does
+        while not over.is_set():
+            server.pids()
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    started = time.monotonic()
+    starters = [threading.Thread(target=start_some) for _ in range(4)]
+    for starter in starters:
+        starter.start()
+    for starter in starters:
+        starter.join()
+    over.set()
+    looker.join()
+    assert len({child.pid for child in children}) == 40
+    assert time.monotonic() - started < WAIT_S  # nobody waited for a pid that another had read
+
+
+def test_closing_lets_go_of_every_descriptor() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    with ForkServer() as server:
+        for _ in range(3):
+            assert server.start("test-child", "builtins:print", []).wait(WAIT_S) == 0
+    assert set(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,136 @@
+"""Workers as real processes: answers, errors, and what one that dies costs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mrflight.cluster import PrivateFolder
+from mrflight.errors import JobFileError, WorkerLostError
+from mrflight.executors.calls import WorkerTracebackError
+from mrflight.executors.local import LocalExecutor
+from mrflight.fork_server import ForkServer
+from tests.support.worker_calls import (
+    raise_what_cannot_be_sent,
+    raise_with_note,
+    wait_at_the_gate,
+)
+
+WAIT_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
+@pytest.fixture
+def gates(tmp_path: Path) -> Path:
+    """A folder for `wait_at_the_gate`."""
+    os.mkfifo(tmp_path / "running")
+    os.mkfifo(tmp_path / "gate")
+    return tmp_path
+
+
+@pytest.fixture
+def executor() -> Iterator[LocalExecutor]:
+    with (
+        ForkServer() as fork_server,
+        closing(PrivateFolder()) as folder,
+        LocalExecutor(2, fork_server, folder.lifeline.path, folder.path) as workers,
+    ):
+        yield workers
+
+
+def test_calls_are_answered_by_several_processes(executor: LocalExecutor) -> None:
+    pids = {executor.submit(os.getpid).result(WAIT_S) for _ in range(50)}
+    assert os.getpid() not in pids
+    assert 1 <= len(pids) <= 2
+    futures = [executor.submit(divmod, number, 7) for number in range(100)]
+    assert [future.result(WAIT_S) for future in futures] == [divmod(n, 7) for n in range(100)]
+
+
+def test_keywords_and_large_arguments_and_answers(executor: LocalExecutor) -> None:
+    assert executor.submit(int, "ff", base=16).result(WAIT_S) == 255
+    data = os.urandom(8 << 20)
+    assert executor.submit(bytes, data).result(WAIT_S) == data
+
+
+def test_an_error_comes_back_with_where_it_was_raised(executor: LocalExecutor) -> None:
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        executor.submit(int, "x").result(WAIT_S)
+    assert isinstance(caught.value.__cause__, WorkerTracebackError)
+    assert "mrflight/executors/calls.py" in str(caught.value.__cause__)
+
+
+def test_an_error_keeps_its_kind_and_its_notes(executor: LocalExecutor) -> None:
+    with pytest.raises(JobFileError, match=r"^shuffle\.memory: no") as caught:
+        executor.submit(raise_with_note).result(WAIT_S)
+    assert caught.value.__notes__ == ["a note"]
+
+
+def test_an_error_that_cannot_be_sent_is_told(executor: LocalExecutor) -> None:
+    with pytest.raises(
+        RuntimeError, match=r"WithoutItsArgumentsError: 1 and 2 \(which cannot be sent"
+    ):
+        executor.submit(raise_what_cannot_be_sent).result(WAIT_S)
+
+
+def test_what_cannot_be_pickled_is_refused_at_once(executor: LocalExecutor) -> None:
+    with pytest.raises(Exception, match="lambda"):
+        executor.submit(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "said"),
+    [
+        (signal.raise_signal, (signal.SIGKILL,), "killed from outside, or by the system for the"),
+        (signal.raise_signal, (signal.SIGSEGV,), "crashed in native code, by SIGSEGV"),
+        (os._exit, (7,), "exited with code 7"),
+    ],
+    ids=["SIGKILL", "SIGSEGV", "exit"],
+)
+def test_a_worker_that_ends_costs_its_own_call_only(
+    executor: LocalExecutor,
+    gates: Path,
+    function: Callable[[int], None],
+    arguments: tuple[int],
+    said: str,
+) -> None:
+    other = executor.submit(wait_at_the_gate, gates)
+    (gates / "running").read_bytes()  # in the middle of its call all along
+    with pytest.raises(WorkerLostError, match=said):
+        executor.submit(function, *arguments).result(WAIT_S)
+    assert executor.submit(divmod, 7, 2).result(WAIT_S) == (3, 1)  # by a new worker
+    (gates / "gate").write_text("open")
+    assert other.result(WAIT_S) == "open"
+
+
+def test_closing_ends_workers_whatever_they_do(gates: Path) -> None:
+    with ForkServer() as fork_server, closing(PrivateFolder()) as folder:
+        executor = LocalExecutor(1, fork_server, folder.lifeline.path, folder.path)
+        worker = psutil.Process(executor.submit(os.getpid).result(WAIT_S))
+        busy = executor.submit(wait_at_the_gate, gates)
+        (gates / "running").read_bytes()
+        waiting = executor.submit(divmod, 7, 2)
+        executor.close()
+        executor.close()
+        psutil.wait_procs([worker], timeout=WAIT_S)
+        assert not worker.is_running()
+        with pytest.raises(WorkerLostError):
+            busy.result(0)
+        assert waiting.cancelled()
+
+
+def test_workers_leave_the_result_to_the_driver(
+    executor: LocalExecutor, capfd: pytest.CaptureFixture[str]
+) -> None:
+    executor.submit(print, "from a user's function", flush=True).result(WAIT_S)
+    captured = capfd.readouterr()
+    assert captured.out == ""

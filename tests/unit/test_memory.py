@@ -1,0 +1,116 @@
+"""How a job's memory is divided, and the most of it that is measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from mrflight.errors import JobFileError
+from mrflight.job_file import decode_job
+from mrflight.memory import MIB, default_memory, divide_memory, least_memory, plan_memory
+from mrflight.memory_meter import MemoryMeter
+from mrflight.spec import JobSpec
+
+GIB = 1024 * MIB
+
+
+def job(**sections: object) -> JobSpec:
+    return decode_job(
+        {
+            "job": {"name": "clicks"},
+            "inputs": {"visits": {"path": "visits.csv", "key": ["url"]}},
+            "output": {"table": "out"},
+            **sections,
+        }
+    )
+
+
+@pytest.mark.parametrize("total", [512 * MIB, 2 * GIB, 64 * GIB, 2**50])
+@pytest.mark.parametrize("workers", [1, 2, 16])
+@pytest.mark.parametrize("data_servers", [0, 1, 4])
+def test_the_parts_are_no_more_than_the_whole(total: int, workers: int, data_servers: int) -> None:
+    total = max(total, least_memory(workers, data_servers))
+    plan = divide_memory(total, workers, data_servers)
+    task = max(plan.writer + plan.combiner, plan.reducer + plan.encoder)
+    assert plan.servers + workers * task < total
+    assert min(plan.writer, plan.reducer, plan.encoder) >= 16 * MIB
+    assert (plan.servers > 0) == (data_servers > 0)
+
+
+def test_what_two_gib_become_on_two_cores() -> None:
+    plan = divide_memory(2 * GIB, workers=2, data_servers=1)
+    assert plan.servers == 889 * MIB
+    assert plan.reducer == pytest.approx(222 * MIB, abs=MIB)
+    assert plan.writer == pytest.approx(128 * MIB, abs=MIB)
+
+
+def test_what_the_job_file_gives_to_the_servers_is_theirs() -> None:
+    spec = job(cluster={"memory": "4 GiB"}, shuffle={"memory": "1 GiB"})
+    plan = plan_memory(spec, workers=2, data_servers=2)
+    assert (plan.total, plan.servers) == (4 * GIB, GIB)
+    assert plan_memory(spec, workers=2, data_servers=0).servers == 0
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"cluster": {"memory": "much"}}, "^cluster.memory: 'much' is not a size such as"),
+        ({"shuffle": {"memory": "1 XB"}}, "^shuffle.memory: '1 XB' is not a size such as"),
+        (
+            {"cluster": {"memory": "100 MiB"}},
+            "^cluster.memory: 100.0 MiB is too little for 2 workers and 1 data servers; "
+            "give 462.0 MiB or more",
+        ),
+        (
+            {"cluster": {"memory": "1 GiB"}, "shuffle": {"memory": "1 GiB"}},
+            "^cluster.memory: 1.0 GiB is too little",
+        ),
+    ],
+)
+def test_memory_that_cannot_be_is_refused(sections: dict[str, object], said: str) -> None:
+    with pytest.raises(JobFileError, match=said):
+        plan_memory(job(**sections), workers=2, data_servers=1)
+
+
+def test_the_least_is_enough() -> None:
+    least = least_memory(workers=2, data_servers=1)
+    assert plan_memory(job(cluster={"memory": str(least)}), 2, 1).total == least
+    with pytest.raises(JobFileError):
+        plan_memory(job(cluster={"memory": str(least - 1)}), 2, 1)
+
+
+def test_the_default_leaves_the_machine_its_half() -> None:
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 0 < default_memory() <= physical // 2
+    assert plan_memory(job(), 2, 1).total >= least_memory(2, 1)
+
+
+@pytest.fixture
+def meter() -> Iterator[MemoryMeter]:
+    with MemoryMeter(list) as measured:
+        yield measured
+
+
+def test_a_peak_is_measured_and_kept(meter: MemoryMeter) -> None:
+    meter._look()
+    before = meter.peak_bytes
+    assert before > 10 * MIB
+    held = bytearray(b"x") * (200 * MIB)
+    meter._look()
+    assert before + 190 * MIB < meter.peak_bytes < before + 250 * MIB
+    top = meter.peak_bytes
+    del held
+    meter._look()
+    assert meter.peak_bytes == top
+
+
+def test_a_process_that_is_gone_weighs_nothing() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    with MemoryMeter(lambda: [child]) as meter:
+        meter._look()
+        assert meter.peak_bytes > 0

@@ -1,0 +1,55 @@
+"""pyarrow looks for pandas when somebody needs it, and then knows it as it always does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(code: str) -> list[str]:
+    """What a fresh interpreter prints after `pandas_later`."""
+    start = "import sys; from mrflight.pandas_later import pandas_later; pandas_later()\n"
+    start += "import pyarrow as pa\n"
+    done = subprocess.run(
+        [sys.executable, "-c", start + code], capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout.splitlines()
+
+
+def test_arrays_and_scalars_do_not_import_pandas() -> None:
+    code = "pa.array([1]); pa.scalar(1); pa.array([1]).to_numpy(); print('pandas' in sys.modules)"
+    assert run(code) == ["False"]
+
+
+def test_to_pandas_does() -> None:
+    assert run("print(type(pa.table({'a': [1]}).to_pandas()).__name__)") == ["DataFrame"]
+    assert run("print(type(pa.array([1]).to_pandas()).__name__)") == ["Series"]
+
+
+@pytest.mark.parametrize(
+    "statement", ["import pandas", "import pandas as pd, pandas", "from pandas import Series"]
+)
+def test_a_series_is_known_once_pandas_is_imported(statement: str) -> None:
+    series = "pandas.Series([1.0, float('nan')])"
+    code = f"{statement}\nimport pandas\nprint(pa.array({series}).null_count)"
+    assert run(code) == ["1"]  # as pyarrow takes the NaN of a Series, and of nothing else
+
+
+def test_pandas_itself_is_as_it_was() -> None:
+    code = (
+        "import pandas, pandas.api.types, importlib.util\n"
+        "print(importlib.util.find_spec('pandas').origin == pandas.__file__)\n"
+        "print(pandas.DataFrame({'a': [1]}).convert_dtypes(dtype_backend='pyarrow').dtypes['a'])\n"
+    )
+    assert run(code) == ["True", "int64[pyarrow]"]
+
+
+def test_where_pandas_is_loaded_nothing_happens() -> None:
+    code = "import sys, pandas\nfrom mrflight.pandas_later import pandas_later\npandas_later()\n"
+    code += "print([type(finder).__name__ for finder in sys.meta_path].count('_Pandas'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "0\n"

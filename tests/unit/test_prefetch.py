@@ -1,0 +1,63 @@
+"""A stream that is made ahead: the same items, the same errors, the same end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+
+import pytest
+
+from mrflight.prefetch import prefetch
+
+
+class Counted:
+    """Numbers, and how many of them were made, where, and whether it was closed."""
+
+    def __init__(self, count: int, error: Exception | None = None) -> None:
+        self.made = 0
+        self.threads: set[str] = set()
+        self.is_closed = False
+        self._count = count
+        self._error = error
+
+    def items(self) -> Generator[int]:
+        try:
+            for number in range(self._count):
+                self.made += 1
+                self.threads.add(threading.current_thread().name)
+                yield number
+            if self._error is not None:
+                raise self._error
+        finally:
+            self.is_closed = True
+
+
+def test_the_items_come_in_order_from_another_thread() -> None:
+    counted = Counted(1000)
+    assert list(prefetch(counted.items())) == list(range(1000))
+    assert counted.is_closed
+    assert counted.threads == {"prefetch_0"}
+
+
+def test_nothing_comes_of_nothing() -> None:
+    assert list(prefetch(Counted(0).items())) == []
+
+
+def test_an_error_comes_in_its_place() -> None:
+    counted = Counted(3, ValueError("after three"))
+    stream = prefetch(counted.items())
+    assert [next(stream) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="after three"):
+        next(stream)
+    assert counted.is_closed
+
+
+def test_one_item_is_made_ahead_and_no_more() -> None:
+    counted = Counted(1000)
+    stream = prefetch(counted.items())
+    for number in range(10):
+        assert next(stream) == number
+    stream.close()  # type: ignore[attr-defined]
+    assert counted.made <= 11
+    assert counted.is_closed
+    assert [thread.name for thread in threading.enumerate() if "prefetch" in thread.name] == []

@@ -1,0 +1,75 @@
+"""Which partitions share a reduce task, and which a part file."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrflight.reduce_plan import plan_reduces
+from mrflight.shuffle.registry import PartitionInfo
+
+MIB = 2**20
+
+
+def partitions(*sizes: int) -> list[PartitionInfo]:
+    """Partitions of so many bytes, a row for each."""
+    return [PartitionInfo(p, ("here",), 1, size, size) for p, size in enumerate(sizes)]
+
+
+def numbers(tasks: list[tuple[tuple[PartitionInfo, ...], ...]]) -> list[list[list[int]]]:
+    return [[[info.partition for info in file] for file in files] for files in tasks]
+
+
+def test_large_partitions_are_a_task_each_the_largest_first() -> None:
+    tasks = plan_reduces(partitions(100 * MIB, 300 * MIB, 200 * MIB), 2, is_merged=False)
+    assert numbers(tasks) == [[[1]], [[2]], [[0]]]
+
+
+def test_small_neighbours_share_a_task_but_no_file_where_they_are_many() -> None:
+    tasks = plan_reduces(partitions(*[1000] * 64), 2, is_merged=False)
+    assert sorted(numbers(tasks)) == [[[p], [p + 1]] for p in range(0, 64, 2)]
+
+
+def test_a_few_small_partitions_are_a_task_each() -> None:
+    tasks = plan_reduces(partitions(*[1000] * 32), 2, is_merged=False)
+    assert sorted(numbers(tasks)) == [[[p]] for p in range(32)]
+
+
+def test_small_neighbours_share_a_file_where_their_number_is_ours() -> None:
+    tasks = plan_reduces(partitions(*[1000] * 8), 2, is_merged=True)
+    assert numbers(tasks) == [[[0, 1, 2, 3, 4, 5, 6, 7]]]
+
+
+def test_a_file_is_not_larger_than_a_workers_share() -> None:
+    tasks = plan_reduces(partitions(*[8 * MIB] * 8), 4, is_merged=True)
+    assert sorted(numbers(tasks)) == [[[0, 1]], [[2, 3]], [[4, 5]], [[6, 7]]]
+
+
+def test_partitions_without_rows_are_left_out() -> None:
+    tasks = plan_reduces(partitions(0, 40 * MIB, 0, 41 * MIB, 0), 2, is_merged=False)
+    assert numbers(tasks) == [[[3]], [[1]]]
+
+
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_where_nothing_has_rows_one_is_reduced_for_its_schema(is_merged: bool) -> None:
+    assert numbers(plan_reduces(partitions(0, 0, 0), 2, is_merged=is_merged)) == [[[0]]]
+
+
+@given(
+    st.lists(st.integers(0, 200 * MIB), min_size=1, max_size=60),
+    st.integers(1, 64),
+    st.booleans(),
+)
+def test_every_partition_with_rows_is_reduced_once_and_in_order(
+    sizes: list[int], workers: int, is_merged: bool
+) -> None:
+    tasks = plan_reduces(partitions(*sizes), workers, is_merged=is_merged)
+    flat = [[number for file in files for number in file] for files in numbers(tasks)]
+    assert all(group == sorted(group) for group in flat)
+    filled = [number for number, size in enumerate(sizes) if size] or [0]
+    assert sorted(number for group in flat for number in group) == filled
+    if not is_merged:
+        assert all(len(file) == 1 for files in tasks for file in files)
+    weights = [sum(sizes[number] for number in group) for group in flat]
+    assert weights == sorted(weights, reverse=True)

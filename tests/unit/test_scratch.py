@@ -1,0 +1,123 @@
+"""A scratch folder goes with its process, and takes nothing of anybody else's along."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mrflight.scratch import ScratchFolder, remove_leftovers
+
+HOLDER = """
+import sys
+from pathlib import Path
+from mrflight.scratch import ScratchFolder
+folder = ScratchFolder("spill", Path(sys.argv[1]))
+(folder.path / "inner").mkdir()
+(folder.path / "inner" / "file").write_text("x")
+print(folder.path, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def holder(root: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A process that has a scratch folder with something in it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process, Path(process.stdout.readline().strip())
+        finally:
+            process.kill()
+
+
+def test_it_is_made_when_asked_for_private_and_removed_at_close(tmp_path: Path) -> None:
+    with ScratchFolder("spill", tmp_path) as folder:
+        assert list(tmp_path.iterdir()) == []
+        path = folder.path
+        assert path.parent == tmp_path
+        assert path.name.startswith("mrflight-spill-")
+        assert path.stat().st_mode & 0o777 == 0o700
+        assert folder.path == path
+        (path / "deep").mkdir()
+        (path / "deep" / "file").write_bytes(b"x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_kept(
+    tmp_path: Path,
+) -> None:
+    with holder(tmp_path) as (dead, left), holder(tmp_path) as (_, living):
+        assert remove_leftovers(tmp_path) == []
+        dead.send_signal(signal.SIGKILL)
+        dead.wait()
+        assert remove_leftovers(tmp_path) == [left]
+        assert list(tmp_path.iterdir()) == [living]
+        assert (living / "inner" / "file").read_text() == "x"
+
+
+def test_its_own_folder_is_kept(tmp_path: Path) -> None:
+    with ScratchFolder("spill", tmp_path) as folder:
+        path = folder.path
+        assert remove_leftovers(tmp_path) == []
+        assert path.is_dir()
+
+
+def test_nothing_of_a_users_is_touched(tmp_path: Path) -> None:
+    (tmp_path / "mrflight-spill-nolock").mkdir()
+    (tmp_path / "mrflight-spill-nolock" / "data").write_text("mine")
+    (tmp_path / "mrflight-spill-theirs").mkdir()
+    (tmp_path / "mrflight-spill-theirs" / "lock").write_text("a lock of another program")
+    (tmp_path / "mrflight-spill-empty").mkdir()
+    (tmp_path / "mrflight-spill-empty" / "lock").write_bytes(b"")
+    (tmp_path / "mrflight-spill-file").write_text("mine")
+    with ScratchFolder("spill", tmp_path) as folder:
+        mark = (folder.path / "lock").read_bytes()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "lock").write_bytes(mark)
+    (tmp_path / "mrflight-spill-link").symlink_to(other)
+    (tmp_path / "mrflight-spill-linked").mkdir()
+    (tmp_path / "mrflight-spill-linked" / "lock").symlink_to(other / "lock")
+    before = sorted(tmp_path.rglob("*"))
+    assert remove_leftovers(tmp_path) == []
+    assert sorted(tmp_path.rglob("*")) == before
+    (tmp_path / "mrflight-spill-ours").mkdir()
+    (tmp_path / "mrflight-spill-ours" / "lock").write_bytes(mark)
+    assert remove_leftovers(tmp_path) == [tmp_path / "mrflight-spill-ours"]
+
+
+def test_what_is_being_made_is_not_removed(tmp_path: Path) -> None:
+    """Folders are made and removed side by side; whoever has one still has it whole."""
+    made: list[ScratchFolder] = []
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def clean() -> None:
+        try:
+            while not done.is_set():
+                remove_leftovers(tmp_path)
+        except BaseException as error:
+            failures.append(error)
+
+    cleaner = threading.Thread(target=clean)
+    cleaner.start()
+    for _ in range(200):
+        made.append(ScratchFolder("spill", tmp_path))
+        (made[-1].path / "file").write_text("x")
+    done.set()
+    cleaner.join()
+    assert failures == []
+    assert all((folder.path / "file").read_text() == "x" for folder in made)
+    for folder in made:
+        folder.close()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,79 @@
+"""What is read from a spill file is what was written, or an error."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import SpillError
+from mrflight.shuffle.block import Block
+from mrflight.shuffle.spill_file import SpillFile, append_blocks
+
+
+def blocks(count: int, size: int = 100) -> list[Block]:
+    return [Block(n, pa.py_buffer((b"%8d" % n * size)[:size])) for n in range(count)]
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """No file of this process grows beyond ``size``: a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("count", [1, 5_000])  # 5,000: more than one call of the system takes
+def test_blocks_come_back_as_they_were(tmp_path: Path, count: int) -> None:
+    first = append_blocks(tmp_path / "f", 0, blocks(count))
+    second = append_blocks(tmp_path / "f", count * 100, blocks(3, size=0) + blocks(2, size=7))
+    assert (tmp_path / "f").stat().st_size == count * 100 + 14
+    with SpillFile(tmp_path / "f") as file:
+        assert file.read(first) == blocks(count)
+        assert file.read(second) == blocks(3, size=0) + blocks(2, size=7)
+        assert file.read(first[-1:]) == blocks(count)[-1:]
+
+
+def test_a_changed_byte_is_found(tmp_path: Path) -> None:
+    written = append_blocks(tmp_path / "f", 0, blocks(3))
+    with (tmp_path / "f").open("r+b") as changed:
+        changed.seek(150)
+        changed.write(b"X")
+    with SpillFile(tmp_path / "f") as file:
+        assert file.read(written[:1]) == blocks(3)[:1]
+        with pytest.raises(SpillError, match=r"f is damaged: its 100 bytes at 100 hash to"):
+            file.read(written)
+
+
+def test_a_file_that_is_too_short_or_gone_is_found(tmp_path: Path) -> None:
+    written = append_blocks(tmp_path / "f", 0, blocks(3))
+    os.truncate(tmp_path / "f", 250)
+    with (
+        SpillFile(tmp_path / "f") as file,
+        pytest.raises(SpillError, match="ends at byte 250, 50 too early"),
+    ):
+        file.read(written)
+    (tmp_path / "f").unlink()
+    with (
+        SpillFile(tmp_path / "f") as file,
+        pytest.raises(SpillError, match="No such file"),
+    ):
+        file.read(written)
+
+
+def test_what_fits_in_part_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    before = append_blocks(tmp_path / "f", 0, blocks(10))
+    with largest_file(5_000), pytest.raises(OSError, match="File too large"):
+        append_blocks(tmp_path / "f", 1_000, blocks(100))
+    assert (tmp_path / "f").stat().st_size == 1_000
+    after = append_blocks(tmp_path / "f", 1_000, blocks(100))
+    with SpillFile(tmp_path / "f") as file:
+        assert file.read([*before, *after]) == blocks(10) + blocks(100)
