@@ -8,6 +8,10 @@ The fork server runs nothing of its own, no Flight and no thread of Python's, so
 that what is copied is at rest. Its children are sessions of their own with
 fresh signal handlers; they report to nobody but it, and it tells the driver
 the process id of each and, later, how it ended.
+
+However the driver ends, the fork server sees it, ends what is left of its
+children, and then removes the folders that they wrote to: the one process that
+knows that nobody writes there any more.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import json
 import os
 import select
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,6 +33,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from mrflight.closing import Closes
@@ -39,15 +45,25 @@ _START_TIMEOUT_S = 60.0
 
 
 class ForkServer(Closes):
-    """The driver's side: started at once, ready when the first child is asked for."""
+    """The driver's side: started at once, ready when the first child is asked for.
 
-    def __init__(self) -> None:
+    ``folders`` are removed once the driver is gone, or has closed this, and the last child ended.
+    """
+
+    def __init__(self, folders: Sequence[Path] = ()) -> None:
         self._children: list[ForkedProcess] = []
         self._asking = threading.Lock()
         self._control, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "mrflight.fork_server", str(theirs.fileno())],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "mrflight.fork_server",
+                    str(theirs.fileno()),
+                    *folders,
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # the driver's stdout is for its result
                 pass_fds=[theirs.fileno()],
@@ -97,7 +113,7 @@ class ForkServer(Closes):
         return child
 
     def close(self) -> None:
-        """End the fork server; children that are left run on."""
+        """End the fork server and what is left of its children."""
         self._control.close()
         self._process.wait()
         for child in self._children:
@@ -211,6 +227,15 @@ class _Server:
                 for key, _ in selector.select():
                     goes_on = key.data() and goes_on
 
+    def end(self, folders: Sequence[str]) -> None:
+        """End the children that are left, then remove ``folders``."""
+        for pid in self._children:
+            _kill(pid)
+        for pid in self._children:
+            os.waitpid(pid, 0)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
     def _answer(self) -> bool:
         """Fork one child; False where the driver is gone."""
         size, descriptors, _, _ = socket.recv_fds(self._control, _NUMBER_BYTES, _MOST_DESCRIPTORS)
@@ -309,4 +334,6 @@ def _show_as(name: str) -> None:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as control:
-        _Server(control).serve()
+        server = _Server(control)
+        server.serve()
+        server.end(sys.argv[2:])

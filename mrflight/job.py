@@ -78,16 +78,14 @@ def run_job(
     memory = plan_memory(spec, workers, servers)
     spill_root = _spill_root(spec, folder)
     with ExitStack() as stack:
-        fork_server = stack.enter_context(ForkServer())
         scratch = stack.enter_context(_scratch_folder(spill_root))
         private = stack.enter_context(closing(PrivateFolder()))
+        fork_server = stack.enter_context(ForkServer([private.path, scratch.path]))
         cluster = None
         if servers:
             cluster = EmbeddedCluster(private, fork_server, servers, memory.servers, scratch.path)
             stack.callback(cluster.close)
-        executor = stack.enter_context(
-            LocalExecutor(workers, fork_server, private.lifeline.path, scratch.path)
-        )
+        executor = stack.enter_context(LocalExecutor(workers, fork_server, private.lifeline.path))
         meter = stack.enter_context(MemoryMeter(fork_server.pids))
         run = _Run(progress, on_commit, started, _deadline(spec, started), meter)
         return _Job(spec, folder, executor, run, memory, scratch.path).run(cluster)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from mrflight.closing import Closes
@@ -30,13 +29,12 @@ class Lifeline(Closes):
         self._file.close()
 
 
-def hold_on(path: Path, at_end: Callable[[], None]) -> None:
-    """Called by a child: run ``at_end`` and exit as soon as the starter is gone."""
+def hold_on(path: Path) -> None:
+    """Called by a child: exit as soon as the starter is gone."""
     file = path.open("r")
 
     def wait() -> None:
         fcntl.lockf(file, fcntl.LOCK_SH)
-        at_end()
         os._exit(1)  # from a thread, and without waiting for anybody
 
     threading.Thread(target=wait, name="lifeline", daemon=True).start()

@@ -125,6 +125,8 @@ def _lock(lock_file: int, path: Path) -> bool:
 
 def _remove(folder: Path) -> None:
     """Remove a folder whose lock is held; the lock file last, so that what fails is seen again."""
+    if not folder.exists():
+        return  # a job's fork server was first
     try:
         for entry in list(os.scandir(folder)):
             if entry.is_dir(follow_symlinks=False):

@@ -6,7 +6,6 @@ import argparse
 import ipaddress
 import logging
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -94,8 +93,7 @@ def main(
     )
     options = parser.parse_args(arguments)
     if options.lifeline is not None:
-        folder = options.lifeline.parent
-        hold_on(options.lifeline, at_end=lambda: shutil.rmtree(folder, ignore_errors=True))
+        hold_on(options.lifeline)
     try:
         serve(options)
     except JobFileError as error:

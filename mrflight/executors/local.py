@@ -34,21 +34,14 @@ class _Call(NamedTuple):
 
 
 class LocalExecutor(Closes):
-    """``workers`` processes, started at once; they end with the driver through ``lifeline``.
+    """``workers`` processes, started at once; they end with the driver through ``lifeline``."""
 
-    ``scratch`` is the job's folder for temporary files; a worker removes it should the driver
-    be killed.
-    """
-
-    def __init__(
-        self, workers: int, fork_server: ForkServer, lifeline: Path, scratch: Path
-    ) -> None:
+    def __init__(self, workers: int, fork_server: ForkServer, lifeline: Path) -> None:
         self.workers = workers
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._closing = threading.Event()
         self._workers = [
-            _Worker(f"worker{number}", fork_server, [str(lifeline), str(scratch)])
-            for number in range(workers)
+            _Worker(f"worker{number}", fork_server, [str(lifeline)]) for number in range(workers)
         ]
         self._feeders = [
             threading.Thread(target=self._feed, args=[worker], name=worker.name, daemon=True)

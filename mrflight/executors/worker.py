@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,20 +17,14 @@ import mrflight.workers.tasks  # noqa: F401
 from mrflight.executors.calls import answer
 from mrflight.lifeline import hold_on
 from mrflight.pandas_later import pandas_later
-from mrflight.scratch import remove_leftovers
 
 pandas_later()  # before the fork as well
 
 
-def work(lifeline: str, scratch: str, channel: int) -> None:
+def work(lifeline: str, channel: int) -> None:
     """Answer the calls of ``channel`` until the driver closes it, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides when a job is interrupted
-
-    def clean_up() -> None:
-        shutil.rmtree(Path(lifeline).parent, ignore_errors=True)
-        remove_leftovers(Path(scratch).parent)  # the driver's lock on it is free now
-
-    hold_on(Path(lifeline), at_end=clean_up)
+    hold_on(Path(lifeline))
     pa.set_cpu_count(1)  # one process per core: threads inside only take turns
     pa.set_io_thread_count(1)
     with Connection(channel) as calls:

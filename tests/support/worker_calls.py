@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from pathlib import Path
 
 from mrflight.errors import JobFileError
@@ -29,3 +31,10 @@ def wait_at_the_gate(folder: Path) -> str:
     with open(folder / "running", "w"):
         pass
     return (folder / "gate").read_text()
+
+
+def write_on(folder: str) -> None:
+    """Write files into a folder, one after the other and without an end."""
+    (Path(folder) / str(os.getpid())).touch()
+    for number in itertools.count():
+        (Path(folder) / f"{os.getpid()}-{number % 100}").write_text("x")

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import psutil
 import pytest
@@ -133,6 +134,26 @@ def test_the_fork_server_ends_with_its_driver() -> None:
     process = psutil.Process(server.pid)
     server.close()
     assert not process.is_running()
+
+
+def test_what_is_left_ends_with_the_fork_server_and_then_its_folders_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    (tmp_path / "theirs").write_text("x")
+    with ForkServer([folder, tmp_path / "gone before"]) as server:
+        children = [
+            server.start("test-child", "tests.support.worker_calls:write_on", [str(folder)])
+            for _ in range(4)
+        ]
+        processes = [psutil.Process(child.pid) for child in children]
+        for process in processes:
+            while not (folder / str(process.pid)).exists():
+                assert process.is_running()
+    assert not any(process.is_running() for process in processes)
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
 
 
 def test_several_threads_may_start_children_and_ask_for_one(server: ForkServer) -> None:

@@ -43,7 +43,7 @@ def executor() -> Iterator[LocalExecutor]:
     with (
         ForkServer() as fork_server,
         closing(PrivateFolder()) as folder,
-        LocalExecutor(2, fork_server, folder.lifeline.path, folder.path) as workers,
+        LocalExecutor(2, fork_server, folder.lifeline.path) as workers,
     ):
         yield workers
 
@@ -114,7 +114,7 @@ def test_a_worker_that_ends_costs_its_own_call_only(
 
 def test_closing_ends_workers_whatever_they_do(gates: Path) -> None:
     with ForkServer() as fork_server, closing(PrivateFolder()) as folder:
-        executor = LocalExecutor(1, fork_server, folder.lifeline.path, folder.path)
+        executor = LocalExecutor(1, fork_server, folder.lifeline.path)
         worker = psutil.Process(executor.submit(os.getpid).result(WAIT_S))
         busy = executor.submit(wait_at_the_gate, gates)
         (gates / "running").read_bytes()
