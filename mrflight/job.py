@@ -7,11 +7,11 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from mrflight.cluster import EmbeddedCluster, PrivateFolder
 from mrflight.errors import JobFileError, MrflightError, SchemaMismatchError
@@ -25,7 +25,7 @@ from mrflight.quantities import format_bytes, parse_seconds
 from mrflight.result import Attempts, JobResult, StageSeconds
 from mrflight.scratch import ScratchFolder, remove_leftovers
 from mrflight.spec import JobSpec
-from mrflight.stage import Task, run_stage, wait_for
+from mrflight.stage import FIRST_ATTEMPT, Stages
 from mrflight.storage import locate
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
@@ -37,11 +37,6 @@ if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.workers.tasks import MapResult, MapTask, ReduceResult
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T", bound=Task)
-R = TypeVar("R")
-
-FIRST_ATTEMPT = 0
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,7 @@ class _Job:
         self._progress = run.progress
         self._on_commit = run.on_commit
         self._clock = _StageClock(run.started)
-        self._deadline = run.deadline
+        self._stages = Stages(executor, run.progress, run.deadline)
         self._meter = run.meter
         self._memory = memory
         self._scratch = scratch
@@ -125,11 +120,12 @@ class _Job:
         with ExitStack() as stack:
             stack.callback(sink.abort)  # removes what is not committed, and nothing else,
             stack.callback(self._executor.close)  # once no worker writes any more
-            shuffle = self._create_shuffle(cluster, plan, stack)
+            make_shuffle = partial(self._make_shuffle, cluster, plan.partitions, stack)
+            shuffle = self._first_shuffle(make_shuffle, cluster, plan)
             self._clock.lap("start")
             mapped = self._map(self._sampled(plan), shuffle)
             self._clock.lap("map")
-            reduced = self._reduce(plan, shuffle, sink)
+            reduced = self._reduce(plan, shuffle, sink, make_shuffle)
             self._clock.lap("reduce")
             version = self._commit(sink, reduced)
             self._clock.lap("commit")
@@ -154,23 +150,34 @@ class _Job:
         _check_output_apart(spec, self._folder, sources)
         return plan, open_sink(spec.output, self._folder, options, self._id, app_id)
 
-    def _create_shuffle(
-        self, cluster: EmbeddedCluster | None, plan: JobPlan, stack: ExitStack
+    def _first_shuffle(
+        self,
+        make_shuffle: Callable[[str], Shuffle],
+        cluster: EmbeddedCluster | None,
+        plan: JobPlan,
     ) -> Shuffle:
-        """Make the job's shuffle, on the embedded cluster once it is ready or a standing one."""
-        from mrflight.client import connect
+        """Make the job's shuffle once the cluster is ready; workers load functions meanwhile."""
         from mrflight.functions import check_function
 
         checks = [self._executor.submit(check_function, function) for function in plan.functions]
         if cluster is not None:
             cluster.wait()
+        shuffle = make_shuffle(self._id)
+        for check in checks:
+            self._stages.wait(check)
+        return shuffle
+
+    def _make_shuffle(
+        self, cluster: EmbeddedCluster | None, partitions: int, stack: ExitStack, name: str
+    ) -> Shuffle:
+        """A shuffle on the embedded cluster, or on a standing one, which drops it at the end."""
+        from mrflight.client import connect
+
         location = self._spec.cluster.metadata or (cluster.metadata if cluster else "")
         with connect(location) as client:
-            shuffle = client.create_shuffle(self._id, plan.partitions, self._spec.shuffle.replicas)
+            shuffle = client.create_shuffle(name, partitions, self._spec.shuffle.replicas)
         if cluster is None:
             stack.callback(_drop, shuffle)
-        for check in checks:
-            wait_for(check, self._deadline)
         return shuffle
 
     def _sampled(self, plan: JobPlan) -> tuple[MapTask, ...]:
@@ -182,7 +189,7 @@ class _Job:
         from mrflight.shuffle.partitioners import choose_boundaries
         from mrflight.workers.tasks import run_sample
 
-        samples = self._run(
+        samples = self._stages.run(
             "sample", plan.sample_tasks, lambda task: self._executor.submit(run_sample, task)
         )
         try:
@@ -191,16 +198,20 @@ class _Job:
             raise SchemaMismatchError(
                 f"the keys of the inputs do not go together: {error}; give them the same types"
             ) from error
-        boundaries = choose_boundaries(sample, sample.column_names, plan.partitions)
+        spreads = plan.reduction.sorts_rows  # groups and functions want equal keys together
+        boundaries = choose_boundaries(
+            sample, sample.column_names, plan.partitions, repeats=spreads
+        )
+        maps = len(plan.map_tasks) if spreads else None
         return tuple(
-            replace(task, partitioner=replace(task.partitioner, boundaries=boundaries))
+            replace(task, partitioner=replace(task.partitioner, boundaries=boundaries, maps=maps))
             for task in plan.map_tasks
         )
 
     def _map(self, tasks: tuple[MapTask, ...], shuffle: Shuffle) -> list[MapResult]:
         from mrflight.workers.tasks import run_map
 
-        return self._run(
+        return self._stages.run(
             "map",
             tasks,
             lambda task: self._executor.submit(run_map, task, FIRST_ATTEMPT, shuffle),
@@ -210,29 +221,16 @@ class _Job:
             ),
         )
 
-    def _reduce(self, plan: JobPlan, shuffle: Shuffle, sink: Sink) -> list[ReduceResult]:
-        """Reduce all partitions; the results in their order."""
-        from mrflight.reduce_plan import plan_reduces
-        from mrflight.workers.tasks import ReduceTask, run_reduce
+    def _reduce(
+        self, plan: JobPlan, shuffle: Shuffle, sink: Sink, make_shuffle: Callable[[str], Shuffle]
+    ) -> list[ReduceResult]:
+        from mrflight.reduce_stage import ReduceStage
         from mrflight.workers.workspace import Workspace
 
-        schema, partitions = shuffle.layout()
-        space = Workspace(self._memory.reducer, self._scratch)
         part_writer = sink.part_writer.within(self._memory.encoder)
-        workers = self._executor.workers
-        planned = plan_reduces(partitions, workers, is_merged=plan.is_merged)
-        overlaps = len(planned) < workers
-        tasks = [
-            ReduceTask(files, shuffle, schema, plan.reduction, part_writer, space, overlaps)
-            for files in planned
-        ]
-        results = self._run(
-            "reduce",
-            tasks,
-            lambda task: self._executor.submit(run_reduce, task, FIRST_ATTEMPT),
-            lambda results: f"{sum(result.rows_out for result in results):,} rows written",
-        )
-        return sorted(results, key=lambda result: result.first_partition)
+        space = Workspace(self._memory.reducer, self._scratch)
+        stage = ReduceStage(plan, self._stages, part_writer, space, self._memory, make_shuffle)
+        return stage.run(shuffle)
 
     def _commit(self, sink: Sink, reduced: list[ReduceResult]) -> int | None:
         from mrflight.sinks.base import Commit
@@ -246,18 +244,6 @@ class _Job:
             f"{len(parts)} files" + ("" if version is None else f", version {version}")
         )
         return version
-
-    def _run(
-        self,
-        stage: str,
-        tasks: tuple[T, ...] | list[T],
-        submit: Callable[[T], Future[R]],
-        note: Callable[[list[R]], str] = lambda results: f"{len(results)} done",
-    ) -> list[R]:
-        self._progress.begin(stage, len(tasks))
-        results = run_stage(tasks, submit, self._progress.advance, self._deadline)
-        self._progress.end(note(results))
-        return results
 
     def _result(
         self,

@@ -46,8 +46,11 @@ class JobPlan:
     sample_tasks: tuple[SampleTask, ...]
     """Only for the range partitioner."""
     reduction: Reduction
-    is_merged: bool
-    """Whether neighbouring partitions may share a part file, as nobody asked for so many."""
+    compression: str
+    """Of blocks."""
+    resizes: bool
+    """Whether small partitions may share a part file, and heavy ones be cut into shares, as nobody
+    asked for so many."""
 
     @property
     def functions(self) -> set[FunctionRef]:
@@ -99,8 +102,16 @@ def plan_job(
             )
         if partitioner.kind == "range":
             sample_tasks += _plan_samples(source, function, partitioner)
-    is_merged = spec.shuffle.partitions == "auto" and reduction.function is None
-    return JobPlan(job_id, partitions, tuple(map_tasks), tuple(sample_tasks), reduction, is_merged)
+    resizes = spec.shuffle.partitions == "auto" and reduction.function is None
+    return JobPlan(
+        job_id,
+        partitions,
+        tuple(map_tasks),
+        tuple(sample_tasks),
+        reduction,
+        spec.shuffle.compression,
+        resizes,
+    )
 
 
 def _check_inputs_agree(spec: JobSpec, sources: Sequence[Source]) -> None:

@@ -3,15 +3,18 @@
 A task per partition is too many where they are small, as each costs some
 milliseconds, and one is too few where a partition is as large as all others
 together. So neighbours share a task up to a size that leaves every worker
-several tasks, the largest first, so that the last to end are short.
+several tasks, the largest first, so that the last to end are short; and one
+that would keep a worker busy when the others are done is cut into shares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
+from mrflight.errors import IncompletePartitionError
 from mrflight.shuffle.registry import PartitionInfo
+from mrflight.shuffle.share import Share
 
 _TASKS_PER_WORKER = 16
 """With so many, partitions need not share tasks."""
@@ -19,9 +22,15 @@ _TASKS_PER_WORKER = 16
 _MOST_SHARED_BYTES = 8 * 2**20
 """Of partitions that share a task: a larger one takes so long that the task does not count."""
 
+_SHARES_PER_WORKER = 4
+"""That a worker's part of all rows would make."""
+
 _LEAST_FILE_BYTES = 2**20
 _MOST_FILE_BYTES = 64 * 2**20
 """Of shuffled rows that go into one part file where the number of partitions is ours to choose."""
+
+_LEAST_SHARE_BYTES = 16 * 2**20
+"""Of a partition's share: a task of its own takes some milliseconds, and leaves a file."""
 
 File = tuple[PartitionInfo, ...]
 """The neighbouring partitions that go into one part file."""
@@ -29,9 +38,31 @@ File = tuple[PartitionInfo, ...]
 T = TypeVar("T")
 
 
+class PlannedReduce(NamedTuple):
+    """What one task reduces."""
+
+    files: tuple[File, ...]
+    share: Share | None = None
+    """Of the one partition, where several tasks share it."""
+
+    @property
+    def partition(self) -> PartitionInfo:
+        """The first, or only one."""
+        return self.files[0][0]
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where its results come among those of all tasks."""
+        return self.partition.partition, self.share.number if self.share else 0
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(_file_size, self.files)) // (self.share.of if self.share else 1)
+
+
 def plan_reduces(
     partitions: Sequence[PartitionInfo], workers: int, *, is_merged: bool
-) -> list[tuple[File, ...]]:
+) -> list[PlannedReduce]:
     """The tasks, the largest first: of each its part files, of each file its partitions.
 
     Partitions without rows are left out, unless none has any: one is reduced for
@@ -43,8 +74,47 @@ def plan_reduces(
     files = list(_neighbours(filled, _size, file_bytes)) if is_merged else [(p,) for p in filled]
     most_tasks = workers * _TASKS_PER_WORKER
     task_bytes = min(total // most_tasks, _MOST_SHARED_BYTES) if len(files) > most_tasks else 0
-    tasks = list(_neighbours(files, _file_size, task_bytes))
-    return sorted(tasks, key=lambda files: sum(map(_file_size, files)), reverse=True)
+    tasks = [PlannedReduce(files) for files in _neighbours(files, _file_size, task_bytes)]
+    return largest_first(tasks)
+
+
+def largest_first(tasks: Iterable[PlannedReduce]) -> list[PlannedReduce]:
+    """So that the last to end are short."""
+    return sorted(tasks, key=lambda task: task.size_bytes, reverse=True)
+
+
+def plan_shares(
+    partitions: Sequence[PartitionInfo], workers: int, least_bytes: int = _LEAST_SHARE_BYTES
+) -> list[PlannedReduce]:
+    """The shares of partitions that are heavy: whose worker would be the last to be done.
+
+    That are those of at least half of a worker's part of all rows, which at the same time are
+    twice as large as partitions are on average. No share is smaller than ``least_bytes``.
+    """
+    filled = [info for info in partitions if info.rows]
+    total = sum(map(_size, filled))
+    planned = []
+    for info in filled:
+        is_heavy = info.size_bytes > 2 * total / len(filled)
+        if is_heavy and info.size_bytes >= total / (2 * workers):
+            share_bytes = max(total / (workers * _SHARES_PER_WORKER), least_bytes)
+            count = int(info.size_bytes // share_bytes)
+            if count > 1:
+                planned += [PlannedReduce(((info,),), Share(n, count)) for n in range(count)]
+    return planned
+
+
+def check_shares(read: Sequence[tuple[PlannedReduce, int]]) -> None:
+    """Raise IncompletePartitionError where shares, by the rows of each, are not their partition."""
+    found: dict[PartitionInfo, int] = {}
+    for share, rows in read:
+        found[share.partition] = found.get(share.partition, 0) + rows
+    for info, rows in found.items():
+        if rows != info.rows:
+            raise IncompletePartitionError(
+                f"partition {info.partition}: {info.locations[0]} gave {rows} rows in shares, of "
+                f"the {info.rows} that were committed"
+            )
 
 
 def _neighbours(

@@ -95,7 +95,7 @@ class DataServer(flight.FlightServerBase):
             tagged = (
                 (to_wire(block), BlockTag(partition, block.rows).encode())
                 for partition in partitions
-                for block in self._store.read(wanted.shuffle, partition, attempts)
+                for block in self._store.read(wanted.shuffle, partition, attempts, wanted.share)
             )
             return flight.GeneratorStream(WIRE_SCHEMA, answer_stream(tagged))
         blocks = self._store.read(wanted.shuffle, wanted.partition, attempts)

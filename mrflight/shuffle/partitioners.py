@@ -41,6 +41,17 @@ class HashPartitioner(Partitioner):
         return kernel.partition_ids([batch.column(name) for name in self.key], self.partitions)
 
 
+@dataclass(frozen=True)
+class OnePartitioner(Partitioner):
+    """All rows go to one partition."""
+
+    partition: int
+    partitions: int
+
+    def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        return pa.repeat(pa.scalar(self.partition, pa.int32()), batch.num_rows)
+
+
 @dataclass
 class RoundRobinPartitioner(Partitioner):
     """Rows are dealt out in turn; maps begin at different partitions, so that small ones spread."""
@@ -93,33 +104,44 @@ class RangePartitioner(Partitioner):
     goes to the partition whose number is how many boundaries are at or below
     its key. Columns compare in their order; NaN comes behind all numbers and
     null behind everything, as in Arrow's sort.
+
+    A key that is a boundary several times is spread over as many partitions,
+    maps in their order: ``place`` is where this map stands among them, from 0
+    to below 1. So the order of rows with equal keys is kept as well.
     """
 
     key: tuple[str, ...]
     boundaries: pa.RecordBatch
     partitions: int
+    place: float = 0.0
 
     def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
         check_sortable(batch.schema, self.key)
         order = _sorted_with_boundaries(batch, self.key, self.boundaries)
         is_row = order < batch.num_rows
-        below = np.cumsum(~is_row)  # boundaries at or below the row that stands here
+        is_last = order >= batch.num_rows + self.boundaries.num_rows
+        below = np.cumsum(is_last)  # boundaries that are less than the row that stands here
+        equal = np.cumsum(~is_row & ~is_last) - below
+        chosen = below + (equal > 0) + (equal * self.place).astype(np.int64)
         ids = np.empty(batch.num_rows, np.int32)
-        ids[order[is_row]] = below[is_row]
+        ids[order[is_row]] = chosen[is_row]
         return pa.array(ids)
 
 
-def choose_boundaries(sample: pa.Table, key: Sequence[str], partitions: int) -> pa.RecordBatch:
+def choose_boundaries(
+    sample: pa.Table, key: Sequence[str], partitions: int, *, repeats: bool = False
+) -> pa.RecordBatch:
     """The keys that cut a sample of keys into ``partitions`` parts of about equal size.
 
-    At most ``partitions - 1`` of them, sorted, none twice: with fewer distinct
-    keys than partitions the last partitions stay empty.
+    At most ``partitions - 1`` of them, sorted. None comes twice, so that with fewer distinct
+    keys than partitions the last partitions stay empty; unless it ``repeats``: then a key
+    that fills several partitions is as many boundaries.
     """
     keys = sample.select(list(key))
     ordered = keys.take(sort_indices(keys, key))
     cuts = sorted({len(ordered) * part // partitions for part in range(1, partitions)})
     picked = ordered.take(pa.array(cuts if len(ordered) else [], pa.int64()))
-    return _one_batch(picked.filter(_is_new(picked)))
+    return _one_batch(picked if repeats else picked.filter(_is_new(picked)))
 
 
 def check_sortable(schema: pa.Schema, key: Sequence[str]) -> None:
@@ -150,15 +172,19 @@ def sort_indices(table: pa.Table, names: Sequence[str]) -> pa.Array:
 def _sorted_with_boundaries(
     batch: pa.RecordBatch, key: Sequence[str], boundaries: pa.RecordBatch
 ) -> npt.NDArray[np.int64]:
-    """Positions of rows, then of boundaries, in the order of their keys, boundaries first."""
+    """Positions in the order of keys: of rows, of boundaries and, behind those, of them again.
+
+    Of equal keys boundaries come first, then the rows, then the boundaries again.
+    """
     keys = batch.select(list(key))
     plain = plain_batch(keys, plain_schema(keys.schema))
     columns = {
-        str(i): pa.chunked_array([column.cast(cut.type), cut])
+        str(i): pa.chunked_array([column.cast(cut.type), cut, cut])
         for i, (column, cut) in enumerate(zip(plain.columns, boundaries.columns, strict=True))
     }
-    behind = np.ones(batch.num_rows + boundaries.num_rows, np.int8)
-    behind[batch.num_rows :] = 0
+    behind = np.repeat(
+        np.array([1, 0, 2], np.int8), [batch.num_rows, boundaries.num_rows, boundaries.num_rows]
+    )
     table = pa.table({**columns, "behind": behind})
     return np.asarray(sort_indices(table, table.column_names), np.int64)
 

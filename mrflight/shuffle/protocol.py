@@ -13,10 +13,11 @@ A map's rows reach a data server in one of two ways:
   partition under the path descriptor ``<shuffle>/<partition>/<map>/<attempt>``.
 
 A ticket is ``<shuffle>/<partition>/<epoch>``, answered with record batches; with
-``/blocks`` behind it, with blocks, and then the partition may be several,
+``/blocks`` behind it, with blocks. Then the partition may be several,
 ``<shuffle>/7,8,9/<epoch>/blocks``, whose blocks come one partition after the
-other. The epoch says how many map attempts had been committed when the ticket
-was made: the reader gets those, whatever comes later.
+other, or a share of one, ``<shuffle>/7/<epoch>/blocks/2-of-5``, counted from 0
+(see `mrflight.shuffle.share`). The epoch says how many map attempts had been
+committed when the ticket was made: the reader gets those, whatever comes later.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import msgspec
 
 from mrflight.errors import ProtocolError
 from mrflight.ids import MAX_PARTITIONS, MapAttempt, check_attempt, check_shuffle_id
+from mrflight.shuffle.share import MAX_SHARES, Share
 
 MAX_BODY_BYTES = 64 * 2**20
 """Of an action's body. A commit of 100,000 partitions is about 2 MB."""
@@ -253,11 +255,14 @@ class ReadTicket(msgspec.Struct, frozen=True):
     blocks: bool = False
     others: tuple[int, ...] = ()
     """Partitions that come after the first, where blocks are asked for."""
+    share: Share | None = None
+    """Of one partition's blocks."""
 
     def encode(self) -> bytes:
         partitions = ",".join(map(str, (self.partition, *self.others)))
         form = "/blocks" if self.blocks else ""
-        return f"{self.shuffle}/{partitions}/{self.epoch}{form}".encode()
+        share = f"/{self.share}" if self.share else ""
+        return f"{self.shuffle}/{partitions}/{self.epoch}{form}{share}".encode()
 
 
 M = TypeVar("M", bound=Message)
@@ -297,13 +302,21 @@ def decode_put_path(path: list[bytes]) -> PutTarget:
 def decode_ticket(ticket: bytes) -> ReadTicket:
     """The parts of a ticket."""
     parts = _split(ticket, "a ticket")
-    blocks = parts[3:] == ["blocks"]
-    if len(parts) != 3 + blocks:
-        raise ProtocolError("a ticket is <shuffle>/<partition>/<epoch>, with /blocks for blocks")
+    blocks = parts[3:4] == ["blocks"]
+    share = _share(parts[4]) if blocks and len(parts) == 5 else None
+    if len(parts) != 3 + blocks + (share is not None):
+        raise ProtocolError(
+            "a ticket is <shuffle>/<partition>/<epoch>, with /blocks for blocks, and then "
+            "/<number>-of-<shares> for a share of them"
+        )
     first, *others = map(_partition, parts[1].split(","))
     if others and not blocks:
         raise ProtocolError("several partitions are read as blocks only")
-    return ReadTicket(check_shuffle_id(parts[0]), first, _number(parts[2]), blocks, tuple(others))
+    if others and share:
+        raise ProtocolError("a share is of one partition")
+    return ReadTicket(
+        check_shuffle_id(parts[0]), first, _number(parts[2]), blocks, tuple(others), share
+    )
 
 
 def decode_info_path(path: list[bytes]) -> tuple[str, int | None]:
@@ -327,6 +340,14 @@ def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 10):
         raise ProtocolError(f"{text[:32]!r} is not a number")
     return int(text)
+
+
+def _share(text: str) -> Share:
+    number, between, of = text.partition("-of-")
+    share = Share(_number(number), _number(of))
+    if not between or not share.number < share.of <= MAX_SHARES:
+        raise ProtocolError(f"{text[:32]!r} is no share, <number>-of-<shares>, from 0")
+    return share
 
 
 def _partition(text: str) -> int:

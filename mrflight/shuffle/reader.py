@@ -15,6 +15,7 @@ from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
 from mrflight.shuffle.protocol import ReadTicket
 from mrflight.shuffle.registry import PartitionInfo
+from mrflight.shuffle.share import Share
 
 _PARTITIONS_AT_ONCE = 16
 """That one DoGet asks a server for; a ticket is short."""
@@ -33,6 +34,15 @@ def read_partition(
     """
     for rows in read_partitions(shuffle_id, [info], connections):
         yield from rows
+
+
+def read_share(
+    shuffle_id: str, info: PartitionInfo, share: Share, connections: Connections
+) -> Iterator[pa.RecordBatch]:
+    """As `read_partition`, a share of its rows; whoever has all shares read is to count them."""
+    for tag, message in _blocks(shuffle_id, [info], connections, share):
+        _check_partition(shuffle_id, info, tag.partition)
+        yield decode_block(from_wire(message, tag.rows))
 
 
 def read_partitions(
@@ -60,9 +70,12 @@ def _read_run(
 
 
 def _blocks(
-    shuffle_id: str, wanted: Sequence[PartitionInfo], connections: Connections
+    shuffle_id: str,
+    wanted: Sequence[PartitionInfo],
+    connections: Connections,
+    share: Share | None = None,
 ) -> Iterator[_Tagged]:
-    stream, location = _open(shuffle_id, wanted, connections)
+    stream, location = _open(shuffle_id, wanted, connections, share)
     with from_flight(location, f"get of {_names(wanted)} of shuffle {shuffle_id!r}"):
         for message in stream:
             tag = BlockTag.decode(message.app_metadata)
@@ -73,10 +86,7 @@ def _rows(
     shuffle_id: str, info: PartitionInfo, by_partition: Iterator[tuple[int, Iterator[_Tagged]]]
 ) -> Iterator[pa.RecordBatch]:
     partition, blocks = next(by_partition, (info.partition, iter(())))
-    if partition != info.partition:
-        raise ProtocolError(
-            f"a server sent partition {partition} of shuffle {shuffle_id!r} for {info.partition}"
-        )
+    _check_partition(shuffle_id, info, partition)
     rows = 0
     for tag, message in blocks:
         rows += tag.rows
@@ -88,11 +98,21 @@ def _rows(
         )
 
 
+def _check_partition(shuffle_id: str, info: PartitionInfo, sent: int) -> None:
+    if sent != info.partition:
+        raise ProtocolError(
+            f"a server sent partition {sent} of shuffle {shuffle_id!r} for {info.partition}"
+        )
+
+
 def _open(
-    shuffle_id: str, wanted: Sequence[PartitionInfo], connections: Connections
+    shuffle_id: str,
+    wanted: Sequence[PartitionInfo],
+    connections: Connections,
+    share: Share | None,
 ) -> tuple[flight.FlightStreamReader, str]:
     first, *others = (info.partition for info in wanted)
-    ticket = ReadTicket(shuffle_id, first, wanted[0].epoch, blocks=True, others=tuple(others))
+    ticket = ReadTicket(shuffle_id, first, wanted[0].epoch, True, tuple(others), share)
     options = flight.FlightCallOptions(timeout=STREAM_TIMEOUT_S)
     unreachable: list[str] = []
     for location in wanted[0].locations:

@@ -13,11 +13,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.block import Block
+from mrflight.shuffle.share import Share, in_share
 from mrflight.shuffle.spill_file import SpilledBlock
 from mrflight.shuffle.spill_memory import PACKED_BYTES, PAGE_BYTES, Chunk
 
@@ -157,6 +159,12 @@ class StoredPartition:
         """Where the block of a place that is below `spilled_count` lies."""
         return SpilledBlock(*self._spilled[place * _NUMBERS + 1 : (place + 1) * _NUMBERS])
 
+    def size_at(self, place: int) -> int:
+        """Of the block's body, wherever it is."""
+        if place < self.spilled_count:
+            return self.spilled_at(place).size
+        return self.resident_at(place).body.size
+
     def resident_at(self, place: int) -> Block:
         """The block of a place that is not, and is of an attempt that is not discarded."""
         resident = self.resident[place - self.spilled_count]
@@ -251,16 +259,26 @@ class StoredShuffle:
         return before - partition.resident_bytes
 
     def reading_order(
-        self, partition: StoredPartition, sources: Iterable[MapAttempt]
+        self,
+        partition: StoredPartition,
+        sources: Iterable[MapAttempt],
+        share: Share | None = None,
     ) -> list[tuple[int, StoredAttempt]]:
-        """The places of these attempts' blocks: by map, and each map's in order of arrival."""
+        """The places of these attempts' blocks: by map, and each map's in order of arrival.
+
+        Those of one share, where it is given.
+        """
         places: dict[int, list[int]] = {}
         for place, number in enumerate(partition.places()):
             places.setdefault(number, []).append(place)
         wanted = (self.by_source.get(source) for source in sorted(sources))
-        return [
+        order = [
             (place, attempt)
             for attempt in wanted
             if attempt is not None
             for place in places.get(attempt.number, ())
         ]
+        if share is None:
+            return order
+        sizes = [partition.size_at(place) for place, _ in order]
+        return list(compress(order, in_share(sizes, sum(sizes), share)))

@@ -17,6 +17,7 @@ from mrflight.errors import (
 from mrflight.ids import MapAttempt
 from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.block import Block
+from mrflight.shuffle.share import Share
 from mrflight.shuffle.spill_budget import MemoryBudget
 from mrflight.shuffle.spill_reader import PartitionReader
 from mrflight.shuffle.spillable import StoredShuffle
@@ -96,9 +97,15 @@ class BlockStore(Closes):
             shuffle.partition(partition).touched = self._clock()
 
     def read(
-        self, shuffle_id: str, partition: int, attempts: Iterable[MapAttempt]
+        self,
+        shuffle_id: str,
+        partition: int,
+        attempts: Iterable[MapAttempt],
+        share: Share | None = None,
     ) -> Iterator[Block]:
         """The blocks of these attempts in order of their map ids, each map's as they were put.
+
+        Only a share of them, if asked.
 
         Maps are numbered in the order of the input, so a partition's rows come
         back in input order whatever the order of the commits. The blocks are
@@ -108,7 +115,7 @@ class BlockStore(Closes):
         with self._changed:
             shuffle = self._opened(shuffle_id, partition)
             held = shuffle.partition(partition)
-            order = shuffle.reading_order(held, attempts)
+            order = shuffle.reading_order(held, attempts, share)
         return PartitionReader(self._changed, shuffle, held, order, self._clock).blocks()
 
     def discard(self, shuffle_id: str, source: MapAttempt) -> None:

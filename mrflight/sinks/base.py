@@ -42,9 +42,14 @@ class PartWriter(ABC):
 
     @abstractmethod
     def write(
-        self, partition: int, attempt: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+        self,
+        partition: int,
+        attempt: int,
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch],
+        share: int | None = None,
     ) -> list[PartFile]:
-        """Write ``batches`` to files ``part-<partition>-<attempt>-<job id>``.
+        """Write ``batches`` to files ``part-<partition>[.<share>]-<attempt>-<job id>``.
 
         One for each value of the ``partition_by`` columns; more where there are too many values
         to have all their files open. No rows, no file. ``batches`` is consumed as it is written,

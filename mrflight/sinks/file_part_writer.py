@@ -31,14 +31,19 @@ class FilePartWriter(PartWriter):
     bounds: Bounds = BOUNDS
 
     def write(
-        self, partition: int, attempt: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+        self,
+        partition: int,
+        attempt: int,
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch],
+        share: int | None = None,
     ) -> list[PartFile]:
         stored = self.schema.stored(schema)
         columns = self.schema.partition_by
         self._check_encodable(stored)
 
         def open_file(values: Values, number: int) -> OpenPartFile:
-            name = part_name(partition, attempt, self.job_id, number, self.encoding.suffix)
+            name = part_name(partition, share, attempt, self.job_id, number, self.encoding.suffix)
             path = f"{folder(columns, values)}/{name}" if columns else name
             return OpenPartFile(self.table, path, self.encoding)
 

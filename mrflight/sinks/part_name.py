@@ -1,4 +1,4 @@
-"""The names of part files: ``part-<partition>-<attempt>-<job id>[.<number>].<suffix>``.
+"""The names of part files: ``part-<partition>[.<share>]-<attempt>-<job id>[.<number>].<suffix>``.
 
 A name says which attempt of which job wrote the file, so that what a job left
 behind can be told from every other file without asking anyone.
@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import re
 
-_PART = re.compile(r"part-\d{5,}-\d+-(?P<job>[0-9A-Za-z_-]+)(\.\d+)?\.(parquet|csv|arrow)")
+_PART = re.compile(r"part-\d{5,}(\.\d+)?-\d+-(?P<job>[0-9A-Za-z_-]+)(\.\d+)?\.(parquet|csv|arrow)")
 
 
-def part_name(partition: int, attempt: int, job_id: str, number: int, suffix: str) -> str:
+def part_name(
+    partition: int, share: int | None, attempt: int, job_id: str, number: int, suffix: str
+) -> str:
     """The name of an attempt's file; ``number`` counts further files of one partition value.
 
-    ``job_id`` is of letters, digits, ``_`` and ``-``.
+    ``share`` numbers the parts of a partition that several tasks write. ``job_id`` is of letters,
+    digits, ``_`` and ``-``.
     """
+    of_partition = "" if share is None else f".{share}"
     further = f".{number}" if number else ""
-    return f"part-{partition:05d}-{attempt}-{job_id}{further}.{suffix}"
+    return f"part-{partition:05d}{of_partition}-{attempt}-{job_id}{further}.{suffix}"
 
 
 def is_part(name: str) -> bool:

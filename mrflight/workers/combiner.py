@@ -88,8 +88,7 @@ class Combiner:
             yield empty_batch(schema)
             yield from rows
         else:
-            yield empty_batch(plan.schema)
-            yield from _Merger(plan, self._memory_bytes).merge(map(plan.from_rows, rows))
+            yield from merge_partial_rows(plan, map(plan.from_rows, rows), self._memory_bytes)
 
     def _needed(
         self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch], schema: pa.Schema
@@ -108,6 +107,14 @@ class Combiner:
             for start in range(0, used.num_rows, LOOK_ROWS):  # a dictionary's values may be large
                 yield plain_batch(used.slice(start, LOOK_ROWS), schema)
             number, batch = number + 1, next(others, None)
+
+
+def merge_partial_rows(
+    plan: Partials, batches: Iterable[pa.RecordBatch], memory_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Partial rows merged as long as that pays, in their order; at least one batch."""
+    yield empty_batch(plan.schema)
+    yield from _Merger(plan, memory_bytes).merge(batches)
 
 
 class _Merger:

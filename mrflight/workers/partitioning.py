@@ -28,6 +28,8 @@ class PartitionerSpec:
     function: FunctionRef | None = None
     boundaries: pa.RecordBatch | None = None
     """Of a range partitioner, once the input has been sampled."""
+    maps: int | None = None
+    """Of a range partitioner that may spread the rows of one key: how many maps there are."""
 
     def check(self, schema: pa.Schema) -> None:
         """Raise where rows of this schema cannot be partitioned so."""
@@ -42,7 +44,8 @@ class PartitionerSpec:
             return HashPartitioner(self.key, self.partitions)
         if self.kind == "range":
             assert self.boundaries is not None, "a range partitioner needs its sample first"
-            return RangePartitioner(self.key, self.boundaries, self.partitions)
+            place = map_id / self.maps if self.maps else 0.0
+            return RangePartitioner(self.key, self.boundaries, self.partitions, place)
         if self.kind == "round_robin":
             return RoundRobinPartitioner(self.partitions, first=map_id % self.partitions)
         assert self.function is not None, self.kind

@@ -20,7 +20,7 @@ from mrflight.workers.bounded_groups import MergedGroups, WholeGroups
 from mrflight.workers.combiner import Combiner
 from mrflight.workers.external_sort import ExternalSort
 from mrflight.workers.grouping import group
-from mrflight.workers.partials import partials_of, plan_partials
+from mrflight.workers.partials import Partials, partials_of, plan_partials
 from mrflight.workers.workspace import Workspace
 
 
@@ -50,6 +50,20 @@ class Reduction:
             return None
         return Combiner(self.group_by, self.aggregates, memory_bytes)
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the result is the rows themselves."""
+        return not (self.group_by or self.function or self.sort_by)
+
+    @property
+    def sorts_rows(self) -> bool:
+        """Whether the result is the rows themselves, in another order."""
+        return bool(self.sort_by) and not (self.group_by or self.function)
+
+    def partials(self, schema: pa.Schema) -> Partials | None:
+        """How shuffled rows of this schema are merged; None where they are no partial rows."""
+        return partials_of(schema, self.group_by, self.aggregates) if self.combines else None
+
     def apply(
         self,
         partition: int,
@@ -64,7 +78,7 @@ class Reduction:
         workspace are removed when the batches end or are closed. The batches
         may raise JobError, and JobFailedError where files cannot be written.
         """
-        if not (self.group_by or self.function or self.sort_by):
+        if self.keeps_rows:
             return schema, batches
         results = self._results(partition, schema, batches, space)
         first = next(results)
@@ -99,7 +113,7 @@ class Reduction:
         scratch: ScratchFolder,
     ) -> Iterator[pa.Table]:
         asked = (self.group_by, self.aggregates)
-        plan = partials_of(schema, *asked) if self.combines else None
+        plan = self.partials(schema)
         if plan is None and (plan := plan_partials(schema, *asked)):
             batches = map(plan.from_rows, batches)
         empty: Callable[[], pa.Table]

@@ -20,12 +20,14 @@ from mrflight.prefetch import prefetch
 from mrflight.schemas import empty_batch
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.layout import plain_batch, plain_schema
-from mrflight.shuffle.partitioners import check_sortable
-from mrflight.shuffle.reader import read_partitions
+from mrflight.shuffle.partitioners import OnePartitioner, check_sortable
+from mrflight.shuffle.reader import read_partitions, read_share
 from mrflight.shuffle.registry import PartitionInfo
+from mrflight.shuffle.share import Share
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.sinks.base import PartFile, PartWriter
 from mrflight.sources.base import Reader, Split
+from mrflight.workers.combiner import merge_partial_rows
 from mrflight.workers.mapper import Mapper
 from mrflight.workers.partitioning import PartitionerSpec
 from mrflight.workers.reducer import Reduction
@@ -80,11 +82,34 @@ class SampleTask:
 
 
 @dataclass(frozen=True)
+class MergeTask:
+    """A share of a partition of partial rows: merged, and sent to that partition of ``merged``."""
+
+    info: PartitionInfo
+    share: Share
+    shuffle: Shuffle
+    schema: pa.Schema
+    reduction: Reduction
+    merged: Shuffle
+    map_id: int
+    """In ``merged``: shares in the order of the partition's rows."""
+    compression: str
+    writer_bytes: int
+    combiner_bytes: int
+
+    @property
+    def name(self) -> str:
+        return f"merge of share {self.share} of partition {self.info.partition}"
+
+
+@dataclass(frozen=True)
 class ReduceTask:
-    """Some partitions: each fetched and reduced, and written as part files."""
+    """Some partitions, or a share of one: fetched and reduced, and written as part files."""
 
     files: tuple[tuple[PartitionInfo, ...], ...]
     """Of each part file the partitions whose results it holds, one after the other."""
+    share: Share | None
+    """Of the one partition, whose rows are then the result as they are."""
     shuffle: Shuffle
     schema: pa.Schema
     reduction: Reduction
@@ -98,15 +123,14 @@ class ReduceTask:
     def name(self) -> str:
         numbers = [info.partition for file in self.files for info in file]
         if len(numbers) == 1:
-            return f"reduce of partition {numbers[0]}"
+            share = f"share {self.share} of " if self.share else ""
+            return f"reduce of {share}partition {numbers[0]}"
         return f"reduce of partitions {numbers[0]} to {numbers[-1]}"
 
 
 @dataclass(frozen=True)
 class ReduceResult:
     """What a reduce attempt wrote."""
-
-    first_partition: int
 
     rows_out: int
     schema: pa.Schema
@@ -141,6 +165,31 @@ def run_sample(task: SampleTask) -> pa.Table:
     return pa.Table.from_batches([sampled]).rename_columns([str(i) for i in range(len(task.key))])
 
 
+def run_merge(task: MergeTask, attempt: int) -> int:
+    """Run one attempt of a merge; the rows that it read. Those it sent are committed then."""
+    plan = task.reduction.partials(task.schema)
+    assert plan is not None, "the driver shares out partial rows only"
+    writer = task.merged.writer(
+        task.map_id,
+        attempt,
+        partitioner=OnePartitioner(task.info.partition, task.merged.partitions),
+        compression=task.compression,
+        buffer_bytes=task.writer_bytes,
+    )
+    rows_in = 0
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        nonlocal rows_in
+        for batch in batches:
+            rows_in += batch.num_rows
+            yield batch
+
+    with Connections() as connections:
+        rows = counted(read_share(task.shuffle.id, task.info, task.share, connections))
+        shuffle_batches(merge_partial_rows(plan, rows, task.combiner_bytes), writer)
+    return rows_in
+
+
 def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
     """Run one attempt of a reduce; its part files count once the driver commits them."""
     parts: list[PartFile] = []
@@ -151,9 +200,10 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
             first: _Result = next(of_file)
             schema = first.batch.schema
             rows = (result.batch for result in chain([first], of_file))
-            parts += task.part_writer.write(task.files[file][0].partition, attempt, schema, rows)
-    number = task.files[0][0].partition
-    return ReduceResult(number, sum(part.rows for part in parts), schema, tuple(parts))
+            partition = task.files[file][0].partition
+            share = task.share.number if task.share else None
+            parts += task.part_writer.write(partition, attempt, schema, rows, share)
+    return ReduceResult(sum(part.rows for part in parts), schema, tuple(parts))
 
 
 class _Result(NamedTuple):
@@ -167,7 +217,11 @@ def _reduced(task: ReduceTask) -> Generator[_Result]:
     """The results of all partitions, file after file: of each at least a batch without rows."""
     infos = [info for file in task.files for info in file]
     with Connections() as connections:
-        partitions = read_partitions(task.shuffle.id, infos, connections)
+        partitions = (
+            iter([read_share(task.shuffle.id, infos[0], task.share, connections)])
+            if task.share
+            else read_partitions(task.shuffle.id, infos, connections)
+        )
         for number, file in enumerate(task.files):
             for info, batches in zip(file, partitions, strict=False):  # those of this file
                 schema, results = task.reduction.apply(

@@ -18,10 +18,11 @@ LAYERS = [
     "scratch",
     "spec job_file functions memory",
     "canonical_floats kernel kernel_native kernel_reference _kernel key_types "
-    "storage shuffle.protocol",
+    "storage shuffle.protocol shuffle.share",
     "aggregates sources sinks shuffle",
     "workers executors",
-    "plan reduce_plan stage cluster client job api driver cli result progress __init__",
+    "plan reduce_plan reduce_stage stage cluster client job api driver cli result progress "
+    "__init__",
     "servers",
 ]
 """From the lowest to the highest. A folder stands for its modules but those named elsewhere."""

@@ -454,3 +454,43 @@ def test_partitioners_travel(partitioner: Partitioner) -> None:
     batch = batch_of(k=pa.array([3, 1, 2]))
     again = pickle.loads(pickle.dumps(partitioner))
     assert placed(again, batch, 3) == placed(partitioner, batch, 3)
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from([1, 1, 1, 1, 2, 3, None]), max_size=30), min_size=1, max_size=8
+    ),
+    st.integers(1, 12),
+)
+def test_a_heavy_key_is_spread_and_the_order_of_its_rows_is_kept(
+    maps: list[list[int | None]], partitions: int
+) -> None:
+    """Partitions in order, each stably sorted, are the stably sorted input."""
+    keys = pa.table({"k": pa.array([key for rows in maps for key in rows], pa.int64())})
+    boundaries = choose_boundaries(keys, ["k"], partitions, repeats=True)
+    held: list[list[tuple[int | None, int]]] = [[] for _ in range(partitions)]
+    number = 0
+    for position, rows in enumerate(maps):
+        partitioner = RangePartitioner(("k",), boundaries, partitions, position / len(maps))
+        batch = pa.record_batch({"k": pa.array(rows, pa.int64())})
+        for key, partition in zip(rows, partitioner.ids(batch).to_pylist(), strict=True):
+            held[partition].append((key, number))
+            number += 1
+
+    def order(row: tuple[int | None, int]) -> tuple[bool, int, int]:
+        return row[0] is None, row[0] or 0, row[1]
+
+    found = [row for rows in held for row in sorted(rows, key=order)]
+    assert found == sorted(found, key=order)
+
+
+def test_a_heavy_key_has_the_ranges_to_itself_that_it_fills() -> None:
+    keys = pa.table({"k": [0] * 10 + [1] * 70 + [2] * 20})
+    boundaries = choose_boundaries(keys, ["k"], 10, repeats=True)
+    assert boundaries["k"].to_pylist() == [1] * 7 + [2, 2]
+    batch = pa.record_batch({"k": [0, 1, 2]})
+    placed = [
+        RangePartitioner(("k",), boundaries, 10, place / 7).ids(batch).to_pylist()
+        for place in range(7)
+    ]
+    assert placed == [[0, 1 + place, 8 if place < 4 else 9] for place in range(7)]

@@ -204,7 +204,7 @@ def test_a_function_is_told_between_which_keys_a_partition_may_be_cut(
 
 
 @pytest.mark.parametrize(
-    ("sections", "is_merged"),
+    ("sections", "resizes"),
     [
         ({"shuffle": {"partitions": "auto"}}, True),
         ({"shuffle": {"partitions": 7}}, False),
@@ -212,9 +212,9 @@ def test_a_function_is_told_between_which_keys_a_partition_may_be_cut(
     ],
 )
 def test_partitions_share_files_where_their_number_is_ours_and_their_rows_alike(
-    plan: Plan, sections: dict[str, Any], is_merged: bool
+    plan: Plan, sections: dict[str, Any], resizes: bool
 ) -> None:
-    assert plan(job(**sections)).is_merged is is_merged
+    assert plan(job(**sections)).resizes is resizes
 
 
 @pytest.mark.parametrize("partitions", [1, 7, MAX_PARTITIONS])

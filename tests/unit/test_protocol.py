@@ -27,6 +27,7 @@ from mrflight.shuffle.protocol import (
     decode_put_path,
     decode_ticket,
 )
+from mrflight.shuffle.share import MAX_SHARES, Share
 
 examples = settings(max_examples=200, derandomize=True)
 few_examples = settings(max_examples=40, derandomize=True)
@@ -158,6 +159,11 @@ def test_a_refusal_says_where() -> None:
 # Tickets
 
 
+shares = st.builds(
+    lambda of, part: Share(int(part * (of - 1)), of), st.integers(1, MAX_SHARES), st.floats(0, 1)
+)
+
+
 @examples
 @given(ids, st.lists(partitions, min_size=1, max_size=16), epochs, st.booleans())
 def test_a_ticket_comes_back(shuffle: str, several: list[int], epoch: int, blocks: bool) -> None:
@@ -165,13 +171,28 @@ def test_a_ticket_comes_back(shuffle: str, several: list[int], epoch: int, block
     assert decode_ticket(ticket.encode()) == ticket
 
 
+@examples
+@given(ids, partitions, epochs, shares)
+def test_a_ticket_for_a_share_comes_back(
+    shuffle: str, partition: int, epoch: int, share: Share
+) -> None:
+    ticket = ReadTicket(shuffle, partition, epoch, blocks=True, share=share)
+    assert decode_ticket(ticket.encode()) == ticket
+
+
 def test_tickets_are_those_of_the_wire_contract() -> None:
     assert ReadTicket("clicks", 7, 3).encode() == b"clicks/7/3"
     assert ReadTicket("clicks", 7, 3, blocks=True).encode() == b"clicks/7/3/blocks"
     assert ReadTicket("clicks", 7, 3, True, (8, 11)).encode() == b"clicks/7,8,11/3/blocks"
+    assert ReadTicket("clicks", 7, 3, True, share=Share(2, 5)).encode() == (
+        b"clicks/7/3/blocks/2-of-5"
+    )
 
 
-tickets = st.builds(ReadTicket, ids, partitions, epochs, st.booleans()).map(ReadTicket.encode)
+tickets = st.one_of(
+    st.builds(ReadTicket, ids, partitions, epochs, st.booleans()),
+    st.builds(ReadTicket, ids, partitions, epochs, st.just(True), share=shares),
+).map(ReadTicket.encode)
 
 
 @examples
@@ -185,6 +206,7 @@ def test_any_bytes_are_a_ticket_within_bounds_or_refused(data: bytes) -> None:
     assert "/" not in ticket.shuffle
     assert 0 <= ticket.partition < MAX_PARTITIONS
     assert 0 <= ticket.epoch < 10**10
+    assert ticket.share is None or 0 <= ticket.share.number < ticket.share.of <= MAX_SHARES
 
 
 @pytest.mark.parametrize(
@@ -195,6 +217,15 @@ def test_any_bytes_are_a_ticket_within_bounds_or_refused(data: bytes) -> None:
         b"clicks/1",
         b"clicks/1/2/3",
         b"clicks/1/2/blocks/4",
+        b"clicks/1/2/4-of-5",
+        b"clicks/1/2/blocks/5-of-5",
+        b"clicks/1/2/blocks/-1-of-5",
+        b"clicks/1/2/blocks/0-of-0",
+        b"clicks/1/2/blocks/0-of-65537",
+        b"clicks/1/2/blocks/0-of-1-of-2",
+        b"clicks/1/2/blocks/0-of-",
+        b"clicks/1/2/blocks/0-of-5/",
+        b"clicks/1,2/2/blocks/0-of-5",
         b"clicks/1,2/2",
         b"clicks/1,/2/blocks",
         b"clicks/1,100000/2/blocks",

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrflight.reduce_plan import plan_reduces
+from mrflight.errors import IncompletePartitionError
+from mrflight.reduce_plan import (
+    PlannedReduce,
+    check_shares,
+    largest_first,
+    plan_reduces,
+    plan_shares,
+)
 from mrflight.shuffle.registry import PartitionInfo
+from mrflight.shuffle.share import Share
 
 MIB = 2**20
 
@@ -17,8 +25,12 @@ def partitions(*sizes: int) -> list[PartitionInfo]:
     return [PartitionInfo(p, ("here",), 1, size, size) for p, size in enumerate(sizes)]
 
 
-def numbers(tasks: list[tuple[tuple[PartitionInfo, ...], ...]]) -> list[list[list[int]]]:
-    return [[[info.partition for info in file] for file in files] for files in tasks]
+def numbers(tasks: list[PlannedReduce]) -> list[list[list[int]]]:
+    return [[[info.partition for info in file] for file in task.files] for task in tasks]
+
+
+def shared(tasks: list[PlannedReduce]) -> list[tuple[int, Share | None]]:
+    return [(task.partition.partition, task.share) for task in tasks]
 
 
 def test_large_partitions_are_a_task_each_the_largest_first() -> None:
@@ -70,6 +82,53 @@ def test_every_partition_with_rows_is_reduced_once_and_in_order(
     filled = [number for number, size in enumerate(sizes) if size] or [0]
     assert sorted(number for group in flat for number in group) == filled
     if not is_merged:
-        assert all(len(file) == 1 for files in tasks for file in files)
+        assert all(len(file) == 1 for task in tasks for file in task.files)
     weights = [sum(sizes[number] for number in group) for group in flat]
     assert weights == sorted(weights, reverse=True)
+
+
+def test_a_partition_with_half_of_all_rows_is_shared() -> None:
+    heavy = partitions(40 * MIB, 40 * MIB, 280 * MIB, 40 * MIB, 40 * MIB)
+    assert shared(plan_shares(heavy, 2)) == [(2, Share(n, 5)) for n in range(5)]
+
+
+def test_more_workers_make_more_shares_but_none_below_the_least() -> None:
+    heavy = partitions(40 * MIB, 40 * MIB, 280 * MIB, 40 * MIB, 40 * MIB)
+    assert len(plan_shares(heavy, 4)) == 10
+    assert len(plan_shares(heavy, 64)) == 17  # of 16 MiB at least
+    assert len(plan_shares(heavy, 64, 300 * MIB)) == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "workers"),
+    [
+        ([100 * MIB] * 5, 64),
+        ([400 * MIB], 8),
+        ([0, 0, 400 * MIB, 0], 8),
+        ([100 * MIB] * 19 + [190 * MIB], 8),
+        ([10 * MIB] * 100 + [50 * MIB], 2),  # four times the others, and soon done
+        ([], 2),
+        ([0, 0], 2),
+    ],
+)
+def test_nothing_is_shared_where_no_worker_would_be_the_last(
+    sizes: list[int], workers: int
+) -> None:
+    assert plan_shares(partitions(*sizes), workers) == []
+
+
+def test_shares_are_weighed_as_what_they_are() -> None:
+    heavy = partitions(100 * MIB, 200 * MIB, 2000 * MIB)
+    tasks = largest_first([*plan_reduces(heavy[:2], 2, is_merged=False), *plan_shares(heavy, 2)])
+    assert shared(tasks) == [*((2, Share(n, 6)) for n in range(6)), (1, None), (0, None)]
+    assert [task.place for task in sorted(tasks, key=lambda task: task.place)] == [
+        *((0, 0), (1, 0)),
+        *((2, n) for n in range(6)),
+    ]
+
+
+def test_shares_that_are_not_their_partition_are_told() -> None:
+    one, two = (PlannedReduce(((info,),), Share(0, 2)) for info in partitions(30, 40))
+    check_shares([(one, 10), (two, 35), (one, 20), (two, 5)])
+    with pytest.raises(IncompletePartitionError, match="partition 1: here gave 39 rows in shares"):
+        check_shares([(one, 10), (two, 35), (one, 20), (two, 4)])

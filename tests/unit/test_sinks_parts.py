@@ -41,16 +41,18 @@ def writer_of(
 
 
 @pytest.mark.parametrize(
-    ("partition", "attempt", "number", "name"),
+    ("partition", "share", "attempt", "number", "name"),
     [
-        (3, 0, 0, "part-00003-0-20261120T101500-ab12.parquet"),
-        (3, 1, 2, "part-00003-1-20261120T101500-ab12.2.parquet"),
-        (100_000, 0, 0, "part-100000-0-20261120T101500-ab12.parquet"),
+        (3, None, 0, 0, "part-00003-0-20261120T101500-ab12.parquet"),
+        (3, None, 1, 2, "part-00003-1-20261120T101500-ab12.2.parquet"),
+        (3, 0, 1, 2, "part-00003.0-1-20261120T101500-ab12.2.parquet"),
+        (3, 12, 1, 0, "part-00003.12-1-20261120T101500-ab12.parquet"),
+        (100_000, None, 0, 0, "part-100000-0-20261120T101500-ab12.parquet"),
     ],
 )
-def test_names(partition: int, attempt: int, number: int, name: str) -> None:
+def test_names(partition: int, share: int | None, attempt: int, number: int, name: str) -> None:
     job = "20261120T101500-ab12"
-    assert part_name(partition, attempt, job, number, "parquet") == name
+    assert part_name(partition, share, attempt, job, number, "parquet") == name
     assert is_part(name)
     assert is_part_of(name, job)
 
@@ -60,7 +62,7 @@ def test_names(partition: int, attempt: int, number: int, name: str) -> None:
 )
 def test_another_jobs_file_is_not_ours(job: str) -> None:
     assert not is_part_of("part-00003-0-20261120T101500-ab12.parquet", job)
-    assert not is_part_of(part_name(3, 0, job, 0, "csv"), "20261120T101500-ab12")
+    assert not is_part_of(part_name(3, None, 0, job, 0, "csv"), "20261120T101500-ab12")
 
 
 @pytest.mark.parametrize(

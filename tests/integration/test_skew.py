@@ -1,0 +1,175 @@
+"""A partition that is much larger than the others is shared by several tasks."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+import mrflight
+from mrflight import reduce_stage
+from mrflight.reduce_plan import PlannedReduce, plan_shares
+from tests.support.cluster import standing_cluster
+from tests.support.driver import write_job
+
+FILES = 4
+ROWS = 150_000  # of each file: more than the first look of a map's combiner
+
+JOB = """
+[job]
+name = "skew"
+[inputs.rows]
+path = "in/*.parquet"
+key = ["key"]
+[shuffle]
+partitions = "auto"
+PARTITIONER
+[cluster]
+workers = 4
+[output]
+table = "out"
+"""
+
+ORDER = [("key", "ascending"), ("value", "ascending")]
+
+GROUPS = """
+[reduce]
+group_by = ["key"]
+[reduce.aggregate]
+total = "sum(value)"
+rows = "count(*)"
+first = "first(value)"
+last = "last(value)"
+"""
+
+
+@pytest.fixture
+def shares(monkeypatch: pytest.MonkeyPatch) -> list[PlannedReduce]:
+    """What is shared, of small partitions as well."""
+    found: list[PlannedReduce] = []
+
+    def plan(*arguments: object) -> list[PlannedReduce]:
+        planned = partial(plan_shares, least_bytes=10_000)(*arguments)  # type: ignore[arg-type]
+        found.extend(planned)
+        return planned
+
+    monkeypatch.setattr(reduce_stage, "plan_shares", plan)
+    monkeypatch.setattr("mrflight.plan.AUTO_PARTITION_BYTES", 600_000)
+    return found
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> pa.Table:
+    """A fifth of the rows have key 7, which is too few to be combined; the others one each."""
+    (tmp_path / "in").mkdir()
+    random = np.random.default_rng(11)
+    tables = []
+    for file in range(FILES):
+        key = random.permutation(ROWS) + file * ROWS + 8
+        key[random.random(ROWS) < 0.2] = 7
+        value = np.arange(ROWS) + file * ROWS
+        tables.append(pa.table({"key": key, "value": value}))
+        pq.write_table(tables[-1], tmp_path / f"in/{file}.parquet")
+    return pa.concat_tables(tables)
+
+
+def run(folder: Path, reduce: str = "", partitioner: str = "") -> mrflight.JobResult:
+    text = JOB.replace("PARTITIONER", partitioner) + reduce
+    result = mrflight.run(write_job(folder, text))
+    assert (result.rows_in, result.state) == (FILES * ROWS, "committed")
+    return result
+
+
+def parts(folder: Path) -> list[str]:
+    return [Path(uri).name for uri in DeltaTable(folder / "out").file_uris()]
+
+
+def test_rows_are_written_by_the_tasks_that_share_them(
+    tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+) -> None:
+    result = run(tmp_path)
+    (heavy,) = {share.partition.partition for share in shares}
+    of_heavy = [name for name in parts(tmp_path) if name.startswith(f"part-{heavy:05d}")]
+    assert len(of_heavy) == len(shares) >= 3
+    assert all(name.startswith(f"part-{heavy:05d}.") for name in of_heavy)
+    assert result.rows_out == len(rows)
+    assert DeltaTable(tmp_path / "out").to_pyarrow_table().sort_by(ORDER) == rows.sort_by(ORDER)
+    written = [pq.read_table(tmp_path / "out" / name) for name in sorted(of_heavy, key=number)]
+    values = pa.concat_tables(written)["value"].to_numpy()
+    assert (np.diff(values) > 0).all()  # the partition is in the order of the input still
+
+
+def number(name: str) -> int:
+    return int(name.split(".")[1].split("-")[0])
+
+
+def test_groups_are_merged_by_the_tasks_that_share_them(
+    tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+) -> None:
+    result = run(tmp_path, GROUPS)
+    assert len(shares) >= 2
+    found = DeltaTable(tmp_path / "out").to_pyarrow_table().sort_by("key")
+    table = pa.TableGroupBy(rows, "key", use_threads=False).aggregate(
+        [("value", "sum"), ([], "count_all"), ("value", "first"), ("value", "last")]
+    )
+    expected = table.rename_columns(found.column_names).sort_by("key")
+    assert found.cast(expected.schema) == expected
+    assert result.rows_out == len(expected)
+    assert not [name for name in parts(tmp_path) if "." in name.removesuffix(".parquet")]
+
+
+def test_a_standing_cluster_keeps_nothing_of_the_merge(
+    tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+) -> None:
+    with standing_cluster() as cluster:
+        overrides = {"cluster.metadata": cluster.metadata, "shuffle.replicas": 2}
+        text = JOB.replace("PARTITIONER", "") + GROUPS
+        result = mrflight.run(write_job(tmp_path, text), overrides=overrides)
+        with mrflight.connect(cluster.metadata) as client:
+            assert client.status().shuffles == []
+    assert len(shares) >= 2
+    assert result.rows_out == len(rows["key"].unique())
+
+
+@pytest.mark.parametrize(
+    "reduce",
+    [
+        '[reduce]\ngroup_by = ["key"]\naggregate = { values = "count_distinct(value)" }\n',
+        '[reduce]\nfunction = "whole:largest"\n',
+    ],
+    ids=["distinct", "function"],
+)
+def test_what_needs_whole_groups_is_left_whole(
+    tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce], reduce: str
+) -> None:
+    (tmp_path / "whole.py").write_text("def largest(table):\n    return table.slice(0, 1)\n")
+    run(tmp_path, reduce)
+    assert shares == []
+
+
+def test_a_number_that_was_asked_for_is_kept(
+    tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+) -> None:
+    mrflight.run(
+        write_job(tmp_path, JOB.replace("PARTITIONER", "")), overrides={"shuffle.partitions": 5}
+    )
+    assert shares == []
+    assert len(parts(tmp_path)) == 5
+
+
+def test_rows_of_one_key_are_spread_over_ranges(tmp_path: Path, rows: pa.Table) -> None:
+    mrflight.run(
+        write_job(tmp_path, JOB.replace("PARTITIONER", 'partitioner = "range"')),
+        overrides={"shuffle.partitions": 20},
+    )
+    files = [pq.read_table(tmp_path / "out" / name) for name in sorted(parts(tmp_path))]
+    in_order = pa.concat_tables(files)
+    assert in_order == rows.sort_by(ORDER)
+    heavy = [set(file["key"].to_pylist()) == {7} for file in files]
+    assert sum(heavy) >= 2  # and no file has all of its rows
+    assert max(len(file) for file in files) < len(rows) * 0.2 * 0.6

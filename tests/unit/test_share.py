@@ -1,0 +1,32 @@
+"""Shares of a partition: every block is in one of them, and they are about even."""
+
+from __future__ import annotations
+
+from itertools import compress
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrflight.shuffle.share import Share, in_share
+
+
+def shares(sizes: list[int], of: int) -> list[list[int]]:
+    blocks = range(len(sizes))
+    return [list(compress(blocks, in_share(sizes, sum(sizes), Share(n, of)))) for n in range(of)]
+
+
+@given(st.lists(st.integers(0, 1000), max_size=50), st.integers(1, 70))
+def test_shares_are_runs_of_blocks_that_make_up_all(sizes: list[int], of: int) -> None:
+    found = shares(sizes, of)
+    assert [block for share in found for block in share] == list(range(len(sizes)))
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=50), st.integers(1, 70))
+def test_shares_differ_from_their_part_by_less_than_a_block(sizes: list[int], of: int) -> None:
+    for share in shares(sizes, of):
+        weight = sum(sizes[block] for block in share)
+        assert abs(weight - sum(sizes) / of) <= max(sizes)
+
+
+def test_blocks_without_bytes_are_in_the_first_share() -> None:
+    assert shares([0, 0, 0], 3) == [[0, 1, 2], [], []]
