@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mrflight.aggregates import parse_aggregate
@@ -12,7 +12,7 @@ from mrflight.ids import MAX_PARTITIONS
 from mrflight.memory import MemoryPlan
 from mrflight.schemas import describe_difference
 from mrflight.shuffle.layout import plain_schema
-from mrflight.sources.base import Source
+from mrflight.sources.base import Source, Split
 from mrflight.spec import InputSpec, JobSpec
 from mrflight.workers.partitioning import PartitionerSpec
 from mrflight.workers.reducer import Reduction
@@ -20,6 +20,12 @@ from mrflight.workers.tasks import MapTask, SampleTask
 
 SPLIT_BYTES = 64 * 2**20
 """Of a map task: long against the cost of a task, short against the length of a stage."""
+
+_MAPS_PER_WORKER = 4
+"""So that none waits long for the last map: experiments/idle_workers.py measures it."""
+
+_LEAST_SPLIT_BYTES = 8 * 2**20
+"""That is made for it: a map costs some milliseconds, and its blocks are smaller."""
 
 AUTO_PARTITION_BYTES = 32 * 2**20
 """Of rows in memory per partition where ``partitions`` is auto."""
@@ -78,6 +84,8 @@ def plan_job(
     map_tasks: list[MapTask] = []
     sample_tasks: list[SampleTask] = []
     _check_inputs_agree(spec, sources)
+    total = sum(split.size_bytes for source in sources for split in source.splits)
+    split_bytes = max(total // (workers * _MAPS_PER_WORKER), _LEAST_SPLIT_BYTES)
     for source in sources:
         section = spec.inputs[source.name]
         function = _map_function(source.name, section, folder)
@@ -85,7 +93,7 @@ def plan_job(
         if function is None:  # the rows are what the files say, so that names are checked now
             partitioner.check(source.reader.schema)
             reduction.check(source.reader.schema)
-        for split in source.splits:
+        for split in _cut(source, split_bytes):
             map_tasks.append(
                 MapTask(
                     source.name,
@@ -112,6 +120,12 @@ def plan_job(
         spec.shuffle.compression,
         resizes,
     )
+
+
+def _cut(source: Source, most_bytes: int) -> Iterator[Split]:
+    """The source's splits, those cut that are larger and can be."""
+    for split in source.splits:
+        yield from source.reader.pieces(split, -(-split.size_bytes // most_bytes))
 
 
 def _check_inputs_agree(spec: JobSpec, sources: Sequence[Source]) -> None:

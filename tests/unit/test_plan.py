@@ -165,6 +165,23 @@ def test_what_is_compressed_weighs_more_in_memory(plan: Plan, tmp_path: Path) ->
         assert source.rows_bytes == source.size_bytes * (1 if name == "visits.csv" else 4)
 
 
+def test_a_few_large_splits_are_cut_so_that_every_worker_has_several(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mrflight.plan._LEAST_SPLIT_BYTES", 20)
+    (tmp_path / "visits.csv").write_text("url,weight\n" + "a,1\n" * 200)
+    whole = tmp_path / "whole.csv.gz"
+    whole.write_bytes(gzip.compress((tmp_path / "visits.csv").read_bytes()))
+    visits = {"path": "visits.csv", "key": ["url"]}
+    cut = [task.split for task in plan(job(inputs={"visits": visits})).map_tasks]
+    assert 4 * WORKERS <= len(cut) <= 6 * WORKERS
+    assert [split.start for split in cut[1:]] == [split.stop for split in cut[:-1]]
+    assert (cut[0].start, cut[-1].stop) == (0, 811)
+    assert max(split.size_bytes for split in cut) <= 811 / len(cut) * 1.5
+    visits["path"] = whole.name
+    assert len(plan(job(inputs={"visits": visits})).map_tasks) == 1
+
+
 @pytest.mark.parametrize(
     ("shuffle", "combines"),
     [
