@@ -1,4 +1,4 @@
-//! Python's buffers as slices; all `unsafe` of the kernel is here.
+//! Python's buffers as slices. `unsafe` is here, in `append` and in `wide`, and nowhere else.
 
 use std::ffi::c_int;
 

@@ -11,6 +11,7 @@ use crate::float;
 use crate::hash;
 use crate::integers::with_widened;
 use crate::malformed::{Malformed, Result};
+use crate::wide;
 
 impl Column {
     /// Write the hashes of `rows` to `out`, which has as many places.
@@ -183,9 +184,7 @@ fn chunks<const WIDTH: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; WIDTH]>
 }
 
 fn write(out: &mut [u64], hashes: impl Iterator<Item = u64>) {
-    for (slot, hash) in out.iter_mut().zip(hashes) {
-        *slot = hash;
-    }
+    wide::update(out, hashes, |_, hash| hash);
 }
 
 /// Hash the values that are there; what lies under a null may be anything and is not looked at.

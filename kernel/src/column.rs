@@ -81,6 +81,11 @@ impl Column {
         self.children.get(at).ok_or(missing)
     }
 
+    /// Whether values, at any depth, are those of a dictionary.
+    pub fn has_dictionary(&self) -> bool {
+        self.layout == Layout::Dictionary || self.children.iter().any(Self::has_dictionary)
+    }
+
     /// Which of `rows` are null; None: none is.
     pub fn validity(&self, rows: &Range<usize>) -> Result<Option<Bits<'_>>> {
         match self.buffers.first() {

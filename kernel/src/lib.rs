@@ -7,6 +7,7 @@
 //! checked: a malformed column is a `ValueError`. (The C data interface carries
 //! no sizes, and arrow-rs copies what is not aligned when it imports it.)
 
+mod append;
 mod bit_buffer;
 mod bits;
 mod buffers;
@@ -21,6 +22,7 @@ mod pool;
 mod row;
 mod scatter;
 mod target;
+mod wide;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -39,7 +41,6 @@ mod _kernel {
 
     use crate::buffers::Output;
     use crate::column::Column;
-    use crate::malformed::Malformed;
     #[pymodule_export]
     use crate::scatter::Scatter;
     use crate::{place, row};
@@ -62,15 +63,7 @@ mod _kernel {
         mut ids: Output,
     ) -> PyResult<()> {
         let ids = ids.slice_mut()?;
-        py.detach(|| {
-            let mut hashes = vec![0; ids.len()];
-            row::hash(&columns, &mut hashes)?;
-            for (id, hash) in ids.iter_mut().zip(hashes) {
-                *id = place::partition(hash, partitions);
-            }
-            Ok::<(), Malformed>(())
-        })?;
-        Ok(())
+        Ok(py.detach(|| row::partitions(&columns, partitions, ids))?)
     }
 
     /// Fill `rows` (uint32) with the rows by partition, `offsets` (int64) with where each begins.

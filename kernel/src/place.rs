@@ -6,10 +6,14 @@ use crate::malformed::{Malformed, Result};
 
 /// `hash * partitions / 2^64`: an even spread for any number of partitions, without division
 /// (Lemire, Fast random integer generation in an interval, 2019).
+///
+/// The product of 96 bits is made of its two halves, as vectors have it.
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // the product's high word is below `partitions`
+#[allow(clippy::cast_possible_truncation)] // into halves; the result is below `partitions`
 pub fn partition(hash: u64, partitions: u32) -> u32 {
-    ((u128::from(hash) * u128::from(partitions)) >> 64) as u32
+    let (high, low) = (hash >> 32, u64::from(hash as u32));
+    let partitions = u64::from(partitions);
+    ((high * partitions + ((low * partitions) >> 32)) >> 32) as u32
 }
 
 /// Order rows by the partitions that a partitioner gave them, which may be wrong.

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,6 +86,37 @@ def test_a_large_batch(native: ModuleType) -> None:
     ids = native.partition_ids(key, 4096)
     assert ids.equals(reference.partition_ids(key, 4096))
     assert_same(native.order_by_partition(ids, 4096), reference.order_by_partition(ids, 4096))
+
+
+@pytest.mark.parametrize("rows", [1023, 1024, 1025, 2 * 1024 + 7])
+@pytest.mark.parametrize(
+    "names", [["n"], ["s"], ["n", "s"], ["d", "n"], ["r", "d"], ["n", "s", "d"], ["s", "r", "n"]]
+)
+def test_keys_of_several_blocks(native: ModuleType, rows: int, names: list[str]) -> None:
+    """The kernel hashes 1,024 rows at a time: nulls and encodings on both sides of a seam."""
+    random = np.random.default_rng(rows)
+    null = random.random(rows + 3) < 0.1
+    number = pa.array(random.integers(-(2**63), 2**63 - 1, rows + 3), mask=null)
+    text = pa.array([f"{n:x}" * (n % 5) for n in range(rows + 3)], mask=null)
+    columns = {
+        "n": number,
+        "s": text,
+        "d": pa.array(random.integers(0, 50, rows + 3)).cast(pa.string()).dictionary_encode(),
+        "r": pc.run_end_encode(pa.array(np.arange(rows + 3) // 300)),
+    }
+    key = [columns[name].slice(3) for name in names]
+    assert native.hash_rows(key).equals(reference.hash_rows(key))
+    assert native.partition_ids(key, 1000).equals(reference.partition_ids(key, 1000))
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 2**16 + 1, 2**24])
+def test_partitions_are_the_high_word_of_the_product(native: ModuleType, partitions: int) -> None:
+    """The kernel makes it of the hash's two halves; Python's integers have all of its bits."""
+    random = np.random.default_rng(partitions)
+    key = [pa.array(random.integers(-(2**63), 2**63 - 1, 50_000))]
+    hashes = native.hash_rows(key).to_pylist()
+    expected = [h * partitions >> 64 for h in hashes]
+    assert native.partition_ids(key, partitions).to_pylist() == expected
 
 
 def test_memory_is_given_back(native: ModuleType) -> None:

@@ -188,6 +188,24 @@ def test_only_a_partition_with_a_null_has_a_bitmap(needs_kernel: None) -> None:
     assert [column.null_count for column in found[1].columns] == [10, 0]
 
 
+@pytest.mark.parametrize("partitions", [1, 5, 700])
+def test_strings_of_all_lengths_stay_whole(form: str, partitions: int) -> None:
+    """Short ones are copied in 32 bytes, unless the data end before; long ones by their length."""
+    random = np.random.default_rng(partitions)
+    lengths = random.choice([0, 1, 31, 32, 33, 119, 5000], 3000)
+    texts = [chr(97 + row % 26) * int(size) for row, size in enumerate(lengths)]
+    strings = pa.array(texts, mask=random.random(3000) < 0.1)
+    batch = pa.record_batch({"s": strings, "row": pa.array(range(3000))}).slice(1)
+    ids = pa.array(random.integers(0, partitions, batch.num_rows), pa.int32())
+    expected, found = defaultdict(list), defaultdict(list)
+    for row, partition in zip(rows_of(batch), ids.to_pylist(), strict=True):
+        expected[partition].append(row)
+    buffers = make(form, batch.schema, partitions)
+    collected(buffers.add(batch, ids), found, batch.schema)
+    collected(buffers.take_all(), found, batch.schema)
+    assert found == expected
+
+
 def test_a_partition_is_due_when_it_makes_a_block(form: str) -> None:
     buffers = make(form, integers(0).schema, 4, block_bytes=800)
     assert list(buffers.add(integers(99), placed(*[2] * 99))) == []
