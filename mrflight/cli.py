@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from mrflight import driver
 from mrflight.errors import MrflightError
@@ -21,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run a job", description=driver.__doc__)
     driver.add_arguments(run)
-    run.set_defaults(do=driver.drive)
+    run.set_defaults(do=_run)
     serve = commands.add_parser("serve", help="run a server of a standing cluster", add_help=False)
     serve.add_argument("server", choices=("metadata", "data"))
     serve.set_defaults(do=_serve)
@@ -34,6 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.rest = rest
     code: int = options.do(options)
     return code
+
+
+def _run(options: argparse.Namespace) -> NoReturn:
+    driver.leave(driver.drive(options))
 
 
 def _serve(options: argparse.Namespace) -> int:

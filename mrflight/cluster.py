@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import select
@@ -17,10 +16,7 @@ from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.fork_server import ForkServer
 from mrflight.lifeline import Lifeline
 
-log = logging.getLogger(__name__)
-
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 5.0
 _SOCKET_PATH = re.compile(r"[A-Za-z0-9/._~-]+")  # what a location takes as it is
 _LONGEST_SOCKET_PATH = 100  # bytes; the kernel's limit is 107
 
@@ -80,12 +76,12 @@ class EmbeddedCluster:
             server.wait_ready(deadline)
 
     def close(self) -> None:
-        """End all servers: politely at first, by force after five seconds."""
+        """End all servers, whatever they do: the job is over, and what they hold was for it.
+
+        Does not wait for their ends, as closing the fork server does.
+        """
         for server in self._servers:
-            server.terminate()
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        for server in self._servers:
-            server.wait_ended(deadline)
+            server.close()
 
     def _start(self, module: str, name: str, *options: str) -> None:
         arguments = [
@@ -134,16 +130,10 @@ class _ServerProcess:
                 f"{self._log_tail()}"
             )
 
-    def terminate(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-
-    def wait_ended(self, deadline: float) -> None:
-        if self._process.wait(max(0.0, deadline - time.monotonic())) is None:
-            log.warning("the %s server does not stop; killing it", self.name)
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
-        os.close(self._ready)
+    def close(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
         self._process.close()
+        os.close(self._ready)
 
     def _log_tail(self) -> str:
         with contextlib.suppress(OSError):

@@ -60,7 +60,9 @@ def drive(options: argparse.Namespace) -> int:
         path = options.job.resolve()
         with progress_for(sys.stderr) as progress:
             spec = load_job(path, overrides)
-            result = run_job(spec, path.parent, progress, STARTED, _ignore_interrupts)
+            result = run_job(
+                spec, path.parent, progress, STARTED, _ignore_interrupts, owns_process=True
+            )
     except KeyboardInterrupt:
         return _report_failure(options, "interrupted", "interrupted", EXIT_INTERRUPTED)
     except MrflightError as error:
@@ -129,5 +131,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return drive(parser.parse_args(arguments))
 
 
+def leave(code: int) -> NoReturn:
+    """End the process here: what Python and Arrow would still put in order takes 70 ms."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from mrflight.cluster import EmbeddedCluster, PrivateFolder
 from mrflight.errors import JobFileError, MrflightError, SchemaMismatchError
 from mrflight.executors.local import LocalExecutor
-from mrflight.fork_server import ForkServer
+from mrflight.fork_server import ForkServer, load_here
 from mrflight.ids import new_job_id
 from mrflight.memory import MemoryPlan, plan_memory
 from mrflight.memory_meter import MemoryMeter
+from mrflight.preload import modules_of
 from mrflight.progress import ProgressReport
 from mrflight.quantities import format_bytes, parse_seconds
 from mrflight.result import Attempts, JobResult, StageSeconds
@@ -57,13 +58,16 @@ def run_job(
     progress: ProgressReport,
     started: float,
     on_commit: Callable[[], None] = lambda: None,
+    *,
+    owns_process: bool = False,
 ) -> JobResult:
     """Run a job to its commit.
 
     ``folder`` is the job file's: relative paths and modules are found there.
     ``started`` is when the job began on the monotonic clock; ``on_commit`` is
     called before the commit, after which nothing should interrupt the job any
-    more. Whatever is raised, the output is as it was, and every process and
+    more. ``owns_process``: this one runs the job and nothing else, and may be
+    forked. Whatever is raised, the output is as it was, and every process and
     file of the job is gone.
     Raises JobError where the job or its input is wrong, JobFailedError or
     ShuffleError where it could not finish.
@@ -72,10 +76,14 @@ def run_job(
     servers = data_servers(spec, workers)
     memory = plan_memory(spec, workers, servers)
     spill_root = _spill_root(spec, folder)
+    modules = modules_of(spec)
+    if owns_process:
+        load_here(modules)  # before there are folders, which would stay if it was killed meanwhile
     with ExitStack() as stack:
         scratch = stack.enter_context(_scratch_folder(spill_root))
         private = stack.enter_context(closing(PrivateFolder()))
-        fork_server = stack.enter_context(ForkServer([private.path, scratch.path]))
+        folders = [private.path, scratch.path]
+        fork_server = stack.enter_context(ForkServer(folders, modules, from_here=owns_process))
         cluster = None
         if servers:
             cluster = EmbeddedCluster(private, fork_server, servers, memory.servers, scratch.path)

@@ -77,36 +77,46 @@ class _Bars(ProgressReport):
     """One bar per stage."""
 
     def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-        )
-
-        self._progress: Progress = Progress(
-            TextColumn("{task.description:>8}", markup=False),
-            BarColumn(bar_width=40),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
-            console=Console(file=stream),
-        )
+        self._stream = stream
+        self._progress: Progress | None = None
         self._current: TaskID | None = None
-        self._progress.start()
 
     def begin(self, stage: str, tasks: int) -> None:
+        if self._progress is None:
+            self._progress = _started_bars(self._stream)
         self._current = self._progress.add_task(stage, total=tasks, note="")
 
     def advance(self) -> None:
-        if self._current is not None:
+        if self._progress is not None and self._current is not None:
             self._progress.advance(self._current)
 
     def end(self, note: str) -> None:
-        if self._current is not None:
+        if self._progress is not None and self._current is not None:
             self._progress.update(self._current, note=note)
 
     def close(self) -> None:
-        self._progress.stop()
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def _started_bars(stream: TextIO) -> Progress:
+    """Loaded for the first stage, as a job is started first, and by a process without threads."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    progress = Progress(
+        TextColumn("{task.description:>8}", markup=False),
+        BarColumn(bar_width=40),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+        console=Console(file=stream),
+    )
+    progress.start()
+    return progress

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +16,8 @@ import psutil
 import pytest
 
 from mrflight.errors import JobFailedError
-from mrflight.fork_server import ForkedProcess, ForkServer
+from mrflight.fork_server import ForkServer
+from mrflight.forked_process import ForkedProcess
 
 WAIT_S = 30.0
 
@@ -191,3 +195,71 @@ def test_closing_lets_go_of_every_descriptor() -> None:
         for _ in range(3):
             assert server.start("test-child", "builtins:print", []).wait(WAIT_S) == 0
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+DRIVER = """
+import json, os, signal, sys, threading
+from mrflight.fork_server import ForkServer, load_here
+
+load_here(["tomllib"])
+signal.signal(signal.SIGTERM, lambda *_: print("a handler of the driver"))
+reading, writing = os.pipe()
+for _ in range(int(sys.argv[1])):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("said once", end=" ")
+with ForkServer(loads=["colorsys"], from_here=True) as server:
+    os.close(writing)
+    os.read(reading, 1)  # waits for as long as somebody else has the other end
+    told, theirs = os.pipe()
+    code = "import json, sys; print(json.dumps([list(sys.modules), sys.path]))"
+    server.start("test-child", "builtins:exec", [code], stdout=theirs)
+    os.close(theirs)
+    child_modules, child_path = json.load(open(told))
+    command = open(f"/proc/{server.pid}/cmdline").read()
+    session = os.getsid(server.pid)
+    os.kill(server.pid, signal.SIGTERM)
+print(json.dumps({
+    "is a fork": command == open("/proc/self/cmdline").read(),
+    "is a session": session == server.pid,
+    "child has what the driver loaded": "tomllib" in child_modules,
+    "child has what was asked for": "colorsys" in child_modules,
+    "child finds what lies where the driver was started": child_path[0] == sys.path[0],
+    "is gone": not os.path.exists(f"/proc/{server.pid}"),
+}))
+"""
+
+
+def found_by_a_driver(other_threads: int) -> dict[str, bool]:
+    """What a process finds out about a fork server that may be a fork of it."""
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(other_threads)],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=True,
+    )
+    assert done.stderr == ""
+    found: dict[str, bool] = json.loads(done.stdout.removeprefix("said once "))
+    return found
+
+
+def test_a_fork_of_the_driver_has_nothing_of_it_but_its_modules() -> None:
+    assert found_by_a_driver(other_threads=0) == {
+        "is a fork": True,
+        "is a session": True,
+        "child has what the driver loaded": True,
+        "child has what was asked for": True,
+        "child finds what lies where the driver was started": False,
+        "is gone": True,
+    }
+
+
+def test_a_driver_with_other_threads_is_not_forked() -> None:
+    assert found_by_a_driver(other_threads=1) == {
+        "is a fork": False,
+        "is a session": True,
+        "child has what the driver loaded": False,
+        "child has what was asked for": True,
+        "child finds what lies where the driver was started": False,
+        "is gone": True,
+    }

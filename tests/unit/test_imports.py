@@ -14,15 +14,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = [
-    "errors ids quantities schemas closing lifeline fork_server memory_meter pandas_later prefetch "
-    "scratch",
+    "errors ids quantities schemas closing free_memory lifeline fork_server forked_process forking "
+    "memory_meter pandas_later prefetch scratch",
     "spec job_file functions memory",
-    "canonical_floats kernel kernel_native kernel_reference _kernel key_types "
-    "storage shuffle.protocol shuffle.share",
+    "canonical_floats comparable kernel kernel_native kernel_reference _kernel key_types "
+    "plain_types storage shuffle.protocol shuffle.share",
     "aggregates sources sinks shuffle",
     "workers executors",
-    "plan reduce_plan reduce_stage stage cluster client job api driver cli result progress "
-    "__init__",
+    "plan reduce_plan reduce_stage stage cluster client job api driver cli preload result "
+    "progress __init__",
     "servers",
 ]
 """From the lowest to the highest. A folder stands for its modules but those named elsewhere."""

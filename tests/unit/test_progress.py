@@ -15,6 +15,7 @@ import pytest
 
 from mrflight.progress import ProgressReport, progress_for
 
+WAIT_S = 30.0
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 Report = Callable[[ProgressReport], None]
@@ -133,7 +134,7 @@ def test_a_terminal_shows_a_note_as_it_is(note: str, monkeypatch: pytest.MonkeyP
 
 
 def test_a_terminal_is_left_alone_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = threading.active_count()
+    before = set(threading.enumerate())
 
     def fail(report: ProgressReport) -> None:
         with suppress(KeyboardInterrupt), report:
@@ -142,7 +143,9 @@ def test_a_terminal_is_left_alone_after_a_failure(monkeypatch: pytest.MonkeyPatc
             raise KeyboardInterrupt
 
     assert "1/3" in shown_on_a_terminal(fail, monkeypatch)
-    assert threading.active_count() == threads
+    for thread in set(threading.enumerate()) - before:
+        thread.join(WAIT_S)  # rich tells the one that draws to end, and does not wait for it
+        assert not thread.is_alive()
 
 
 def test_inside_another_program_nothing_is_shown(capfd: pytest.CaptureFixture[str]) -> None:

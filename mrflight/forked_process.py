@@ -1,0 +1,100 @@
+"""A child of the fork server, as the driver knows it: by a pipe that tells how it goes."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+
+from mrflight.closing import Closes
+from mrflight.errors import JobFailedError
+
+NUMBER_BYTES = 8
+_START_TIMEOUT_S = 60.0
+
+
+class ForkedProcess(Closes):
+    """A child of the fork server. Its `fileno` becomes readable when it has ended.
+
+    Safe for several threads; none may wait for it when it is closed.
+    """
+
+    def __init__(self, name: str, status: int) -> None:
+        self.name = name
+        self._status = status
+        self._reading = threading.Lock()
+        self._pid: int | None = None
+        self._exit_code: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id; waits for the fork. JobFailedError where there was none."""
+        with self._reading:  # or who reads it first leaves the other one waiting
+            if self._pid is None and self._is_readable(_START_TIMEOUT_S):
+                self._pid = self._read()
+        if self._pid is None:
+            raise JobFailedError(f"{self.name} was not started: the fork server ended or hangs")
+        return self._pid
+
+    def living_pid(self) -> int | None:
+        """Its process id while it is known to live; does not wait."""
+        if not self._reading.acquire(blocking=False):
+            return self._pid  # another thread reads, or waits for the fork
+        try:
+            if self._status < 0:
+                return None
+            if self._pid is None and self._is_readable(0):
+                self._pid = self._read()
+            return None if self._pid is None or self._is_readable(0) else self._pid
+        finally:
+            self._reading.release()
+
+    def fileno(self) -> int:
+        _ = self.pid  # which comes first
+        return self._status
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """How it ended, as `subprocess.Popen.returncode` has it; None while it runs.
+
+        A child whose fork server has ended is ended here.
+        """
+        pid = self.pid
+        if self._exit_code is None and self._is_readable(timeout_s):
+            with self._reading:
+                if self._exit_code is None:
+                    code = self._read()
+                    if code is None:
+                        kill(pid)
+                    self._exit_code = -signal.SIGKILL if code is None else code
+        return self._exit_code
+
+    def send_signal(self, number: int) -> None:
+        """Signal the child, unless it has ended."""
+        if self.wait(0) is None:  # so that the id is still its own
+            kill(self.pid, number)
+
+    def close(self) -> None:
+        """Let go of it, whether it has ended or not."""
+        with self._reading:
+            if self._status >= 0:
+                os.close(self._status)
+                self._status = -1
+
+    def _is_readable(self, timeout_s: float | None) -> bool:
+        poll = select.poll()
+        poll.register(self._status, select.POLLIN)
+        return bool(poll.poll(None if timeout_s is None else max(0.0, timeout_s) * 1000))
+
+    def _read(self) -> int | None:
+        """The next number; None where the fork server ended."""
+        data = os.read(self._status, NUMBER_BYTES)  # written in one piece
+        return int.from_bytes(data, "little", signed=True) if data else None
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Signal a process; nothing happens where it is gone."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,90 @@
+"""What the processes of a job will import is known from its file."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from deltalake import DeltaTable
+
+from mrflight.job_file import decode_job, load_job
+from mrflight.preload import modules_of
+from mrflight.spec import InputFormat, JobSpec, OutputFormat
+from tests.support.driver import drive, write_job
+
+
+def job(**sections: object) -> JobSpec:
+    return decode_job(
+        {
+            "job": {"name": "clicks"},
+            "inputs": {"visits": {"path": "visits/*.csv", "key": ["url"]}},
+            "output": {"table": "out"},
+            **sections,
+        }
+    )
+
+
+@pytest.mark.parametrize("output", get_args(OutputFormat))
+@pytest.mark.parametrize("given", get_args(InputFormat))
+def test_every_module_is_there(given: str, output: str) -> None:
+    inputs = {"visits": {"path": "visits", "format": given, "key": ["url"]}}
+    modules = modules_of(job(inputs=inputs, output={"table": "out", "format": output}))
+    assert f"mrflight.sources.{given}_source" in modules
+    assert [module for module in modules if find_spec(module) is None] == []
+
+
+def test_formats_come_from_suffixes_and_a_folder_says_nothing() -> None:
+    inputs = {
+        name: {"path": path, "key": ["url"]}
+        for name, path in {"a": "a/*.csv", "b": "b.tsv", "c": "c.json.gz", "d": "folder"}.items()
+    }
+    sources = [module for module in modules_of(job(inputs=inputs)) if "sources" in module]
+    assert sources == ["mrflight.sources.csv_source", "mrflight.sources.json_source"]
+
+
+def test_a_standing_cluster_has_its_own_servers() -> None:
+    standing = modules_of(job(cluster={"metadata": "grpc+tcp://127.0.0.1:5005"}))
+    assert set(modules_of(job())) - set(standing) == {
+        "mrflight.servers.metadata",
+        "mrflight.servers.data",
+    }
+
+
+LOADED = """
+import sys
+import pyarrow as pa
+
+AT_THE_FIRST_MAP = list(sys.modules)
+
+def loaded(batch):
+    return pa.record_batch({"module": pa.array(AT_THE_FIRST_MAP)})
+"""
+
+JOB = """
+[job]
+name = "loaded"
+[inputs.rows]
+path = "in.csv"
+map = "loaded:loaded"
+key = ["module"]
+[reduce]
+group_by = ["module"]
+aggregate = { times = "count(*)" }
+[output]
+table = "out"
+[cluster]
+workers = 1
+"""
+
+
+def test_a_worker_has_it_all_before_its_first_map(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("k\n1\n")
+    (tmp_path / "loaded.py").write_text(LOADED)
+    path = write_job(tmp_path, JOB)
+    run = drive(path)
+    assert run.code == 0, run.stderr
+    loaded = DeltaTable(str(tmp_path / "out")).to_pyarrow_table()["module"].to_pylist()
+    assert set(modules_of(load_job(path))) <= set(loaded)
+    assert "pandas" not in loaded
