@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from mrflight import kernel
 from mrflight.canonical_floats import canonical_floats
+from mrflight.comparable import comparable
 from mrflight.errors import ColumnNotFoundError, KeyTypeError, UserFunctionError
 from mrflight.functions import calling_user
-from mrflight.shuffle.layout import plain_batch, plain_schema, plain_type
+from mrflight.plain_types import plain_type
+from mrflight.shuffle.layout import plain_batch, plain_schema
 
 
 class Partitioner(Protocol):
@@ -164,7 +166,7 @@ def sort_indices(table: pa.Table, names: Sequence[str]) -> pa.Array:
     """
     import pyarrow.compute as pc
 
-    columns = {str(i): _sortable(table[name]) for i, name in enumerate(names)}
+    columns = {str(i): comparable(table[name]) for i, name in enumerate(names)}
     keys = pa.table({**columns, "row": pa.array(np.arange(table.num_rows))})
     return pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
 
@@ -189,22 +191,12 @@ def _sorted_with_boundaries(
     return np.asarray(sort_indices(table, table.column_names), np.int64)
 
 
-def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column as a type that Arrow sorts, in the same order."""
-    kind = column.type
-    if pa.types.is_float16(kind):
-        return column.cast(pa.float32())
-    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
-        return column.cast(pa.decimal128(kind.precision, kind.scale))
-    return column
-
-
 def _is_new(rows: pa.Table) -> pa.Array:
     """Of sorted rows, whether each is another one than the row before."""
     new = np.zeros(rows.num_rows, np.bool_)
     new[:1] = True
     for column in rows.columns:
-        encoded = canonical_floats(_sortable(column)).combine_chunks().dictionary_encode().indices
+        encoded = canonical_floats(comparable(column)).combine_chunks().dictionary_encode().indices
         codes = encoded.fill_null(-1).to_numpy()
         new[1:] |= codes[1:] != codes[:-1]
     return pa.array(new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow as pa
 from mrflight import kernel
 from mrflight.scratch import ScratchFolder
 from mrflight.workers.held_rows import HeldRows
-from mrflight.workers.pieces import MAX_LEVEL, Piece, cut
+from mrflight.workers.pieces import MAX_LEVEL, Piece, cut, hash_writer
 
 
 class BoundedFunction:
@@ -43,19 +44,15 @@ class BoundedFunction:
         """
         held = HeldRows()
         can_cut = bool(self._key) and level < MAX_LEVEL
-        for batch in rows:
-            held.append(pa.Table.from_batches([batch]))
-            if held.bytes > self._rows_bytes and can_cut:
-                break
-        else:
+        if not held.fill(rows, self._rows_bytes if can_cut else math.inf):
             whole = held.pop() if held.rows else self._schema.empty_table()
             yield self._function(whole.combine_chunks())
             return
-        pieces = cut(rows, held, self._key, self._scratch, name, level)
-        for number, piece in enumerate(pieces):
+        writer = hash_writer(self._scratch, name, self._key, level)
+        for piece in cut(rows, held, writer, self._rows_bytes):
             too_large = piece.bytes > self._rows_bytes
             inner = MAX_LEVEL if too_large and self._is_one_key(piece) else level + 1
-            yield from self.results(piece.batches(), f"{name}-{number}", inner)
+            yield from self.results(piece.batches(), f"{name}-{piece.number}", inner)
             pa.default_memory_pool().release_unused()
 
     def _is_one_key(self, piece: Piece) -> bool:

@@ -22,7 +22,7 @@ from mrflight.scratch import ScratchFolder
 from mrflight.workers.grouping import group
 from mrflight.workers.held_rows import HeldRows
 from mrflight.workers.partials import Partials, concat_partial_rows, plan_all_partials
-from mrflight.workers.pieces import MAX_LEVEL, PIECES, WRITE_BYTES, Piece, PieceWriter, by_hash, cut
+from mrflight.workers.pieces import MAX_LEVEL, Piece, cut, hash_writer
 
 _SMALL = 0.5
 """Of the rows' share of memory: merged rows that take no more are held on."""
@@ -53,40 +53,23 @@ class MergedGroups:
             if held.rows:
                 yield self._plan.finish(held.pop())
             return
-        for number, piece in enumerate(pieces):
-            yield from self.results(piece.batches(), f"{name}-{number}", level + 1)
+        for piece in pieces:
+            yield from self.results(piece.batches(), f"{name}-{piece.number}", level + 1)
             pa.default_memory_pool().release_unused()
 
     def _held_or_cut(
         self, rows: Iterator[pa.RecordBatch], held: HeldRows, name: str, level: int
     ) -> list[Piece]:
         """Pieces with all rows, or none where all of them, merged or not, can be held."""
-        for batch in rows:
-            held.append(pa.Table.from_batches([batch]))
-            if held.bytes <= self._rows_bytes:
-                continue
+        merge = self._plan.merge_widening
+        while held.fill(rows, self._rows_bytes):
             before = held.rows
-            held.append(self._plan.merge_widening(held.pop()))
+            held.append(merge(held.pop()))
             if held.bytes > self._rows_bytes * _SMALL and level < MAX_LEVEL:
-                return self._cut(rows, held, name, level, held.rows <= before * _PAYS)
+                writer = hash_writer(self._scratch, name, self._plan.group_by, level)
+                pays = held.rows <= before * _PAYS
+                return cut(rows, held, writer, self._rows_bytes, merge if pays else None)
         return []
-
-    def _cut(
-        self, rows: Iterator[pa.RecordBatch], held: HeldRows, name: str, level: int, merges: bool
-    ) -> list[Piece]:
-        """Pieces of what is held and of all rows that come."""
-        ids = by_hash(self._plan.group_by, level)
-        at_once = self._rows_bytes if merges else min(self._rows_bytes, WRITE_BYTES)
-        with PieceWriter(self._scratch, name, PIECES, ids) as writer:
-            writer.write_all(held)
-            for batch in rows:
-                held.append(pa.Table.from_batches([batch]))
-                if held.bytes > at_once:
-                    if merges:
-                        held.append(self._plan.merge_widening(held.pop()))
-                    writer.write_all(held)
-            writer.write_all(held)
-            return [piece for piece in writer.finish() if piece.rows]
 
 
 class WholeGroups:
@@ -116,18 +99,15 @@ class WholeGroups:
     ) -> Iterator[pa.Table]:
         """The groups of plain rows, as `MergedGroups.results`."""
         held = HeldRows()
-        for batch in rows:
-            held.append(pa.Table.from_batches([batch]))
-            if held.bytes > self._rows_bytes:
-                break
-        else:
+        if not held.fill(rows, self._rows_bytes):
             if held.rows:
                 yield group(held.pop(), self._group_by, self._aggregates)
             return
-        pieces = cut(rows, held, self._group_by, self._scratch, name, level)
+        writer = hash_writer(self._scratch, name, self._group_by, level)
+        pieces = cut(rows, held, writer, self._rows_bytes)
         total = sum(piece.bytes for piece in pieces)
-        for number, piece in enumerate(pieces):
-            inner = f"{name}-{number}"
+        for piece in pieces:
+            inner = f"{name}-{piece.number}"
             is_one_group = piece.bytes > max(self._rows_bytes, total // 2)
             if is_one_group or level + 1 == MAX_LEVEL:
                 yield from self._by_values(piece, inner)

@@ -49,20 +49,15 @@ class Combiner:
     """Makes of one map's rows what is sent of them; counts the rows in and out.
 
     ``memory_bytes`` is what it holds: half of it rows that wait to be merged,
-    half groups. ``merges`` False only leaves out columns that are not used.
+    half groups.
     """
 
     def __init__(
-        self,
-        group_by: Sequence[str],
-        aggregates: Sequence[Aggregate],
-        memory_bytes: int,
-        merges: bool = True,
+        self, group_by: Sequence[str], aggregates: Sequence[Aggregate], memory_bytes: int
     ) -> None:
         self._group_by = tuple(group_by)
         self._aggregates = tuple(aggregates)
         self._memory_bytes = memory_bytes
-        self._merges = merges
         self.rows_in = 0
         self.rows_out = 0
 
@@ -82,7 +77,7 @@ class Combiner:
             return
         columns = needed_columns(self._group_by, self._aggregates)
         schema = plain_schema(first.schema.empty_table().select(columns).schema)
-        plan = plan_partials(schema, self._group_by, self._aggregates) if self._merges else None
+        plan = plan_partials(schema, self._group_by, self._aggregates)
         rows = self._needed(first, batches, schema)
         if plan is None:
             yield empty_batch(schema)

@@ -17,6 +17,7 @@ from pyarrow import types
 
 from mrflight.aggregates import Aggregate, AggregateFunction
 from mrflight.canonical_floats import canonical_floats
+from mrflight.comparable import comparable
 from mrflight.errors import JobError
 
 _WIDE = Context(prec=80)
@@ -89,7 +90,7 @@ def _prepare(table: pa.Table, call: Call) -> tuple[pa.ChunkedArray | None, list[
         case "sum" | "mean":
             return _summable(column, call.asked), [call.function]
         case _:
-            return _comparable(column), [call.function]
+            return comparable(column), [call.function]
 
 
 def _finish(table: pa.Table, call: Call, results: Iterator[pa.ChunkedArray]) -> pa.ChunkedArray:
@@ -142,18 +143,6 @@ def _rows_with_value(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(column.is_valid().combine_chunks(), rows, pa.scalar(None, pa.int64()))
 
 
-def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column as a type that Acero finds the least and greatest of, in the same order."""
-    kind = column.type
-    if types.is_duration(kind):
-        return column.cast(pa.int64())
-    if types.is_float16(kind):
-        return column.cast(pa.float32())
-    if types.is_decimal32(kind) or types.is_decimal64(kind):
-        return column.cast(pa.decimal128(kind.precision, kind.scale))
-    return column
-
-
 def _summable(column: pa.ChunkedArray, aggregate: Aggregate) -> pa.ChunkedArray:
     """The column as a type whose sum does not wrap around, whatever the values."""
     kind = column.type
@@ -162,12 +151,12 @@ def _summable(column: pa.ChunkedArray, aggregate: Aggregate) -> pa.ChunkedArray:
     if types.is_boolean(kind):
         return column.cast(pa.int64())
     if not (types.is_integer(kind) or types.is_decimal(kind)):
-        return _comparable(column)
+        return comparable(column)
     if may_overflow(column):
         return column.cast(_wider(kind, aggregate))
     if types.is_unsigned_integer(kind) and not types.is_uint64(kind):
         return column.cast(pa.int64())
-    return _comparable(column)
+    return comparable(column)
 
 
 def may_overflow(column: pa.ChunkedArray) -> bool:
@@ -181,7 +170,7 @@ def may_overflow(column: pa.ChunkedArray) -> bool:
     if column.null_count == len(column):
         return False
     kind = column.type
-    extremes = pc.min_max(_comparable(column)).as_py()
+    extremes = pc.min_max(comparable(column)).as_py()
     if types.is_integer(kind):
         return bool(max(-extremes["min"], extremes["max"]) * len(column) >= 2**63)
     largest = max(extremes["min"].copy_abs(), extremes["max"].copy_abs())

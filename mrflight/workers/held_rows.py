@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -20,6 +20,17 @@ class HeldRows:
         self._tables.append(table)
         self.rows += table.num_rows
         self.bytes += table.nbytes
+
+    def fill(self, batches: Iterator[pa.RecordBatch], most_bytes: float) -> bool:
+        """Take batches until what is held passes so many bytes; False where they end before.
+
+        With the last of them it may pass as well: then True, and the next call takes nothing.
+        """
+        for batch in batches:
+            self.append(pa.Table.from_batches([batch]))
+            if self.bytes > most_bytes:
+                return True
+        return False
 
     def pop(self) -> pa.Table:
         """All of them as one; nothing is left. With nothing held it has no columns."""

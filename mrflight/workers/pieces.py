@@ -39,27 +39,12 @@ Ids = Callable[[pa.RecordBatch], pa.Int32Array]
 """The piece of each row, as a partitioner's ``ids``."""
 
 
-def by_hash(columns: Sequence[str], level: int) -> Ids:
-    """Cuts by the hash of some columns into `PIECES`; rows of equal keys go together.
-
-    The partition is made of the highest bits of its key's hash, so that rows
-    of one partition may share them. Level n looks at four bits from the 4n-th
-    lowest on: they say nothing about the partition, whether its key is hashed
-    here or other columns, and every level has its own.
-    """
-
-    def ids(batch: pa.RecordBatch) -> pa.Int32Array:
-        hashes = kernel.hash_rows([batch[name] for name in columns]).to_numpy()
-        pieces = (hashes >> np.uint64(_BITS * level)) & np.uint64(PIECES - 1)
-        return pa.array(pieces.astype(np.int32))
-
-    return ids
-
-
 @dataclass
 class Piece:
     """Rows in local files, in the order in which they were written."""
 
+    number: int
+    """Of the piece among those that it was cut with."""
     paths: list[Path] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
@@ -87,14 +72,17 @@ class PieceWriter(Closes):
     """Writes rows into the pieces that ``ids`` says, below a scratch folder.
 
     Batches may be of any schemas: reading gives them back one after the other.
+    Without ``ids`` there is one piece, which gets all rows.
     """
 
-    def __init__(self, scratch: ScratchFolder, name: str, pieces: int, ids: Ids) -> None:
+    def __init__(
+        self, scratch: ScratchFolder, name: str, pieces: int = 1, ids: Ids | None = None
+    ) -> None:
         with _local_files(scratch.root):
             self._folder = scratch.path
         self._name = name
         self._ids = ids
-        self._pieces = [Piece() for _ in range(pieces)]
+        self._pieces = [Piece(number) for number in range(pieces)]
         self._schema: pa.Schema | None = None
         self._writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
         self._files = ExitStack()
@@ -104,7 +92,7 @@ class PieceWriter(Closes):
         if self._schema != batch.schema:
             self._end_files()
             self._schema = batch.schema
-        parts = [(0, batch)] if len(self._pieces) == 1 else self._placed(batch)
+        parts = [(0, batch)] if self._ids is None else self._placed(batch, self._ids)
         with _local_files(self._folder):
             for number, part in parts:
                 if part.num_rows:
@@ -113,16 +101,16 @@ class PieceWriter(Closes):
                     piece.rows += part.num_rows
                     piece.bytes += part.nbytes
 
-    def _placed(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        rows, offsets = kernel.order_by_partition(self._ids(batch), len(self._pieces))
+    def _placed(self, batch: pa.RecordBatch, ids: Ids) -> list[tuple[int, pa.RecordBatch]]:
+        rows, offsets = kernel.order_by_partition(ids(batch), len(self._pieces))
         ordered = batch.take(rows)
         bounds = pairwise(offsets.to_pylist())
         return [(number, ordered.slice(a, b - a)) for number, (a, b) in enumerate(bounds)]
 
-    def write_all(self, held: HeldRows) -> None:
-        """Write what is held, in large batches; then nothing is."""
-        size, table = held.bytes, held.pop()
-        rows = max(1, len(table) * WRITE_BYTES // max(size, 1))
+    def write_all(self, held: HeldRows, batch_bytes: int) -> None:
+        """Write what is held, in even batches of about that size; then nothing is."""
+        count, table = max(1, round(held.bytes / max(1, batch_bytes))), held.pop()
+        rows = max(1, -(-len(table) // count))
         for start in range(0, len(table), rows):
             for batch in table.slice(start, rows).combine_chunks().to_batches():
                 self.write(batch)
@@ -150,35 +138,47 @@ class PieceWriter(Closes):
             self._files.close()
 
 
-def in_one_file(batches: Iterator[pa.RecordBatch], scratch: ScratchFolder, name: str) -> Piece:
-    """All rows as one piece."""
-    with PieceWriter(scratch, name, 1, _nowhere) as writer:
-        for batch in batches:
-            writer.write(batch)
-        return writer.finish()[0]
+def hash_writer(
+    scratch: ScratchFolder, name: str, columns: Sequence[str], level: int
+) -> PieceWriter:
+    """Cuts by the hash of some columns into `PIECES`; rows of equal keys go together.
+
+    The partition is made of the highest bits of its key's hash, so that rows
+    of one partition may share them. Level n looks at four bits from the 4n-th
+    lowest on: they say nothing about the partition, whether its key is hashed
+    here or other columns, and every level has its own.
+    """
+
+    def ids(batch: pa.RecordBatch) -> pa.Int32Array:
+        hashes = kernel.hash_rows([batch[name] for name in columns]).to_numpy()
+        pieces = (hashes >> np.uint64(_BITS * level)) & np.uint64(PIECES - 1)
+        return pa.array(pieces.astype(np.int32))
+
+    return PieceWriter(scratch, name, PIECES, ids)
 
 
 def cut(
     rows: Iterator[pa.RecordBatch],
     held: HeldRows,
-    columns: Sequence[str],
-    scratch: ScratchFolder,
-    name: str,
-    level: int,
+    writer: PieceWriter,
+    most_bytes: int,
+    shrink: Callable[[pa.Table], pa.Table] | None = None,
 ) -> list[Piece]:
-    """What is held and all rows that come, in pieces by the hash of some columns, none empty."""
-    with PieceWriter(scratch, name, PIECES, by_hash(columns, level)) as writer:
-        writer.write_all(held)
-        for batch in rows:
-            held.append(pa.Table.from_batches([batch]))
-            if held.bytes > WRITE_BYTES:
-                writer.write_all(held)
-        writer.write_all(held)
+    """What is held and all rows that come, in pieces, none empty; closes the writer.
+
+    ``most_bytes`` are held before they are written: as much of them as makes large writes, or
+    all where ``shrink`` makes fewer rows of them.
+    """
+    batch_bytes = min(most_bytes, WRITE_BYTES)
+    at_once = batch_bytes if shrink is None else most_bytes
+    with writer:
+        writer.write_all(held, batch_bytes)
+        while held.fill(rows, at_once):
+            if shrink is not None:
+                held.append(shrink(held.pop()))
+            writer.write_all(held, batch_bytes)
+        writer.write_all(held, batch_bytes)
         return [piece for piece in writer.finish() if piece.rows]
-
-
-def _nowhere(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-    raise AssertionError("one piece gets all rows unplaced")
 
 
 @contextmanager

@@ -1,0 +1,171 @@
+"""Rows of all kinds of keys, sorted in little memory: in order, and through few files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mrflight.scratch import ScratchFolder
+from mrflight.shuffle.partitioners import sort_indices
+from mrflight.workers.external_sort import MOST_RANGES, ExternalSort
+from mrflight.workers.pieces import Piece, PieceWriter
+
+ROWS = 40_000
+RANDOM = np.random.default_rng(1)
+
+
+class Watched:
+    """What a sort does: the pieces that it writes, by the name of the cut, and what it sorts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pieces: dict[str, list[Piece]] = {}
+        self.sorted_bytes: list[int] = []
+        finish, sort = PieceWriter.finish, ExternalSort._sorted
+
+        def finished(writer: PieceWriter) -> list[Piece]:
+            pieces = finish(writer)
+            self.pieces[writer._name] = [piece for piece in pieces if piece.rows]
+            return pieces
+
+        def is_sorted(sorter: ExternalSort, table: pa.Table) -> pa.Table:
+            self.sorted_bytes.append(table.nbytes)
+            return sort(sorter, table)
+
+        monkeypatch.setattr(PieceWriter, "finish", finished)
+        monkeypatch.setattr(ExternalSort, "_sorted", is_sorted)
+
+    @property
+    def files(self) -> list[int]:
+        """How many each cut has written, in the order of the cuts."""
+        return [len(pieces) for pieces in self.pieces.values()]
+
+    @property
+    def levels(self) -> int:
+        """How often a row has been written at most."""
+        return 1 + max(name.count("-") + 1 for name in self.pieces if name != "unsorted")
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(monkeypatch)
+
+
+def table_of(keys: object) -> pa.Table:
+    column = keys if isinstance(keys, pa.Array) else pa.array(keys)
+    return pa.table({"k": column, "row": np.arange(len(column))})
+
+
+def assert_sorted(table: pa.Table, rows_bytes: int, folder: Path) -> None:
+    """Sort with so much memory, and compare with a sort of all at once, row by row."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from table.to_batches(max_chunksize=500)
+
+    with ScratchFolder("sort", folder) as scratch:
+        tables = list(ExternalSort(["k"], rows_bytes, scratch).results(batches()))
+        left = list(scratch.root.rglob("*.arrows"))
+    wanted = table.take(sort_indices(table, ["k"]))
+    assert pa.concat_tables(tables)["row"] == wanted["row"]
+    assert left == []
+
+
+ONE_KEY = {
+    "one number": np.ones(ROWS, np.int64),
+    "one text": pa.array(["the same"] * ROWS),
+    "nulls": pa.nulls(ROWS, pa.int64()),
+    "nulls of texts": pa.nulls(ROWS, pa.string()),
+    "NaNs": pa.array(np.full(ROWS, np.nan)),
+    "zeros of both signs": np.where(np.arange(ROWS) % 2, 0.0, -0.0),
+}
+
+
+@pytest.mark.parametrize("keys", ONE_KEY)
+@pytest.mark.parametrize("share", [3, 300])
+def test_one_key_is_written_once_and_not_sorted(
+    keys: str, share: int, watched: Watched, tmp_path: Path
+) -> None:
+    table = table_of(ONE_KEY[keys])
+    assert_sorted(table, table.nbytes // share, tmp_path)
+    assert (watched.files, watched.sorted_bytes) == ([1], [])
+
+
+@pytest.mark.parametrize("other", [0, 2, None])
+def test_a_key_that_the_sample_misses_is_in_its_place(
+    other: int | None, watched: Watched, tmp_path: Path
+) -> None:
+    keys: list[int | None] = [1] * ROWS
+    keys[ROWS - 7] = other
+    table = table_of(keys)
+    assert_sorted(table, table.nbytes // 3, tmp_path)
+    assert watched.files == [1, 2]
+
+
+FEW_KEYS = {
+    "two": (RANDOM.integers(0, 2, ROWS), 2),
+    "one that is rare": (np.arange(ROWS) % 50 == 0, 2),
+    "a number and nulls": (pa.array(np.ones(ROWS), mask=np.arange(ROWS) % 3 == 0), 2),
+    "NaNs and nulls": (pa.array(np.full(ROWS, np.nan), mask=np.arange(ROWS) % 3 == 0), 2),
+    "three": (pa.array([f"key {key}" for key in RANDOM.integers(0, 3, ROWS)]), 3),
+    "in runs": (np.arange(ROWS) // (ROWS // 5), 5),
+    "that fill four ranges each": (np.arange(ROWS) % (MOST_RANGES // 4), MOST_RANGES // 4),
+}
+
+
+@pytest.mark.parametrize("keys", FEW_KEYS)
+def test_few_keys_have_a_file_each_and_are_not_sorted(
+    keys: str, watched: Watched, tmp_path: Path
+) -> None:
+    column, distinct = FEW_KEYS[keys]
+    table = table_of(column)
+    assert_sorted(table, table.nbytes // 300, tmp_path)
+    assert watched.files == [1, distinct]
+    assert sum(watched.sorted_bytes) <= table.nbytes // 50  # a rare one may be
+
+
+MANY_KEYS = {
+    "that come once": RANDOM.permutation(ROWS),
+    "texts that come once": pa.array([f"key {key}" for key in RANDOM.permutation(ROWS)]),
+    "in their order": np.arange(ROWS),
+    "backwards": -np.arange(ROWS),
+    "in cycles": np.arange(ROWS) % 1000,
+    "half of them null": pa.array(RANDOM.permutation(ROWS), mask=RANDOM.random(ROWS) < 0.5),
+    "some of them frequent": np.minimum(RANDOM.zipf(1.3, ROWS), 10**9),
+    "a hundred": RANDOM.integers(0, 100, ROWS),
+}
+
+
+@pytest.mark.parametrize("keys", MANY_KEYS)
+@pytest.mark.parametrize(("share", "levels"), [(30, 2), (200, 3)])
+def test_no_more_levels_than_the_data_takes(
+    keys: str, share: int, levels: int, watched: Watched, tmp_path: Path
+) -> None:
+    """With files for 64 ranges of half the memory, 30 times the memory takes one cut."""
+    table = table_of(MANY_KEYS[keys])
+    assert_sorted(table, table.nbytes // share, tmp_path)
+    assert watched.levels == levels
+    assert max(watched.files) <= MOST_RANGES
+    assert max(watched.sorted_bytes, default=0) <= table.nbytes // share
+
+
+@pytest.mark.parametrize("keys", [["b"], ["b", "a"], ["b", "b"], ["c", "a", "b"], [None, "a"]])
+def test_rows_that_are_larger_than_the_memory(keys: list[str | None], tmp_path: Path) -> None:
+    table = table_of(pa.array([key and key * 10_000 for key in keys]))
+    assert_sorted(table, 1000, tmp_path)
+
+
+def test_small_rows_before_large_ones(watched: Watched, tmp_path: Path) -> None:
+    """A sample that counted rows would see nothing of the large ones."""
+    keys = [f"{key:05d}" for key in range(30_000)] + [f"{key:05d}" * 80 for key in range(3000)]
+    table = table_of(keys)
+    assert_sorted(table, table.nbytes // 20, tmp_path)
+    assert watched.levels == 2
+    assert max(watched.sorted_bytes) <= table.nbytes // 20
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    with ScratchFolder("sort", tmp_path) as scratch:
+        assert list(ExternalSort(["k"], 1000, scratch).results(iter([]))) == []
