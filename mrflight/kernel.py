@@ -29,8 +29,8 @@ if implementation == "rust":
 else:
     from mrflight import kernel_reference as _kernel  # type: ignore[no-redef]
 
-MAX_PARTITIONS = 2**24
-"""What the offsets of one placement take is bounded by it: 128 MiB."""
+MAX_PLACED_PARTITIONS = 2**24
+"""In one call, whose offsets then take 128 MiB. A shuffle has fewer: `mrflight.ids`."""
 
 MAX_ROWS = 2**32 - 1
 """In one call; the rows are numbered in 32 bits."""
@@ -178,5 +178,5 @@ def _check_type(type_: pa.DataType, column: str) -> None:
 
 
 def _check_partitions(partitions: int) -> None:
-    if not 1 <= partitions <= MAX_PARTITIONS:
-        raise ValueError(f"partitions must be 1 to {MAX_PARTITIONS}, not {partitions}")
+    if not 1 <= partitions <= MAX_PLACED_PARTITIONS:
+        raise ValueError(f"partitions must be 1 to {MAX_PLACED_PARTITIONS}, not {partitions}")

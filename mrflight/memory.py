@@ -12,11 +12,10 @@ workers the other, each for the task that it runs:
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from mrflight.errors import JobFileError
+from mrflight.free_memory import free_memory
 from mrflight.quantities import format_bytes, parse_bytes
 from mrflight.spec import JobSpec
 
@@ -118,36 +117,4 @@ def _size(text: str | None, key: str) -> int | None:
 
 def default_memory() -> int:
     """Half of what the machine, or the container that this runs in, has free now, bytes."""
-    return min(_available_bytes(), _cgroup_free_bytes()) // 2
-
-
-def _available_bytes() -> int:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass  # no Linux
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-
-
-def _cgroup_free_bytes() -> int:
-    """What is left of the limit of this process's control group; without one, very much.
-
-    Pages of files that nobody looks at are given back when they are needed.
-    """
-    for folder, limit, used, idle in (
-        ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-        (
-            *("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-            "total_inactive_file",
-        ),
-    ):
-        try:
-            here = Path(folder)
-            stat = dict(line.split() for line in (here / "memory.stat").read_text().splitlines())
-            held = int((here / used).read_text()) - int(stat.get(idle, 0))
-            return int((here / limit).read_text()) - held
-        except (OSError, ValueError):  # no such file, or "max"
-            continue
-    return 2**62
+    return free_memory() // 2

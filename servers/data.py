@@ -169,7 +169,7 @@ def serve(options: argparse.Namespace) -> None:
             store.close()  # who waits for memory is told
             server.shutdown()
 
-        process.run_until_stopped("data", location, drain, clean_up=scratch.close)
+        process.run_until_stopped("data", location, drain, options.drain_timeout, scratch.close)
 
 
 def _spill_folder(root: Path) -> ScratchFolder:
@@ -184,20 +184,13 @@ def _spill_folder(root: Path) -> ScratchFolder:
     return ScratchFolder("spill", root)
 
 
-def _size(text: str) -> int:
-    try:
-        return parse_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
 def parser() -> argparse.ArgumentParser:
     """The options of a data server."""
     options = process.arguments("An mrflight data server.", default_port=0)
     options.add_argument("--metadata", required=True, help="location of the metadata server")
     options.add_argument(
         "--memory",
-        type=_size,
+        type=process.quantity(parse_bytes),
         default="2 GiB",
         help="how much of its blocks the server holds before it spills; default 2 GiB",
     )

@@ -162,7 +162,7 @@ def serve(options: argparse.Namespace) -> None:
     registry = Registry(time.monotonic, SERVER_TIMEOUT_S)
     server = MetadataServer(process.listen_location(options), registry)
     location = process.public_location(server, options)
-    process.run_until_stopped("metadata", location, drain=server.shutdown)
+    process.run_until_stopped("metadata", location, server.shutdown, options.drain_timeout)
 
 
 def main(*arguments: str) -> None:

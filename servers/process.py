@@ -11,17 +11,18 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
 
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.lifeline import hold_on
-
-DRAIN_TIMEOUT_S = 30.0
-"""How long a server that was told to stop waits for the calls that it is answering."""
+from mrflight.quantities import parse_seconds
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 def arguments(description: str, default_port: int) -> argparse.ArgumentParser:
@@ -31,8 +32,26 @@ def arguments(description: str, default_port: int) -> argparse.ArgumentParser:
     where.add_argument("--port", type=int, default=default_port, help="0 takes a free port")
     where.add_argument("--socket", type=Path, help="listen on this unix socket, not on a port")
     parser.add_argument("--host", default="127.0.0.1", help="loopback address to listen on")
+    parser.add_argument(
+        "--drain-timeout",
+        type=quantity(parse_seconds),
+        default="30 s",
+        help="how long a server that is told to stop waits for its calls to end; default 30 s",
+    )
     parser.add_argument("--lifeline", type=Path, help=argparse.SUPPRESS)
     return parser
+
+
+def quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """The type of an option: what ``parse`` makes of it, or why it makes nothing."""
+
+    def argument(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return argument
 
 
 def listen_location(options: argparse.Namespace) -> str:
@@ -58,11 +77,13 @@ def run_until_stopped(
     name: str,
     location: str,
     drain: Callable[[], None],
+    drain_timeout_s: float,
     clean_up: Callable[[], None] = lambda: None,
 ) -> None:
     """Say that the server is ready, and wait for SIGTERM or SIGINT; then ``drain``.
 
-    Where that takes too long, ``clean_up`` is all that is done before the end.
+    Where that takes longer than the timeout, ``clean_up`` is all that is done before the process
+    ends with code 1.
     """
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -73,10 +94,17 @@ def run_until_stopped(
     log.info("%s: stopping", location)
 
     def end() -> None:  # a client never ends its call
-        clean_up()
-        os._exit(1)
+        try:
+            log.warning(
+                "%s: after %g s (--drain-timeout) there are still calls; they are cut off",
+                location,
+                drain_timeout_s,
+            )
+            clean_up()
+        finally:
+            os._exit(1)
 
-    late = threading.Timer(DRAIN_TIMEOUT_S, end)
+    late = threading.Timer(drain_timeout_s, end)
     late.daemon = True
     late.start()
     drain()

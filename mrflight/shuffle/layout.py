@@ -11,31 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import types
 
-
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The layout that values of this type travel in."""
-    if types.is_dictionary(kind):
-        return plain_type(kind.value_type)
-    if types.is_run_end_encoded(kind):
-        return plain_type(kind.value_type)
-    if types.is_large_string(kind) or types.is_string_view(kind):
-        return pa.string()
-    if types.is_large_binary(kind) or types.is_binary_view(kind):
-        return pa.binary()
-    if types.is_struct(kind):
-        return pa.struct([plain_field(kind.field(i)) for i in range(kind.num_fields)])
-    if types.is_list(kind) or types.is_large_list(kind):
-        return pa.list_(plain_field(kind.value_field))
-    if types.is_fixed_size_list(kind):
-        return pa.list_(plain_field(kind.value_field), kind.list_size)
-    if types.is_map(kind):
-        return pa.map_(plain_field(kind.key_field), plain_field(kind.item_field), kind.keys_sorted)
-    return kind
-
-
-def plain_field(field: pa.Field) -> pa.Field:
-    """A nested field in the layout that it travels in."""
-    return field.with_type(plain_type(field.type))
+from mrflight.plain_types import plain_type
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

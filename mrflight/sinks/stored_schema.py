@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
 from mrflight.sinks.partition_folder import can_partition
-from mrflight.sinks.stored_type import UnstorableTypeError, delta_type, plain_type
+from mrflight.sinks.stored_type import UnstorableTypeError, delta_type, file_type
 
 DELTA_FORBIDDEN = " ,;{}()\n\t="
 """Characters that a column's name may have in Delta only with column mapping, which we lack."""
@@ -76,7 +76,7 @@ class TableSchema:
 
     def _stored_type(self, field: pa.Field) -> pa.DataType:
         try:
-            return delta_type(field.type) if self.is_delta else plain_type(field.type)
+            return delta_type(field.type) if self.is_delta else file_type(field.type)
         except UnstorableTypeError as error:
             raise self._refused(field, str(error)) from None
 

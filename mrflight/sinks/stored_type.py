@@ -9,10 +9,10 @@ layout a job's rows came in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pyarrow as pa
 from pyarrow import types
+
+from mrflight.plain_types import plain_type
 
 LARGEST_DECIMAL = 38
 """Digits of a Delta decimal."""
@@ -43,9 +43,12 @@ class UnstorableTypeError(Exception):
     """A type that the format cannot hold; says what to do instead."""
 
 
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """How parquet, csv and arrow files store it: the same values in the plain layout."""
-    return _rebuilt(kind, lambda leaf: leaf, keep_fixed_size=True)
+def file_type(kind: pa.DataType) -> pa.DataType:
+    """How parquet, csv and arrow files store it: the same values in the plain layout.
+
+    Raises UnstorableTypeError.
+    """
+    return plain_type(kind, _file_leaf)
 
 
 def delta_type(kind: pa.DataType) -> pa.DataType:
@@ -54,7 +57,7 @@ def delta_type(kind: pa.DataType) -> pa.DataType:
     Nanoseconds become microseconds; whether that loses anything only the rows can tell.
     Raises UnstorableTypeError.
     """
-    stored = _rebuilt(kind, _delta_leaf, keep_fixed_size=False)
+    stored = plain_type(kind, _delta_leaf, keep_fixed_size=False)
     if _has_map_of_ntz(stored):
         # deltalake 1.6.6 makes the table without the feature that it needs, and nobody opens it.
         raise UnstorableTypeError(
@@ -77,7 +80,14 @@ def _has_map_of_ntz(kind: pa.DataType) -> bool:
     return any(_has_map_of_ntz(kind.field(i).type) for i in range(kind.num_fields))
 
 
+def _file_leaf(kind: pa.DataType) -> pa.DataType:
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        raise UnstorableTypeError("list views are not written; make it a list in the map")
+    return kind
+
+
 def _delta_leaf(kind: pa.DataType) -> pa.DataType:
+    kind = _file_leaf(kind)
     if kind in _KEPT:
         return kind
     if kind in _WIDER:
@@ -99,31 +109,3 @@ def _delta_advice(kind: pa.DataType) -> str:
     if types.is_time(kind) or types.is_duration(kind):
         return "cast it to int64 or string"
     return "cast it to another type, such as string"
-
-
-def _rebuilt(
-    kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType], keep_fixed_size: bool
-) -> pa.DataType:
-    """``kind`` with its layouts made plain and ``leaf`` applied to what is not nested."""
-
-    def inner(kind: pa.DataType) -> pa.DataType:
-        if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-            return inner(kind.value_type)
-        if types.is_large_string(kind) or types.is_string_view(kind):
-            return pa.string()
-        if types.is_large_binary(kind) or types.is_binary_view(kind):
-            return pa.binary()
-        if types.is_fixed_size_list(kind) and keep_fixed_size:
-            return pa.list_(inner(kind.value_type), kind.list_size)
-        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-            return pa.list_(inner(kind.value_type))
-        if types.is_list_view(kind) or types.is_large_list_view(kind):
-            # Its cast to list drops the last row's values in pyarrow 26.
-            raise UnstorableTypeError("list views are not written; make it a list in the map")
-        if types.is_map(kind):
-            return pa.map_(inner(kind.key_type), inner(kind.item_type))
-        if types.is_struct(kind):
-            return pa.struct([(field.name, inner(field.type)) for field in kind])
-        return leaf(kind)
-
-    return inner(kind)

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.errors import ColumnNotFoundError, InputError, SchemaMismatchError
+from mrflight.plain_types import plain_type
 from mrflight.sources.discovery import FoundInput
 
 
@@ -72,31 +73,18 @@ def _check_names(
 
 
 def _one_layout(type: pa.DataType, now: pa.DataType) -> pa.DataType:
-    """A dictionary may have too narrow an index for another file's values."""
-    if type != now and (types.is_dictionary(type) or types.is_dictionary(now)):
-        return _plain(type)
-    return type
+    """One that holds the values of both.
+
+    A dictionary may have too narrow an index for another file's values, and fields within may not
+    be null where another file has nulls.
+    """
+    is_narrow = types.is_dictionary(type) or types.is_dictionary(now) or types.is_nested(type)
+    return plain_type(type) if type != now and is_narrow else type
 
 
 def same_values(a: pa.DataType, b: pa.DataType) -> bool:
     """Whether two types hold the same values, in whatever layout."""
-    return bool(_plain(a) == _plain(b))
-
-
-def _plain(type: pa.DataType) -> pa.DataType:
-    if types.is_dictionary(type):
-        return _plain(type.value_type)
-    if types.is_string(type) or types.is_large_string(type) or types.is_string_view(type):
-        return pa.string()
-    if types.is_binary(type) or types.is_large_binary(type) or types.is_binary_view(type):
-        return pa.binary()
-    if types.is_list(type) or types.is_large_list(type):
-        return pa.list_(_plain(type.value_type))
-    if types.is_struct(type):
-        return pa.struct([(field.name, _plain(field.type)) for field in type])
-    if types.is_map(type):
-        return pa.map_(_plain(type.key_type), _plain(type.item_type))
-    return type
+    return bool(plain_type(a) == plain_type(b))
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

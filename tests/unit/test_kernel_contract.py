@@ -281,7 +281,7 @@ def test_keys_that_are_none(key: Sequence[pa.Array], error: type[Exception], mes
         kernel.partition_ids(key, 2)
 
 
-@pytest.mark.parametrize("partitions", [0, -1, kernel.MAX_PARTITIONS + 1, 2**70])
+@pytest.mark.parametrize("partitions", [0, -1, kernel.MAX_PLACED_PARTITIONS + 1, 2**70])
 def test_partitions_out_of_range(partitions: int) -> None:
     said = f"partitions must be 1 to .* not {partitions}"
     with pytest.raises(ValueError, match=said):

@@ -4,47 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.shuffle.layout import plain_batch, plain_schema, plain_type
+from mrflight.shuffle.layout import plain_batch, plain_schema
 
 examples = settings(max_examples=100, derandomize=True)
-
-
-@pytest.mark.parametrize(
-    ("type_", "plain"),
-    [
-        (pa.large_string(), pa.string()),
-        (pa.string_view(), pa.string()),
-        (pa.large_binary(), pa.binary()),
-        (pa.binary_view(), pa.binary()),
-        (pa.dictionary(pa.int8(), pa.string()), pa.string()),
-        (pa.dictionary(pa.int32(), pa.large_string()), pa.string()),
-        (pa.dictionary(pa.int32(), pa.timestamp("us", "UTC")), pa.timestamp("us", "UTC")),
-        (pa.run_end_encoded(pa.int32(), pa.int64()), pa.int64()),
-        (pa.run_end_encoded(pa.int16(), pa.dictionary(pa.int8(), pa.string_view())), pa.string()),
-        *((type_, type_) for type_ in (pa.string(), pa.int8(), pa.binary(4), pa.null())),
-    ],
-    ids=str,
-)
-def test_encodings_and_wide_offsets_become_plain(type_: pa.DataType, plain: pa.DataType) -> None:
-    assert plain_type(type_) == plain
-
-
-@pytest.mark.parametrize(
-    ("type_", "plain"),
-    [
-        (pa.list_(pa.large_string()), pa.list_(pa.string())),
-        (pa.large_list(pa.int8()), pa.list_(pa.int8())),
-        (pa.struct({"x": pa.dictionary(pa.int8(), pa.string())}), pa.struct({"x": pa.string()})),
-    ],
-    ids=str,
-)
-def test_nested_columns_become_plain_inside(type_: pa.DataType, plain: pa.DataType) -> None:
-    """Or two inputs that hold the same lists in other layouts do not go together."""
-    assert plain_type(type_) == plain
 
 
 def test_names_stay_and_metadata_stays_behind() -> None:
@@ -113,3 +78,12 @@ def test_columns_of_the_same_name_are_kept_apart() -> None:
     batch = pa.RecordBatch.from_arrays(columns, names=["a", "a"])
     plain = plain_batch(batch, plain_schema(batch.schema))
     assert [column.to_pylist() for column in plain.columns] == [["x"], [1]]
+
+
+def test_fields_within_may_be_null_on_the_wire() -> None:
+    """Or two inputs of which one says that it has no nulls there do not go together."""
+    never = pa.struct([pa.field("x", pa.list_(pa.field("element", pa.int64(), nullable=False)))])
+    batch = pa.record_batch([pa.array([{"x": [1, 2]}, None], never)], ["a"])
+    plain = plain_batch(batch, plain_schema(batch.schema))
+    assert plain.schema == pa.schema({"a": pa.struct({"x": pa.list_(pa.int64())})})
+    assert plain.to_pydict() == {"a": [{"x": [1, 2]}, None]}

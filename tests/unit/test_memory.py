@@ -1,16 +1,14 @@
-"""How a job's memory is divided, and the most of it that is measured."""
+"""How a job's memory is divided."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
 from mrflight.errors import JobFileError
 from mrflight.job_file import decode_job
 from mrflight.memory import MIB, default_memory, divide_memory, least_memory, plan_memory
-from mrflight.memory_meter import MemoryMeter
 from mrflight.spec import JobSpec
 
 GIB = 1024 * MIB
@@ -85,32 +83,3 @@ def test_the_default_leaves_the_machine_its_half() -> None:
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 0 < default_memory() <= physical // 2
     assert plan_memory(job(), 2, 1).total >= least_memory(2, 1)
-
-
-@pytest.fixture
-def meter() -> Iterator[MemoryMeter]:
-    with MemoryMeter(list) as measured:
-        yield measured
-
-
-def test_a_peak_is_measured_and_kept(meter: MemoryMeter) -> None:
-    meter._look()
-    before = meter.peak_bytes
-    assert before > 10 * MIB
-    held = bytearray(b"x") * (200 * MIB)
-    meter._look()
-    assert before + 190 * MIB < meter.peak_bytes < before + 250 * MIB
-    top = meter.peak_bytes
-    del held
-    meter._look()
-    assert meter.peak_bytes == top
-
-
-def test_a_process_that_is_gone_weighs_nothing() -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-    with MemoryMeter(lambda: [child]) as meter:
-        meter._look()
-        assert meter.peak_bytes > 0

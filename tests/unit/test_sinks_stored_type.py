@@ -19,7 +19,7 @@ from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit
 from mrflight.sinks.stored_schema import TableSchema
-from mrflight.sinks.stored_type import UnstorableTypeError, delta_type, plain_type
+from mrflight.sinks.stored_type import UnstorableTypeError, delta_type, file_type
 from mrflight.spec import OutputFormat, OutputSection
 
 TEXT = pa.string_view()
@@ -203,7 +203,7 @@ def test_plain_formats_keep_the_values_and_the_type(
     kind = found.schema.field("c").type
     # parquet has neither seconds nor dates in milliseconds.
     changed = kind in (pa.timestamp("ms"), pa.date32()) and format == "parquet"
-    assert kind == plain_type(values.type) or changed or pa.types.is_decimal(kind)
+    assert kind == file_type(values.type) or changed or pa.types.is_decimal(kind)
     assert found.column("c").to_pylist() == values.to_pylist()
 
 

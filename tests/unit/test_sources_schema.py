@@ -248,6 +248,19 @@ def test_nulls_metadata_and_nullability_make_no_difference(tmp_path: Path) -> No
     assert [row["n"] for row in rows(source)] == [None, None, 1, None]
 
 
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_fields_within_that_one_file_says_are_never_null(tmp_path: Path, first: str) -> None:
+    strict = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+    loose = pa.struct([pa.field("x", pa.int64())])
+    second = "b" if first == "a" else "a"
+    write(tmp_path / f"{first}.parquet", s=pa.array([{"x": 1}], strict))
+    write(tmp_path / f"{second}.parquet", s=pa.array([{"x": None}], loose))
+    source = open_folder(tmp_path)
+    assert source.reader.schema.field("s").type == loose
+    found = [row["s"] for row in rows(source)]
+    assert sorted(found, key=repr) == [{"x": 1}, {"x": None}]
+
+
 def test_typed_files_that_do_not_agree(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", n=pa.array([1], pa.int64()), s=pa.array(["x"]))
     write(tmp_path / "b.parquet", n=pa.array([1], pa.int32()), s=pa.array(["x"]))

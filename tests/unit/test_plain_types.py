@@ -1,0 +1,87 @@
+"""Types that hold the same values have one plain type, and others have not."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from mrflight.plain_types import plain_type
+
+
+@pytest.mark.parametrize(
+    ("type_", "plain"),
+    [
+        (pa.large_string(), pa.string()),
+        (pa.string_view(), pa.string()),
+        (pa.large_binary(), pa.binary()),
+        (pa.binary_view(), pa.binary()),
+        (pa.dictionary(pa.int8(), pa.string()), pa.string()),
+        (pa.dictionary(pa.int32(), pa.large_string()), pa.string()),
+        (pa.dictionary(pa.int32(), pa.timestamp("us", "UTC")), pa.timestamp("us", "UTC")),
+        (pa.run_end_encoded(pa.int32(), pa.int64()), pa.int64()),
+        (pa.run_end_encoded(pa.int16(), pa.dictionary(pa.int8(), pa.string_view())), pa.string()),
+        *((type_, type_) for type_ in (pa.string(), pa.int8(), pa.binary(4), pa.null())),
+    ],
+    ids=str,
+)
+def test_encodings_and_wide_offsets_become_plain(type_: pa.DataType, plain: pa.DataType) -> None:
+    assert plain_type(type_) == plain
+
+
+@pytest.mark.parametrize(
+    ("type_", "plain"),
+    [
+        (pa.list_(pa.large_string()), pa.list_(pa.string())),
+        (pa.large_list(pa.int8()), pa.list_(pa.int8())),
+        (pa.struct({"x": pa.dictionary(pa.int8(), pa.string())}), pa.struct({"x": pa.string()})),
+        (pa.list_(pa.large_string(), 3), pa.list_(pa.string(), 3)),
+        (pa.map_(pa.string_view(), pa.large_binary()), pa.map_(pa.string(), pa.binary())),
+        (pa.map_(pa.string(), pa.int8(), keys_sorted=True), pa.map_(pa.string(), pa.int8())),
+    ],
+    ids=str,
+)
+def test_nested_columns_become_plain_inside(type_: pa.DataType, plain: pa.DataType) -> None:
+    """Or two inputs that hold the same lists in other layouts do not go together."""
+    assert plain_type(type_) == plain
+
+
+NEVER_NULL = pa.field("x", pa.int64(), nullable=False)
+
+
+@pytest.mark.parametrize(
+    ("type_", "plain"),
+    [
+        (pa.struct([NEVER_NULL]), pa.struct({"x": pa.int64()})),
+        (pa.list_(NEVER_NULL), pa.list_(pa.int64())),
+        (pa.map_(pa.string(), NEVER_NULL), pa.map_(pa.string(), pa.int64())),
+        (pa.list_(pa.struct([NEVER_NULL]), 2), pa.list_(pa.struct({"x": pa.int64()}), 2)),
+    ],
+    ids=str,
+)
+def test_fields_within_may_be_null(type_: pa.DataType, plain: pa.DataType) -> None:
+    assert plain_type(type_) == plain
+    assert type_ != plain
+
+
+def test_leaves_are_what_is_not_nested_and_list_views() -> None:
+    seen = []
+
+    def noted(leaf: pa.DataType) -> pa.DataType:
+        seen.append(leaf)
+        return pa.int8()
+
+    type_ = pa.struct(
+        [
+            ("a", pa.list_(pa.large_string())),
+            ("b", pa.dictionary(pa.int8(), pa.binary_view())),
+            ("c", pa.list_view(pa.int8())),
+            ("d", pa.map_(pa.date32(), pa.bool_())),
+        ]
+    )
+    plain_type(type_, noted)
+    assert seen == [pa.string(), pa.binary(), pa.list_view(pa.int8()), pa.date32(), pa.bool_()]
+
+
+def test_lists_of_a_fixed_size_may_become_lists() -> None:
+    type_ = pa.list_(pa.list_(pa.large_string(), 2), 3)
+    assert plain_type(type_, keep_fixed_size=False) == pa.list_(pa.list_(pa.string()))
