@@ -1,0 +1,20 @@
+"""What the suites over every output format can ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mrflight.spec import OutputFormat
+from tests.support.outputs import FORMATS, Output
+
+
+@pytest.fixture(params=FORMATS)
+def format(request: pytest.FixtureRequest) -> OutputFormat:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=[(), ("k",)], ids=["flat", "partitioned"])
+def output(request: pytest.FixtureRequest, tmp_path: Path, format: OutputFormat) -> Output:
+    return Output(tmp_path, format, request.param)

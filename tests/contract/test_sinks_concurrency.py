@@ -1,0 +1,130 @@
+"""Runs and jobs that write to one table at the same time, in every output format."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import CommitError, OutputError
+from mrflight.sinks.base import Commit, Sink
+from tests.support.outputs import (
+    MODES,
+    NEW,
+    OLD,
+    PLAIN_FORMATS,
+    SCHEMA,
+    Mode,
+    Output,
+    finish,
+    written,
+)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_rerun_of_a_run_id_finds_it_committed(output: Output, mode: Mode) -> None:
+    output.run(OLD, "append", job_id="old")
+    output.run(NEW, "append", job_id="first", app_id="run 1")
+    output.run([(9, "z")], "append", job_id="later")
+    again = output.open(mode, "again", app_id="run 1")
+    assert again.committed_version() == 1
+    assert output.open("append", "next", app_id="run 2").committed_version() is None
+    assert output.open("append", "next").committed_version() is None
+
+
+def test_a_run_id_that_committed_meanwhile_makes_the_commit_a_no_op(output: Output) -> None:
+    sink = output.open("append", "slow", app_id="run 1")
+    faster = output.open("append", "fast", app_id="run 1")
+    parts = written(sink, NEW)
+    finish(faster)
+    output.run(OLD, "append", job_id="later")
+    version = sink.commit(Commit(tuple(parts), SCHEMA))
+    assert version == (0 if output.format == "delta" else None)
+    sink.abort()
+    assert output.read() == OLD + NEW
+    assert not output.parts("slow")
+
+
+def test_error_refuses_a_table_that_was_created_meanwhile(output: Output) -> None:
+    sink, faster = output.open("error", "slow"), output.open("error", "fast")
+    parts = written(sink, NEW)
+    finish(faster, OLD)
+    with pytest.raises(OutputError, match="by someone else while the job ran"):
+        sink.commit(Commit(tuple(parts), SCHEMA))
+    sink.abort()
+    assert output.read() == OLD
+    assert not output.parts("slow")
+
+
+def test_append_refuses_a_table_whose_schema_changed_meanwhile(output: Output) -> None:
+    output.run(OLD, job_id="old")
+    sink, faster = output.open("append", "slow"), output.open("overwrite", "fast")
+    parts = written(sink, NEW)
+    schema = pa.schema([("n", pa.string()), ("k", pa.string())])
+    finish(faster, [("x", "y")], schema)
+    with pytest.raises(OutputError, match=r"'n' is string .* is int64"):
+        sink.commit(Commit(tuple(parts), SCHEMA))
+    sink.abort()
+    assert output.read(schema) == [("x", "y")]
+
+
+@pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
+def test_parts_that_another_job_removed_are_not_committed(output: Output) -> None:
+    sink = output.open()
+    parts = written(sink, NEW)
+    output.parts("new")[0].unlink()
+    with pytest.raises(CommitError, match="is gone, which this job wrote"):
+        sink.commit(Commit(tuple(parts), SCHEMA))
+
+
+@pytest.mark.parametrize("existing", [False, True], ids=["new", "existing"])
+def test_jobs_that_append_at_the_same_time_all_land(output: Output, existing: bool) -> None:
+    if existing:
+        output.run([], job_id="old")
+    sinks = [output.open("append", f"job{i}") for i in range(6)]
+    commits = [
+        Commit(tuple(written(sink, [(i, "a"), (i + 100, "b")])), SCHEMA)
+        for i, sink in enumerate(sinks)
+    ]
+    assert together(sinks, commits) == [None] * 6
+    assert output.read() == sorted((i + j, k) for i in range(6) for j, k in ((0, "a"), (100, "b")))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_of_jobs_with_one_run_id_one_lands(output: Output, mode: Mode) -> None:
+    sinks = [output.open(mode, f"job{i}", app_id="run 1") for i in range(6)]
+    commits = [Commit(tuple(written(sink, NEW)), SCHEMA) for sink in sinks]
+    assert together(sinks, commits) == [None] * 6
+    assert output.read() == NEW
+    assert len(list(output.folder.rglob("part-*"))) == len(commits[0].parts)
+
+
+def test_of_jobs_that_create_at_the_same_time_one_lands(output: Output) -> None:
+    sinks = [output.open("error", f"job{i}") for i in range(6)]
+    commits = [Commit(tuple(written(sink, [(i, "a")])), SCHEMA) for i, sink in enumerate(sinks)]
+    raised = together(sinks, commits)
+    assert [type(error) for error in raised if error] == [OutputError] * 5
+    assert output.read() == [(raised.index(None), "a")]
+    assert len(list(output.folder.rglob("part-*"))) == 1
+
+
+def together(sinks: list[Sink], commits: list[Commit]) -> list[Exception | None]:
+    """Commit all at once, each in a thread; what each raised."""
+    raised: list[Exception | None] = [None] * len(sinks)
+    start = threading.Barrier(len(sinks))
+
+    def commit(i: int) -> None:
+        start.wait()
+        try:
+            sinks[i].commit(commits[i])
+        except Exception as error:
+            raised[i] = error
+        sinks[i].abort()
+
+    threads = [threading.Thread(target=commit, args=(i,)) for i in range(len(sinks))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised

@@ -1,0 +1,50 @@
+"""What a sink of every output format costs, and what it says of its files."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+
+from mrflight.spec import OutputFormat
+from tests.support.outputs import NEW, SCHEMA, Output, table_of, written
+
+
+def test_a_part_writer_pickles_small(output: Output) -> None:
+    assert len(pickle.dumps(output.open().part_writer)) < 1_000
+
+
+def test_a_part_file_says_what_it_holds(output: Output) -> None:
+    for part in written(output.open(), NEW):
+        path = output.folder / part.path
+        assert part.size_bytes == path.stat().st_size
+        assert part.rows == (1 if output.partition_by else 2)
+        assert part.partition_values == (
+            {"k": None if "HIVE" in part.path else part.path[2]} if output.partition_by else {}
+        )
+
+
+def test_no_format_imports_what_is_slow(tmp_path: Path, format: OutputFormat) -> None:
+    stream = tmp_path / "rows"
+    with pa.ipc.new_stream(stream, SCHEMA) as writer:
+        writer.write_table(table_of(NEW))
+    script = f"""
+import sys
+from pathlib import Path
+import pyarrow as pa
+from mrflight.sinks import open_sink
+from mrflight.sinks.base import Commit
+from mrflight.spec import OutputSection
+rows = pa.ipc.open_stream({str(stream)!r}).read_all()
+for mode in ("error", "append", "overwrite"):
+    section = OutputSection(table="t", format={format!r}, mode=mode, partition_by=["k"])
+    sink = open_sink(section, Path({str(tmp_path)!r}), {{}}, mode, None)
+    parts = sink.part_writer.write(0, 0, rows.schema, rows.to_batches())
+    sink.commit(Commit(tuple(parts), rows.schema))
+print([name for name in ("pyarrow.dataset", "pyarrow.acero", "pandas") if name in sys.modules])
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

@@ -1,0 +1,122 @@
+"""Attempts and commits that fail leave nothing behind, in every output format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import JobFailedError, MrflightError
+from mrflight.sinks.base import Commit
+from mrflight.spec import OutputFormat
+from tests.support.leftovers import tree
+from tests.support.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of, written
+
+
+class BoomError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("existing", [False, True], ids=["new", "existing"])
+def test_batches_that_fail_half_way_leave_nothing(output: Output, existing: bool) -> None:
+    if existing:
+        output.run(OLD, job_id="old")
+    before = tree(output.base)
+    sink = output.open("append")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from table_of(NEW * 50_000).to_batches(max_chunksize=10_000)
+        raise BoomError
+
+    with pytest.raises(BoomError):
+        sink.part_writer.write(0, 0, SCHEMA, batches())
+    sink.abort()
+    assert tree(output.base) == before
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_abort_leaves_the_old_table_byte_for_byte(output: Output, mode: Mode) -> None:
+    output.run(OLD, job_id="old")
+    output.run(OLD, "append", job_id="new-er")  # a name that ours is the start of
+    before = tree(output.base)
+    sink = output.open(mode)
+    written(sink, NEW)
+    written(sink, [*NEW, (8, "only here")], attempt=1)
+    assert tree(output.base) != before
+    sink.abort()
+    assert tree(output.base) == before
+    sink.abort()  # twice is fine
+
+
+def test_abort_of_a_new_table_leaves_nothing(output: Output) -> None:
+    sink = output.open()
+    written(sink, NEW)
+    sink.abort()
+    assert tree(output.base) == {}
+
+
+def test_abort_leaves_folders_and_files_that_are_not_ours(output: Output) -> None:
+    (output.folder / "k=a").mkdir(parents=True)
+    sink = output.open("append")
+    written(sink, NEW)
+    (output.folder / "k=b").mkdir(exist_ok=True)
+    (output.folder / "k=b" / "part-00000-0-other.parquet").write_bytes(b"another job's")
+    sink.abort()
+    left = {"out", "out/table", "out/table/k=a", "out/table/k=b"}
+    assert set(tree(output.base)) == left | {"out/table/k=b/part-00000-0-other.parquet"}
+
+
+def test_losers_are_deleted_after_the_commit(output: Output) -> None:
+    output.run(OLD, job_id="old")
+    sink = output.open("append")
+    winners = written(sink, NEW)
+    written(sink, [*NEW, (8, "only here")], attempt=1)
+    sink.commit(Commit(tuple(winners), SCHEMA))
+    assert output.read() == OLD + NEW
+    assert {str(p.relative_to(output.folder)) for p in output.parts("new")} == {
+        part.path for part in winners
+    }
+    assert not (output.folder / "k=only%20here").exists()
+
+
+def test_abort_after_a_commit_does_nothing(output: Output) -> None:
+    sink = output.open()
+    sink.commit(Commit(tuple(written(sink, NEW)), SCHEMA))
+    before = tree(output.base)
+    sink.abort()
+    assert tree(output.base) == before
+
+
+def test_abort_of_another_sink_of_the_job_spares_what_is_committed(output: Output) -> None:
+    """As after a commit whose answer was lost."""
+    late = output.open()
+    output.run(NEW)
+    before = tree(output.base)
+    late.abort()
+    assert tree(output.base) == before
+
+
+def test_a_store_that_fails_is_a_job_that_failed(tmp_path: Path, format: OutputFormat) -> None:
+    output = Output(tmp_path, format, ("k",))
+    sink = output.open()
+    output.folder.mkdir(parents=True)
+    (output.folder / "k=b").write_text("in the way of a folder")
+    with pytest.raises(JobFailedError, match="cannot be written") as caught:
+        sink.part_writer.write(0, 0, SCHEMA, table_of(NEW).to_batches())
+    assert caught.value.retryable
+    assert not output.parts("new")
+
+
+def test_a_commit_that_the_store_does_not_take(output: Output) -> None:
+    sink = output.open()
+    parts = written(sink, NEW)
+    log = output.folder / ("_delta_log" if output.format == "delta" else "_mrflight.json")
+    if output.format == "delta":
+        log.write_text("in the way of the log")
+    else:
+        log.mkdir()
+    with pytest.raises(MrflightError):
+        sink.commit(Commit(tuple(parts), SCHEMA))
+    assert len(output.parts("new")) == len(parts)

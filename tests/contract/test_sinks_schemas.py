@@ -1,0 +1,87 @@
+"""Columns and types that every output format takes, and those that it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
+from mrflight.sinks.base import Commit
+from mrflight.spec import OutputFormat
+from tests.support.leftovers import tree
+from tests.support.outputs import OLD, SCHEMA, Output
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (pa.schema([("n", pa.int64()), ("k", pa.string()), ("x", pa.int64())]), "no column 'x'"),
+        (pa.schema([("n", pa.int64())]), "'k' .* is not in the result"),
+        (pa.schema([("n", pa.string()), ("k", pa.string())]), "'n' is int64 .* is string"),
+        (pa.schema([("n", pa.float64()), ("k", pa.string())]), "'n' is int64 .* is double"),
+    ],
+)
+def test_append_of_another_schema_is_refused_before_anything_is_written(
+    output: Output, schema: pa.Schema, message: str
+) -> None:
+    output.run(OLD, job_id="old")
+    before = tree(output.base)
+    writer = output.open("append").part_writer
+
+    def never() -> Iterator[pa.RecordBatch]:
+        raise AssertionError("it asked for rows")
+        yield
+
+    expected = (
+        ColumnNotFoundError if "k" in output.partition_by and len(schema) == 1 else OutputError
+    )
+    with pytest.raises(expected, match=None if expected is ColumnNotFoundError else message):
+        writer.write(0, 0, schema, never())
+    assert tree(output.base) == before
+
+
+def test_append_takes_other_orders_and_layouts(output: Output) -> None:
+    output.run(OLD, job_id="old")
+    schema = pa.schema(
+        [
+            pa.field("k", pa.dictionary(pa.int8(), pa.large_string())),
+            pa.field("n", pa.int64(), nullable=False),
+        ]
+    )
+    sink = output.open("append")
+    batch = pa.record_batch(
+        [pa.array(["b", "c"]).cast(schema.field("k").type), pa.array([4, 5])], schema=schema
+    )
+    sink.commit(Commit(tuple(sink.part_writer.write(0, 0, schema, [batch])), schema))
+    assert output.read() == [*OLD, (4, "b"), (5, "c")]
+
+
+def test_a_batch_without_a_column_is_refused(output: Output) -> None:
+    batch = pa.record_batch({"k": ["a"]})
+    with pytest.raises(SchemaMismatchError, match="no column 'n'"):
+        output.open().part_writer.write(0, 0, SCHEMA, [batch])
+    assert tree(output.base) == {}
+
+
+def test_columns_of_one_name_are_refused(output: Output) -> None:
+    twice = pa.schema([("k", pa.int64()), ("k", pa.int64())])
+    with pytest.raises(OutputError, match="two columns are called 'k'"):
+        output.open().part_writer.write(0, 0, twice, [])
+
+
+def test_a_type_that_the_format_lacks_is_refused_with_what_to_do(
+    tmp_path: Path, format: OutputFormat
+) -> None:
+    kinds = {
+        "delta": pa.duration("s"),
+        "parquet": pa.month_day_nano_interval(),
+        "csv": pa.list_(pa.int64()),
+        "arrow": pa.list_view(pa.int64()),
+    }
+    schema = pa.schema([("n", pa.int64()), ("odd", kinds[format])])
+    with pytest.raises(OutputError, match=r"column 'odd' is .* in the map"):
+        Output(tmp_path, format).open().part_writer.write(0, 0, schema, [])
+    assert tree(tmp_path) == {}

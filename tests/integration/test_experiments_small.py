@@ -1,0 +1,49 @@
+"""Experiments that only print and keep their figures: each once, on next to nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.experiments import contents, python
+
+
+class TestSmallExperiments:
+    """Those that only print and keep their figures: each once, on next to nothing."""
+
+    @pytest.mark.parametrize(
+        ("module", "options", "files"),
+        [
+            ("kernel", ["--rows", 5000, "--batch-rows", 1500, "--rounds", 1], ["kernel.json"]),
+            (
+                "shuffle_rate",
+                ["--rows", 50_000, "--rounds", 1, "--partitions", "3"],
+                ["shuffle_rate.json", "shuffle_rate.md"],
+            ),
+            (
+                "ratios",
+                ["--rows", 20_000, "--rounds", 1, "--scale", "0.001,0.002"],
+                ["ratios.json", "ratios.md"],
+            ),
+            (
+                "idle_workers",
+                ["--rows", 20_000, "--rounds", 1, "--jobs", "clicks-10,zipf", "--workers", 3],
+                ["idle_workers.json", "idle_workers.md"],
+            ),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_leaves_its_figures(
+        self, tmp_path: Path, module: str, options: list[object], files: list[str]
+    ) -> None:
+        out = ["--out", tmp_path / "out"]
+        data = ["--data", tmp_path / "data"] if module in ("ratios", "idle_workers") else []
+        python("-m", f"experiments.{module}", *options, *out, *data)
+        assert set(files) <= contents(tmp_path / "out").keys()
+
+    def test_spill_and_combine_print_theirs(self) -> None:
+        sizes = ["--size", "8 MiB", "--memory", "4 MiB", "--block", "64 KiB"]
+        assert "4.0 MiB" in python("-m", "experiments.spill", *sizes)
+        combined = python("-m", "experiments.combine", "combiner", "--rows", 20_000)
+        assert combined.count("CombinerResult(") == 6
