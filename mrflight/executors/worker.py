@@ -17,6 +17,7 @@ import mrflight.workers.tasks  # noqa: F401
 from mrflight.executors.calls import answer
 from mrflight.lifeline import hold_on
 from mrflight.pandas_later import pandas_later
+from mrflight.shuffle.connections import keep_idle
 
 pandas_later()  # before the fork as well
 
@@ -25,6 +26,7 @@ def work(lifeline: str, channel: int) -> None:
     """Answer the calls of ``channel`` until the driver closes it, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides when a job is interrupted
     hold_on(Path(lifeline))
+    keep_idle()
     pa.set_cpu_count(1)  # one process per core: threads inside only take turns
     pa.set_io_thread_count(1)
     with Connection(channel) as calls:

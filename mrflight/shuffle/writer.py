@@ -190,7 +190,10 @@ class ShuffleWriter:
             if error is not None:
                 self.abort()
         finally:
-            self._connections.close()
+            if self._state is _State.COMMITTED:
+                self._connections.close()
+            else:
+                self._connections.abandon()
 
     def _agree_on_schema(self, schema: pa.Schema) -> None:
         plain = plain_schema(schema)
