@@ -33,7 +33,7 @@ from experiments.transport import clicks, echo
 from mrflight.cluster import EmbeddedCluster, PrivateFolder
 from mrflight.fork_server import ForkServer
 from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.reader import read_partition
+from mrflight.shuffle.reader import read_partitions
 
 BATCH_ROWS = 160_000
 MEMORY_BYTES = 8 * 2**30
@@ -90,9 +90,7 @@ def shuffled(
                     out.write(batch)
             put = time.perf_counter()
             with Connections() as connections:
-                read = (
-                    read_partition(shuffle.id, info, connections) for info in shuffle.layout()[1]
-                )
+                read = read_partitions(shuffle.id, shuffle.layout()[1], connections)
                 rows = sum(batch.num_rows for partition in read for batch in partition)
             assert rows == sum(batch.num_rows for batch in batches)
             return put - started, time.perf_counter() - put

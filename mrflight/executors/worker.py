@@ -16,6 +16,7 @@ import pyarrow.parquet
 import mrflight.workers.tasks  # noqa: F401
 from mrflight.executors.calls import answer
 from mrflight.lifeline import hold_on
+from mrflight.malloc import keep_freed_blocks
 from mrflight.pandas_later import pandas_later
 from mrflight.shuffle.connections import keep_idle
 
@@ -27,6 +28,7 @@ def work(lifeline: str, channel: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides when a job is interrupted
     hold_on(Path(lifeline))
     keep_idle()
+    keep_freed_blocks()
     pa.set_cpu_count(1)  # one process per core: threads inside only take turns
     pa.set_io_thread_count(1)
     with Connection(channel) as calls:

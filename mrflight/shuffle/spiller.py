@@ -10,10 +10,10 @@ from functools import partial
 
 from mrflight.errors import SpillError
 from mrflight.ids import MapAttempt
+from mrflight.malloc import return_freed_memory
 from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.spill_budget import MemoryBudget
 from mrflight.shuffle.spill_file import append_blocks
-from mrflight.shuffle.spill_memory import return_freed_memory
 from mrflight.shuffle.spill_plan import Resident, plan_spill
 from mrflight.shuffle.spillable import ResidentBlock, StoredPartition, StoredShuffle, WrittenBlock
 
