@@ -32,6 +32,7 @@ from experiments.datasets import REPOSITORY
 from experiments.transport import clicks, echo
 from mrflight.cluster import EmbeddedCluster, PrivateFolder
 from mrflight.fork_server import ForkServer
+from mrflight.malloc import keep_freed_blocks
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.reader import read_partitions
 
@@ -105,7 +106,8 @@ def main() -> None:
     parser.add_argument("--partitions", default="20,200,2000")
     parser.add_argument("--out", type=Path, default=REPOSITORY / "experiments/.work/shuffle_rate")
     options = parser.parse_args()
-    pa.set_cpu_count(1)
+    pa.set_cpu_count(1)  # as a worker does, which
+    keep_freed_blocks()  # keeps freed pages as well; raw Flight has the same
     partitions = [int(text) for text in options.partitions.split(",")]
     cases = [(count, "none") for count in partitions] + [(partitions[0], f) for f in FORMS[1:]]
     report: dict[str, object] = {"machine": machine.description()}
