@@ -1,4 +1,4 @@
-"""The ``mrflight`` command: ``run``, ``serve metadata|data``, ``status``."""
+"""The ``mrflight`` command: ``run``, ``serve metadata|data``, ``status``, ``clean``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from mrflight import driver
 from mrflight.errors import MrflightError
-from mrflight.quantities import format_bytes
+from mrflight.quantities import format_bytes, parse_seconds
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,6 +30,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status = commands.add_parser("status", help="show the servers and shuffles of a cluster")
     status.add_argument("metadata", help="location of the metadata server, grpc+tcp://host:port")
     status.set_defaults(do=_status)
+    clean = commands.add_parser(
+        "clean",
+        help="list, and remove, part files that killed jobs left in a table's folder",
+        description="Lists the part files of mrflight's in a table's folder that its log does not "
+        "name, neither as added nor as removed: those of jobs that were killed.",
+    )
+    clean.add_argument("table", help="folder or URL of a table that jobs write")
+    clean.add_argument("--remove", action="store_true", help="remove what is listed")
+    clean.add_argument(
+        "--older-than",
+        default="1 day",
+        metavar="TIME",
+        help="leave alone what may be of a job that runs; default '1 day'",
+    )
+    clean.set_defaults(do=_clean)
     options, rest = parser.parse_known_args(arguments)
     if rest and options.command != "serve":
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -69,6 +85,33 @@ def _status(options: argparse.Namespace) -> int:
             f"{shuffle.rows:,} rows, {size}"
         )
     sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _clean(options: argparse.Namespace) -> int:
+    from datetime import UTC, datetime, timedelta
+
+    from mrflight.sinks.leftovers import find_leftovers, remove_leftovers
+    from mrflight.storage import locate
+
+    try:
+        age = timedelta(seconds=parse_seconds(options.older_than))
+    except ValueError as error:
+        sys.stderr.write(f"mrflight: --older-than: {error}\n")
+        return driver.EXIT_WRONG_JOB
+    try:
+        table = locate(options.table, Path.cwd())
+        leftovers = find_leftovers(table, datetime.now(UTC) - age)
+        for leftover in leftovers:
+            sys.stdout.write(f"{leftover.path}  {format_bytes(leftover.size_bytes)}\n")
+        if options.remove:
+            remove_leftovers(table, leftovers)
+    except MrflightError as error:
+        sys.stderr.write(f"mrflight: {error}\n")
+        return driver.EXIT_WRONG_JOB
+    size = format_bytes(sum(leftover.size_bytes for leftover in leftovers))
+    done = "removed" if options.remove else "left over; --remove removes them"
+    sys.stderr.write(f"{len(leftovers)} part files, {size}, {done}\n")
     return 0
 
 

@@ -24,12 +24,17 @@ def part_name(
     return f"part-{partition:05d}{of_partition}-{attempt}-{job_id}{further}.{suffix}"
 
 
+def job_of_part(name: str) -> str | None:
+    """The job that gave a file its name; None for other files."""
+    match = _PART.fullmatch(name)
+    return match["job"] if match else None
+
+
 def is_part(name: str) -> bool:
     """Whether some job of mrflight gives its files such names."""
-    return _PART.fullmatch(name) is not None
+    return job_of_part(name) is not None
 
 
 def is_part_of(name: str, job_id: str) -> bool:
     """Whether the file was written by this job."""
-    match = _PART.fullmatch(name)
-    return match is not None and match["job"] == job_id
+    return job_of_part(name) == job_id
