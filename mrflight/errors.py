@@ -8,7 +8,8 @@
     │   │   └── SchemaMismatchError  files or batches that should agree in their columns do not
     │   ├── ColumnNotFoundError      a column that does not exist, with those that do
     │   ├── KeyTypeError             a key column of a type that has no hash
-    │   ├── UserFunctionError        a user's function that cannot be found or that raised
+    │   ├── UserFunctionError        a user's function that cannot be found, or gives no answer
+    │   │   └── UserFunctionRaisedError  one that raised
     │   └── OutputError              the output exists, or does not take what the job makes
     ├── JobFailedError               the job was right and still could not finish (exit code 1)
     │   ├── WorkerLostError          a worker process ended in the middle of a task
@@ -74,7 +75,13 @@ class KeyTypeError(JobError):
 
 
 class UserFunctionError(JobError):
-    """A function named in the job file cannot be found, or raised."""
+    """A function named in the job file cannot be found, raised, or gave what is no answer."""
+
+
+class UserFunctionRaisedError(UserFunctionError):
+    """A function named in the job file raised, perhaps for want of something outside."""
+
+    retryable = True
 
 
 class OutputError(JobError):

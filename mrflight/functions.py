@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mrflight.errors import UserFunctionError
+from mrflight.errors import UserFunctionError, UserFunctionRaisedError
 
 _LIBRARY = str(Path(__file__).parent)
 
@@ -104,14 +104,14 @@ def _load_from(name: str, path: str) -> ModuleType:
 
 @contextmanager
 def calling_user(what: str) -> Iterator[None]:
-    """Turn whatever a user's code raises inside, even an exit, into UserFunctionError.
+    """Turn whatever a user's code raises inside, even an exit, into UserFunctionRaisedError.
 
     The message is ``what`` raised, and the traceback from the user's own code on.
     """
     try:
         yield
     except BaseException as error:
-        raise UserFunctionError(f"{what} raised:\n{_users_traceback(error)}") from error
+        raise UserFunctionRaisedError(f"{what} raised:\n{_users_traceback(error)}") from error
 
 
 def _users_traceback(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from mrflight.cluster import EmbeddedCluster, PrivateFolder
 from mrflight.errors import JobFileError, MrflightError, SchemaMismatchError
 from mrflight.executors.local import LocalExecutor
 from mrflight.fork_server import ForkServer, load_here
-from mrflight.ids import new_job_id
+from mrflight.ids import MAX_ATTEMPTS, new_job_id, new_writer_id
 from mrflight.memory import MemoryPlan, plan_memory
 from mrflight.memory_meter import MemoryMeter
 from mrflight.preload import modules_of
@@ -26,7 +26,7 @@ from mrflight.quantities import format_bytes, parse_seconds
 from mrflight.result import Attempts, JobResult, StageSeconds
 from mrflight.scratch import ScratchFolder, remove_leftovers
 from mrflight.spec import JobSpec
-from mrflight.stage import FIRST_ATTEMPT, Stages
+from mrflight.stage import Stages
 from mrflight.storage import locate
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
@@ -72,6 +72,8 @@ def run_job(
     Raises JobError where the job or its input is wrong, JobFailedError or
     ShuffleError where it could not finish.
     """
+    if not 1 <= spec.job.attempts <= MAX_ATTEMPTS:
+        raise JobFileError(f"job.attempts: {spec.job.attempts} is not from 1 to {MAX_ATTEMPTS}")
     workers = _workers(spec)
     servers = data_servers(spec, workers)
     memory = plan_memory(spec, workers, servers)
@@ -113,7 +115,8 @@ class _Job:
         self._progress = run.progress
         self._on_commit = run.on_commit
         self._clock = _StageClock(run.started)
-        self._stages = Stages(executor, run.progress, run.deadline)
+        self._stages = Stages(executor, run.progress, run.deadline, spec.job.attempts)
+        self._writer_id = new_writer_id()
         self._meter = run.meter
         self._memory = memory
         self._scratch = scratch
@@ -198,7 +201,7 @@ class _Job:
         from mrflight.workers.tasks import run_sample
 
         samples = self._stages.run(
-            "sample", plan.sample_tasks, lambda task: self._executor.submit(run_sample, task)
+            "sample", plan.sample_tasks, lambda task, _: self._executor.submit(run_sample, task)
         )
         try:
             sample = pa.concat_tables(samples, promote_options="permissive")
@@ -222,10 +225,15 @@ class _Job:
         return self._stages.run(
             "map",
             tasks,
-            lambda task: self._executor.submit(run_map, task, FIRST_ATTEMPT, shuffle),
+            lambda task, attempt: self._executor.submit(
+                run_map, task, attempt, shuffle, self._writer_id
+            ),
             lambda results: (
                 f"{sum(result.rows_in for result in results):,} rows read, "
                 f"{format_bytes(sum(result.bytes_out for result in results))} shuffled"
+            ),
+            tidy_up=lambda task, attempts: shuffle.discard_losers(
+                task.map_id, attempts, self._writer_id
             ),
         )
 
@@ -237,7 +245,9 @@ class _Job:
 
         part_writer = sink.part_writer.within(self._memory.encoder)
         space = Workspace(self._memory.reducer, self._scratch)
-        stage = ReduceStage(plan, self._stages, part_writer, space, self._memory, make_shuffle)
+        stage = ReduceStage(
+            plan, self._stages, part_writer, space, self._memory, make_shuffle, self._writer_id
+        )
         return stage.run(shuffle)
 
     def _commit(self, sink: Sink, reduced: list[ReduceResult]) -> int | None:
@@ -271,7 +281,11 @@ class _Job:
             seconds=self._clock.seconds(),
             table=locate(self._spec.output.table, self._folder, self._spec.storage).url,
             version=version,
-            attempts=Attempts(len(mapped), len(reduced)),
+            attempts=Attempts(
+                map=self._stages.started["map"],
+                reduce=self._stages.started["reduce"] + self._stages.started["merge"],
+                failed=self._stages.failed,
+            ),
             peak_memory_bytes=self._meter.peak_bytes,
         )
 

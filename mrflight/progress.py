@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from abc import abstractmethod
 from typing import TYPE_CHECKING, TextIO
 
@@ -10,6 +11,9 @@ from mrflight.closing import Closes
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+
+log = logging.getLogger(__name__)
 
 
 class ProgressReport(Closes):
@@ -23,6 +27,10 @@ class ProgressReport(Closes):
 
     @abstractmethod
     def end(self, note: str) -> None: ...
+
+    @abstractmethod
+    def tell(self, line: str) -> None:
+        """Something that went wrong and is made good."""
 
     def close(self) -> None:
         """Nothing more will be told."""
@@ -47,6 +55,9 @@ class _Quiet(ProgressReport):
     def end(self, note: str) -> None:
         pass
 
+    def tell(self, line: str) -> None:
+        log.warning("%s", line)
+
 
 class _Lines(ProgressReport):
     """A line per quarter of a stage: enough to follow in a log."""
@@ -66,6 +77,9 @@ class _Lines(ProgressReport):
 
     def end(self, note: str) -> None:
         self._write(f"{self._stage}: {note}")
+
+    def tell(self, line: str) -> None:
+        self._write(line)
 
     def _write(self, line: str) -> None:
         with contextlib.suppress(OSError):  # nobody reads any more; the job does not mind
@@ -93,6 +107,10 @@ class _Bars(ProgressReport):
     def end(self, note: str) -> None:
         if self._progress is not None and self._current is not None:
             self._progress.update(self._current, note=note)
+
+    def tell(self, line: str) -> None:
+        if self._progress is not None:
+            self._progress.console.print(line, markup=False, highlight=False)
 
     def close(self) -> None:
         if self._progress is not None:

@@ -17,7 +17,7 @@ from mrflight.reduce_plan import (
 )
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.sinks.base import PartWriter
-from mrflight.stage import FIRST_ATTEMPT, Stages
+from mrflight.stage import Stages
 from mrflight.workers.tasks import MergeTask, ReduceResult, ReduceTask, run_merge, run_reduce
 from mrflight.workers.workspace import Workspace
 
@@ -33,6 +33,8 @@ class ReduceStage:
     memory: MemoryPlan
     make_shuffle: Callable[[str], Shuffle]
     """Of a name, with as many partitions as the job's own."""
+    writer_id: str
+    """Of all attempts, whose numbers tell them apart."""
 
     def run(self, shuffle: Shuffle) -> list[ReduceResult]:
         """The results in the order of the partitions.
@@ -66,7 +68,7 @@ class ReduceStage:
         results = self.stages.run(
             "reduce",
             [make_task(each.files, each.share, of) for of, each in tasks],
-            lambda task: self.stages.submit(run_reduce, task, FIRST_ATTEMPT),
+            lambda task, attempt: self.stages.submit(run_reduce, task, attempt),
             lambda results: f"{sum(result.rows_out for result in results):,} rows written",
         )
         done = [(each, result) for (_, each), result in zip(tasks, results, strict=True)]
@@ -94,7 +96,12 @@ class ReduceStage:
             if share.share is not None
         ]
         rows = self.stages.run(
-            "merge", tasks, lambda task: self.stages.submit(run_merge, task, FIRST_ATTEMPT)
+            "merge",
+            tasks,
+            lambda task, attempt: self.stages.submit(run_merge, task, attempt, self.writer_id),
+            tidy_up=lambda task, attempts: merged.discard_losers(
+                task.map_id, attempts, self.writer_id
+            ),
         )
         check_shares(list(zip(shares, rows, strict=True)))
         return merged

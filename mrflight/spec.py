@@ -24,6 +24,8 @@ class JobSection(_Section, frozen=True):
 
     name: str
     timeout: str | None = None
+    attempts: int = 4
+    """Of a task, until its failure is the job's."""
     run_id: str | None = None
 
 

@@ -1,13 +1,17 @@
-"""Runs the tasks of a stage, whatever the executor."""
+"""Runs the tasks of a stage, whatever the executor: the one place that retries."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from mrflight.attempts import LIMIT, Attempt, StageAttempts, slow_tasks
 from mrflight.errors import DeadlineExceededError
 from mrflight.progress import ProgressReport
 
@@ -17,8 +21,11 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Task")
 R = TypeVar("R")
 
+_LOOK_EVERY_S = 0.5
+"""For tasks that have begun, and for slow ones."""
 
-FIRST_ATTEMPT = 0
+_STOP_TIMEOUT_S = 10.0
+"""Of an attempt that was stopped, until its worker is known to be gone."""
 
 
 class Task(Protocol):
@@ -28,28 +35,54 @@ class Task(Protocol):
     def name(self) -> str: ...
 
 
+def nothing(task: object, attempts: int) -> None:
+    """What most stages do about attempts that do not count."""
+
+
 class Stages:
     """Runs the stages of one job, one after the other, and tells how they go."""
 
     def __init__(
-        self, executor: Executor, progress: ProgressReport, deadline: float | None = None
+        self,
+        executor: Executor,
+        progress: ProgressReport,
+        deadline: float | None = None,
+        limit: int = LIMIT,
     ) -> None:
-        """``deadline`` is on the monotonic clock."""
+        """``deadline`` is on the monotonic clock; a task may fail ``limit`` times."""
+        self._executor = executor
         self._progress = progress
         self._deadline = deadline
+        self._limit = limit
         self.submit = executor.submit
         self.workers = executor.workers
+        self.started: Counter[str] = Counter()
+        """Attempts by stage."""
+        self.failed = 0
 
     def run(
         self,
         stage: str,
         tasks: Sequence[T],
-        submit: Callable[[T], Future[R]],
+        submit: Callable[[T, int], Future[R]],
         note: Callable[[list[R]], str] = lambda results: f"{len(results)} done",
+        tidy_up: Callable[[T, int], None] = nothing,
     ) -> list[R]:
-        """As `run_stage`; ``note`` makes of the results what is told at the end."""
+        """The results of all tasks in their order.
+
+        ``submit`` starts an attempt of a task; ``note`` makes of the results what is told at the
+        end; ``tidy_up`` is called for each task that had several attempts, with their number,
+        once all of them have ended.
+        Raises the error of an attempt, with the task's name as a note, where it is not retryable
+        or the last that the task had; DeadlineExceededError.
+        """
         self._progress.begin(stage, len(tasks))
-        results = run_stage(tasks, submit, self._progress.advance, self._deadline)
+        running = _Stage(self._executor, self._progress, tasks, submit, tidy_up, self._limit)
+        try:
+            results = running.run(self._deadline)
+        finally:
+            self.started[stage] += running.attempts.started
+            self.failed += running.attempts.failed
         self._progress.end(note(results))
         return results
 
@@ -63,43 +96,112 @@ class Stages:
             ) from error
 
 
-def run_stage(
-    tasks: Sequence[T],
-    submit: Callable[[T], Future[R]],
-    on_done: Callable[[], None],
-    deadline: float | None = None,
-) -> list[R]:
-    """The results of all tasks in their order.
+class _Stage(Generic[T, R]):
+    """One stage that runs."""
 
-    ``on_done`` is called as each finishes. The first task that fails ends the
-    stage: its error is raised with the task's name as a note. Raises
-    DeadlineExceededError when the monotonic clock passes ``deadline``.
-    """
-    futures = {submit(task): i for i, task in enumerate(tasks)}
-    results: dict[int, R] = {}
-    completed = as_completed(futures, _seconds_left(deadline))
-    while len(results) < len(tasks):
+    def __init__(
+        self,
+        executor: Executor,
+        progress: ProgressReport,
+        tasks: Sequence[T],
+        submit: Callable[[T, int], Future[R]],
+        tidy_up: Callable[[T, int], None],
+        limit: int,
+    ) -> None:
+        self.attempts = StageAttempts(len(tasks), limit)
+        self._executor = executor
+        self._progress = progress
+        self._tasks = tasks
+        self._submit = submit
+        self._tidy_up = tidy_up
+        self._limit = limit
+        self._ended: SimpleQueue[Attempt] = SimpleQueue()
+        self._futures: dict[Attempt, Future[R]] = {}
+        self._stopped: list[Future[R]] = []
+        self._began_s: dict[Attempt, float] = {}
+        self._took_s: list[float] = []
+        self._results: dict[int, R] = {}
+
+    def run(self, deadline: float | None) -> list[R]:
+        for task in range(len(self._tasks)):
+            self._start(task)
+        look_at = time.monotonic() + _LOOK_EVERY_S
+        while self.attempts.unfinished:
+            wake_at = look_at if deadline is None else min(look_at, deadline)
+            with suppress(Empty):
+                self._take(self._ended.get(timeout=max(0.0, wake_at - time.monotonic())))
+            self._check(deadline)
+            if time.monotonic() >= look_at:
+                self._look_for_slow_tasks()
+                look_at = time.monotonic() + _LOOK_EVERY_S
+        self._let_go()
+        return [self._results[task] for task in range(len(self._tasks))]
+
+    def _start(self, task: int) -> None:
+        attempt = self.attempts.start(task)
+        future = self._submit(self._tasks[task], attempt.number)
+        self._futures[attempt] = future
+        future.add_done_callback(lambda _: self._ended.put(attempt))
+
+    def _take(self, attempt: Attempt) -> None:
+        """Decide what follows from the end of an attempt."""
+        future = self._futures.pop(attempt, None)
+        if future is None:  # it was stopped
+            return
+        task = self._tasks[attempt.task]
         try:
-            future = next(completed)
-        except TimeoutError as error:
+            self._results[attempt.task] = future.result()
+        except Exception as error:
+            if not self.attempts.fail(attempt, error):
+                number = f", attempt {attempt.number + 1}" if attempt.number else ""
+                error.add_note(f"{task.name}{number}")
+                raise
+            self._progress.tell(f"{task.name}: attempt {attempt.number + 1} failed: {error}")
+            if not self.attempts.is_running(attempt.task):
+                self._start(attempt.task)
+            return
+        self._took_s.append(time.monotonic() - self._began_s.get(attempt, time.monotonic()))
+        for twin in self.attempts.succeed(attempt):
+            self._stopped.append(self._futures.pop(twin))
+            self._executor.stop(self._stopped[-1])
+        self._progress.advance()
+
+    def _look_for_slow_tasks(self) -> None:
+        """Give twins to tasks that take long, where workers have nothing else to do."""
+        now = time.monotonic()
+        running = [attempt for attempt, future in self._futures.items() if future.running()]
+        for attempt in running:
+            self._began_s.setdefault(attempt, now)
+        if len(running) < len(self._futures):
+            return  # there are tasks that nobody has begun
+        single = {
+            attempt.task: now - self._began_s[attempt]
+            for attempt in running
+            if not self.attempts.has_twin(attempt.task)
+        }
+        idle = self._executor.workers - len(running)
+        for task in slow_tasks(single, self._took_s, len(self._tasks), idle):
+            self._progress.tell(
+                f"{self._tasks[task].name} has taken {single[task]:.0f} s, much longer than "
+                "others; a second attempt is started beside it"
+            )
+            self._start(task)
+
+    def _check(self, deadline: float | None) -> None:
+        if deadline is not None and time.monotonic() > deadline and self.attempts.unfinished:
             raise DeadlineExceededError(
-                f"the job's timeout passed with {len(tasks) - len(results)} of {len(tasks)} tasks "
-                "unfinished; raise job.timeout"
-            ) from error
-        results[futures[future]] = _result(future, tasks[futures[future]])
-        on_done()
-    return [results[i] for i in range(len(tasks))]
+                f"the job's timeout passed with {self.attempts.unfinished} of {len(self._tasks)} "
+                "tasks unfinished; raise job.timeout"
+            )
+
+    def _let_go(self) -> None:
+        """Wait for the attempts that were stopped, so that they write nothing any more."""
+        wait(self._stopped, _STOP_TIMEOUT_S)
+        for task, attempts in self.attempts.repeated():
+            self._tidy_up(self._tasks[task], attempts)
 
 
 def _seconds_left(deadline: float | None) -> float | None:
     if deadline is None:
         return None
     return min(max(0.0, deadline - time.monotonic()), TIMEOUT_MAX)
-
-
-def _result(future: Future[R], task: Task) -> R:
-    try:
-        return future.result()
-    except Exception as error:
-        error.add_note(task.name)
-        raise

@@ -21,5 +21,11 @@ class Executor(Protocol):
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Run a function in a worker; a lost worker ends its future with WorkerLostError."""
 
+    def stop(self, future: Future[R]) -> None:
+        """End a call now, whatever it does, without waiting for its end.
+
+        Its future is cancelled, or ends with WorkerLostError once nothing of it runs any more.
+        """
+
     def close(self) -> None:
         """End all workers now, whatever they do. May be called twice."""

@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,6 +21,7 @@ from mrflight.closing import Closes
 from mrflight.errors import JobFailedError, WorkerLostError
 from mrflight.executors.calls import decode_answer, encode_call
 from mrflight.fork_server import ForkServer
+from mrflight.oom_kills import oom_kills
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,6 +42,8 @@ class LocalExecutor(Closes):
         self.workers = workers
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._closing = threading.Event()
+        self._running: dict[Future[Any], _Worker] = {}
+        self._changing = threading.Lock()  # of `_running`, whose workers may be killed meanwhile
         self._workers = [
             _Worker(f"worker{number}", fork_server, [str(lifeline)]) for number in range(workers)
         ]
@@ -56,6 +60,13 @@ class LocalExecutor(Closes):
         future: Future[R] = Future()
         self._calls.put(_Call(encode_call(function, args, kwargs), future))
         return future
+
+    def stop(self, future: Future[R]) -> None:
+        if future.cancel():
+            return
+        with self._changing:  # a worker that is found does not go on to another call
+            if (worker := self._running.get(future)) is not None:
+                worker.kill()
 
     def close(self) -> None:
         self._closing.set()
@@ -74,11 +85,21 @@ class LocalExecutor(Closes):
                 continue
             if not call.future.set_running_or_notify_cancel():
                 continue
+            with self._changing:
+                self._running[call.future] = worker
             try:
-                call.future.set_result(decode_answer(worker.make(call.encoded)))
+                answer = decode_answer(worker.make(call.encoded))
             except BaseException as error:  # whoever asked for the call decides
+                self._end(call)
                 call.future.set_exception(error)
+            else:
+                self._end(call)
+                call.future.set_result(answer)
         worker.close()
+
+    def _end(self, call: _Call) -> None:
+        with self._changing:
+            del self._running[call.future]
 
 
 class _Worker:
@@ -96,6 +117,7 @@ class _Worker:
         """The answer to a call; WorkerLostError where the process ended before it came."""
         if self._process.wait(0) is not None:
             self._restart()
+        before = oom_kills()
         try:
             self._channel.send_bytes(call)
             wait(
@@ -106,17 +128,19 @@ class _Worker:
         except (OSError, EOFError):
             pass  # it is dead, or about to be
         raise WorkerLostError(
-            f"a worker process ended in the middle of a task: {self._how_it_ended()}"
+            f"a worker process ended in the middle of a task: {self._how_it_ended(before)}"
         )
 
     def close(self) -> None:
         """End the process, whatever it does, for good."""
         with self._starting:
             self._is_closed = True
-            try:
-                self._process.send_signal(signal.SIGKILL)
-            except JobFailedError:
-                return  # it was never started
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process, whatever it does; the next call is made by another one."""
+        with self._starting, suppress(JobFailedError):  # it was never started
+            self._process.send_signal(signal.SIGKILL)
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -137,11 +161,18 @@ class _Worker:
             self._channel.close()
             self._start()
 
-    def _how_it_ended(self) -> str:
+    def _how_it_ended(self, oom_kills_before: int | None) -> str:
         code = self._process.wait(_END_TIMEOUT_S)
         if code is None:
             self._process.send_signal(signal.SIGKILL)
             return "it closed its channel to the driver"
+        if code == -signal.SIGKILL and (kills := oom_kills()) is not None:
+            if kills != oom_kills_before:
+                return (
+                    "the system killed it, or another process at the same time, because memory ran "
+                    "out; give the job a smaller cluster.memory or fewer cluster.workers"
+                )
+            return "it was killed from outside"
         if code == -signal.SIGKILL:
             return "it was killed from outside, or by the system for the memory that it took"
         if code < 0:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mrflight.errors import JobError, MrflightError
-from mrflight.ids import check_attempt, new_writer_id
+from mrflight.ids import MapAttempt, check_attempt, new_writer_id
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
 from mrflight.shuffle.partition_buffers import BUFFER_BYTES
 from mrflight.shuffle.partitioners import HashPartitioner, Partitioner
-from mrflight.shuffle.protocol import DataAction, Done, ShuffleName
+from mrflight.shuffle.protocol import DataAction, DiscardAttempt, Done, ShuffleName
 from mrflight.shuffle.reader import read_partition
 from mrflight.shuffle.registry import PartitionInfo
 from mrflight.shuffle.writer import ShuffleWriter
@@ -45,12 +45,15 @@ class Shuffle:
         partitioner: Partitioner | None = None,
         compression: str = "none",
         buffer_bytes: int = BUFFER_BYTES,
+        writer_id: str | None = None,
     ) -> ShuffleWriter:
         """A writer of one map attempt, to be used as a context manager.
 
         Rows go to the partition of their ``key`` columns' hash, or where
         ``partitioner`` puts them. ``compression`` is none, lz4 or zstd;
-        ``buffer_bytes`` is what the writer holds at most of rows that are not sent yet.
+        ``buffer_bytes`` is what the writer holds at most of rows that are not sent yet;
+        ``writer_id`` is for who makes sure that no two writers write one attempt, and may have
+        to `discard_losers`: no other writer has the one that is made up otherwise.
         Raises ShuffleNotFoundError where the shuffle is not there, JobError without
         any of the two.
         """
@@ -58,7 +61,7 @@ class Shuffle:
             raise JobError("Shuffle.writer: name the key columns, or give a partitioner")
         if isinstance(key, str):
             raise JobError(f"Shuffle.writer: key is a list of columns, [{key!r}]")
-        source = check_attempt(map_id, attempt, new_writer_id())
+        source = check_attempt(map_id, attempt, writer_id or new_writer_id())
         partitioner = partitioner or HashPartitioner(tuple(key), self.partitions)
         connections = Connections()
         metadata = MetadataClient(self.metadata, connections)
@@ -92,6 +95,27 @@ class Shuffle:
         """The schema, and of each partition its locations, rows and bytes so far."""
         with Connections() as connections:
             return MetadataClient(self.metadata, connections).partitions(self.id)
+
+    def discard_losers(self, map_id: int, attempts: int, writer_id: str) -> None:
+        """Let the data servers forget what attempts of a committed map put that did not win.
+
+        Those are the first so many, by one writer, none of which runs any more. What a server
+        that cannot be reached keeps is never read, so that it costs memory only.
+        """
+        with Connections() as connections:
+            metadata = MetadataClient(self.metadata, connections)
+            try:
+                winners = {won.map_id: won for won in metadata.winners(self.id, 0)}
+                winner = winners.get(map_id)
+                losers = [MapAttempt(map_id, number, writer_id) for number in range(attempts)]
+                for loser in losers if winner else ():
+                    if loser == winner:
+                        continue  # whoever answered first, this one's blocks are read
+                    request = DiscardAttempt(self.id, *loser)
+                    for location in metadata.describe_shuffle(self.id).locations:
+                        call(connections, location, DataAction.DISCARD_ATTEMPT, request, Done)
+            except MrflightError as error:
+                log.warning("blocks of lost attempts of shuffle %s are kept: %s", self.id, error)
 
     def drop(self) -> None:
         """Forget the shuffle on all servers.

@@ -137,8 +137,8 @@ class ReduceResult:
     parts: tuple[PartFile, ...]
 
 
-def run_map(task: MapTask, attempt: int, shuffle: Shuffle) -> MapResult:
-    """Run one attempt of a map; its rows are committed when this returns."""
+def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> MapResult:
+    """Run one attempt of a map; its rows, or those of a twin, are committed when this returns."""
     mapper = Mapper(task.reader, task.split, task.function)
     writer = shuffle.writer(
         task.map_id,
@@ -146,6 +146,7 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle) -> MapResult:
         partitioner=task.partitioner.partitioner(task.map_id),
         compression=task.compression,
         buffer_bytes=task.writer_bytes,
+        writer_id=writer_id,
     )
     batches = _checked(task, mapper.batches())
     if (combiner := task.reduction.combiner(task.combiner_bytes)) is not None:
@@ -165,7 +166,7 @@ def run_sample(task: SampleTask) -> pa.Table:
     return pa.Table.from_batches([sampled]).rename_columns([str(i) for i in range(len(task.key))])
 
 
-def run_merge(task: MergeTask, attempt: int) -> int:
+def run_merge(task: MergeTask, attempt: int, writer_id: str) -> int:
     """Run one attempt of a merge; the rows that it read. Those it sent are committed then."""
     plan = task.reduction.partials(task.schema)
     assert plan is not None, "the driver shares out partial rows only"
@@ -175,6 +176,7 @@ def run_merge(task: MergeTask, attempt: int) -> int:
         partitioner=OnePartitioner(task.info.partition, task.merged.partitions),
         compression=task.compression,
         buffer_bytes=task.writer_bytes,
+        writer_id=writer_id,
     )
     rows_in = 0
 

@@ -124,6 +124,31 @@ def test_a_second_writer_of_a_committed_attempt_changes_nothing(
     shuffle.drop()
 
 
+def test_what_a_dead_worker_put_is_forgotten_and_the_winner_is_kept(
+    running: StandingCluster, cluster: mrflight.Cluster
+) -> None:
+    shuffle = cluster.create_shuffle("twins", partitions=1)
+    (info,) = shuffle.layout()[1]
+    descriptor = flight.FlightDescriptor.for_path("twins", "0", "5", "1")
+    with flight.FlightClient(info.locations[0]) as client:  # attempt 1, which nobody commits
+        writer, _ = client.do_put(descriptor, batch(0).schema)
+        with writer:
+            writer.write_batch(batch(0))
+    loser = sum(held(running, shuffle))
+    assert loser > 0
+    shuffle.discard_losers(5, attempts=2, writer_id="")
+    assert sum(held(running, shuffle)) == loser  # it may still win
+    with shuffle.writer(5, 0, key=["url"], writer_id="w") as out:
+        out.write(batch(7))
+    both = sum(held(running, shuffle))
+    shuffle.discard_losers(5, attempts=2, writer_id="w")
+    assert sum(held(running, shuffle)) == both  # of attempts 0 and 1 of this writer, 0 has won
+    shuffle.discard_losers(5, attempts=2, writer_id="")
+    assert sum(held(running, shuffle)) == both - loser
+    assert pa.Table.from_batches(shuffle.reader(0)).to_batches() == [batch(7)]
+    shuffle.drop()
+
+
 def test_a_name_that_is_used_again_does_not_bring_old_rows_back(cluster: mrflight.Cluster) -> None:
     for word in ("old", "new"):
         shuffle = cluster.create_shuffle("name", partitions=1)

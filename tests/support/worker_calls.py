@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from pathlib import Path
 
 from mrflight.errors import JobFileError
@@ -38,3 +39,9 @@ def write_on(folder: str) -> None:
     (Path(folder) / str(os.getpid())).touch()
     for number in itertools.count():
         (Path(folder) / f"{os.getpid()}-{number % 100}").write_text("x")
+
+
+def kill_at_the_gate(folder: Path) -> None:
+    """As `wait_at_the_gate`, and then the process is killed."""
+    wait_at_the_gate(folder)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -17,6 +17,7 @@ from mrflight.executors.calls import WorkerTracebackError
 from mrflight.executors.local import LocalExecutor
 from mrflight.fork_server import ForkServer
 from tests.support.worker_calls import (
+    kill_at_the_gate,
     raise_what_cannot_be_sent,
     raise_with_note,
     wait_at_the_gate,
@@ -90,7 +91,7 @@ def test_what_cannot_be_pickled_is_refused_at_once(executor: LocalExecutor) -> N
 @pytest.mark.parametrize(
     ("function", "arguments", "said"),
     [
-        (signal.raise_signal, (signal.SIGKILL,), "killed from outside, or by the system for the"),
+        (signal.raise_signal, (signal.SIGKILL,), "it was killed from outside"),
         (signal.raise_signal, (signal.SIGSEGV,), "crashed in native code, by SIGSEGV"),
         (os._exit, (7,), "exited with code 7"),
     ],
@@ -126,6 +127,54 @@ def test_closing_ends_workers_whatever_they_do(gates: Path) -> None:
         with pytest.raises(WorkerLostError):
             busy.result(0)
         assert waiting.cancelled()
+
+
+def test_a_worker_that_is_killed_for_memory_is_told_as_that(
+    executor: LocalExecutor, gates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The counter is a file of ours, as no test may use up the machine's memory."""
+    vmstat = gates / "vmstat"
+    vmstat.write_text("pgfault 7\noom_kill 3\n")
+    monkeypatch.setattr("mrflight.oom_kills.VMSTAT", vmstat)
+    busy = executor.submit(kill_at_the_gate, gates)
+    (gates / "running").read_bytes()
+    vmstat.write_text("pgfault 7\noom_kill 4\n")
+    (gates / "gate").write_text("open")
+    with pytest.raises(WorkerLostError, match="because memory ran out; give the job a smaller"):
+        busy.result(WAIT_S)
+    with pytest.raises(WorkerLostError, match=r"it was killed from outside$"):
+        executor.submit(signal.raise_signal, signal.SIGKILL).result(WAIT_S)
+    vmstat.unlink()
+    with pytest.raises(WorkerLostError, match="from outside, or by the system for the memory"):
+        executor.submit(signal.raise_signal, signal.SIGKILL).result(WAIT_S)
+
+
+def test_a_call_that_is_stopped_ends_and_the_next_is_made_by_a_new_worker(
+    executor: LocalExecutor, gates: Path
+) -> None:
+    busy = executor.submit(wait_at_the_gate, gates)
+    (gates / "running").read_bytes()
+    executor.stop(busy)
+    with pytest.raises(WorkerLostError):
+        busy.result(WAIT_S)
+    executor.stop(busy)  # it has ended: nothing happens
+    answers = [executor.submit(divmod, number, 7) for number in range(20)]
+    assert [answer.result(WAIT_S) for answer in answers] == [divmod(n, 7) for n in range(20)]
+
+
+def test_a_call_that_waits_is_cancelled_when_it_is_stopped(gates: Path) -> None:
+    with (
+        ForkServer() as fork_server,
+        closing(PrivateFolder()) as folder,
+        LocalExecutor(1, fork_server, folder.lifeline.path) as executor,
+    ):
+        busy = executor.submit(wait_at_the_gate, gates)
+        (gates / "running").read_bytes()
+        waiting, next_one = (executor.submit(divmod, 7, number) for number in (2, 3))
+        executor.stop(waiting)
+        assert waiting.cancelled()
+        (gates / "gate").write_text("open")
+        assert (busy.result(WAIT_S), next_one.result(WAIT_S)) == ("open", (2, 1))
 
 
 def test_workers_leave_the_result_to_the_driver(

@@ -1,29 +1,77 @@
-"""A stage gives results in the order of its tasks, or ends at its first failure or its deadline."""
+"""A stage gives results in the order of its tasks; it retries, and ends with a cause."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from mrflight.errors import DeadlineExceededError, JobError, MrflightError, WorkerLostError
-from mrflight.stage import run_stage
+from mrflight.cluster import PrivateFolder
+from mrflight.errors import (
+    DeadlineExceededError,
+    InputError,
+    JobError,
+    JobFailedError,
+    MrflightError,
+    WorkerLostError,
+)
+from mrflight.executors.local import LocalExecutor
+from mrflight.fork_server import ForkServer
+from mrflight.progress import ProgressReport
+from mrflight.stage import Stages
+from mrflight.testing.scripted import ScriptedTask, perform
 
 
-@dataclass(frozen=True)
-class Numbered:
-    number: int
+@dataclass
+class Told(ProgressReport):
+    """What a stage tells."""
 
-    @property
-    def name(self) -> str:
-        return f"task {self.number}"
+    begun: list[tuple[str, int]] = field(default_factory=list)
+    done: int = 0
+    notes: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    def begin(self, stage: str, tasks: int) -> None:
+        self.begun.append((stage, tasks))
+
+    def advance(self) -> None:
+        self.done += 1
+
+    def end(self, note: str) -> None:
+        self.notes.append(note)
+
+    def tell(self, line: str) -> None:
+        self.lines.append(line)
 
 
-def tasks(count: int) -> list[Numbered]:
-    return [Numbered(number) for number in range(count)]
+class NoExecutor:
+    """For tests that make their futures themselves."""
+
+    workers = 3
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        raise AssertionError
+
+    def stop(self, future: Future[Any]) -> None:
+        raise AssertionError
+
+    def close(self) -> None:
+        raise AssertionError
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def tasks(count: int) -> list[ScriptedTask]:
+    return [ScriptedTask(number) for number in range(count)]
 
 
 def ended(result: int | BaseException) -> Future[int]:
@@ -35,102 +83,187 @@ def ended(result: int | BaseException) -> Future[int]:
     return future
 
 
-def nothing() -> None:
-    pass
+def run(
+    told: Told,
+    count: int,
+    submit: Callable[[ScriptedTask, int], Future[int]],
+    deadline: float | None = None,
+) -> list[int]:
+    """A stage over futures that the test makes, without a second attempt."""
+    return Stages(NoExecutor(), told, deadline, limit=1).run("map", tasks(count), submit)
 
 
-def test_results_are_in_the_order_of_the_tasks_whatever_ends_first() -> None:
+def test_results_are_in_the_order_of_the_tasks_whatever_ends_first(told: Told) -> None:
     futures: list[Future[int]] = [Future() for _ in range(5)]
-    left = [3, 0, 4, 1]
 
-    def end_another() -> None:
-        if left:
-            number = left.pop()
-            futures[number].set_result(10 * number)
+    def submit(task: ScriptedTask, attempt: int) -> Future[int]:
+        if task.number == 4:
+            for number in (2, 1, 4, 0, 3):
+                futures[number].set_result(10 * number)
+        return futures[task.number]
 
-    futures[2].set_result(20)
-    results = run_stage(tasks(5), lambda task: futures[task.number], end_another)
-    assert results == [0, 10, 20, 30, 40]
+    assert run(told, 5, submit) == [0, 10, 20, 30, 40]
+    assert (told.begun, told.done, told.notes) == ([("map", 5)], 5, ["5 done"])
 
 
-def test_all_tasks_are_submitted_before_the_first_is_waited_for() -> None:
+def test_all_tasks_are_submitted_before_the_first_is_waited_for(told: Told) -> None:
     submitted: list[int] = []
-    seen: list[int] = []
 
-    def submit(task: Numbered) -> Future[int]:
+    def submit(task: ScriptedTask, attempt: int) -> Future[int]:
         submitted.append(task.number)
+        assert told.done == 0
         return ended(task.number)
 
-    run_stage(tasks(4), submit, lambda: seen.append(len(submitted)))
-    assert seen == [4] * 4
+    run(told, 4, submit)
+    assert submitted == [0, 1, 2, 3]
 
 
-def test_real_workers_end_in_their_own_time() -> None:
-    done: list[None] = []
+def test_threads_end_in_their_own_time(told: Told) -> None:
     with ThreadPoolExecutor(3) as pool:
-        results = run_stage(
-            tasks(40),
-            lambda task: pool.submit(lambda: task.number**2),
-            lambda: done.append(None),
-            time.monotonic() + 60,
+        results = run(
+            told, 40, lambda task, _: pool.submit(lambda: task.number**2), time.monotonic() + 60
         )
     assert results == [number**2 for number in range(40)]
-    assert len(done) == 40
+    assert told.done == 40
 
 
-def test_a_stage_without_tasks_is_done() -> None:
-    assert run_stage([], lambda task: ended(0), nothing, time.monotonic() - 1) == []
+def test_a_stage_without_tasks_is_done(told: Told) -> None:
+    assert run(told, 0, lambda task, _: ended(0), time.monotonic() - 1) == []
 
 
 @pytest.mark.parametrize("kind", [JobError, WorkerLostError, MrflightError])
-def test_the_first_failure_ends_the_stage_with_its_tasks_name(kind: type[MrflightError]) -> None:
+def test_the_last_failure_ends_the_stage_with_its_tasks_name(
+    told: Told, kind: type[MrflightError]
+) -> None:
     never: Future[int] = Future()
     futures = [never, ended(kind("wrong")), never]
     with pytest.raises(kind, match="wrong") as failed:
-        run_stage(tasks(3), lambda task: futures[task.number], nothing)
+        run(told, 3, lambda task, _: futures[task.number])
     assert failed.value.__notes__ == ["task 1"]
+    assert told.done == 0
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), KeyError("wrong"), MemoryError("wrong")])
-def test_a_failure_that_nobody_foresaw_has_its_tasks_name_as_well(error: Exception) -> None:
+def test_a_failure_that_nobody_foresaw_has_its_tasks_name_as_well(
+    told: Told, error: Exception
+) -> None:
     futures = [ended(1), ended(error)]
     with pytest.raises(type(error), match="wrong") as failed:
-        run_stage(tasks(2), lambda task: futures[task.number], nothing)
+        run(told, 2, lambda task, _: futures[task.number])
     assert failed.value.__notes__ == ["task 1"]
 
 
-def test_a_failed_task_is_not_reported_as_done() -> None:
-    done: list[None] = []
-    futures = [ended(JobError("wrong"))]
-    with pytest.raises(JobError):
-        run_stage(tasks(1), lambda task: futures[task.number], lambda: done.append(None))
-    assert done == []
-
-
-def test_a_deadline_that_has_passed_is_named_with_what_is_unfinished() -> None:
+def test_a_deadline_that_has_passed_is_named_with_what_is_unfinished(told: Told) -> None:
     futures: list[Future[int]] = [ended(1), Future(), Future()]
     with pytest.raises(DeadlineExceededError) as late:
-        run_stage(
-            tasks(3), lambda task: futures[task.number], nothing, deadline=time.monotonic() - 1
-        )
+        run(told, 3, lambda task, _: futures[task.number], time.monotonic() - 1)
     assert "2 of 3 tasks unfinished" in str(late.value)
     assert "job.timeout" in str(late.value)
 
 
-def test_a_deadline_ends_the_wait() -> None:
+def test_a_deadline_ends_the_wait(told: Told) -> None:
     futures: list[Future[int]] = [ended(1), Future()]
     started = time.monotonic()
     with pytest.raises(DeadlineExceededError, match="1 of 2 tasks unfinished"):
-        run_stage(tasks(2), lambda task: futures[task.number], nothing, deadline=started + 0.05)
+        run(told, 2, lambda task, _: futures[task.number], started + 0.05)
     assert 0.05 <= time.monotonic() - started < 10
 
 
-def test_a_deadline_that_is_far_away_does_no_harm() -> None:
+def test_a_deadline_that_is_far_away_does_no_harm(told: Told) -> None:
     far = time.monotonic() + 400 * 365 * 86400
     pending: Future[int] = Future()
     timer = threading.Timer(0.05, pending.set_result, [7])
     timer.start()
     try:
-        assert run_stage(tasks(1), lambda task: pending, nothing, far) == [7]
+        assert run(told, 1, lambda task, _: pending, far) == [7]
     finally:
         timer.join()
+
+
+# Attempts of real workers
+
+
+@pytest.fixture
+def executor() -> Iterator[LocalExecutor]:
+    with (
+        ForkServer() as fork_server,
+        closing(PrivateFolder()) as folder,
+        LocalExecutor(3, fork_server, folder.lifeline.path) as workers,
+    ):
+        yield workers
+
+
+def perform_all(
+    executor: LocalExecutor,
+    told: Told,
+    *scripts: tuple[str, ...],
+) -> tuple[list[tuple[int, int]], Stages, dict[int, int]]:
+    """Of tasks that do what their script says, which attempt of each counts.
+
+    And the number of attempts of those that were tidied up after.
+    """
+    repeated: dict[int, int] = {}
+    stages = Stages(executor, told, time.monotonic() + 60)
+    results = stages.run(
+        "map",
+        [ScriptedTask(number, script) for number, script in enumerate(scripts)],
+        lambda task, attempt: stages.submit(perform, task, attempt),
+        tidy_up=lambda task, attempts: repeated.update({task.number: attempts}),
+    )
+    return results, stages, repeated
+
+
+@pytest.mark.parametrize("how", ["raise", "crash", "exit", "kill"])
+def test_what_fails_is_tried_again(executor: LocalExecutor, told: Told, how: str) -> None:
+    scripts = [(), (how,), (), (how, how, how)]
+    results, stages, repeated = perform_all(executor, told, *scripts)
+    assert results == [(0, 0), (1, 1), (2, 0), (3, 3)]
+    assert stages.started == {"map": 8}
+    assert stages.failed == 4
+    assert repeated == {1: 2, 3: 4}
+    assert len(told.lines) == 4
+    assert sum(line.startswith("task 3: attempt 2 failed: ") for line in told.lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "said"),
+    [
+        ("raise", JobFailedError, "task 1 failed, as it was told to"),
+        ("crash", ZeroDivisionError, "task 1"),
+        ("kill", WorkerLostError, "a worker process ended in the middle of a task"),
+    ],
+)
+def test_the_fourth_failure_of_a_task_is_the_stages(
+    executor: LocalExecutor, told: Told, how: str, kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=said) as failed:
+        perform_all(executor, told, (), (how,) * 4)
+    assert failed.value.__notes__ == ["task 1, attempt 4"]
+    assert len(told.lines) == 3
+
+
+def test_what_would_fail_again_is_not_tried(executor: LocalExecutor, told: Told) -> None:
+    with pytest.raises(InputError, match="task 1 cannot be done") as failed:
+        perform_all(executor, told, (), ("refuse",))
+    assert failed.value.__notes__ == ["task 1"]
+    assert told.lines == []
+
+
+def test_a_slow_task_gets_a_twin_and_is_stopped(executor: LocalExecutor, told: Told) -> None:
+    results, stages, repeated = perform_all(executor, told, (), ("hang",), (), ())
+    assert results == [(0, 0), (1, 1), (2, 0), (3, 0)]
+    assert stages.started == {"map": 5}
+    assert stages.failed == 0
+    assert repeated == {1: 2}
+    (line,) = told.lines
+    assert line.startswith("task 1 has taken ")
+    again, _, _ = perform_all(executor, told, (), (), ())  # every worker is to be had
+    assert again == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_a_twin_that_fails_is_not_the_end_of_the_slow_one(
+    executor: LocalExecutor, told: Told
+) -> None:
+    results, stages, _ = perform_all(executor, told, (), ("hang", "kill"), (), ())
+    assert results == [(0, 0), (1, 2), (2, 0), (3, 0)]
+    assert (stages.started, stages.failed) == ({"map": 6}, 1)

@@ -1,0 +1,118 @@
+"""Which task gets another attempt, and which attempt counts: no clock, no process, no waiting.
+
+An attempt is told by its task and its number. The first to succeed counts, the
+others of its task are to be stopped. A failure that another attempt may not
+meet is followed by one, up to a limit; every other one ends the stage. A task
+that takes much longer than its peers gets a twin, when workers have nothing
+else to do.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from mrflight.errors import MrflightError
+
+LIMIT = 4
+"""Failed attempts of one task, where nothing else is said."""
+
+_DONE_SHARE = 0.5
+"""Of a stage's tasks, before one is called slow: so many show what is usual."""
+
+_TIMES_SLOWER = 2.0
+_LEAST_SECONDS_SLOWER = 2.0
+"""A twin costs a worker's start and its warm-up: it is not worth it for less."""
+
+
+class Attempt(NamedTuple):
+    """One attempt of a task of a stage, both counted from 0."""
+
+    task: int
+    number: int
+
+
+class StageAttempts:
+    """The attempts of one stage."""
+
+    def __init__(self, tasks: int, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._started = [0] * tasks
+        self._failures = [0] * tasks
+        self._running: list[set[Attempt]] = [set() for _ in range(tasks)]
+        self._is_done = [False] * tasks
+
+    @property
+    def started(self) -> int:
+        return sum(self._started)
+
+    @property
+    def failed(self) -> int:
+        return sum(self._failures)
+
+    @property
+    def unfinished(self) -> int:
+        """Tasks."""
+        return self._is_done.count(False)
+
+    def repeated(self) -> list[tuple[int, int]]:
+        """The tasks that had several attempts, and how many."""
+        return [(task, started) for task, started in enumerate(self._started) if started > 1]
+
+    def start(self, task: int) -> Attempt:
+        """Another attempt of a task that is not done."""
+        attempt = Attempt(task, self._started[task])
+        self._started[task] += 1
+        self._running[task].add(attempt)
+        return attempt
+
+    def succeed(self, attempt: Attempt) -> set[Attempt]:
+        """An attempt that counts has ended; those that are to be stopped."""
+        self._is_done[attempt.task] = True
+        self._running[attempt.task].discard(attempt)
+        stopped, self._running[attempt.task] = self._running[attempt.task], set()
+        return stopped
+
+    def counts(self, attempt: Attempt) -> bool:
+        """Whether what an attempt comes to is still waited for."""
+        return attempt in self._running[attempt.task]
+
+    def fail(self, attempt: Attempt, error: BaseException) -> bool:
+        """Whether the stage goes on after the failure of an attempt that counts.
+
+        Then by another attempt of the task, unless one `is_running` that was its twin.
+        """
+        self._running[attempt.task].discard(attempt)
+        self._failures[attempt.task] += 1
+        return is_retryable(error) and self._failures[attempt.task] < self._limit
+
+    def is_running(self, task: int) -> bool:
+        """Whether an attempt of the task runs."""
+        return bool(self._running[task])
+
+    def has_twin(self, task: int) -> bool:
+        """Whether several attempts of the task run."""
+        return len(self._running[task]) > 1
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Whether another attempt may not meet the error: unforeseen ones may be the machine's."""
+    return error.retryable if isinstance(error, MrflightError) else isinstance(error, Exception)
+
+
+def slow_tasks(
+    running_s: Mapping[int, float], done_s: Sequence[float], tasks: int, idle: int
+) -> list[int]:
+    """The tasks that get a twin, the slowest first, no more than there are ``idle`` workers.
+
+    ``running_s`` has how long the tasks that have a single attempt have been at it, ``done_s``
+    how long those took that are done, of ``tasks`` in all. Slow is who takes twice as long as
+    the median of those, and seconds more. Spark's and MapReduce's rule is of this kind.
+    """
+    if len(done_s) < max(1, tasks * _DONE_SHARE):
+        return []
+    usual = statistics.median(done_s)
+    late = max(usual * _TIMES_SLOWER, usual + _LEAST_SECONDS_SLOWER)
+    slow = [task for task, seconds in running_s.items() if seconds > late]
+    return sorted(slow, key=lambda task: running_s[task], reverse=True)[: max(0, idle)]

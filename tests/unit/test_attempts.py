@@ -1,0 +1,120 @@
+"""Which task gets another attempt, and which attempt counts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrflight.attempts import Attempt, StageAttempts, is_retryable, slow_tasks
+from mrflight.errors import (
+    BadRowError,
+    IncompletePartitionError,
+    JobFailedError,
+    OutputError,
+    ServerUnavailableError,
+    UserFunctionError,
+    UserFunctionRaisedError,
+    WorkerLostError,
+)
+
+LOST = WorkerLostError("gone")
+
+
+def test_a_failed_attempt_is_followed_by_the_next_up_to_the_limit() -> None:
+    attempts = StageAttempts(2, limit=3)
+    assert [attempts.start(task) for task in (0, 1)] == [Attempt(0, 0), Attempt(1, 0)]
+    assert attempts.fail(Attempt(0, 0), LOST)
+    assert attempts.start(0) == Attempt(0, 1)
+    assert attempts.fail(Attempt(0, 1), LOST)
+    assert attempts.start(0) == Attempt(0, 2)
+    assert not attempts.fail(Attempt(0, 2), LOST)
+    assert (attempts.started, attempts.failed, attempts.unfinished) == (4, 3, 2)
+
+
+def test_an_error_that_comes_again_ends_the_stage_at_once() -> None:
+    attempts = StageAttempts(1, limit=4)
+    assert not attempts.fail(attempts.start(0), BadRowError("a.csv, line 3: no number"))
+
+
+def test_a_limit_of_one_is_no_retry() -> None:
+    attempts = StageAttempts(1, limit=1)
+    assert not attempts.fail(attempts.start(0), LOST)
+
+
+def test_the_first_to_succeed_counts_and_its_twins_are_stopped() -> None:
+    attempts = StageAttempts(1)
+    first, twin = attempts.start(0), attempts.start(0)
+    assert attempts.has_twin(0)
+    assert attempts.succeed(twin) == {first}
+    assert attempts.unfinished == 0
+    assert not attempts.is_running(0)
+
+
+def test_the_failure_of_a_twin_leaves_the_other_one_running() -> None:
+    attempts = StageAttempts(1)
+    first, twin = attempts.start(0), attempts.start(0)
+    assert attempts.fail(twin, LOST)
+    assert attempts.is_running(0)
+    assert not attempts.has_twin(0)
+    assert attempts.succeed(first) == set()
+
+
+@pytest.mark.parametrize(
+    ("error", "retryable"),
+    [
+        (LOST, True),
+        (ServerUnavailableError("gone"), True),
+        (IncompletePartitionError("fewer"), True),
+        (JobFailedError("the disk is full"), True),
+        (UserFunctionRaisedError("raised"), True),
+        (OSError("no route"), True),
+        (MemoryError(), True),
+        (UserFunctionError("not found"), False),
+        (BadRowError("a row"), False),
+        (OutputError("no such column"), False),
+        (KeyboardInterrupt(), False),
+        (SystemExit(), False),
+    ],
+    ids=repr,
+)
+def test_what_may_go_well_the_next_time(error: BaseException, retryable: bool) -> None:
+    assert is_retryable(error) is retryable
+
+
+def test_who_takes_much_longer_than_half_of_all_is_slow() -> None:
+    done = [10.0, 10.0, 11.0]
+    assert slow_tasks({7: 19.0}, done, 4, idle=2) == []
+    assert slow_tasks({7: 21.0}, done, 4, idle=2) == [7]
+
+
+def test_a_short_task_is_slow_after_seconds_only() -> None:
+    assert slow_tasks({7: 2.0}, [0.1, 0.1], 3, idle=1) == []
+    assert slow_tasks({7: 2.2}, [0.1, 0.1], 3, idle=1) == [7]
+
+
+def test_nobody_is_slow_before_half_of_the_tasks_are_done() -> None:
+    assert slow_tasks({7: 1000.0}, [1.0] * 4, 10, idle=3) == []
+    assert slow_tasks({7: 1000.0}, [1.0] * 5, 10, idle=3) == [7]
+    assert slow_tasks({0: 1000.0}, [], 1, idle=3) == []  # nobody to compare with
+
+
+def test_the_slowest_come_first_as_far_as_workers_are_idle() -> None:
+    running = {1: 30.0, 2: 50.0, 3: 40.0, 4: 3.0}
+    assert slow_tasks(running, [1.0] * 9, 13, idle=2) == [2, 3]
+    assert slow_tasks(running, [1.0] * 9, 13, idle=9) == [2, 3, 1]
+    assert slow_tasks(running, [1.0] * 9, 13, idle=0) == []
+
+
+@given(
+    st.dictionaries(st.integers(0, 50), st.floats(0, 1e4)),
+    st.lists(st.floats(0, 1e4)),
+    st.integers(1, 100),
+    st.integers(-2, 10),
+)
+def test_no_more_twins_than_idle_workers_and_only_of_running_tasks(
+    running: dict[int, float], done: list[float], tasks: int, idle: int
+) -> None:
+    chosen = slow_tasks(running, done, tasks, idle)
+    assert len(chosen) == len(set(chosen)) <= max(0, idle)
+    assert set(chosen) <= running.keys()
