@@ -156,7 +156,10 @@ class _Stage(Generic[T, R]):
                 number = f", attempt {attempt.number + 1}" if attempt.number else ""
                 error.add_note(f"{task.name}{number}")
                 raise
-            self._progress.tell(f"{task.name}: attempt {attempt.number + 1} failed: {error}")
+            self._progress.tell(
+                f"{task.name}: attempt {attempt.number + 1} of {self._limit} failed and is made "
+                f"again: {_in_one_line(error)}"
+            )
             if not self.attempts.is_running(attempt.task):
                 self._start(attempt.task)
             return
@@ -199,6 +202,12 @@ class _Stage(Generic[T, R]):
         wait(self._stopped, _STOP_TIMEOUT_S)
         for task, attempts in self.attempts.repeated():
             self._tidy_up(self._tasks[task], attempts)
+
+
+def _in_one_line(error: Exception) -> str:
+    """What happened, without the lines of a traceback between its first and its last."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
 
 
 def _seconds_left(deadline: float | None) -> float | None:

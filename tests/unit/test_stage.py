@@ -222,7 +222,16 @@ def test_what_fails_is_tried_again(executor: LocalExecutor, told: Told, how: str
     assert stages.failed == 4
     assert repeated == {1: 2, 3: 4}
     assert len(told.lines) == 4
-    assert sum(line.startswith("task 3: attempt 2 failed: ") for line in told.lines) == 1
+    assert sum(line.startswith("task 3: attempt 2 of 4 failed") for line in told.lines) == 1
+
+
+def test_a_failure_is_told_in_one_line(told: Told) -> None:
+    futures = [ended(JobFailedError("f raised:\nTraceback\n  line 3\nKeyError: 'x'")), ended(7)]
+    stages = Stages(NoExecutor(), told)
+    assert stages.run("map", tasks(1), lambda task, attempt: futures[attempt]) == [7]
+    assert told.lines == [
+        "task 0: attempt 1 of 4 failed and is made again: f raised: KeyError: 'x'"
+    ]
 
 
 @pytest.mark.parametrize(
