@@ -74,10 +74,6 @@ class StageAttempts:
         stopped, self._running[attempt.task] = self._running[attempt.task], set()
         return stopped
 
-    def counts(self, attempt: Attempt) -> bool:
-        """Whether what an attempt comes to is still waited for."""
-        return attempt in self._running[attempt.task]
-
     def fail(self, attempt: Attempt, error: BaseException) -> bool:
         """Whether the stage goes on after the failure of an attempt that counts.
 
