@@ -30,7 +30,7 @@ _WORKER_BYTES = 64 * MIB
 _SERVER_BYTES = 32 * MIB
 """An empty data server, and what is on its way through gRPC."""
 
-_LEAST_SHARE_BYTES = 48 * MIB
+_LEAST_SHARE_BYTES = 64 * MIB
 """Of a worker's task, or of a data server: with less, blocks and pieces become too small."""
 
 _MOST_WRITER_BYTES = 128 * MIB

@@ -33,7 +33,7 @@ def test_the_parts_are_no_more_than_the_whole(total: int, workers: int, data_ser
     plan = divide_memory(total, workers, data_servers)
     task = max(plan.writer + plan.combiner, plan.reducer + plan.encoder)
     assert plan.servers + workers * task < total
-    assert min(plan.writer, plan.reducer, plan.encoder) >= 12 * MIB
+    assert min(plan.writer, plan.reducer, plan.encoder) >= 16 * MIB
     assert (plan.servers > 0) == (data_servers > 0)
 
 
@@ -59,7 +59,7 @@ def test_what_the_job_file_gives_to_the_servers_is_theirs() -> None:
         (
             {"cluster": {"memory": "100 MiB"}},
             "^cluster.memory: 100.0 MiB is too little for 2 workers and 1 data servers; "
-            "give 414.0 MiB or more",
+            "give 462.0 MiB or more",
         ),
         (
             {"cluster": {"memory": "1 GiB"}, "shuffle": {"memory": "1 GiB"}},
