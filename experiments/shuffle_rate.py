@@ -80,7 +80,7 @@ def shuffled(
     """Seconds of writing the batches into a shuffle, and of reading all of its partitions."""
     with ForkServer() as fork_server, closing(PrivateFolder()) as folder:
         spill = Path(folder.path)
-        with closing(EmbeddedCluster(folder, fork_server, 1, MEMORY_BYTES, spill)) as servers:
+        with closing(EmbeddedCluster(folder, fork_server, 1, MEMORY_BYTES, spill, 10)) as servers:
             servers.wait()
             with mrflight.connect(servers.metadata) as cluster:
                 shuffle = cluster.create_shuffle("rate", partitions=partitions)

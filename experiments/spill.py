@@ -1,6 +1,7 @@
 """What a data server needs beside its memory budget, and what spilling costs.
 
     python -m experiments.spill [--size "3 GiB"] [--memory "256 MiB" "8 GiB"] [--block ...]
+        [--rounds N]
 
 A metadata server and one data server in processes of their own. Two writers put
 blocks of random bytes into 64 partitions over Flight, as a ShuffleWriter sends
@@ -30,7 +31,7 @@ from pyarrow import flight
 import mrflight
 from mrflight.client import Cluster
 from mrflight.quantities import format_bytes, parse_bytes
-from mrflight.shuffle.block import WIRE_SCHEMA, BlockTag
+from mrflight.shuffle.block import WIRE_SCHEMA, Block, BlockTag, to_wire
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.protocol import (
@@ -83,12 +84,14 @@ def resident_mib(pid: int, of: str = "VmHWM") -> float:
 def put(location: str, map_id: int, blocks: int, block_bytes: int) -> None:
     """One writer's stream, its blocks in turn for all partitions."""
     body = np.random.default_rng(map_id).integers(0, 256, block_bytes, np.uint8)
-    message = pa.record_batch([pa.array(body)], schema=WIRE_SCHEMA)
+    block = Block.of(1, pa.py_buffer(body))
+    message = to_wire(block)
     with flight.FlightClient(location) as client:
         command = BlockStream("spill", map_id, 0).encode()
         writer, reader = client.do_put(flight.FlightDescriptor.for_command(command), WIRE_SCHEMA)
         for number in range(blocks):
-            writer.write_with_metadata(message, BlockTag(number % PARTITIONS, 1).encode())
+            tag = BlockTag(number % PARTITIONS, block.rows, block.xxh3)
+            writer.write_with_metadata(message, tag.encode())
         writer.done_writing()
         reader.read()
         writer.close()
@@ -159,14 +162,16 @@ def main() -> None:
     parser.add_argument("--size", type=parse_bytes, default="3 GiB")
     parser.add_argument("--memory", type=parse_bytes, nargs="+", default=[256 * _MIB, 8 * 2**30])
     parser.add_argument("--block", type=parse_bytes, nargs="+", default=[_MIB, 16 * 1024])
+    parser.add_argument("--rounds", type=int, default=1, help="of all, as one may be far off")
     options = parser.parse_args()
     print(
         f"{'memory':>12}{'block':>12}{'disk MiB':>11}{'idle':>7}{'put above':>11}"
         f"{'get above':>11}{'put MB/s':>10}{'get MB/s':>10}{'put CPU s/GB':>13}"
     )
-    for block_bytes in options.block:
-        for memory in options.memory:
-            print(measure(options.size, memory, block_bytes), flush=True)
+    for _ in range(options.rounds):
+        for block_bytes in options.block:
+            for memory in options.memory:
+                print(measure(options.size, memory, block_bytes), flush=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@ Flight, as a raw loopback would be measured; ``blocks`` is what mrflight does:
 each block an IPC stream of its own, encoded before the put and decoded after
 the get, both counted. Rates are MB of Arrow data per second, the best of the
 rounds, which go through all forms in turn.
+
+The last table is what a block's checksum costs where the block is encoded and
+decoded: microseconds of both together, and of the two hashes among them.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,7 +29,9 @@ from pyarrow import flight
 
 from mrflight.shuffle.block import (
     WIRE_SCHEMA,
+    Block,
     BlockTag,
+    check_hash,
     decode_block,
     encode_block,
     from_wire,
@@ -36,7 +41,7 @@ from mrflight.shuffle.block import (
 
 BLOCK_ROWS = (625, 2_500, 10_000, 40_000, 160_000)  # of 26 bytes: 16 KiB to 4 MiB
 OPTIONS = ipc_options("none")
-TAG = BlockTag(0, 0).encode()
+NO_TAG = bytes(len(BlockTag(0, 0, 0).encode()))
 
 
 class _Echo(flight.FlightServerBase):
@@ -84,34 +89,35 @@ def clicks(rows: int) -> pa.RecordBatch:
     return pa.record_batch({"url": pa.array(urls), "weight": pa.array(np.ones(rows, np.int32))})
 
 
-def as_batches(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch
+def as_batch(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, bytes]:
+    return batch, NO_TAG
 
 
-def as_block(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return to_wire(encode_block([batch], OPTIONS))
+def as_block(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, bytes]:
+    block = encode_block([batch], OPTIONS)
+    return to_wire(block), BlockTag(0, block.rows, block.xxh3).encode()
 
 
-def from_block(message: flight.FlightStreamChunk, rows: int) -> pa.RecordBatch:
-    return decode_block(from_wire(message.data, rows))
+def from_block(message: flight.FlightStreamChunk) -> pa.RecordBatch:
+    return decode_block(from_wire(message.data, BlockTag.decode(message.app_metadata)))
 
 
 def measure(
     client: flight.FlightClient, slices: list[pa.RecordBatch], blocks: bool
 ) -> tuple[float, float]:
     """Seconds of a put and of a get."""
-    encode: Callable[[pa.RecordBatch], pa.RecordBatch] = as_block if blocks else as_batches
+    encode = as_block if blocks else as_batch
     started = time.perf_counter()
     schema = WIRE_SCHEMA if blocks else slices[0].schema
     writer, _ = client.do_put(flight.FlightDescriptor.for_path("x"), schema)
     for piece in slices:
-        writer.write_with_metadata(encode(piece), TAG)
+        writer.write_with_metadata(*encode(piece))
     writer.done_writing()
     writer.close()
     put = time.perf_counter()
     rows = 0
-    for message, piece in zip(client.do_get(flight.Ticket(b"x")), slices, strict=True):
-        batch = from_block(message, piece.num_rows) if blocks else message.data
+    for message in client.do_get(flight.Ticket(b"x")):
+        batch = from_block(message) if blocks else message.data
         rows += batch.num_rows
     assert rows == sum(piece.num_rows for piece in slices)
     return put - started, time.perf_counter() - put
@@ -137,6 +143,7 @@ def main() -> None:
         for over, location in locations.items():
             with echo(location) as client:
                 report(client, over, base, repeats, options.rounds)
+    report_checksums(base, options.rounds)
 
 
 def report(
@@ -154,6 +161,30 @@ def report(
         size = f"{base.nbytes * rows / base.num_rows / 1024:.0f} KiB"
         form = "blocks" if blocks else "batches"
         print(f"{over:6}{form:9}{size:>10}{megabytes / put:10.0f}{megabytes / get:10.0f}")
+
+
+def report_checksums(base: pa.RecordBatch, rounds: int) -> None:
+    print(f"\n{'block':>10}{'encode and decode, us':>24}{'hashes, us':>12}{'share':>8}")
+    for rows in BLOCK_ROWS:
+        pieces = [base.slice(i, rows) for i in range(0, base.num_rows, rows)]
+        timed = [checksum_seconds(pieces) for _ in range(rounds)]
+        both, hashes = (min(column) / len(pieces) * 1e6 for column in zip(*timed, strict=True))
+        size = f"{base.nbytes * rows / base.num_rows / 1024:.0f} KiB"
+        print(f"{size:>10}{both:24.1f}{hashes:12.2f}{hashes / both:8.1%}")
+
+
+def checksum_seconds(pieces: list[pa.RecordBatch]) -> tuple[float, float]:
+    """Of encoding and decoding each piece, and of hashing and checking its bytes once more."""
+    both = hashes = 0.0
+    for piece in pieces:
+        started = time.perf_counter()
+        block = encode_block([piece], OPTIONS)
+        decode_block(block)
+        ended = time.perf_counter()
+        check_hash(Block.of(block.rows, block.body))
+        both += ended - started
+        hashes += time.perf_counter() - ended
+    return both, hashes
 
 
 if __name__ == "__main__":

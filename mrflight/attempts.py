@@ -4,7 +4,8 @@ An attempt is told by its task and its number. The first to succeed counts, the
 others of its task are to be stopped. A failure that another attempt may not
 meet is followed by one, up to a limit; every other one ends the stage. A task
 that takes much longer than its peers gets a twin, when workers have nothing
-else to do.
+else to do. A task whose output is lost, or that goes by what has changed, is
+opened again.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ class Attempt(NamedTuple):
 
 
 class StageAttempts:
-    """The attempts of one stage."""
+    """The attempts of one stage, numbered from ``first`` on."""
 
-    def __init__(self, tasks: int, limit: int = LIMIT) -> None:
-        self._limit = limit
+    def __init__(self, tasks: int, limit: int = LIMIT, first: int = 0) -> None:
+        self.limit = limit
+        self._next = [first] * tasks
         self._started = [0] * tasks
         self._failures = [0] * tasks
+        self._lost = 0
         self._running: list[set[Attempt]] = [set() for _ in range(tasks)]
         self._is_done = [False] * tasks
 
@@ -49,7 +52,12 @@ class StageAttempts:
 
     @property
     def failed(self) -> int:
-        return sum(self._failures)
+        return sum(self._failures) + self._lost
+
+    @property
+    def next_number(self) -> int:
+        """That no attempt has had, and none below it is free."""
+        return max(self._next, default=0)
 
     @property
     def unfinished(self) -> int:
@@ -57,12 +65,14 @@ class StageAttempts:
         return self._is_done.count(False)
 
     def repeated(self) -> list[tuple[int, int]]:
-        """The tasks that had several attempts, and how many."""
-        return [(task, started) for task, started in enumerate(self._started) if started > 1]
+        """The tasks that had several attempts, and the number that none of them has had."""
+        several = (task for task, started in enumerate(self._started) if started > 1)
+        return [(task, self._next[task]) for task in several]
 
     def start(self, task: int) -> Attempt:
         """Another attempt of a task that is not done."""
-        attempt = Attempt(task, self._started[task])
+        attempt = Attempt(task, self._next[task])
+        self._next[task] += 1
         self._started[task] += 1
         self._running[task].add(attempt)
         return attempt
@@ -81,7 +91,26 @@ class StageAttempts:
         """
         self._running[attempt.task].discard(attempt)
         self._failures[attempt.task] += 1
-        return is_retryable(error) and self._failures[attempt.task] < self._limit
+        return is_retryable(error) and self._failures[attempt.task] < self.limit
+
+    def lose(self, attempt: Attempt) -> None:
+        """An attempt failed for what is made good now: that is none of its task's failures."""
+        self._running[attempt.task].discard(attempt)
+        self._lost += 1
+
+    def withdraw(self, attempt: Attempt) -> None:
+        """An attempt was never begun."""
+        self._running[attempt.task].discard(attempt)
+        self._started[attempt.task] -= 1
+
+    def reopen(self, task: int) -> set[Attempt]:
+        """A task is to be done anew, whether it was done or not; those that are to be stopped."""
+        self._is_done[task] = False
+        stopped, self._running[task] = self._running[task], set()
+        return stopped
+
+    def unfinished_tasks(self) -> list[int]:
+        return [task for task, is_done in enumerate(self._is_done) if not is_done]
 
     def is_running(self, task: int) -> bool:
         """Whether an attempt of the task runs."""

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 from mrflight.closing import Closes
+from mrflight.ids import new_writer_id
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
 from mrflight.shuffle.protocol import StatusResponse
 from mrflight.shuffle.shuffle import Shuffle
+from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 
 class Cluster(Closes):
     """A running cluster, by the location of its metadata server; made by `connect`."""
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
         self.location = location
-        self._connections = Connections()
+        self._connections = Connections(timeouts)
         self._metadata = MetadataClient(location, self._connections)
 
-    def create_shuffle(self, name: str, partitions: int, replicas: int = 1) -> Shuffle:
+    def create_shuffle(
+        self, name: str, partitions: int, replicas: int = 1, lease_s: float | None = None
+    ) -> Shuffle:
         """Make a shuffle and place its partitions evenly over the data servers.
 
+        It stays until it is dropped; with ``lease_s`` it is dropped as well when nobody has asked
+        for its `Shuffle.health` for so long.
         Raises ShuffleExistsError where there is one of this name,
         NoDataServersError where fewer servers than ``replicas`` are registered.
         """
-        self._metadata.put_shuffle(name, partitions, replicas)
-        return Shuffle(self.location, name, partitions)
+        self._metadata.put_shuffle(name, partitions, replicas, new_writer_id(), lease_s)
+        return Shuffle(self.location, name, partitions, self._connections.timeouts)
 
     def open_shuffle(self, name: str) -> Shuffle:
         """A shuffle that somebody made; ShuffleNotFoundError where there is none."""
         description = self._metadata.describe_shuffle(name)
-        return Shuffle(self.location, name, len(description.placement))
+        partitions = len(description.placement)
+        return Shuffle(self.location, name, partitions, self._connections.timeouts)
 
     def status(self) -> StatusResponse:
         """The servers and shuffles of the cluster, as its metadata server sees them now."""
@@ -40,9 +47,9 @@ class Cluster(Closes):
         self._connections.close()
 
 
-def connect(location: str) -> Cluster:
+def connect(location: str, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> Cluster:
     """A client of the cluster whose metadata server is at ``location``, ``grpc+tcp://host:port``.
 
     Connects at the first call; ServerUnavailableError comes from there.
     """
-    return Cluster(location)
+    return Cluster(location, timeouts)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import re
-import select
 import shutil
-import signal
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from mrflight.errors import DeadlineExceededError, JobFailedError
+from mrflight.errors import JobFailedError
 from mrflight.fork_server import ForkServer
 from mrflight.lifeline import Lifeline
+from mrflight.server_process import START_TIMEOUT_S, ServerProcess
+from mrflight.supervision import Supervision
 
-START_TIMEOUT_S = 60.0
+log = logging.getLogger(__name__)
+
+MOST_RESTARTS = 8
+"""Of metadata servers, and of data servers, in a job: what ends so many ends the next one too, and
+with each data server maps are lost that are made again."""
+
 _SOCKET_PATH = re.compile(r"[A-Za-z0-9/._~-]+")  # what a location takes as it is
 _LONGEST_SOCKET_PATH = 100  # bytes; the kernel's limit is 107
 
@@ -43,7 +49,8 @@ class EmbeddedCluster:
     """A metadata server and data servers on unix sockets in a private folder.
 
     They start side by side in the constructor, which does not wait: `wait`
-    does. They end with `close`, or with this process, however it ends.
+    does. From then on another one is started where one ends. They end with
+    `close`, or with this process, however it ends.
     """
 
     def __init__(
@@ -53,104 +60,99 @@ class EmbeddedCluster:
         data_servers: int,
         memory_bytes: int,
         spill_dir: Path,
+        heartbeat_timeout_s: float,
+        tell: Callable[[str], None] = log.warning,
     ) -> None:
-        """``memory_bytes`` is what all data servers hold together before they spill."""
+        """``memory_bytes`` is what all data servers hold together before they spill.
+
+        One that is silent for ``heartbeat_timeout_s`` is given up. ``tell`` is told in a line
+        when a server ended and what is done about it, from a thread of its own.
+        """
         self._folder = folder
         self._fork_server = fork_server
-        self._servers: list[_ServerProcess] = []
+        self._tell = tell
         self.metadata = f"grpc+unix://{folder.path}/metadata.sock"
-        self._start("metadata", "metadata")
-        for number in range(data_servers):
-            self._start(
-                "data",
-                f"data{number}",
+        self._options = {
+            "metadata": [
+                *("--heartbeat-timeout", f"{heartbeat_timeout_s} s"),
+                *("--journal", str(folder.path / "metadata.journal")),
+            ],
+            "data": [
                 *("--metadata", self.metadata),
-                *("--memory", str(memory_bytes // data_servers)),
+                *("--memory", str(memory_bytes // max(1, data_servers))),
                 *("--spill-dir", str(spill_dir)),
-            )
+            ],
+        }
+        self._started = dict.fromkeys(self._options, 0)
+        self._first = {"metadata": 1, "data": data_servers}
+        self._servers: list[ServerProcess] = []
+        self._supervision: Supervision[ServerProcess] | None = None
+        for kind, count in self._first.items():
+            for _ in range(count):
+                self._servers.append(self._start(kind))
 
     def wait(self) -> None:
         """Return once every server is ready; JobFailedError with its log for one that is not."""
         deadline = time.monotonic() + START_TIMEOUT_S
         for server in self._servers:
             server.wait_ready(deadline)
+        if self._supervision is None:
+            self._supervision = Supervision(self._servers, self._replace)
 
     def close(self) -> None:
         """End all servers, whatever they do: the job is over, and what they hold was for it.
 
         Does not wait for their ends, as closing the fork server does.
         """
-        for server in self._servers:
-            server.close()
+        if self._supervision is not None:
+            self._supervision.close()  # first, or it would start others
+        while self._servers:
+            self._servers.pop().close()
 
-    def _start(self, module: str, name: str, *options: str) -> None:
+    def _start(self, kind: str) -> ServerProcess:
+        """Start a server; JobFailedError or OSError where it cannot be.
+
+        A data server is known by its location, which the blocks of a dead one are still looked
+        for at: a new one gets its own. The metadata server is found where it always was.
+        """
+        number = self._started[kind]
+        self._started[kind] += 1
+        name = f"data{number}" if kind == "data" else "metadata"
+        socket = self._folder.path / f"{name}.sock"
+        socket.unlink(missing_ok=True)
         arguments = [
-            *("--socket", str(self._folder.path / f"{name}.sock")),
+            *("--socket", str(socket)),
             *("--lifeline", str(self._folder.lifeline.path)),
-            *options,
+            *self._options[kind],
         ]
-        log_path = self._folder.path / f"{name}.log"
-        self._servers.append(_ServerProcess(self._fork_server, module, name, arguments, log_path))
+        log_path = self._folder.path / f"{kind}{number}.log"
+        return ServerProcess(self._fork_server, kind, name, arguments, log_path)
+
+    def _replace(self, ended: ServerProcess) -> ServerProcess | None:
+        """What is started where a server ended, which the supervision has noticed."""
+        self._servers.remove(ended)
+        called, pid = _called(ended), ended.pid
+        how, last_line = ended.how_it_ended(), ended.last_log_line()
+        ended.close()
+        other, outcome = self._start_another(ended)
+        log.info("%s, process %d, %s, and said last: %s", called, pid, how, last_line)
+        why = "" if how.startswith("was killed") else f" ({last_line})"
+        self._tell(f"{called} {how}{why}; {outcome}")
+        return other
+
+    def _start_another(self, ended: ServerProcess) -> tuple[ServerProcess | None, str]:
+        """Another one in its place, and what to say of it."""
+        kind = ended.kind
+        if self._started[kind] == self._first[kind] + MOST_RESTARTS:
+            return None, f"none takes its place, as {MOST_RESTARTS} have been replaced by now"
+        try:
+            other = self._start(kind)
+            self._servers.append(other)
+            _ = other.pid  # which waits for the fork
+        except (JobFailedError, OSError) as error:
+            return None, f"none takes its place: {error}"
+        return other, f"{other.name} takes its place" if kind == "data" else "it is started again"
 
 
-class _ServerProcess:
-    """One server, its log in a file, its ready line awaited."""
-
-    def __init__(
-        self,
-        fork_server: ForkServer,
-        module: str,
-        name: str,
-        arguments: list[str],
-        log_path: Path,
-    ) -> None:
-        self.name = name
-        self._log_path = log_path
-        self._ready, stdout = os.pipe()
-        with log_path.open("wb") as log_file:
-            self._process = fork_server.start(
-                f"mrflight-{name}",
-                f"mrflight.servers.{module}:main",
-                arguments,
-                stdout=stdout,
-                stderr=log_file.fileno(),
-            )
-        os.close(stdout)
-
-    def wait_ready(self, deadline: float) -> None:
-        if not _read_line(self._ready, deadline):
-            code = self._process.wait(0)
-            if code is None:
-                raise DeadlineExceededError(
-                    f"the {self.name} server was not ready after {START_TIMEOUT_S:.0f} s; its log: "
-                    f"{self._log_tail()}"
-                )
-            raise JobFailedError(
-                f"the {self.name} server ended with code {code} before it was ready: "
-                f"{self._log_tail()}"
-            )
-
-    def close(self) -> None:
-        self._process.send_signal(signal.SIGKILL)
-        self._process.close()
-        os.close(self._ready)
-
-    def _log_tail(self) -> str:
-        with contextlib.suppress(OSError):
-            return self._log_path.read_text(errors="replace")[-2000:].strip() or "(empty)"
-        return "(gone)"
-
-
-def _read_line(stream: int, deadline: float) -> bytes:
-    """A line of a pipe, or nothing where it ends or the deadline passes."""
-    line = b""
-    poll = select.poll()
-    poll.register(stream, select.POLLIN)
-    while not line.endswith(b"\n"):
-        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            return b""
-        read = os.read(stream, 4096)
-        if not read:
-            return b""
-        line += read
-    return line
+def _called(server: ServerProcess) -> str:
+    return f"the data server {server.name}" if server.kind == "data" else "the metadata server"

@@ -34,6 +34,9 @@ EXIT_WRONG_JOB = 2
 EXIT_INTERRUPTED = 130
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_COMMIT_GRACE_S = 3.0
+"""For a commit that is under way when an interrupt comes. It takes milliseconds, but may wait for
+other writers; all is to end within 5 s."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,10 +64,10 @@ def drive(options: argparse.Namespace) -> int:
         with progress_for(sys.stderr) as progress:
             spec = load_job(path, overrides)
             result = run_job(
-                spec, path.parent, progress, STARTED, _ignore_interrupts, owns_process=True
+                spec, path.parent, progress, STARTED, _let_the_commit_end, owns_process=True
             )
     except KeyboardInterrupt:
-        return _report_failure(options, "interrupted", "interrupted", EXIT_INTERRUPTED)
+        return _report_failure(options, "interrupted", _interrupted(), EXIT_INTERRUPTED)
     except MrflightError as error:
         code = EXIT_WRONG_JOB if isinstance(error, JobError) else EXIT_FAILED
         return _report_failure(options, "failed", _message(error), code)
@@ -82,9 +85,31 @@ def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def _let_the_commit_end() -> None:
+    """From now on an interrupt ends the job only if it still runs `_COMMIT_GRACE_S` later."""
+
+    def interrupt_later(signum: int, frame: FrameType | None) -> None:
+        _ignore_interrupts()
+        signal.setitimer(signal.ITIMER_REAL, _COMMIT_GRACE_S)
+
+    signal.signal(signal.SIGALRM, _interrupt)
+    for number in _INTERRUPTS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupt_later)
+
+
 def _ignore_interrupts() -> None:
     for number in _INTERRUPTS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def _interrupted() -> str:
+    if signal.getsignal(signal.SIGALRM) is not _interrupt:
+        return "interrupted"
+    return (
+        "interrupted in the commit; look at the table before running the job again (with a "
+        "job.run_id it commits once in any case)"
+    )
 
 
 def _message(error: MrflightError) -> str:

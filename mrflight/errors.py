@@ -20,8 +20,13 @@
         ├── ShuffleExistsError       a shuffle of this id is there already
         ├── AttemptLostError         another attempt of this map has been committed
         ├── NoDataServersError       no data server is registered, or too few for the replicas
+        ├── OutputLostError          what maps had sent is gone with a data server
+        ├── PlacementChangedError    partitions went elsewhere while an attempt was sent to them
+        ├── NotRepeatableError       a map sent other rows than the first time
+        ├── JournalError             a metadata server's journal cannot be written, or read
         ├── ProtocolError            a message that does not follow the wire contract
         ├── IncompletePartitionError a reader got other rows than it was promised
+        ├── CorruptBlockError        a block's bytes are not those that were written
         ├── SpillError               a data server could not write or read its spill file
         └── ServerUnavailableError   a server cannot be reached
 
@@ -35,10 +40,13 @@ class MrflightError(Exception):
     """Root of every error that mrflight raises on purpose.
 
     ``retryable`` says whether another attempt of the same work may succeed;
-    it is the only thing that retry looks at.
+    it is the only thing that retry looks at. ``location`` and ``partition`` are
+    the server and the partition of a shuffle that it is about, where it is about one.
     """
 
     retryable = False
+    location: str | None = None
+    partition: int | None = None
 
 
 class JobError(MrflightError):
@@ -128,12 +136,38 @@ class NoDataServersError(ShuffleError):
     retryable = True
 
 
+class OutputLostError(ShuffleError):
+    """What committed maps had sent is gone with a data server; they are to be written again."""
+
+    retryable = True
+
+
+class PlacementChangedError(ShuffleError):
+    """Partitions went to other servers while an attempt was sent to the old ones."""
+
+    retryable = True
+
+
+class NotRepeatableError(ShuffleError):
+    """A map that was run again sent other rows than the first time: the two do not go together."""
+
+
+class JournalError(ShuffleError):
+    """A metadata server's journal cannot be written, or read."""
+
+
 class ProtocolError(ShuffleError):
     """A message does not follow the wire contract."""
 
 
 class IncompletePartitionError(ShuffleError):
     """A reader got other rows than the committed attempts promised."""
+
+    retryable = True
+
+
+class CorruptBlockError(ShuffleError):
+    """A block's bytes or rows are not those that were written; none of them are used."""
 
     retryable = True
 

@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrflight.cluster import EmbeddedCluster, PrivateFolder
-from mrflight.errors import JobFileError, MrflightError, SchemaMismatchError
+from mrflight.errors import (
+    JobFileError,
+    MrflightError,
+    NotRepeatableError,
+    SchemaMismatchError,
+)
 from mrflight.executors.local import LocalExecutor
 from mrflight.fork_server import ForkServer, load_here
 from mrflight.ids import MAX_ATTEMPTS, new_job_id, new_writer_id
@@ -25,13 +30,16 @@ from mrflight.progress import ProgressReport
 from mrflight.quantities import format_bytes, parse_seconds
 from mrflight.result import Attempts, JobResult, StageSeconds
 from mrflight.scratch import ScratchFolder, remove_leftovers
+from mrflight.shuffle_watch import LEASE_S, ShuffleWatch
 from mrflight.spec import JobSpec
 from mrflight.stage import Stages
 from mrflight.storage import locate
+from mrflight.timeouts import Timeouts
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.executors.base import Executor
     from mrflight.plan import JobPlan
+    from mrflight.produced import Produced
     from mrflight.shuffle.shuffle import Shuffle
     from mrflight.sinks.base import Sink
     from mrflight.sources.base import Source
@@ -88,7 +96,16 @@ def run_job(
         fork_server = stack.enter_context(ForkServer(folders, modules, from_here=owns_process))
         cluster = None
         if servers:
-            cluster = EmbeddedCluster(private, fork_server, servers, memory.servers, scratch.path)
+            silence_s = _seconds(spec.cluster.heartbeat_timeout, "cluster.heartbeat_timeout")
+            cluster = EmbeddedCluster(
+                private,
+                fork_server,
+                servers,
+                memory.servers,
+                scratch.path,
+                silence_s,
+                progress.tell,
+            )
             stack.callback(cluster.close)
         executor = stack.enter_context(LocalExecutor(workers, fork_server, private.lifeline.path))
         meter = stack.enter_context(MemoryMeter(fork_server.pids))
@@ -117,6 +134,8 @@ class _Job:
         self._clock = _StageClock(run.started)
         self._stages = Stages(executor, run.progress, run.deadline, spec.job.attempts)
         self._writer_id = new_writer_id()
+        self._timeouts = _timeouts(spec)
+        self._bytes_shuffled = 0
         self._meter = run.meter
         self._memory = memory
         self._scratch = scratch
@@ -131,13 +150,14 @@ class _Job:
         with ExitStack() as stack:
             stack.callback(sink.abort)  # removes what is not committed, and nothing else,
             stack.callback(self._executor.close)  # once no worker writes any more
+            watch = stack.enter_context(ShuffleWatch())
             make_shuffle = partial(self._make_shuffle, cluster, plan.partitions, stack)
             shuffle = self._first_shuffle(make_shuffle, cluster, plan)
             self._clock.lap("start")
-            mapped = self._map(self._sampled(plan), shuffle)
-            self._clock.lap("map")
-            reduced = self._reduce(plan, shuffle, sink, make_shuffle)
+            tasks = self._sampled(plan)
+            mapped, reduced = self._move(plan, tasks, shuffle, sink, make_shuffle, watch)
             self._clock.lap("reduce")
+            watch.close()
             version = self._commit(sink, reduced)
             self._clock.lap("commit")
         return self._result(plan, version, mapped, reduced)
@@ -185,8 +205,9 @@ class _Job:
         from mrflight.client import connect
 
         location = self._spec.cluster.metadata or (cluster.metadata if cluster else "")
-        with connect(location) as client:
-            shuffle = client.create_shuffle(name, partitions, self._spec.shuffle.replicas)
+        lease_s = None if cluster else LEASE_S
+        with connect(location, self._timeouts) as client:
+            shuffle = client.create_shuffle(name, partitions, self._spec.shuffle.replicas, lease_s)
         if cluster is None:
             stack.callback(_drop, shuffle)
         return shuffle
@@ -219,26 +240,66 @@ class _Job:
             for task in plan.map_tasks
         )
 
-    def _map(self, tasks: tuple[MapTask, ...], shuffle: Shuffle) -> list[MapResult]:
+    def _move(
+        self,
+        plan: JobPlan,
+        tasks: tuple[MapTask, ...],
+        shuffle: Shuffle,
+        sink: Sink,
+        make_shuffle: Callable[[str], Shuffle],
+        watch: ShuffleWatch,
+    ) -> tuple[list[MapResult], list[ReduceResult]]:
+        """Map and reduce. From the beginning, where what is lost cannot be made again alone."""
+        for number in range(1, self._spec.job.attempts + 1):
+            mapped = self._mapped(tasks, shuffle, watch)
+            try:
+                results = self._map(mapped)
+                self._clock.lap("map")
+                return results, self._reduce(plan, mapped, sink, make_shuffle)
+            except NotRepeatableError as error:
+                if number == self._spec.job.attempts:
+                    raise
+                self._progress.tell(f"all maps and reduces are made again: {error}")
+                watch.remove(shuffle)
+                _drop(shuffle)
+                shuffle = make_shuffle(f"{self._id}-{number}")
+        raise AssertionError("there is at least one attempt")
+
+    def _mapped(
+        self, tasks: tuple[MapTask, ...], shuffle: Shuffle, watch: ShuffleWatch
+    ) -> Produced[MapTask, MapResult]:
+        """The job's shuffle, and how it is written."""
+        from mrflight.losses import Losses
+        from mrflight.produced import Produced
         from mrflight.workers.tasks import run_map
 
-        return self._stages.run(
+        return Produced(
+            shuffle,
             "map",
             tasks,
             lambda task, attempt: self._executor.submit(
                 run_map, task, attempt, shuffle, self._writer_id
             ),
-            lambda results: (
-                f"{sum(result.rows_in for result in results):,} rows read, "
-                f"{format_bytes(sum(result.bytes_out for result in results))} shuffled"
-            ),
-            tidy_up=lambda task, attempts: shuffle.discard_losers(
-                task.map_id, attempts, self._writer_id
-            ),
+            self._writer_id,
+            self._stages,
+            watch,
+            Losses(),
         )
 
+    def _map(self, mapped: Produced[MapTask, MapResult]) -> list[MapResult]:
+        def note(results: list[MapResult]) -> str:
+            self._bytes_shuffled = mapped.shuffle.health().size_bytes
+            rows = sum(result.rows_in for result in results)
+            return f"{rows:,} rows read, {format_bytes(self._bytes_shuffled)} shuffled"
+
+        return mapped.write(note)
+
     def _reduce(
-        self, plan: JobPlan, shuffle: Shuffle, sink: Sink, make_shuffle: Callable[[str], Shuffle]
+        self,
+        plan: JobPlan,
+        mapped: Produced[MapTask, MapResult],
+        sink: Sink,
+        make_shuffle: Callable[[str], Shuffle],
     ) -> list[ReduceResult]:
         from mrflight.reduce_stage import ReduceStage
         from mrflight.workers.workspace import Workspace
@@ -248,7 +309,7 @@ class _Job:
         stage = ReduceStage(
             plan, self._stages, part_writer, space, self._memory, make_shuffle, self._writer_id
         )
-        return stage.run(shuffle)
+        return stage.run(mapped)
 
     def _commit(self, sink: Sink, reduced: list[ReduceResult]) -> int | None:
         from mrflight.sinks.base import Commit
@@ -277,7 +338,7 @@ class _Job:
             rows_in=sum(result.rows_in for result in mapped),
             rows_out=sum(result.rows_out for result in reduced),
             partitions=plan.partitions,
-            bytes_shuffled=sum(result.bytes_out for result in mapped),
+            bytes_shuffled=self._bytes_shuffled,
             seconds=self._clock.seconds(),
             table=locate(self._spec.output.table, self._folder, self._spec.storage).url,
             version=version,
@@ -373,10 +434,23 @@ def data_servers(spec: JobSpec, workers: int) -> int:
 def _deadline(spec: JobSpec, started: float) -> float | None:
     if spec.job.timeout is None:
         return None
+    return started + _seconds(spec.job.timeout, "job.timeout")
+
+
+def _timeouts(spec: JobSpec) -> Timeouts:
+    return Timeouts(
+        _seconds(spec.cluster.call_timeout, "cluster.call_timeout"),
+        _seconds(spec.cluster.stream_timeout, "cluster.stream_timeout"),
+        _seconds(spec.cluster.reconnect_timeout, "cluster.reconnect_timeout"),
+    )
+
+
+def _seconds(text: str, key: str) -> float:
+    """The seconds that a key of the job file says; JobFileError where it says none."""
     try:
-        return started + parse_seconds(spec.job.timeout)
+        return parse_seconds(text)
     except ValueError as error:
-        raise JobFileError(f"job.timeout: {error}") from error
+        raise JobFileError(f"{key}: {error}") from error
 
 
 def _workers(spec: JobSpec) -> int:

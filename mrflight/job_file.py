@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import reprlib
 import tomllib
 import types
 import typing
@@ -29,7 +30,7 @@ def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
         raise JobFileError(f"{path} cannot be read: {error}") from error
     try:
         document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: a number of 5,000 digits as well
         raise JobFileError(f"{path} is not TOML: {error}") from error
     for key, value in (overrides or {}).items():
         _set(document, key.split("."), value)
@@ -55,7 +56,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise JobFileError(f"--set {text}: write section.key=value")
     try:
         parsed = tomllib.loads(f"value = {value}")
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         parsed = {}
     except RecursionError as error:
         raise JobFileError(f"--set {key}: the value is nested too deeply") from error
@@ -105,13 +106,15 @@ def _check_struct(table: Mapping[str, Any], kind: type[msgspec.Struct], path: st
 
 
 def _check_value(value: Any, kind: Any, path: str) -> None:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise JobFileError(f"{path}: a number of more than 64 bits")
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         reason, _, inside = str(error).partition(" - at `$")
         choices = _choices(kind)
         if choices and not inside:
-            reason = f"{value!r} is not {_listed(choices)}"
+            reason = f"{_shown(value)} is not {_listed(choices)}"
         elif reason.startswith("Expected"):
             reason = f"{reason[0].lower()}{reason[1:]}"
         raise JobFileError(f"{path}{inside.rstrip('`')}: {reason}") from error
@@ -150,8 +153,18 @@ def _is_struct(kind: type) -> bool:
 
 def _table(value: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise JobFileError(f"{path}: is a table, [{path}], not {value!r}")
+        raise JobFileError(f"{path}: is a table, [{path}], not {_shown(value)}")
     return value
+
+
+def _shown(value: Any) -> str:
+    """A value as a message shows it: not all of what is long, or nested deeply."""
+    shortened = reprlib.Repr()
+    shortened.maxstring = shortened.maxother = 100
+    try:
+        return shortened.repr(value)
+    except ValueError:  # a number of 5,000 digits, which is written in hexadecimal
+        return f"a value of type {type(value).__name__}"
 
 
 def _join(path: str, name: str) -> str:

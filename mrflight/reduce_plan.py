@@ -9,12 +9,12 @@ that would keep a worker busy when the others are done is cut into shares.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from mrflight.errors import IncompletePartitionError
-from mrflight.shuffle.registry import PartitionInfo
 from mrflight.shuffle.share import Share
+from mrflight.shuffle.shuffle_state import PartitionInfo
 
 _TASKS_PER_WORKER = 16
 """With so many, partitions need not share tasks."""
@@ -49,6 +49,32 @@ class PlannedReduce(NamedTuple):
     def partition(self) -> PartitionInfo:
         """The first, or only one."""
         return self.files[0][0]
+
+    @property
+    def infos(self) -> list[PartitionInfo]:
+        """All partitions of all files."""
+        return [info for file in self.files for info in file]
+
+    def as_in(self, infos: Mapping[int, PartitionInfo]) -> PlannedReduce:
+        """The same, with other knowledge of its partitions, by their numbers."""
+        files = tuple(tuple(infos[info.partition] for info in file) for file in self.files)
+        return PlannedReduce(files, self.share)
+
+    def is_away_from(self, placement: Sequence[tuple[str, ...]]) -> bool:
+        """Whether a partition is not where it was, by the locations of all there are."""
+        return any(placement[info.partition] != info.locations for info in self.infos)
+
+    def is_elsewhere(self, before: PlannedReduce) -> bool:
+        """Whether a partition has moved, or was written again, since ``before``."""
+        pairs = zip(self.infos, before.infos, strict=True)
+        return any(
+            (now.locations, now.generation) != (then.locations, then.generation)
+            for now, then in pairs
+        )
+
+    def is_cut_anew(self, before: PlannedReduce) -> bool:
+        """Whether the share has other rows: the partition was written again, in other blocks."""
+        return self.share is not None and self.partition.generation != before.partition.generation
 
     @property
     def place(self) -> tuple[int, int]:
@@ -106,10 +132,12 @@ def plan_shares(
 
 def check_shares(read: Sequence[tuple[PlannedReduce, int]]) -> None:
     """Raise IncompletePartitionError where shares, by the rows of each, are not their partition."""
-    found: dict[PartitionInfo, int] = {}
+    infos = {share.partition.partition: share.partition for share, _ in read}
+    found = dict.fromkeys(infos, 0)
     for share, rows in read:
-        found[share.partition] = found.get(share.partition, 0) + rows
-    for info, rows in found.items():
+        found[share.partition.partition] += rows
+    for partition, rows in found.items():
+        info = infos[partition]
         if rows != info.rows:
             raise IncompletePartitionError(
                 f"partition {info.partition}: {info.locations[0]} gave {rows} rows in shares, of "

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
+from mrflight.errors import NotRepeatableError
 from mrflight.memory import MemoryPlan
 from mrflight.plan import JobPlan
+from mrflight.produced import Produced, Versions
 from mrflight.reduce_plan import (
     PlannedReduce,
     check_shares,
@@ -20,6 +23,8 @@ from mrflight.sinks.base import PartWriter
 from mrflight.stage import Stages
 from mrflight.workers.tasks import MergeTask, ReduceResult, ReduceTask, run_merge, run_reduce
 from mrflight.workers.workspace import Workspace
+
+AnyProduced = Produced[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -36,25 +41,25 @@ class ReduceStage:
     writer_id: str
     """Of all attempts, whose numbers tell them apart."""
 
-    def run(self, shuffle: Shuffle) -> list[ReduceResult]:
+    def run(self, mapped: AnyProduced) -> list[ReduceResult]:
         """The results in the order of the partitions.
 
         Heavy partitions, where their number is ours to choose, are shared by several tasks. Rows
         that are the result themselves are written by those; partial rows are merged, into a
         second shuffle whose partitions are then reduced as the others are.
         """
-        schema, partitions = shuffle.layout()
+        schema, partitions = mapped.layout()
         reduction, workers = self.plan.reduction, self.stages.workers
         can_share = reduction.keeps_rows or reduction.partials(schema) is not None
         shares = plan_shares(partitions, workers) if self.plan.resizes and can_share else []
         heavy = {share.partition for share in shares}
         light = [info for info in partitions if info not in heavy]
         planned = plan_reduces(light, workers, is_merged=self.plan.resizes)
-        tasks = [(shuffle, each) for each in planned]
+        tasks = [(mapped, each) for each in planned]
         if reduction.keeps_rows:
-            tasks = [(shuffle, each) for each in largest_first([*planned, *shares])]
+            tasks = [(mapped, each) for each in largest_first([*planned, *shares])]
         elif shares:
-            merged = self._merge(shuffle, shares)
+            merged = self._merge(mapped, shares)
             filled = [info for info in merged.layout()[1] if info.rows]
             tasks += [(merged, PlannedReduce(((info,),))) for info in filled]
         make_task = partial(
@@ -65,28 +70,29 @@ class ReduceStage:
             space=self.space,
             overlaps=len(tasks) < workers,
         )
+        reducing = _Reducing(tasks, make_task)
         results = self.stages.run(
             "reduce",
-            [make_task(each.files, each.share, of) for of, each in tasks],
+            reducing.tasks(),
             lambda task, attempt: self.stages.submit(run_reduce, task, attempt),
             lambda results: f"{sum(result.rows_out for result in results):,} rows written",
+            mender=reducing,
         )
-        done = [(each, result) for (_, each), result in zip(tasks, results, strict=True)]
+        done = list(zip(reducing.planned, results, strict=True))
         check_shares([(each, result.rows_out) for each, result in done if each.share])
         return [result for _, result in sorted(done, key=lambda pair: pair[0].place)]
 
-    def _merge(self, shuffle: Shuffle, shares: Sequence[PlannedReduce]) -> Shuffle:
+    def _merge(self, mapped: AnyProduced, shares: Sequence[PlannedReduce]) -> AnyProduced:
         """A second shuffle, with what the shares come to in the partitions that they are of."""
-        merged = self.make_shuffle(f"{shuffle.id}-merged")
-        schema, _ = shuffle.layout()
+        shuffle = self.make_shuffle(f"{mapped.shuffle.id}-merged")
         tasks = [
             MergeTask(
                 share.partition,
                 share.share,
-                shuffle,
-                schema,
+                mapped.shuffle,
+                mapped.layout()[0],
                 self.plan.reduction,
-                merged,
+                shuffle,
                 number,
                 self.plan.compression,
                 self.memory.writer,
@@ -95,13 +101,114 @@ class ReduceStage:
             for number, share in enumerate(shares)
             if share.share is not None
         ]
-        rows = self.stages.run(
-            "merge",
-            tasks,
-            lambda task, attempt: self.stages.submit(run_merge, task, attempt, self.writer_id),
-            tidy_up=lambda task, attempts: merged.discard_losers(
-                task.map_id, attempts, self.writer_id
-            ),
-        )
+        merged = Merged(mapped, shuffle, tasks, self.stages, self.writer_id)
+        rows = merged.write()
         check_shares(list(zip(shares, rows, strict=True)))
         return merged
+
+
+class Merged(Produced[MergeTask, int]):
+    """The shuffle of merged shares."""
+
+    def __init__(
+        self,
+        mapped: AnyProduced,
+        shuffle: Shuffle,
+        tasks: Sequence[MergeTask],
+        stages: Stages,
+        writer_id: str,
+    ) -> None:
+        self._mapped = mapped
+        super().__init__(
+            shuffle,
+            "merge",
+            tasks,
+            lambda task, attempt: stages.submit(run_merge, task, attempt, writer_id),
+            writer_id,
+            stages,
+            mapped.watch,
+            mapped.losses,
+        )
+
+    @property
+    def reads(self) -> Sequence[AnyProduced]:
+        return (self._mapped,)
+
+    def refresh(self) -> None:
+        """Read the shares where they are now.
+
+        NotRepeatableError where a shared partition was written again: its blocks are others, so
+        that its shares would not be those that have been merged already.
+        """
+        infos = {info.partition: info for info in self._mapped.layout()[1]}
+        for number, task in enumerate(self.tasks):
+            info = infos[task.info.partition]
+            if info.generation != task.info.generation:
+                raise NotRepeatableError(
+                    f"partition {info.partition} was lost while its shares were merged"
+                )
+            self.tasks[number] = replace(task, info=info)
+
+
+class _Reducing:
+    """Mends the reduces: those read elsewhere whose partitions are elsewhere now."""
+
+    def __init__(
+        self,
+        tasks: Sequence[tuple[AnyProduced, PlannedReduce]],
+        make_task: Callable[..., ReduceTask],
+    ) -> None:
+        self.planned = [each for _, each in tasks]
+        self._of = [produced for produced, _ in tasks]
+        self._make_task = make_task
+        self._read = list({id(produced): produced for produced in self._of}.values())
+        self._watched = Versions(self._read)
+
+    def tasks(self) -> list[ReduceTask]:
+        return [self._task(number) for number in range(len(self.planned))]
+
+    def has_news(self) -> bool:
+        return self._watched.have_news()
+
+    def mend(
+        self,
+        error: Exception | None,
+        unfinished: Sequence[int],
+        stop: Callable[[Iterable[int]], None],
+    ) -> Mapping[int, ReduceTask] | None:
+        """Tasks that are not done and whose partitions are elsewhere now.
+
+        And all shares of a partition that was written again: its blocks are others, and so are
+        the rows of a share.
+        """
+        if error is not None:
+            are_lost = [produced.report(error) for produced in self._read]
+            if not any(are_lost):
+                return None
+        if not self._watched.take():
+            return None
+        for produced in self._read:
+            produced.await_servers()
+        placements = {id(produced): produced.shuffle.placement() for produced in self._read}
+        stop(
+            number
+            for number in unfinished
+            if self.planned[number].is_away_from(placements[id(self._of[number])])
+        )
+        infos = {
+            (id(produced), info.partition): info
+            for produced in self._read
+            for info in produced.layout()[1]
+        }
+        anew = []
+        for number, each in enumerate(self.planned):
+            of = id(self._of[number])
+            now = each.as_in({info.partition: infos[of, info.partition] for info in each.infos})
+            if (number in unfinished and now.is_elsewhere(each)) or now.is_cut_anew(each):
+                self.planned[number] = now
+                anew.append(number)
+        return {number: self._task(number) for number in anew}
+
+    def _task(self, number: int) -> ReduceTask:
+        each = self.planned[number]
+        return self._make_task(each.files, each.share, self._of[number].shuffle)

@@ -97,6 +97,14 @@ class ClusterSection(_Section, frozen=True):
     spill_dir: str | None = None
     """Where embedded data servers and workers put what does not fit; the system's temporary
     folder unless told. Relative to the job file."""
+    heartbeat_timeout: str = "10 s"
+    """An embedded data server that is silent for so long is given up, and its rows made again."""
+    call_timeout: str = "30 s"
+    """Of a call that a server answers from memory."""
+    stream_timeout: str = "1 h"
+    """Of sending to, or reading from, one data server in one task."""
+    reconnect_timeout: str = "30 s"
+    """How long servers that are gone are waited for: others may be started in their place."""
     metadata: str | None = None
     """Location of a running metadata server; absent: an embedded cluster."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from mrflight.attempts import LIMIT, Attempt, StageAttempts, slow_tasks
 from mrflight.errors import DeadlineExceededError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="Task")
 R = TypeVar("R")
+M = TypeVar("M", covariant=True)
 
 _LOOK_EVERY_S = 0.5
 """For tasks that have begun, and for slow ones."""
@@ -37,6 +38,45 @@ class Task(Protocol):
 
 def nothing(task: object, attempts: int) -> None:
     """What most stages do about attempts that do not count."""
+
+
+class Mender(Protocol[M]):
+    """Makes good what a stage has lost to a server: see `mrflight.produced`."""
+
+    def has_news(self) -> bool:
+        """Whether something may have been lost since `mend` was called. Does not wait."""
+
+    def mend(
+        self,
+        error: Exception | None,
+        unfinished: Sequence[int],
+        stop: Callable[[Iterable[int]], None],
+    ) -> Mapping[int, M] | None:
+        """The tasks that are to be done anew, as they are now; None where nothing was lost.
+
+        Called with the error of an attempt, or None where there are news. Tasks that are done may
+        be among them as well. ``stop`` ends the attempts of tasks, which are made again in any
+        case: they may wait for a server that is gone, in a worker that is needed.
+        Raises what makes it of no use to go on.
+        """
+
+
+class NothingToMend:
+    """For stages that use no shuffle."""
+
+    def has_news(self) -> bool:
+        return False
+
+    def mend(
+        self,
+        error: Exception | None,
+        unfinished: Sequence[int],
+        stop: Callable[[Iterable[int]], None],
+    ) -> Mapping[int, Any] | None:
+        return None
+
+
+NOTHING_TO_MEND = NothingToMend()
 
 
 class Stages:
@@ -59,6 +99,8 @@ class Stages:
         self.started: Counter[str] = Counter()
         """Attempts by stage."""
         self.failed = 0
+        self._next_number: Counter[str] = Counter()
+        self.tell = progress.tell
 
     def run(
         self,
@@ -67,24 +109,50 @@ class Stages:
         submit: Callable[[T, int], Future[R]],
         note: Callable[[list[R]], str] = lambda results: f"{len(results)} done",
         tidy_up: Callable[[T, int], None] = nothing,
+        mender: Mender[T] = NOTHING_TO_MEND,
     ) -> list[R]:
         """The results of all tasks in their order.
 
         ``submit`` starts an attempt of a task; ``note`` makes of the results what is told at the
-        end; ``tidy_up`` is called for each task that had several attempts, with their number,
-        once all of them have ended.
+        end; ``tidy_up`` is called for each task that had several attempts, with a number that is
+        above all of theirs, once all of them have ended. A stage that is run for a second time
+        goes on with the numbers of its attempts. ``mender`` says what to do where servers are lost.
         Raises the error of an attempt, with the task's name as a note, where it is not retryable
         or the last that the task had; DeadlineExceededError.
         """
         self._progress.begin(stage, len(tasks))
-        running = _Stage(self._executor, self._progress, tasks, submit, tidy_up, self._limit)
-        try:
-            results = running.run(self._deadline)
-        finally:
-            self.started[stage] += running.attempts.started
-            self.failed += running.attempts.failed
+        results = self._run(stage, tasks, submit, tidy_up, mender, self._progress)
         self._progress.end(note(results))
         return results
+
+    def run_again(
+        self,
+        stage: str,
+        tasks: Sequence[T],
+        submit: Callable[[T, int], Future[R]],
+        tidy_up: Callable[[T, int], None],
+        mender: Mender[T],
+    ) -> list[R]:
+        """As `run`, in the middle of another stage, for tasks whose output was lost."""
+        return self._run(stage, tasks, submit, tidy_up, mender, _WithinAStage(self._progress))
+
+    def _run(
+        self,
+        stage: str,
+        tasks: Sequence[T],
+        submit: Callable[[T, int], Future[R]],
+        tidy_up: Callable[[T, int], None],
+        mender: Mender[T],
+        progress: ProgressReport,
+    ) -> list[R]:
+        attempts = StageAttempts(len(tasks), self._limit, self._next_number[stage])
+        running = _Stage(attempts, self._executor, progress, tasks, submit, tidy_up, mender)
+        try:
+            return running.run(self._deadline)
+        finally:
+            self.started[stage] += attempts.started
+            self.failed += attempts.failed
+            self._next_number[stage] = max(self._next_number[stage], attempts.next_number)
 
     def wait(self, future: Future[R]) -> R:
         """The result of one future; DeadlineExceededError when the clock passes the deadline."""
@@ -101,20 +169,22 @@ class _Stage(Generic[T, R]):
 
     def __init__(
         self,
+        attempts: StageAttempts,
         executor: Executor,
         progress: ProgressReport,
         tasks: Sequence[T],
         submit: Callable[[T, int], Future[R]],
         tidy_up: Callable[[T, int], None],
-        limit: int,
+        mender: Mender[T],
     ) -> None:
-        self.attempts = StageAttempts(len(tasks), limit)
+        self._attempts = attempts
         self._executor = executor
         self._progress = progress
-        self._tasks = tasks
+        self._tasks = list(tasks)
         self._submit = submit
         self._tidy_up = tidy_up
-        self._limit = limit
+        self._mender = mender
+        self._told: set[int] = set()
         self._ended: SimpleQueue[Attempt] = SimpleQueue()
         self._futures: dict[Attempt, Future[R]] = {}
         self._stopped: list[Future[R]] = []
@@ -126,19 +196,21 @@ class _Stage(Generic[T, R]):
         for task in range(len(self._tasks)):
             self._start(task)
         look_at = time.monotonic() + _LOOK_EVERY_S
-        while self.attempts.unfinished:
+        while self._attempts.unfinished:
             wake_at = look_at if deadline is None else min(look_at, deadline)
             with suppress(Empty):
                 self._take(self._ended.get(timeout=max(0.0, wake_at - time.monotonic())))
             self._check(deadline)
             if time.monotonic() >= look_at:
+                if self._mender.has_news():
+                    self._mend()
                 self._look_for_slow_tasks()
                 look_at = time.monotonic() + _LOOK_EVERY_S
         self._let_go()
         return [self._results[task] for task in range(len(self._tasks))]
 
     def _start(self, task: int) -> None:
-        attempt = self.attempts.start(task)
+        attempt = self._attempts.start(task)
         future = self._submit(self._tasks[task], attempt.number)
         self._futures[attempt] = future
         future.add_done_callback(lambda _: self._ended.put(attempt))
@@ -152,22 +224,56 @@ class _Stage(Generic[T, R]):
         try:
             self._results[attempt.task] = future.result()
         except Exception as error:
-            if not self.attempts.fail(attempt, error):
+            if self._mend(error, attempt):
+                return
+            if not self._attempts.fail(attempt, error):
                 number = f", attempt {attempt.number + 1}" if attempt.number else ""
                 error.add_note(f"{task.name}{number}")
                 raise
             self._progress.tell(
-                f"{task.name}: attempt {attempt.number + 1} of {self._limit} failed and is made "
-                f"again: {_in_one_line(error)}"
+                f"{task.name}: attempt {attempt.number + 1} of {self._attempts.limit} failed and "
+                f"is made again: {_in_one_line(error)}"
             )
-            if not self.attempts.is_running(attempt.task):
+            if not self._attempts.is_running(attempt.task):
                 self._start(attempt.task)
             return
         self._took_s.append(time.monotonic() - self._began_s.get(attempt, time.monotonic()))
-        for twin in self.attempts.succeed(attempt):
+        for twin in self._attempts.succeed(attempt):
             self._stopped.append(self._futures.pop(twin))
             self._executor.stop(self._stopped[-1])
-        self._progress.advance()
+        if attempt.task not in self._told:
+            self._told.add(attempt.task)
+            self._progress.advance()
+
+    def _mend(self, error: Exception | None = None, failed: Attempt | None = None) -> bool:
+        """Do anew what was lost; whether there was something, so that ``failed`` is no failure."""
+        anew = self._mender.mend(error, self._attempts.unfinished_tasks(), self._stop)
+        if anew is None:
+            return False
+        if failed is not None and error is not None:
+            self._attempts.lose(failed)
+            name = self._tasks[failed.task].name
+            self._progress.tell(f"{name} is made again: {_in_one_line(error)}")
+        for number, task in anew.items():
+            self._tasks[number] = task
+            self._results.pop(number, None)
+        self._stop(anew)
+        for number in self._attempts.unfinished_tasks():
+            if not self._attempts.is_running(number):
+                self._start(number)
+        return True
+
+    def _stop(self, tasks: Iterable[int]) -> None:
+        """End the attempts of tasks, which are not done then."""
+        for task in tasks:
+            for attempt in self._attempts.reopen(task):
+                if (future := self._futures.pop(attempt, None)) is None:
+                    continue  # it has ended, and its end is what is looked at
+                if future.cancel():
+                    self._attempts.withdraw(attempt)
+                else:
+                    self._stopped.append(future)
+                    self._executor.stop(future)
 
     def _look_for_slow_tasks(self) -> None:
         """Give twins to tasks that take long, where workers have nothing else to do."""
@@ -180,7 +286,7 @@ class _Stage(Generic[T, R]):
         single = {
             attempt.task: now - self._began_s[attempt]
             for attempt in running
-            if not self.attempts.has_twin(attempt.task)
+            if not self._attempts.has_twin(attempt.task)
         }
         idle = self._executor.workers - len(running)
         for task in slow_tasks(single, self._took_s, len(self._tasks), idle):
@@ -191,17 +297,33 @@ class _Stage(Generic[T, R]):
             self._start(task)
 
     def _check(self, deadline: float | None) -> None:
-        if deadline is not None and time.monotonic() > deadline and self.attempts.unfinished:
+        if deadline is not None and time.monotonic() > deadline and self._attempts.unfinished:
             raise DeadlineExceededError(
-                f"the job's timeout passed with {self.attempts.unfinished} of {len(self._tasks)} "
+                f"the job's timeout passed with {self._attempts.unfinished} of {len(self._tasks)} "
                 "tasks unfinished; raise job.timeout"
             )
 
     def _let_go(self) -> None:
         """Wait for the attempts that were stopped, so that they write nothing any more."""
         wait(self._stopped, _STOP_TIMEOUT_S)
-        for task, attempts in self.attempts.repeated():
+        for task, attempts in self._attempts.repeated():
             self._tidy_up(self._tasks[task], attempts)
+
+
+class _WithinAStage(ProgressReport):
+    """Of a stage that is run within another one only what went wrong is told."""
+
+    def __init__(self, progress: ProgressReport) -> None:
+        self._progress = progress
+
+    def begin(self, stage: str, tasks: int) -> None: ...
+
+    def advance(self) -> None: ...
+
+    def end(self, note: str) -> None: ...
+
+    def tell(self, line: str) -> None:
+        self._progress.tell(line)
 
 
 def _in_one_line(error: Exception) -> str:

@@ -7,6 +7,7 @@ once, before its first block, and which attempts have won since it last asked.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 
 import pyarrow as pa
@@ -16,13 +17,12 @@ from mrflight.ids import MapAttempt
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
 from mrflight.shuffle.protocol import Heartbeat
+from mrflight.shuffle.shuffle_state import MapCommit
 from mrflight.shuffle.store import BlockStore
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT_S = 1.0
-JOIN_TIMEOUT_S = 30.0
-_JOIN_RETRY_S = 0.02
+HEARTBEAT_S = 0.5
 
 
 class Membership:
@@ -31,38 +31,51 @@ class Membership:
     def __init__(self, store: BlockStore, metadata: str) -> None:
         self._store = store
         self._connections = Connections()
-        self._metadata = MetadataClient(metadata, self._connections)
+        patience_s = self._connections.timeouts.reconnect_s
+        self._metadata = MetadataClient(metadata, self._connections, patience_s)
+        self._heart_connections = Connections()
+        self._heartbeats = MetadataClient(metadata, self._heart_connections)
         self._location = ""
-        self._lock = threading.Lock()
-        self._winners: dict[str, list[MapAttempt]] = {}
+        self._incarnation = secrets.token_hex(8)
+        self._lock = threading.Lock()  # of what requests use: the heart has its own connection
+        self._commits: dict[str, list[MapCommit]] = {}
         self._stopping = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def join(self, location: str) -> None:
         """Register as ``location``, waiting for a metadata server that still starts."""
         self._location = location
-        for _ in range(int(JOIN_TIMEOUT_S / _JOIN_RETRY_S)):
-            try:
-                self._metadata.register_server(location)
-                break
-            except ServerUnavailableError:
-                self._stopping.wait(_JOIN_RETRY_S)
-        else:
+        try:
+            self._metadata.register_server(location, self._incarnation)
+        except ServerUnavailableError as error:
             raise ServerUnavailableError(
-                f"no metadata server at {self._metadata.location} after {JOIN_TIMEOUT_S:.0f} s; "
-                "start it, or correct --metadata"
-            )
+                f"no metadata server at {self._metadata.location} after "
+                f"{self._connections.timeouts.reconnect_s:.0f} s; start it, or correct --metadata"
+            ) from error
         self._heart.start()
 
+    @property
+    def location(self) -> str:
+        """Where clients reach this server."""
+        return self._location
+
+    def drain(self) -> None:
+        """Take no new partitions from now on. Heartbeats go on."""
+        try:
+            self._heartbeats.drain_server(self._location)
+        except MrflightError as error:
+            log.info("stopping without telling the metadata server: %s", error)
+
     def leave(self) -> None:
-        """Take no new partitions; the server is about to stop."""
+        """Be no data server any more: what is still held is lost."""
         self._stopping.set()
         self._heart.join()
         try:
-            self._metadata.unregister_server(self._location)
+            self._heartbeats.unregister_server(self._location)
         except MrflightError as error:
             log.info("left without telling the metadata server: %s", error)
         self._connections.close()
+        self._heart_connections.close()
 
     def open(self, shuffle_id: str) -> None:
         """Open a shuffle in the store; ShuffleNotFoundError where there is none of this id."""
@@ -71,33 +84,33 @@ class Membership:
                 described = self._metadata.describe_shuffle(shuffle_id)
             self._store.open(shuffle_id, len(described.placement))
 
-    def winners(self, shuffle_id: str, epoch: int) -> list[MapAttempt]:
-        """The first ``epoch`` committed attempts of a shuffle."""
+    def winners(self, shuffle_id: str, epoch: int, generation: int = 0) -> list[MapAttempt]:
+        """The attempts that count for partitions of a generation, of the first ``epoch``."""
         with self._lock:
-            known = self._winners.get(shuffle_id, [])
+            known = self._commits.get(shuffle_id, [])
             last, since = known[-1:], max(len(known) - 1, 0)
-            news = self._metadata.winners(shuffle_id, since)
+            news = self._metadata.commits(shuffle_id, since)
             if last and last != news[:1]:
                 # Another shuffle of this name: this server was not told that the first was dropped.
-                known, news, since = [], self._metadata.winners(shuffle_id, 0), 0
+                known, news, since = [], self._metadata.commits(shuffle_id, 0), 0
             known = known[:since] + news
-            self._winners[shuffle_id] = known
-            if len(known) < epoch:
-                raise ProtocolError(
-                    f"a ticket of epoch {epoch}; shuffle {shuffle_id!r} is at {len(known)}"
-                )
-            return known[:epoch]
+            self._commits[shuffle_id] = known
+        if len(known) < epoch:
+            raise ProtocolError(
+                f"a ticket of epoch {epoch}; shuffle {shuffle_id!r} is at {len(known)}"
+            )
+        return [commit.source for commit in known[:epoch] if commit.counts_for(generation)]
 
-    def schema(self, shuffle_id: str) -> pa.Schema:
-        """Of the rows of a shuffle."""
+    def schema(self, shuffle_id: str, partition: int) -> pa.Schema:
+        """Of the rows of a shuffle, which are those of every partition."""
         with self._lock:
-            return self._metadata.partitions(shuffle_id, only=0)[0]
+            return self._metadata.partitions(shuffle_id, only=partition)[0]
 
     def forget(self, shuffle_id: str) -> None:
         """A shuffle is no more."""
         self._store.drop(shuffle_id)
         with self._lock:
-            self._winners.pop(shuffle_id, None)
+            self._commits.pop(shuffle_id, None)
 
     def _beat(self) -> None:
         while not self._stopping.wait(HEARTBEAT_S):
@@ -107,10 +120,14 @@ class Membership:
                 log.warning("heartbeat: %s", error)
 
     def _send_heartbeat(self) -> None:
-        held = Heartbeat(self._location, self._store.shuffles(), self._store.stats().size_bytes)
-        with self._lock:
-            answer = self._metadata.heartbeat(held)
-            if not answer.registered:
-                self._metadata.register_server(self._location)
+        held = Heartbeat(
+            self._location,
+            self._store.shuffles(),
+            self._store.stats().size_bytes,
+            self._incarnation,
+        )
+        answer = self._heartbeats.heartbeat(held)
+        if not answer.registered and not self._stopping.is_set():
+            self._heartbeats.register_server(self._location, self._incarnation)
         for shuffle_id in answer.drop:
             self.forget(shuffle_id)

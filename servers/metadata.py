@@ -3,33 +3,49 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import time
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from mrflight.errors import ProtocolError
+from mrflight.errors import JobFileError, JournalError, MrflightError, ProtocolError
 from mrflight.ids import MapAttempt
+from mrflight.quantities import parse_seconds
+from mrflight.shuffle.calls import call
+from mrflight.shuffle.connections import Connections
+from mrflight.shuffle.event_journal import EventJournal
 from mrflight.shuffle.flight_errors import answer_errors
 from mrflight.shuffle.protocol import (
     CommitMap,
     CommitMapResponse,
+    DataAction,
+    DescribeShuffle,
     Done,
     DropShuffleResponse,
     Heartbeat,
     HeartbeatResponse,
     Message,
     MetadataAction,
+    MovePartitions,
     PartitionSize,
     PartitionTarget,
+    PlanMove,
+    PlanMoveResponse,
     PutShuffle,
     PutShuffleResponse,
     ReadTicket,
+    ReportLoss,
+    ReportLossResponse,
     ServerLocation,
+    ServerStats,
     ServerStatus,
     ShuffleDescription,
+    ShuffleHealth,
     ShuffleName,
     ShuffleStatus,
     StatusResponse,
@@ -37,13 +53,17 @@ from mrflight.shuffle.protocol import (
     WinnersResponse,
     decode_info_path,
 )
-from mrflight.shuffle.registry import PartitionInfo, Registry
+from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.shuffle_state import PartitionInfo
+from mrflight.timeouts import Timeouts
 
 from . import process
 from .actions import Actions
 
-SERVER_TIMEOUT_S = 10.0
-"""A data server that has not been heard of for so long gets no new partitions."""
+log = logging.getLogger(__name__)
+
+_PROBE = Timeouts(call_s=2.0)
+"""For a data server that somebody calls lost."""
 
 
 class MetadataServer(flight.FlightServerBase):
@@ -54,13 +74,18 @@ class MetadataServer(flight.FlightServerBase):
         self._actions = Actions(
             {
                 MetadataAction.PUT_SHUFFLE: (PutShuffle, self._put_shuffle),
-                MetadataAction.DESCRIBE_SHUFFLE: (ShuffleName, self._describe_shuffle),
+                MetadataAction.DESCRIBE_SHUFFLE: (DescribeShuffle, self._describe_shuffle),
                 MetadataAction.DROP_SHUFFLE: (ShuffleName, self._drop_shuffle),
                 MetadataAction.COMMIT_MAP: (CommitMap, self._commit_map),
                 MetadataAction.WINNERS: (Winners, self._winners),
                 MetadataAction.REGISTER_SERVER: (ServerLocation, self._register_server),
+                MetadataAction.DRAIN_SERVER: (ServerLocation, self._drain_server),
                 MetadataAction.UNREGISTER_SERVER: (ServerLocation, self._unregister_server),
                 MetadataAction.HEARTBEAT: (Heartbeat, self._heartbeat),
+                MetadataAction.HEALTH: (ShuffleName, self._health),
+                MetadataAction.REPORT_LOSS: (ReportLoss, self._report_loss),
+                MetadataAction.PLAN_MOVE: (PlanMove, self._plan_move),
+                MetadataAction.MOVE_PARTITIONS: (MovePartitions, self._move_partitions),
                 MetadataAction.STATUS: (Done, self._status),
             }
         )
@@ -88,21 +113,55 @@ class MetadataServer(flight.FlightServerBase):
         )
 
     def _put_shuffle(self, request: PutShuffle) -> Message:
-        state = self._registry.put_shuffle(request.id, request.reducers, request.replicas)
+        placement = self._registry.put_shuffle(
+            request.id, request.reducers, request.replicas, request.token, request.lease_s
+        )
         return PutShuffleResponse(
             [
                 PartitionTarget(locations[0], f"{request.id}/{partition}", list(locations[1:]))
-                for partition, locations in enumerate(state.placement)
+                for partition, locations in enumerate(placement)
             ]
         )
 
-    def _describe_shuffle(self, request: ShuffleName) -> Message:
-        placement = self._registry.placement(request.id)
+    def _describe_shuffle(self, request: DescribeShuffle) -> Message:
+        placement, version, wanted = self._registry.target(request.id, request.map_id)
         locations = sorted({location for locations in placement for location in locations})
         position = {location: i for i, location in enumerate(locations)}
         return ShuffleDescription(
-            request.id, locations, [[position[location] for location in at] for at in placement]
+            request.id,
+            locations,
+            [[position[location] for location in at] for at in placement],
+            version,
+            wanted if len(wanted) < len(placement) else None,
         )
+
+    def _health(self, request: ShuffleName) -> Message:
+        version, lost_maps = self._registry.health(request.id)
+        return ShuffleHealth(version, lost_maps, self._registry.size_bytes(request.id))
+
+    def _report_loss(self, request: ReportLoss) -> Message:
+        """Believe a report of single partitions, as only readers can know, and else look first."""
+        is_whole = request.partitions is None
+        if is_whole and not request.insists and self._registry.is_alive(request.location):
+            try:
+                with Connections(_PROBE) as connections:
+                    call(connections, request.location, DataAction.STATS, Done(), ServerStats)
+                return ReportLossResponse(is_lost=False)
+            except MrflightError as error:
+                log.info("%s does not answer either: %s", request.location, error)
+        self._registry.lose(request.id, request.location, request.partitions, for_good=is_whole)
+        return ReportLossResponse(is_lost=True)
+
+    def _plan_move(self, request: PlanMove) -> Message:
+        targets = self._registry.targets(request.id, request.origin)
+        return PlanMoveResponse(list(targets), list(targets.values()))
+
+    def _move_partitions(self, request: MovePartitions) -> Message:
+        if len(request.partitions) != len(request.targets):
+            raise ProtocolError("move_partitions: a target for each partition is needed")
+        moves = dict(zip(request.partitions, request.targets, strict=True))
+        self._registry.move(request.id, moves, request.origin, request.epoch, request.version)
+        return Done()
 
     def _drop_shuffle(self, request: ShuffleName) -> Message:
         return DropShuffleResponse(self._registry.drop_shuffle(request.id))
@@ -111,19 +170,32 @@ class MetadataServer(flight.FlightServerBase):
         source = MapAttempt(request.map_id, request.attempt, request.writer)
         try:
             schema = pa.ipc.read_schema(pa.py_buffer(request.schema))
-        except (pa.ArrowException, OSError) as error:
+            _read_names(schema)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise ProtocolError(f"commit_map: the schema is none: {error}") from error
         winner = self._registry.commit_map(
-            request.id, source, schema, request.rows, request.size_bytes
+            request.id,
+            source,
+            schema,
+            request.rows,
+            request.size_bytes,
+            request.version,
+            request.without,
         )
         return CommitMapResponse(winner.attempt, winner.writer)
 
     def _winners(self, request: Winners) -> Message:
-        winners = self._registry.winners(request.id, request.since)
-        return WinnersResponse([(won.map_id, won.attempt, won.writer) for won in winners])
+        commits = self._registry.commits(request.id, request.since)
+        return WinnersResponse([(*source, since, until) for source, since, until in commits])
 
     def _register_server(self, request: ServerLocation) -> Message:
-        self._registry.register_server(request.location)
+        if not process.is_location(request.location):
+            raise ProtocolError(f"register_server: {request.location!r} is not a location")
+        self._registry.register_server(request.location, request.incarnation)
+        return Done()
+
+    def _drain_server(self, request: ServerLocation) -> Message:
+        self._registry.drain_server(request.location)
         return Done()
 
     def _unregister_server(self, request: ServerLocation) -> Message:
@@ -132,34 +204,49 @@ class MetadataServer(flight.FlightServerBase):
 
     def _heartbeat(self, request: Heartbeat) -> Message:
         return HeartbeatResponse(
-            *self._registry.heartbeat(request.location, request.shuffles, request.stored_bytes)
+            *self._registry.heartbeat(
+                request.location, request.shuffles, request.stored_bytes, request.incarnation
+            )
         )
 
     def _status(self, _: Done) -> Message:
         return StatusResponse(
             [ServerStatus(*server) for server in self._registry.servers()],
-            [
-                ShuffleStatus(
-                    state.id,
-                    len(state.placement),
-                    len(state.winners),
-                    int(state.rows.sum()),
-                    int(state.size_bytes.sum()),
-                )
-                for state in self._registry.shuffles()
-            ],
+            [ShuffleStatus(*shuffle) for shuffle in self._registry.shuffles()],
         )
 
 
+def _read_names(fields: Iterable[pa.Field]) -> None:
+    """UnicodeDecodeError where a name is no UTF-8, at whatever depth."""
+    for field in fields:
+        field.name  # noqa: B018 - decoded here
+        _read_names(field.type.field(child) for child in range(field.type.num_fields))
+
+
 def _endpoint(shuffle_id: str, info: PartitionInfo) -> flight.FlightEndpoint:
-    ticket = ReadTicket(shuffle_id, info.partition, info.epoch).encode()
+    ticket = ReadTicket(shuffle_id, info.partition, info.epoch, generation=info.generation).encode()
     size = msgspec.json.encode(PartitionSize(info.partition, info.rows, info.size_bytes))
     return flight.FlightEndpoint(ticket, list(info.locations), app_metadata=size)
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Run the server until it is told to stop."""
-    registry = Registry(time.monotonic, SERVER_TIMEOUT_S)
+    """Run the server until it is told to stop.
+
+    JobFileError where its journal belongs to another one, is damaged, or is none.
+    """
+    if options.journal is None:
+        _serve(options, Registry(time.monotonic, options.heartbeat_timeout))
+        return
+    with EventJournal(options.journal) as journal:
+        registry = Registry(time.monotonic, options.heartbeat_timeout, journal.record)
+        try:
+            registry.resume(journal.events())
+        except JournalError as error:
+            raise JobFileError(str(error)) from error
+        _serve(options, registry)
+
+
+def _serve(options: argparse.Namespace, registry: Registry) -> None:
     server = MetadataServer(process.listen_location(options), registry)
     location = process.public_location(server, options)
     process.run_until_stopped("metadata", location, server.shutdown, options.drain_timeout)
@@ -168,6 +255,19 @@ def serve(options: argparse.Namespace) -> None:
 def main(*arguments: str) -> None:
     """The command, with ``arguments`` or those of the command line."""
     parser = process.arguments("An mrflight metadata server.", default_port=5005)
+    parser.add_argument(
+        "--heartbeat-timeout",
+        type=process.quantity(parse_seconds),
+        default="10 s",
+        help="a data server that has not been heard of for so long is given up; default 10 s",
+    )
+    parser.add_argument(
+        "--journal",
+        type=Path,
+        metavar="PATH",
+        help="file that all it knows is kept in, made where it is missing, so that a server that "
+        "is started with it again goes on; default none: what it knows ends with it",
+    )
     process.main(serve, parser, arguments or None)
 
 

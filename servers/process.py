@@ -6,6 +6,7 @@ import argparse
 import ipaddress
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_LOCATION = re.compile(r"grpc\+(tcp|tls)://[^/\s\0]+:\d+|grpc\+unix:///[^\s\0]+")
+
 
 def arguments(description: str, default_port: int) -> argparse.ArgumentParser:
     """The options that every server has."""
@@ -36,7 +39,14 @@ def arguments(description: str, default_port: int) -> argparse.ArgumentParser:
         "--drain-timeout",
         type=quantity(parse_seconds),
         default="30 s",
-        help="how long a server that is told to stop waits for its calls to end; default 30 s",
+        help="how long a server that is told to stop waits for its calls to end, and a data server "
+        "for what only it holds to be moved or dropped; default 30 s",
+    )
+    parser.add_argument(
+        "--advertise",
+        type=_location,
+        metavar="LOCATION",
+        help="what clients are told, where a proxy or NAT is in front; default where it listens",
     )
     parser.add_argument("--lifeline", type=Path, help=argparse.SUPPRESS)
     return parser
@@ -67,7 +77,9 @@ def listen_location(options: argparse.Namespace) -> str:
 
 
 def public_location(server: flight.FlightServerBase, options: argparse.Namespace) -> str:
-    """The location that clients use, with the port that was taken."""
+    """The location that clients use: as advertised, or where it listens, with the port taken."""
+    if options.advertise is not None:
+        return str(options.advertise)
     if options.socket is not None:
         return f"grpc+unix://{options.socket}"
     return f"grpc+tcp://{options.host}:{server.port}"
@@ -85,18 +97,22 @@ def run_until_stopped(
     Where that takes longer than the timeout, ``clean_up`` is all that is done before the process
     ends with code 1.
     """
-    stopped = threading.Event()
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+        signal.signal(number, lambda *_: None)
+    # The signal may reach one of gRPC's threads, which would not wake this one from a lock.
+    signal.set_wakeup_fd(wake)
     sys.stdout.write(f"mrflight {name} server ready at {location}\n")
     sys.stdout.flush()
-    stopped.wait()
+    os.read(woken, 1)
     log.info("%s: stopping", location)
 
     def end() -> None:  # a client never ends its call
         try:
             log.warning(
-                "%s: after %g s (--drain-timeout) there are still calls; they are cut off",
+                "%s: after %g s (--drain-timeout) there are still calls, or partitions that no "
+                "other server has; they are cut off",
                 location,
                 drain_timeout_s,
             )
@@ -131,6 +147,20 @@ def main(
         where = options.socket or f"{options.host}:{options.port}"
         sys.stderr.write(f"mrflight: cannot serve at {where} (is it taken?): {error}\n")
         sys.exit(2)
+
+
+def is_location(text: str) -> bool:
+    """Whether a client can connect there, as far as the text tells."""
+    return _LOCATION.fullmatch(text) is not None
+
+
+def _location(text: str) -> str:
+    """The type of an option: a location that a client can connect to."""
+    if not is_location(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a location such as grpc+tcp://127.0.0.1:5005 or grpc+unix:///path"
+        )
+    return text
 
 
 def _is_loopback(host: str) -> bool:

@@ -12,12 +12,6 @@ from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
 from mrflight.shuffle.protocol import M, Message, decode
 
-CALL_TIMEOUT_S = 30.0
-"""Of an action: all are answered from memory."""
-
-STREAM_TIMEOUT_S = 3600.0
-"""Of one DoPut or DoGet, from its first to its last byte."""
-
 
 def call(
     connections: Connections,
@@ -25,14 +19,13 @@ def call(
     action: StrEnum,
     request: Message,
     answer: type[M],
-    timeout_s: float = CALL_TIMEOUT_S,
 ) -> M:
     """Send ``request`` and wait for its answer.
 
     Raises the error that the server answered, ServerUnavailableError or
     DeadlineExceededError.
     """
-    options = flight.FlightCallOptions(timeout=timeout_s)
+    options = flight.FlightCallOptions(timeout=connections.timeouts.call_s)
     with from_flight(location, action.value):
         body = msgspec.json.encode(request)
         results = list(connections.to(location).do_action((action.value, body), options))

@@ -8,6 +8,7 @@ from pyarrow import flight
 
 from mrflight.closing import Closes
 from mrflight.shuffle.flight_errors import from_flight
+from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 _MOST_IDLE = 64
 
@@ -25,9 +26,13 @@ def keep_idle() -> None:
 
 
 class Connections(Closes):
-    """Opens a client for a location once and keeps it until `close`. Not for several threads."""
+    """Opens a client for a location once and keeps it until `close`. Not for several threads.
 
-    def __init__(self) -> None:
+    Whoever calls through these waits as long as ``timeouts`` say.
+    """
+
+    def __init__(self, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
+        self.timeouts = timeouts
         self._clients: dict[str, flight.FlightClient] = {}
 
     def to(self, location: str) -> flight.FlightClient:
@@ -50,13 +55,19 @@ class Connections(Closes):
             else:
                 client.close()
 
-    def abandon(self) -> None:
-        """Close every client for good: something went wrong, with one of them perhaps.
+    def forget(self, location: str) -> None:
+        """Close the client of a location, which has failed; the next one is new.
 
         A connection that has failed waits longer and longer before it tries again.
         """
-        while self._clients:
-            self._clients.popitem()[1].close()
+        client = self._clients.pop(location, None)
+        if client is not None:
+            client.close()
+
+    def abandon(self) -> None:
+        """Close every client for good: something went wrong, with one of them perhaps."""
+        for location in list(self._clients):
+            self.forget(location)
 
     def __exit__(
         self,

@@ -8,6 +8,7 @@ that is gone, say, becomes ours here as well.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -30,10 +31,16 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_LONGEST_MESSAGE = 800
+"""Letters. It travels twice, in headers, of which gRPC takes 8,000 bytes for sure."""
 
-class _WireError(msgspec.Struct):
+_BEHIND_THE_REASON = re.compile(r"\. Detail:|\.? gRPC client debug context:| Client context:")
+
+
+class _WireError(msgspec.Struct, omit_defaults=True):
     error: str
     message: str
+    location: str | None = None
 
 
 def answer_errors(handler: Callable[P, R]) -> Callable[P, R]:
@@ -45,10 +52,10 @@ def answer_errors(handler: Callable[P, R]) -> Callable[P, R]:
             return handler(*args, **kwargs)
         except MrflightError as error:
             raise to_flight(error) from error
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise to_flight(ProtocolError(f"not valid Arrow data: {error}")) from error
         except flight.FlightError:
             raise
+        except (pa.ArrowException, UnicodeDecodeError) as error:  # a name that is no UTF-8
+            raise to_flight(ProtocolError(f"not valid Arrow data: {error}")) from error
         except Exception:
             log.exception("a request failed in %s", handler.__qualname__)
             raise
@@ -69,8 +76,11 @@ def answer_stream(items: Iterator[R]) -> Iterator[R]:
 
 def to_flight(error: MrflightError) -> flight.FlightServerError:
     """The Flight error that carries ours."""
-    body = _WireError(type(error).__name__, str(error))
-    return flight.FlightServerError(str(error), extra_info=msgspec.json.encode(body))
+    message = str(error)
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[: _LONGEST_MESSAGE // 2]} ... {message[-_LONGEST_MESSAGE // 2 :]}"
+    body = _WireError(type(error).__name__, message, error.location)
+    return flight.FlightServerError(message, extra_info=msgspec.json.encode(body))
 
 
 @contextmanager
@@ -79,15 +89,22 @@ def from_flight(location: str, doing: str) -> Iterator[None]:
     try:
         yield
     except (flight.FlightError, pa.ArrowException, OSError) as error:
-        raise _translate(error, location, doing) from error
+        ours = _translate(error, location, doing)
+        ours.location = ours.location or location
+        raise ours from error
 
 
 def _translate(error: Exception, location: str, doing: str) -> MrflightError:
     if (ours := _carried(error)) is not None:
         return ours
-    reason = str(error).partition(". Detail:")[0].partition(" Client context:")[0]
+    reason = _BEHIND_THE_REASON.split(str(error))[0]
+    if "failed to connect" in reason:
+        reason = reason.rpartition(": ")[2]  # Connection refused, say; the location is told
     if isinstance(error, flight.FlightTimedOutError):
         return DeadlineExceededError(f"{doing}: {location} did not answer in time")
+    if isinstance(error, flight.FlightCancelledError | flight.FlightInternalError):
+        # It is being stopped, or the connection broke in the middle of a message.
+        return ServerUnavailableError(f"{doing}: {location} broke off: {reason}")
     if isinstance(error, flight.FlightUnavailableError | OSError):
         return ServerUnavailableError(f"{doing}: {location} cannot be reached: {reason}")
     return ProtocolError(f"{doing}: {location} answered: {reason}")
@@ -99,9 +116,11 @@ def _carried(error: Exception) -> MrflightError | None:
         return None
     try:
         body = msgspec.json.decode(extra, type=_WireError)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     kind = getattr(errors, body.error, None)
     if isinstance(kind, type) and issubclass(kind, MrflightError):
-        return kind(body.message)
+        carried = kind(body.message)
+        carried.location = body.location
+        return carried
     return None

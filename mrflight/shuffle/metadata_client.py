@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
 import pyarrow as pa
 from pyarrow import flight
 
-from mrflight.errors import ProtocolError
+from mrflight.errors import DeadlineExceededError, ProtocolError, ServerUnavailableError
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.calls import CALL_TIMEOUT_S, call
+from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
 from mrflight.shuffle.protocol import (
     CommitMap,
     CommitMapResponse,
+    DescribeShuffle,
     Done,
     DropShuffleResponse,
     Heartbeat,
@@ -20,12 +25,18 @@ from mrflight.shuffle.protocol import (
     M,
     Message,
     MetadataAction,
+    MovePartitions,
     PartitionSize,
+    PlanMove,
+    PlanMoveResponse,
     PutShuffle,
     PutShuffleResponse,
     ReadTicket,
+    ReportLoss,
+    ReportLossResponse,
     ServerLocation,
     ShuffleDescription,
+    ShuffleHealth,
     ShuffleName,
     StatusResponse,
     Winners,
@@ -33,23 +44,66 @@ from mrflight.shuffle.protocol import (
     decode,
     decode_ticket,
 )
-from mrflight.shuffle.registry import PartitionInfo
+from mrflight.shuffle.shuffle_state import MapCommit, PartitionInfo
+
+T = TypeVar("T")
+
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 1.0
 
 
 class MetadataClient:
-    """Asks the metadata server at ``location``. Every call raises what the server answers."""
+    """Asks the metadata server at ``location``. Every call raises what the server answers.
 
-    def __init__(self, location: str, connections: Connections) -> None:
+    A server that cannot be reached is asked again for ``patience_s``: it may be starting anew.
+    """
+
+    def __init__(self, location: str, connections: Connections, patience_s: float = 0.0) -> None:
         self.location = location
         self._connections = connections
+        self._patience_s = patience_s
 
-    def put_shuffle(self, shuffle_id: str, partitions: int, replicas: int) -> PutShuffleResponse:
-        request = PutShuffle(shuffle_id, partitions, replicas)
+    def put_shuffle(
+        self,
+        shuffle_id: str,
+        partitions: int,
+        replicas: int,
+        token: str = "",
+        lease_s: float | None = None,
+    ) -> PutShuffleResponse:
+        request = PutShuffle(shuffle_id, partitions, replicas, token, lease_s)
         return self._ask(MetadataAction.PUT_SHUFFLE, request, PutShuffleResponse)
 
-    def describe_shuffle(self, shuffle_id: str) -> ShuffleDescription:
-        request = ShuffleName(shuffle_id)
+    def describe_shuffle(self, shuffle_id: str, map_id: int | None = None) -> ShuffleDescription:
+        """Where its partitions are; with a map, which of them it is to be written to."""
+        request = DescribeShuffle(shuffle_id, map_id)
         return self._ask(MetadataAction.DESCRIBE_SHUFFLE, request, ShuffleDescription)
+
+    def health(self, shuffle_id: str) -> ShuffleHealth:
+        """How often the placement has changed, and which maps are lost; renews the lease."""
+        return self._ask(MetadataAction.HEALTH, ShuffleName(shuffle_id), ShuffleHealth)
+
+    def report_loss(
+        self,
+        shuffle_id: str,
+        location: str,
+        partitions: list[int] | None = None,
+        *,
+        insists: bool = False,
+    ) -> bool:
+        """Whether the shuffle goes without a location now, or without some partitions there."""
+        request = ReportLoss(shuffle_id, location, partitions, insists)
+        return self._ask(MetadataAction.REPORT_LOSS, request, ReportLossResponse).is_lost
+
+    def plan_move(self, shuffle_id: str, origin: str) -> dict[int, str]:
+        """Where the partitions can go that only ``origin`` holds."""
+        request = PlanMove(shuffle_id, origin)
+        plan = self._ask(MetadataAction.PLAN_MOVE, request, PlanMoveResponse)
+        return dict(zip(plan.partitions, plan.targets, strict=True))
+
+    def move_partitions(self, request: MovePartitions) -> None:
+        """Partitions have other locations, with all that was in them."""
+        self._ask(MetadataAction.MOVE_PARTITIONS, request, Done)
 
     def drop_shuffle(self, shuffle_id: str) -> list[str]:
         """Forget the shuffle; returns the data servers that are to be told."""
@@ -61,15 +115,25 @@ class MetadataClient:
         answer = self._ask(MetadataAction.COMMIT_MAP, commit, CommitMapResponse)
         return MapAttempt(commit.map_id, answer.attempt, answer.writer)
 
-    def winners(self, shuffle_id: str, since: int) -> list[MapAttempt]:
+    def commits(self, shuffle_id: str, since: int) -> list[MapCommit]:
+        """The committed attempts from position ``since`` on, in order of their commits."""
         request = Winners(shuffle_id, since)
         answer = self._ask(MetadataAction.WINNERS, request, WinnersResponse)
-        return [MapAttempt(*winner) for winner in answer.winners]
+        return [
+            MapCommit(MapAttempt(map_id, attempt, writer), since, until)
+            for map_id, attempt, writer, since, until in answer.winners
+        ]
 
-    def register_server(self, location: str) -> None:
-        self._ask(MetadataAction.REGISTER_SERVER, ServerLocation(location), Done)
+    def register_server(self, location: str, incarnation: str = "") -> None:
+        """A data server takes partitions; what another one held there before is lost."""
+        self._ask(MetadataAction.REGISTER_SERVER, ServerLocation(location, incarnation), Done)
+
+    def drain_server(self, location: str) -> None:
+        """A data server takes no new partitions."""
+        self._ask(MetadataAction.DRAIN_SERVER, ServerLocation(location), Done)
 
     def unregister_server(self, location: str) -> None:
+        """A data server has stopped; what it held is lost."""
         self._ask(MetadataAction.UNREGISTER_SERVER, ServerLocation(location), Done)
 
     def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatResponse:
@@ -85,16 +149,37 @@ class MetadataClient:
 
         The schema has no columns before the first map is committed.
         """
+        return self._patiently(lambda: self._flight_info(shuffle_id, only))
+
+    def _flight_info(
+        self, shuffle_id: str, only: int | None
+    ) -> tuple[pa.Schema, list[PartitionInfo]]:
         path = [shuffle_id] if only is None else [shuffle_id, str(only)]
         with from_flight(self.location, "flight-info"):
             info = self._connections.to(self.location).get_flight_info(
                 flight.FlightDescriptor.for_path(*path),
-                flight.FlightCallOptions(timeout=CALL_TIMEOUT_S),
+                flight.FlightCallOptions(timeout=self._connections.timeouts.call_s),
             )
             return info.schema, [_partition_info(endpoint) for endpoint in info.endpoints]
 
     def _ask(self, action: MetadataAction, request: Message, answer: type[M]) -> M:
-        return call(self._connections, self.location, action, request, answer)
+        return self._patiently(
+            lambda: call(self._connections, self.location, action, request, answer)
+        )
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask until the server answers, within the patience. Every request may be repeated."""
+        give_up_at = time.monotonic() + self._patience_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return ask()
+            except (ServerUnavailableError, DeadlineExceededError):
+                self._connections.forget(self.location)
+                if time.monotonic() + pause_s > give_up_at:
+                    raise
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 def _partition_info(endpoint: flight.FlightEndpoint) -> PartitionInfo:
@@ -103,4 +188,6 @@ def _partition_info(endpoint: flight.FlightEndpoint) -> PartitionInfo:
     if size.partition != ticket.partition:
         raise ProtocolError(f"an endpoint's ticket and its sizes name different partitions: {size}")
     locations = tuple(location.uri.decode() for location in endpoint.locations)
-    return PartitionInfo(ticket.partition, locations, ticket.epoch, size.rows, size.size_bytes)
+    return PartitionInfo(
+        ticket.partition, locations, ticket.epoch, size.rows, size.size_bytes, ticket.generation
+    )

@@ -18,12 +18,14 @@ A ticket is ``<shuffle>/<partition>/<epoch>``, answered with record batches; wit
 other, or a share of one, ``<shuffle>/7/<epoch>/blocks/2-of-5``, counted from 0
 (see `mrflight.shuffle.share`). The epoch says how many map attempts had been
 committed when the ticket was made: the reader gets those, whatever comes later.
+Of a partition that was lost and written again it is ``<epoch>.<generation>``
+(see `mrflight.shuffle.shuffle_state`).
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -33,6 +35,11 @@ from mrflight.shuffle.share import MAX_SHARES, Share
 
 MAX_BODY_BYTES = 64 * 2**20
 """Of an action's body. A commit of 100,000 partitions is about 2 MB."""
+_LONGEST_REASON = 400  # letters; gRPC refuses answers whose headers have more than 8,000 bytes
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Location = Annotated[str, msgspec.Meta(max_length=512)]
+"""Longer than a host and a port, or the path of a unix socket, can be."""
 
 
 class MetadataAction(StrEnum):
@@ -44,8 +51,13 @@ class MetadataAction(StrEnum):
     COMMIT_MAP = "commit_map"
     WINNERS = "winners"
     REGISTER_SERVER = "register_server"
+    DRAIN_SERVER = "drain_server"
     UNREGISTER_SERVER = "unregister_server"
     HEARTBEAT = "heartbeat"
+    HEALTH = "health"
+    REPORT_LOSS = "report_loss"
+    PLAN_MOVE = "plan_move"
+    MOVE_PARTITIONS = "move_partitions"
     STATUS = "status"
 
 
@@ -67,6 +79,10 @@ class PutShuffle(Message, frozen=True):
     id: str
     reducers: int
     replicas: int = 1
+    token: str = ""
+    """Who asks again with the same one, as no answer came, gets the same shuffle."""
+    lease_s: float | None = None
+    """Without a `health` request for so long the shuffle is dropped."""
 
 
 class PartitionTarget(Message, frozen=True):
@@ -89,12 +105,76 @@ class ShuffleName(Message, frozen=True):
     id: str
 
 
+class DescribeShuffle(Message, frozen=True):
+    """Where a shuffle's partitions are; with ``map_id``, for whoever is to write this map."""
+
+    id: str
+    map_id: int | None = None
+
+
 class ShuffleDescription(Message, frozen=True):
     """A shuffle's placement: partition p is on ``locations[i]`` for i in ``placement[p]``."""
 
     id: str
     locations: list[str]
     placement: list[list[int]]
+    version: int = 0
+    """Of the placement; a commit says to which one it was written."""
+    wanted: list[int] | None = None
+    """The partitions that a map is to be written to, where that is not all of them: those that
+    were lost since it was committed."""
+
+
+class ShuffleHealth(Message, frozen=True):
+    """``version`` grows with each change of placement; ``lost_maps`` are to be written again."""
+
+    version: int
+    lost_maps: list[int]
+    size_bytes: int = 0
+    """Of all blocks that count, replicas not counted."""
+
+
+class ReportLoss(Message, frozen=True):
+    """What ``location`` holds of a shuffle, or some of its partitions, cannot be used.
+
+    A server that lives is believed rather than the report, unless ``insists`` is set.
+    """
+
+    id: str
+    location: str
+    partitions: list[int] | None = None
+    insists: bool = False
+
+
+class ReportLossResponse(Message, frozen=True):
+    """Whether the placement goes without that location now."""
+
+    is_lost: bool
+
+
+class PlanMove(Message, frozen=True):
+    """Ask where the partitions of a shuffle can go that only ``origin`` holds."""
+
+    id: str
+    origin: str
+
+
+class PlanMoveResponse(Message, frozen=True):
+    """A target for each partition; none where there is no other server."""
+
+    partitions: list[int]
+    targets: list[str]
+
+
+class MovePartitions(Message, frozen=True):
+    """``partitions`` were copied from ``origin`` to ``targets``, one each, as they were then."""
+
+    id: str
+    origin: str
+    partitions: list[int]
+    targets: list[str]
+    epoch: int
+    version: int
 
 
 class DropShuffleResponse(Message, frozen=True):
@@ -119,6 +199,10 @@ class CommitMap(Message, frozen=True):
     size_bytes: list[int]
     writer: str = ""
     """Whose blocks these are, where several write one attempt."""
+    version: int = 0
+    """Of the placement that it was written to."""
+    without: list[str] = []
+    """Locations that could not be reached, and do not have the blocks that their replicas have."""
 
 
 class CommitMapResponse(Message, frozen=True):
@@ -136,9 +220,12 @@ class Winners(Message, frozen=True):
 
 
 class WinnersResponse(Message, frozen=True):
-    """``[map id, attempt, writer]`` of each commit after ``since``."""
+    """``[map id, attempt, writer, since, until]`` of each commit after ``since``.
 
-    winners: list[tuple[int, int, str]]
+    The attempt counts for partitions whose generation is above ``since`` and at most ``until``.
+    """
+
+    winners: list[tuple[int, int, str, int, int]]
 
 
 class PartitionSize(Message, frozen=True):
@@ -152,15 +239,18 @@ class PartitionSize(Message, frozen=True):
 class ServerLocation(Message, frozen=True):
     """A data server, by the location where clients reach it."""
 
-    location: str
+    location: Location
+    incarnation: str = ""
+    """What no other process at this location has, or will have."""
 
 
 class Heartbeat(Message, frozen=True):
     """A data server lives; ``shuffles`` are those that it holds."""
 
-    location: str
+    location: Location
     shuffles: list[str] = []
-    stored_bytes: int = 0
+    stored_bytes: Int64 = 0
+    incarnation: str = ""
 
 
 class HeartbeatResponse(Message, frozen=True):
@@ -257,12 +347,15 @@ class ReadTicket(msgspec.Struct, frozen=True):
     """Partitions that come after the first, where blocks are asked for."""
     share: Share | None = None
     """Of one partition's blocks."""
+    generation: int = 0
+    """Of all these partitions."""
 
     def encode(self) -> bytes:
         partitions = ",".join(map(str, (self.partition, *self.others)))
         form = "/blocks" if self.blocks else ""
         share = f"/{self.share}" if self.share else ""
-        return f"{self.shuffle}/{partitions}/{self.epoch}{form}{share}".encode()
+        generation = f".{self.generation}" if self.generation else ""
+        return f"{self.shuffle}/{partitions}/{self.epoch}{generation}{form}{share}".encode()
 
 
 M = TypeVar("M", bound=Message)
@@ -275,7 +368,15 @@ def decode(body: bytes | memoryview, message: type[M]) -> M:
     try:
         return msgspec.json.decode(body, type=message)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"{message.__name__}: {error}") from error
+        raise ProtocolError(f"{message.__name__}: {_shortened(str(error))}") from error
+
+
+def _shortened(reason: str) -> str:
+    """Without its middle where it is long: it may name a field, and says where at its end."""
+    if len(reason) <= _LONGEST_REASON:
+        return reason
+    half = _LONGEST_REASON // 2
+    return f"{reason[:half]} ... {reason[-half:]}"
 
 
 def decode_block_stream(command: bytes) -> PutTarget:
@@ -314,8 +415,15 @@ def decode_ticket(ticket: bytes) -> ReadTicket:
         raise ProtocolError("several partitions are read as blocks only")
     if others and share:
         raise ProtocolError("a share is of one partition")
+    epoch, dot, generation = parts[2].partition(".")
     return ReadTicket(
-        check_shuffle_id(parts[0]), first, _number(parts[2]), blocks, tuple(others), share
+        check_shuffle_id(parts[0]),
+        first,
+        _number(epoch),
+        blocks,
+        tuple(others),
+        share,
+        _number(generation) if dot else 0,
     )
 
 

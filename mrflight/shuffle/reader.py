@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import pyarrow as pa
 from pyarrow import flight
 
-from mrflight.errors import IncompletePartitionError, ProtocolError, ServerUnavailableError
+from mrflight.errors import (
+    CorruptBlockError,
+    DeadlineExceededError,
+    IncompletePartitionError,
+    ProtocolError,
+    ServerUnavailableError,
+    ShuffleError,
+    SpillError,
+)
 from mrflight.shuffle.block import WIRE_SCHEMA, BlockTag, decode_block, from_wire
-from mrflight.shuffle.calls import STREAM_TIMEOUT_S
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
 from mrflight.shuffle.protocol import ReadTicket
-from mrflight.shuffle.registry import PartitionInfo
 from mrflight.shuffle.share import Share
+from mrflight.shuffle.shuffle_state import PartitionInfo
+
+log = logging.getLogger(__name__)
 
 _PARTITIONS_AT_ONCE = 16
 """That one DoGet asks a server for; a ticket is short."""
 
+_REPLICA_MAY_HELP = (
+    CorruptBlockError,
+    DeadlineExceededError,
+    IncompletePartitionError,
+    ServerUnavailableError,
+    SpillError,
+)
+
 _Tagged = tuple[BlockTag, pa.RecordBatch]
+"""A block's tag and its rows."""
 
 
 def read_partition(
@@ -28,9 +47,10 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition in input order, block by block.
 
-    A replica is asked where the first location cannot be reached.
-    Raises IncompletePartitionError where the rows are not those that were
-    promised, ProtocolError where a block cannot be read.
+    Where a location fails, in the middle of the rows as well, the next one goes on. After the
+    last it raises that one's error, whose ``location`` and ``partition`` say where it was:
+    IncompletePartitionError where the rows are not those that were
+    promised, CorruptBlockError where a block is not what was written.
     """
     for rows in read_partitions(shuffle_id, [info], connections):
         yield from rows
@@ -40,9 +60,8 @@ def read_share(
     shuffle_id: str, info: PartitionInfo, share: Share, connections: Connections
 ) -> Iterator[pa.RecordBatch]:
     """As `read_partition`, a share of its rows; whoever has all shares read is to count them."""
-    for tag, message in _blocks(shuffle_id, [info], connections, share):
-        _check_partition(shuffle_id, info, tag.partition)
-        yield decode_block(from_wire(message, tag.rows))
+    for _, rows in _Reading(shuffle_id, [info], connections, share).blocks():
+        yield rows
 
 
 def read_partitions(
@@ -53,7 +72,7 @@ def read_partitions(
     Neighbours on one server are asked for together, as small ones would wait
     for the answers longer than for the rows.
     """
-    for _, neighbours in groupby(infos, lambda info: (info.locations, info.epoch)):
+    for _, neighbours in groupby(infos, lambda info: (info.locations, info.epoch, info.generation)):
         run = list(neighbours)
         for start in range(0, len(run), _PARTITIONS_AT_ONCE):
             yield from _read_run(shuffle_id, run[start : start + _PARTITIONS_AT_ONCE], connections)
@@ -63,72 +82,122 @@ def _read_run(
     shuffle_id: str, run: Sequence[PartitionInfo], connections: Connections
 ) -> Iterator[Iterator[pa.RecordBatch]]:
     wanted = [info for info in run if info.rows]
-    blocks = _blocks(shuffle_id, wanted, connections) if wanted else iter(())
+    blocks = _Reading(shuffle_id, wanted, connections).blocks() if wanted else iter(())
     by_partition = groupby(blocks, lambda block: block[0].partition)
     for info in run:
-        yield _rows(shuffle_id, info, by_partition) if info.rows else iter(())
+        yield _rows(by_partition) if info.rows else iter(())
 
 
-def _blocks(
-    shuffle_id: str,
-    wanted: Sequence[PartitionInfo],
-    connections: Connections,
-    share: Share | None = None,
-) -> Iterator[_Tagged]:
-    stream, location = _open(shuffle_id, wanted, connections, share)
-    with from_flight(location, f"get of {_names(wanted)} of shuffle {shuffle_id!r}"):
-        for message in stream:
-            tag = BlockTag.decode(message.app_metadata)
-            yield tag, message.data
+def _rows(by_partition: Iterator[tuple[int, Iterator[_Tagged]]]) -> Iterator[pa.RecordBatch]:
+    for _, blocks in by_partition:
+        for _, rows in blocks:
+            yield rows
+        return
 
 
-def _rows(
-    shuffle_id: str, info: PartitionInfo, by_partition: Iterator[tuple[int, Iterator[_Tagged]]]
-) -> Iterator[pa.RecordBatch]:
-    partition, blocks = next(by_partition, (info.partition, iter(())))
-    _check_partition(shuffle_id, info, partition)
-    rows = 0
-    for tag, message in blocks:
-        rows += tag.rows
-        yield decode_block(from_wire(message, tag.rows))
-    if rows != info.rows:
-        raise IncompletePartitionError(
-            f"partition {info.partition} of shuffle {shuffle_id!r}: {info.locations[0]} gave "
-            f"{rows} rows of the {info.rows} that were committed"
+class _Reading:
+    """One reading of some partitions of one placement, from one location after the other."""
+
+    def __init__(
+        self,
+        shuffle_id: str,
+        wanted: Sequence[PartitionInfo],
+        connections: Connections,
+        share: Share | None = None,
+    ) -> None:
+        self._shuffle_id = shuffle_id
+        self._wanted = wanted
+        self._connections = connections
+        self._share = share
+        self._seen: list[BlockTag] = []
+
+    def blocks(self) -> Iterator[_Tagged]:
+        """The blocks, partition after partition, all that were promised of one before the next."""
+        locations = self._wanted[0].locations
+        for location in locations:
+            try:
+                yield from self._from(location)
+                return
+            except _REPLICA_MAY_HELP as error:
+                error.location = error.location or location
+                if location == locations[-1]:
+                    raise
+                log.warning("going on at a replica, as %s failed: %s", location, error)
+                self._connections.forget(location)
+
+    def _from(self, location: str) -> Iterator[_Tagged]:
+        """The blocks that are still to come, from one location."""
+        already = iter(self._seen[:])
+        expected = iter(self._wanted)
+        info, missing = next(expected), self._wanted[0].rows
+        for tag, message in self._stream(location):
+            while tag.partition != info.partition:
+                self._check_complete(info, missing, location)
+                if (following := next(expected, None)) is None:
+                    raise ProtocolError(
+                        f"{location} sent partition {tag.partition} of shuffle "
+                        f"{self._shuffle_id!r} for {info.partition}"
+                    )
+                info, missing = following, following.rows
+            missing -= tag.rows
+            if (before := next(already, None)) is not None:
+                self._check_same(before, tag, location)
+                continue
+            rows = self._decoded(tag, message)
+            self._seen.append(tag)
+            yield tag, rows
+        self._check_complete(info, missing, location)
+        for info in expected:
+            self._check_complete(info, info.rows, location)
+
+    def _stream(self, location: str) -> Iterator[tuple[BlockTag, pa.RecordBatch]]:
+        first, *others = (info.partition for info in self._wanted)
+        epoch, generation = self._wanted[0].epoch, self._wanted[0].generation
+        ticket = ReadTicket(
+            self._shuffle_id, first, epoch, True, tuple(others), self._share, generation
         )
+        options = flight.FlightCallOptions(timeout=self._connections.timeouts.stream_s)
+        with from_flight(location, f"get of {self._names()} of shuffle {self._shuffle_id!r}"):
+            client = self._connections.to(location)
+            stream = client.do_get(flight.Ticket(ticket.encode()), options)
+            if stream.schema != WIRE_SCHEMA:
+                raise ProtocolError(f"{location} did not answer with blocks")
+            for message in stream:
+                yield BlockTag.decode(message.app_metadata), message.data
 
-
-def _check_partition(shuffle_id: str, info: PartitionInfo, sent: int) -> None:
-    if sent != info.partition:
-        raise ProtocolError(
-            f"a server sent partition {sent} of shuffle {shuffle_id!r} for {info.partition}"
-        )
-
-
-def _open(
-    shuffle_id: str,
-    wanted: Sequence[PartitionInfo],
-    connections: Connections,
-    share: Share | None,
-) -> tuple[flight.FlightStreamReader, str]:
-    first, *others = (info.partition for info in wanted)
-    ticket = ReadTicket(shuffle_id, first, wanted[0].epoch, True, tuple(others), share)
-    options = flight.FlightCallOptions(timeout=STREAM_TIMEOUT_S)
-    unreachable: list[str] = []
-    for location in wanted[0].locations:
+    def _decoded(self, tag: BlockTag, message: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            with from_flight(location, f"get of {_names(wanted)}"):
-                client = connections.to(location)
-                stream = client.do_get(flight.Ticket(ticket.encode()), options)
-                if stream.schema != WIRE_SCHEMA:
-                    raise ProtocolError(f"{location} did not answer with blocks")
-                return stream, location
-        except ServerUnavailableError as error:
-            unreachable.append(str(error))
-    raise ServerUnavailableError("; ".join(unreachable))
+            return decode_block(from_wire(message, tag))
+        except CorruptBlockError as error:
+            error.partition = tag.partition
+            raise
+
+    def _check_complete(self, info: PartitionInfo, missing: int, location: str) -> None:
+        if missing and not self._share:
+            raise _about(
+                info.partition,
+                IncompletePartitionError(
+                    f"partition {info.partition} of shuffle {self._shuffle_id!r}: {location} gave "
+                    f"{info.rows - missing} rows of the {info.rows} that were committed"
+                ),
+            )
+
+    def _check_same(self, before: BlockTag, tag: BlockTag, location: str) -> None:
+        if before != tag:
+            raise _about(
+                tag.partition,
+                IncompletePartitionError(
+                    f"partition {tag.partition} of shuffle {self._shuffle_id!r}: {location} has "
+                    "other blocks than its replica"
+                ),
+            )
+
+    def _names(self) -> str:
+        if len(self._wanted) == 1:
+            return f"partition {self._wanted[0].partition}"
+        return f"partitions {self._wanted[0].partition} to {self._wanted[-1].partition}"
 
 
-def _names(wanted: Sequence[PartitionInfo]) -> str:
-    if len(wanted) == 1:
-        return f"partition {wanted[0].partition}"
-    return f"partitions {wanted[0].partition} to {wanted[-1].partition}"
+def _about(partition: int, error: ShuffleError) -> ShuffleError:
+    error.partition = partition
+    return error

@@ -1,19 +1,25 @@
-"""What a metadata server knows: servers, shuffles, and which attempts won.
+"""What a metadata server knows: servers, shuffles, and which attempts count.
 
-A state machine without sockets and without a clock of its own: time comes in.
+A state machine without sockets and without a clock of its own: time comes in. Whatever changes it
+is an event, recorded before it is applied, so that a registry that is given the recorded events
+knows the same.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.errors import (
+    NoDataServersError,
+    NotRepeatableError,
+    OutputLostError,
+    PlacementChangedError,
     ProtocolError,
     SchemaMismatchError,
     ShuffleExistsError,
@@ -21,107 +27,233 @@ from mrflight.errors import (
 )
 from mrflight.ids import MAX_PARTITIONS, MapAttempt, check_attempt, check_shuffle_id
 from mrflight.schemas import describe_difference
+from mrflight.shuffle.events import (
+    AnyEvent,
+    MapCommitted,
+    PartitionsPlaced,
+    ServerDraining,
+    ServerGone,
+    ServerJoined,
+    ShuffleDropped,
+    ShuffleMade,
+)
 from mrflight.shuffle.placement import place_partitions
+from mrflight.shuffle.shuffle_state import (
+    MapCommit,
+    PartitionInfo,
+    ShuffleState,
+    hash_of_counts,
+)
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
 class _Server:
+    incarnation: str
     last_seen_s: float
     stored_bytes: int = 0
+    is_draining: bool = False
 
 
-@dataclass
-class ShuffleState:
-    """A shuffle: its placement, and the sum of what its winners promised."""
+class ServerInfo(NamedTuple):
+    """A data server as the registry sees it."""
+
+    location: str
+    alive: bool
+    partitions: int
+    stored_bytes: int
+
+
+class ShuffleInfo(NamedTuple):
+    """What has been committed of a shuffle."""
 
     id: str
-    placement: list[tuple[str, ...]]
-    rows: npt.NDArray[np.int64]
-    size_bytes: npt.NDArray[np.int64]
-    schema: pa.Schema | None = None
-    winners: list[MapAttempt] = field(default_factory=list)
-    """In order of their commits: an epoch is a length of this list."""
-    winner_of: dict[int, MapAttempt] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class PartitionInfo:
-    """Where a reader finds a partition, and what it was promised there."""
-
-    partition: int
-    locations: tuple[str, ...]
-    epoch: int
+    partitions: int
+    maps: int
     rows: int
     size_bytes: int
 
 
-class Registry:
-    """Servers, shuffles and winners. Safe for many threads."""
+class WriteTarget(NamedTuple):
+    """Where a map's rows go now: the locations of each partition, and those that want them."""
 
-    def __init__(self, clock: Callable[[], float], server_timeout_s: float) -> None:
+    placement: list[tuple[str, ...]]
+    version: int
+    wanted: list[int]
+
+
+class Registry:
+    """Servers, shuffles and commits. Safe for many threads.
+
+    ``record`` keeps an event before it takes effect; what it raises is raised by the call that
+    wanted the change, of which nothing remains.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        server_timeout_s: float,
+        record: Callable[[AnyEvent], None] = lambda event: None,
+    ) -> None:
         self._clock = clock
         self._server_timeout_s = server_timeout_s
+        self._record = record
         self._lock = threading.Lock()
         self._servers: dict[str, _Server] = {}
         self._shuffles: dict[str, ShuffleState] = {}
 
-    def register_server(self, location: str) -> None:
-        """Take a data server into the placement of shuffles from now on."""
+    def resume(self, events: Iterable[AnyEvent]) -> None:
+        """Know what the registry knew that recorded these; servers and leases get new time."""
         with self._lock:
-            load = self._load(all_servers=True)
-            for other, server in list(self._servers.items()):
-                if not self._lives(server) and load[other] == 0:
-                    del self._servers[other]  # nobody asks for it any more
-            self._servers[location] = _Server(self._clock())
+            for event in events:
+                self._apply(event)
+
+    # Servers
+
+    def register_server(self, location: str, incarnation: str = "") -> None:
+        """Take a data server into the placement of shuffles from now on.
+
+        What an earlier one at this location held is lost.
+        """
+        with self._lock:
+            known = self._servers.get(location)
+            if known is not None and known.incarnation == incarnation and not known.is_draining:
+                known.last_seen_s = self._clock()
+                return
+            if known is not None:
+                self._lose_server(location, "another one was started in its place")
+            self._happen(ServerJoined(location, incarnation))
+
+    def drain_server(self, location: str) -> None:
+        """A data server is about to stop: it gets no new partitions."""
+        with self._lock:
+            server = self._servers.get(location)
+            if server is not None and not server.is_draining:
+                self._happen(ServerDraining(location))
 
     def unregister_server(self, location: str) -> None:
-        """A data server stops: it gets no new partitions."""
+        """A data server has stopped, and what it still held is lost."""
         with self._lock:
-            self._servers.pop(location, None)
+            if location in self._servers:
+                self._lose_server(location, "it was stopped")
 
     def heartbeat(
-        self, location: str, held: list[str], stored_bytes: int
+        self, location: str, held: list[str], stored_bytes: int, incarnation: str = ""
     ) -> tuple[bool, list[str]]:
         """Whether the server is registered, and which of its shuffles it must drop."""
         with self._lock:
+            self._expire()
             server = self._servers.get(location)
-            if server is not None:
+            is_known = server is not None and server.incarnation == incarnation
+            if server is not None and is_known:
                 server.last_seen_s = self._clock()
                 server.stored_bytes = stored_bytes
-            return server is not None, [name for name in held if name not in self._shuffles]
+            return is_known, [name for name in held if name not in self._shuffles]
 
-    def put_shuffle(self, shuffle_id: str, partitions: int, replicas: int = 1) -> ShuffleState:
-        """Make a shuffle and place its partitions evenly over the living servers."""
+    def is_alive(self, location: str) -> bool:
+        """Whether a data server has been heard of lately."""
+        with self._lock:
+            self._expire()
+            return location in self._servers
+
+    def servers(self) -> list[ServerInfo]:
+        """In the order of their locations."""
+        with self._lock:
+            self._expire()
+            load = self._load(self._servers)
+            return [
+                ServerInfo(location, True, load[location], server.stored_bytes)
+                for location, server in sorted(self._servers.items())
+            ]
+
+    # Shuffles
+
+    def put_shuffle(
+        self,
+        shuffle_id: str,
+        partitions: int,
+        replicas: int = 1,
+        token: str = "",
+        lease_s: float | None = None,
+    ) -> list[tuple[str, ...]]:
+        """Make a shuffle and place its partitions evenly over the living servers: where they are.
+
+        Who asks twice with the same ``token`` gets the same shuffle. It is dropped when nobody asks
+        for its `health` for ``lease_s``.
+        """
         check_shuffle_id(shuffle_id)
         if not 1 <= partitions <= MAX_PARTITIONS:
             raise ProtocolError(f"a shuffle has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
         if replicas < 1:
             raise ProtocolError(f"a partition has at least 1 replica, not {replicas}")
         with self._lock:
-            if shuffle_id in self._shuffles:
+            self._expire()
+            known = self._shuffles.get(shuffle_id)
+            if known is not None:
+                if token and known.token == token:
+                    self._place_homeless(known)
+                    return known.placement[:]
                 raise ShuffleExistsError(
                     f"shuffle {shuffle_id!r} is there already; drop it, or take another name"
                 )
-            state = ShuffleState(
-                shuffle_id,
-                place_partitions(partitions, self._load(), replicas),
-                rows=np.zeros(partitions, np.int64),
-                size_bytes=np.zeros(partitions, np.int64),
-            )
-            self._shuffles[shuffle_id] = state
-            return state
+            placement = place_partitions(partitions, self._load(self._open_servers()), replicas)
+            locations = sorted({location for places in placement for location in places})
+            place = {location: i for i, location in enumerate(locations)}
+            indices = [[place[location] for location in places] for places in placement]
+            self._happen(ShuffleMade(shuffle_id, token, replicas, lease_s, locations, indices))
+            return placement
 
-    def placement(self, shuffle_id: str) -> list[tuple[str, ...]]:
-        """The locations of every partition of a shuffle."""
+    def target(self, shuffle_id: str, map_id: int | None = None) -> WriteTarget:
+        """Where a map is to be written, or one that nobody has written yet.
+
+        NoDataServersError where a partition is lost and there is no server for it.
+        """
         with self._lock:
-            return self._get(shuffle_id).placement
+            self._expire()
+            state = self._get(shuffle_id)
+            self._place_homeless(state)
+            wanted = list(range(len(state.placement)))
+            if map_id is not None:
+                wanted = state.wanted(map_id)
+            return WriteTarget(state.placement[:], state.version, wanted)
 
     def drop_shuffle(self, shuffle_id: str) -> list[str]:
         """Forget a shuffle; the servers that held it are to do the same."""
         with self._lock:
-            placement = self._get(shuffle_id).placement
-            del self._shuffles[shuffle_id]
-            return sorted({location for locations in placement for location in locations})
+            locations = self._get(shuffle_id).locations()
+            self._happen(ShuffleDropped(shuffle_id))
+            return locations
+
+    def shuffles(self) -> list[ShuffleInfo]:
+        """In the order in which they were made."""
+        with self._lock:
+            self._expire()
+            return [
+                ShuffleInfo(
+                    state.id,
+                    len(state.placement),
+                    len(state.last_of),
+                    int(state.rows.sum()),
+                    int(state.size_bytes.sum()),
+                )
+                for state in self._shuffles.values()
+            ]
+
+    def health(self, shuffle_id: str) -> tuple[int, list[int]]:
+        """The version of a shuffle's placement, and the maps that are lost; renews its lease."""
+        with self._lock:
+            self._expire()
+            state = self._get(shuffle_id)
+            state.renewed_s = self._clock()
+            return state.version, state.lost_maps()
+
+    def size_bytes(self, shuffle_id: str) -> int:
+        """Of all blocks that count, replicas not counted."""
+        with self._lock:
+            return int(self._get(shuffle_id).size_bytes.sum())
+
+    # Maps
 
     def commit_map(
         self,
@@ -130,60 +262,219 @@ class Registry:
         schema: pa.Schema,
         rows: list[int],
         sizes: list[int],
+        version: int = 0,
+        without: Iterable[str] = (),
     ) -> MapAttempt:
-        """Commit a map attempt; the first one wins, and the winner is returned.
+        """Commit a map attempt that was written to a ``version`` of the placement.
 
+        It was not written to the locations ``without``, of which the shuffle has replicas.
+        Returns who counts for this map: the first, or the first that was written after partitions
+        were lost. ``rows`` are those of all partitions, also where only lost ones were sent.
         Raises SchemaMismatchError where the rows are of another schema than
-        those that were committed before.
+        those that were committed before, NotRepeatableError where a map that was committed has
+        other rows now, PlacementChangedError.
         """
         check_attempt(*source)
         with self._lock:
             state = self._get(shuffle_id)
-            if source.map_id in state.winner_of:
-                return state.winner_of[source.map_id]
+            if not 0 <= version <= state.version:
+                raise ProtocolError(f"shuffle {shuffle_id!r} has no version {version}")
+            winner = state.winner(source, version)
+            if winner is not None:
+                return winner
             _check_counts(state, rows, sizes)
-            self._agree_on_schema(state, source, schema)
-            state.rows += np.array(rows, np.int64)
-            state.size_bytes += np.array(sizes, np.int64)
-            state.winner_of[source.map_id] = source
-            state.winners.append(source)
+            _check_schema(state, source, schema)
+            _check_repeated(state, source, rows)
+            if (state.moved_in[state.covered(source.map_id, version)] > version).any():
+                raise PlacementChangedError(
+                    f"partitions of shuffle {shuffle_id!r} were moved while attempt "
+                    f"{source.attempt} of map {source.map_id} was written; write it again"
+                )
+            for location in without:
+                self._lose(state, location)
+            encoded = schema.serialize().to_pybytes()
+            self._happen(MapCommitted(shuffle_id, *source, version, encoded, rows, sizes))
             return source
 
-    def winners(self, shuffle_id: str, since: int) -> list[MapAttempt]:
+    def commits(self, shuffle_id: str, since: int) -> list[MapCommit]:
         """The committed attempts from position ``since`` on, in order of their commits."""
         with self._lock:
-            return self._get(shuffle_id).winners[max(since, 0) :]
+            return self._get(shuffle_id).commits[max(since, 0) :]
+
+    # Partitions
 
     def partitions(
         self, shuffle_id: str, only: int | None = None
     ) -> tuple[pa.Schema | None, list[PartitionInfo]]:
-        """The schema, None before the first commit, and what a reader needs of each partition."""
+        """The schema, None before the first commit, and what a reader needs of each partition.
+
+        Raises OutputLostError where a map that was committed has to be written again for them,
+        NoDataServersError where there is no server to write to.
+        """
         with self._lock:
+            self._expire()
             state = self._get(shuffle_id)
+            self._place_homeless(state)
             count = len(state.placement)
             if only is not None and not 0 <= only < count:
                 raise ProtocolError(f"shuffle {shuffle_id!r} has {count} partitions, no {only}")
             wanted = range(count) if only is None else (only,)
-            epoch = len(state.winners)
-            return state.schema, [
-                PartitionInfo(
-                    p, state.placement[p], epoch, int(state.rows[p]), int(state.size_bytes[p])
+            _check_not_lost(state, wanted)
+            return state.schema, [state.info(partition) for partition in wanted]
+
+    def lose(
+        self,
+        shuffle_id: str,
+        location: str,
+        partitions: list[int] | None = None,
+        *,
+        for_good: bool = True,
+    ) -> bool:
+        """What a location held of a shuffle cannot be used; whether that is news.
+
+        Of all its partitions there, or of some. Replicas are used instead; without any the
+        partitions are placed anew and their rows are lost. ``for_good``: nothing of this shuffle
+        is placed there again.
+        """
+        with self._lock:
+            self._expire()
+            return self._lose(self._get(shuffle_id), location, partitions, for_good=for_good)
+
+    def targets(self, shuffle_id: str, origin: str) -> dict[int, str]:
+        """Where the partitions could go that only ``origin`` holds; none without another server."""
+        with self._lock:
+            self._expire()
+            state = self._get(shuffle_id)
+            alone = [
+                p
+                for p, places in enumerate(state.placement)
+                if origin in places
+                and not any(at in self._servers for at in places if at != origin)
+            ]
+            load = self._load(at for at in self._open_servers() if at not in state.avoided)
+            load.pop(origin, None)
+            if not load:
+                return {}
+            places = place_partitions(len(alone), load)
+            return {p: target for p, (target,) in zip(alone, places, strict=True)}
+
+    def move(
+        self, shuffle_id: str, moves: dict[int, str], origin: str, epoch: int, version: int
+    ) -> None:
+        """Partitions have been copied from ``origin``, as they were at ``epoch`` and ``version``.
+
+        ``moves`` has the new location of each. PlacementChangedError where they are not the same
+        any more.
+        """
+        with self._lock:
+            state = self._get(shuffle_id)
+            if (len(state.commits), state.version) != (epoch, version):
+                raise PlacementChangedError(
+                    f"shuffle {shuffle_id!r} has changed while partitions were moved"
                 )
-                for p in wanted
-            ]
+            locations = []
+            for partition, target in moves.items():
+                is_there = 0 <= partition < len(state.placement)
+                places = state.placement[partition] if is_there else ()
+                if origin not in places or target in places or target not in self._servers:
+                    raise ProtocolError(
+                        f"partition {partition} of shuffle {shuffle_id!r} cannot be moved from "
+                        f"{origin[:256]} to {target[:256]}"
+                    )
+                locations.append([target if place == origin else place for place in places])
+            moved = list(moves)
+            self._happen(PartitionsPlaced(shuffle_id, moved, locations, lost=[], moved=moved))
 
-    def servers(self) -> list[tuple[str, bool, int, int]]:
-        """Of each server its location, whether it lives, its partitions and its bytes."""
-        with self._lock:
-            load = self._load(all_servers=True)
-            return [
-                (location, self._lives(server), load[location], server.stored_bytes)
-                for location, server in sorted(self._servers.items())
-            ]
+    # Inside, with the lock held
 
-    def shuffles(self) -> list[ShuffleState]:
-        with self._lock:
-            return list(self._shuffles.values())
+    def _happen(self, event: AnyEvent) -> None:
+        self._record(event)
+        self._apply(event)
+
+    def _apply(self, event: AnyEvent) -> None:
+        match event:
+            case ServerJoined():
+                self._servers[event.location] = _Server(event.incarnation, self._clock())
+            case ServerDraining():
+                self._servers[event.location].is_draining = True
+            case ServerGone():
+                self._servers.pop(event.location, None)
+            case ShuffleMade():
+                self._shuffles[event.id] = ShuffleState.made(event, self._clock())
+            case ShuffleDropped():
+                del self._shuffles[event.id]
+            case MapCommitted():
+                schema = pa.ipc.read_schema(pa.py_buffer(event.schema))
+                self._shuffles[event.id].apply_commit(event, schema)
+            case PartitionsPlaced():
+                self._shuffles[event.id].apply_placed(event)
+
+    def _expire(self) -> None:
+        """Let go of servers that are silent, and of shuffles that nobody cares for."""
+        now = self._clock()
+        for location, server in list(self._servers.items()):
+            silent_s = now - server.last_seen_s
+            if silent_s > self._server_timeout_s:
+                self._lose_server(location, f"it has not been heard of for {silent_s:.0f} s")
+        for state in list(self._shuffles.values()):
+            if state.lease_s is not None and now - state.renewed_s > state.lease_s:
+                log.warning("shuffle %s is dropped: nobody has renewed its lease", state.id)
+                self._happen(ShuffleDropped(state.id))
+
+    def _lose_server(self, location: str, why: str) -> None:
+        log.warning("the data server %s is not used any more: %s", location, why)
+        # Gone last: where an event in between is not recorded, the rest is done the next time.
+        for state in self._shuffles.values():
+            self._lose(state, location, is_leaving=True)
+        self._happen(ServerGone(location))
+
+    def _lose(
+        self,
+        state: ShuffleState,
+        location: str,
+        partitions: list[int] | None = None,
+        *,
+        for_good: bool = False,
+        is_leaving: bool = False,
+    ) -> bool:
+        held = [p for p, places in enumerate(state.placement) if location in places]
+        if partitions is not None:
+            held = sorted(set(held) & set(partitions))
+        is_news = bool(held) or (for_good and location not in state.avoided)
+        if not is_news:
+            return False
+        copies = {
+            p: [at for at in state.placement[p] if at != location and at in self._servers]
+            for p in held
+        }
+        lost = [p for p in held if not copies[p]]
+        avoided = [location] if for_good else []
+        shunned = {*state.avoided, location} if for_good or is_leaving else state.avoided
+        copies.update(zip(lost, self._place(state, len(lost), shunned), strict=True))
+        places = [copies[p] for p in held]
+        self._happen(PartitionsPlaced(state.id, held, places, lost, avoided=avoided))
+        return True
+
+    def _place_homeless(self, state: ShuffleState) -> None:
+        homeless = [p for p, places in enumerate(state.placement) if not places]
+        if not homeless:
+            return
+        places = self._place(state, len(homeless), state.avoided)
+        if not all(places):
+            raise NoDataServersError(
+                f"{len(homeless)} partitions of shuffle {state.id!r} are lost, and there is no "
+                "data server left to write them to; start one with 'mrflight serve data "
+                "--metadata LOCATION'"
+            )
+        self._happen(PartitionsPlaced(state.id, homeless, places, lost=homeless))
+
+    def _place(self, state: ShuffleState, count: int, avoided: set[str]) -> list[list[str]]:
+        """Where so many partitions go; nowhere, where there is no server."""
+        load = self._load(at for at in self._open_servers() if at not in avoided)
+        if not load:
+            return [[] for _ in range(count)]
+        replicas = min(state.replicas, len(load))
+        return [list(places) for places in place_partitions(count, load, replicas)]
 
     def _get(self, shuffle_id: str) -> ShuffleState:
         state = self._shuffles.get(check_shuffle_id(shuffle_id))
@@ -193,32 +484,17 @@ class Registry:
             )
         return state
 
-    def _lives(self, server: _Server) -> bool:
-        return self._clock() - server.last_seen_s <= self._server_timeout_s
+    def _open_servers(self) -> Iterator[str]:
+        return (at for at, server in self._servers.items() if not server.is_draining)
 
-    def _load(self, *, all_servers: bool = False) -> dict[str, int]:
-        load = {
-            location: 0
-            for location, server in self._servers.items()
-            if all_servers or self._lives(server)
-        }
+    def _load(self, servers: Iterable[str]) -> dict[str, int]:
+        load = dict.fromkeys(servers, 0)
         for state in self._shuffles.values():
             for locations in state.placement:
                 for location in locations:
                     if location in load:
                         load[location] += 1
         return load
-
-    def _agree_on_schema(self, state: ShuffleState, source: MapAttempt, schema: pa.Schema) -> None:
-        if len(schema) == 0:  # a map that wrote nothing
-            return
-        if state.schema is None:
-            state.schema = schema
-        elif difference := describe_difference(state.schema, schema):
-            raise SchemaMismatchError(
-                f"map {source.map_id} of shuffle {state.id!r} does not agree with the maps before "
-                f"it: {difference}"
-            )
 
 
 def _check_counts(state: ShuffleState, rows: list[int], sizes: list[int]) -> None:
@@ -227,3 +503,34 @@ def _check_counts(state: ShuffleState, rows: list[int], sizes: list[int]) -> Non
         raise ProtocolError(f"shuffle {state.id!r} has {count} partitions, not {len(rows)}")
     if any(not 0 <= value < 2**48 for values in (rows, sizes) for value in values):
         raise ProtocolError("a commit counts rows and bytes from 0 to 2^48")
+
+
+def _check_schema(state: ShuffleState, source: MapAttempt, schema: pa.Schema) -> None:
+    if len(schema) == 0 or state.schema is None:  # a map that wrote nothing, or the first
+        return
+    if difference := describe_difference(state.schema, schema):
+        raise SchemaMismatchError(
+            f"map {source.map_id} of shuffle {state.id!r} does not agree with the maps before "
+            f"it: {difference}"
+        )
+
+
+def _check_repeated(state: ShuffleState, source: MapAttempt, rows: list[int]) -> None:
+    known = state.counts_of.get(source.map_id)
+    if known is not None and known != hash_of_counts(rows):
+        raise NotRepeatableError(
+            f"map {source.map_id} of shuffle {state.id!r} was run again, as servers were lost that "
+            "held some of its rows, and sent other rows than before: the two do not go together"
+        )
+
+
+def _check_not_lost(state: ShuffleState, partitions: Iterable[int]) -> None:
+    if not state.lost_maps():
+        return
+    for partition in partitions:
+        if lost := state.lost_of(partition):
+            raise OutputLostError(
+                f"what {len(lost)} maps ({', '.join(map(str, lost[:5]))}...) sent to partition "
+                f"{partition} of shuffle {state.id!r} was lost with a data server; write those "
+                "maps again"
+            )

@@ -8,17 +8,21 @@ had a map.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import flight
 
-from mrflight.errors import ProtocolError
+from mrflight.errors import (
+    DeadlineExceededError,
+    ProtocolError,
+    ServerUnavailableError,
+    SpillError,
+)
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.block import WIRE_SCHEMA, Block, BlockTag, encode_block, ipc_options, to_wire
-from mrflight.shuffle.calls import STREAM_TIMEOUT_S
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
 from mrflight.shuffle.protocol import BlockStream, PutReceipt, decode
@@ -29,7 +33,8 @@ log = logging.getLogger(__name__)
 class BlockSender:
     """One stream of blocks to each data server of a shuffle. Not for several threads.
 
-    ``placement`` is the locations of each partition; a block goes to all of them.
+    ``placement`` is the locations of each partition; a block goes to all of them. A location
+    that fails is done without, as long as there is another one for every partition.
     """
 
     def __init__(
@@ -50,19 +55,39 @@ class BlockSender:
         """Sent so far, by partition."""
         self.bytes: npt.NDArray[np.int64] = np.zeros(len(placement), np.int64)
         """Of the blocks sent so far, by partition, replicas not counted."""
+        self.without: set[str] = set()
+        """The locations that failed."""
 
     def send(self, partition: int, rows: pa.RecordBatch) -> None:
         """Send rows as a block; waits while a server catches up."""
-        block = encode_block([rows], self._options)
+        self.send_block(partition, encode_block([rows], self._options))
+
+    def send_block(self, partition: int, block: Block) -> None:
+        """As `send`, a block as it is."""
         for location in self._placement[partition]:
-            self._stream_to(location).send(partition, block)
+            self._unless_gone(location, lambda at: self._stream_to(at).send(partition, block))
         self.rows[partition] += block.rows
         self.bytes[partition] += block.body.size
 
     def finish(self) -> None:
         """Return once the servers have stored every block."""
-        for stream in self._streams.values():
-            stream.finish()
+        for location in list(self._streams):
+            self._unless_gone(location, lambda at: self._streams[at].finish())
+
+    def _unless_gone(self, location: str, do: Callable[[str], None]) -> None:
+        """Do it, and go on without a failing location whose partitions all have another one."""
+        if location in self.without:
+            return
+        try:
+            do(location)
+        except (ServerUnavailableError, DeadlineExceededError, SpillError) as error:
+            without = {*self.without, location}
+            if any(without.issuperset(places) for places in self._placement):
+                raise
+            log.warning("going on without %s: %s", location, error)
+            self.without = without
+            if location in self._streams:
+                self._streams[location].cancel()
 
     def stop(self) -> list[str]:
         """Send no more, whatever is under way; the servers that may hold blocks."""
@@ -74,7 +99,8 @@ class BlockSender:
         stream = self._streams.get(location)
         if stream is None:
             client = self._connections.to(location)
-            stream = _Stream(client, location, self._shuffle_id, self._source)
+            stream_s = self._connections.timeouts.stream_s
+            stream = _Stream(client, location, self._shuffle_id, self._source, stream_s)
             self._streams[location] = stream
         return stream
 
@@ -83,7 +109,12 @@ class _Stream:
     """One DoPut of blocks to one data server."""
 
     def __init__(
-        self, client: flight.FlightClient, location: str, shuffle_id: str, source: MapAttempt
+        self,
+        client: flight.FlightClient,
+        location: str,
+        shuffle_id: str,
+        source: MapAttempt,
+        timeout_s: float,
     ) -> None:
         self._location = location
         self._doing = f"put of map {source.map_id}, attempt {source.attempt}"
@@ -92,11 +123,11 @@ class _Stream:
         self._rows = 0
         with from_flight(location, self._doing):
             self._writer, self._reader = client.do_put(
-                descriptor, WIRE_SCHEMA, flight.FlightCallOptions(timeout=STREAM_TIMEOUT_S)
+                descriptor, WIRE_SCHEMA, flight.FlightCallOptions(timeout=timeout_s)
             )
 
     def send(self, partition: int, block: Block) -> None:
-        tag = BlockTag(partition, block.rows)
+        tag = BlockTag(partition, block.rows, block.xxh3)
         with from_flight(self._location, self._doing):
             self._writer.write_with_metadata(to_wire(block), tag.encode())
         self._blocks += 1

@@ -15,10 +15,17 @@ from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
 from mrflight.shuffle.partition_buffers import BUFFER_BYTES
 from mrflight.shuffle.partitioners import HashPartitioner, Partitioner
-from mrflight.shuffle.protocol import DataAction, DiscardAttempt, Done, ShuffleName
+from mrflight.shuffle.protocol import (
+    DataAction,
+    DiscardAttempt,
+    Done,
+    ShuffleHealth,
+    ShuffleName,
+)
 from mrflight.shuffle.reader import read_partition
-from mrflight.shuffle.registry import PartitionInfo
+from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.shuffle.writer import ShuffleWriter
+from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +42,7 @@ class Shuffle:
     """Location of the metadata server."""
     id: str
     partitions: int
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
 
     def writer(
         self,
@@ -63,15 +71,14 @@ class Shuffle:
             raise JobError(f"Shuffle.writer: key is a list of columns, [{key!r}]")
         source = check_attempt(map_id, attempt, writer_id or new_writer_id())
         partitioner = partitioner or HashPartitioner(tuple(key), self.partitions)
-        connections = Connections()
-        metadata = MetadataClient(self.metadata, connections)
-        described = metadata.describe_shuffle(self.id)
-        placement = [[described.locations[i] for i in places] for places in described.placement]
+        connections = Connections(self.timeouts)
+        metadata = self._metadata(connections)
+        target = metadata.describe_shuffle(self.id, map_id)
         return ShuffleWriter(
             self.id,
             source,
             partitioner,
-            placement,
+            target,
             metadata,
             connections,
             compression,
@@ -83,8 +90,8 @@ class Shuffle:
 
         Raises IncompletePartitionError where they are not all there.
         """
-        with Connections() as connections:
-            _, (info,) = MetadataClient(self.metadata, connections).partitions(self.id, partition)
+        with Connections(self.timeouts) as connections:
+            _, (info,) = self._metadata(connections).partitions(self.id, partition)
             yield from read_partition(self.id, info, connections)
 
     def schema(self) -> pa.Schema:
@@ -93,8 +100,37 @@ class Shuffle:
 
     def layout(self) -> tuple[pa.Schema, list[PartitionInfo]]:
         """The schema, and of each partition its locations, rows and bytes so far."""
-        with Connections() as connections:
-            return MetadataClient(self.metadata, connections).partitions(self.id)
+        with Connections(self.timeouts) as connections:
+            return self._metadata(connections).partitions(self.id)
+
+    def health(self) -> ShuffleHealth:
+        """How often the placement has changed, and which maps have to be written again.
+
+        Renews the lease, where the shuffle was made with one.
+        """
+        with Connections(self.timeouts) as connections:
+            return self._metadata(connections).health(self.id)
+
+    def placement(self) -> list[tuple[str, ...]]:
+        """The locations of each partition.
+
+        NoDataServersError where one is lost and there is no server for it.
+        """
+        with Connections(self.timeouts) as connections:
+            described = self._metadata(connections).describe_shuffle(self.id)
+        return [tuple(described.locations[i] for i in places) for places in described.placement]
+
+    def report_loss(
+        self, location: str, partitions: list[int] | None = None, *, insists: bool = False
+    ) -> bool:
+        """Say that what a location holds cannot be used; whether the shuffle goes without it now.
+
+        Of all its partitions there, or of some. The metadata server looks for itself, unless one
+        ``insists``. Maps that are lost by it are then to be written again: see `health`.
+        """
+        with Connections(self.timeouts) as connections:
+            metadata = self._metadata(connections)
+            return metadata.report_loss(self.id, location, partitions, insists=insists)
 
     def discard_losers(self, map_id: int, attempts: int, writer_id: str) -> None:
         """Let the data servers forget what attempts of a committed map put that did not win.
@@ -102,14 +138,13 @@ class Shuffle:
         Those are the first so many, by one writer, none of which runs any more. What a server
         that cannot be reached keeps is never read, so that it costs memory only.
         """
-        with Connections() as connections:
-            metadata = MetadataClient(self.metadata, connections)
+        with Connections(self.timeouts) as connections:
+            metadata = self._metadata(connections)
             try:
-                winners = {won.map_id: won for won in metadata.winners(self.id, 0)}
-                winner = winners.get(map_id)
+                commits = [c.source for c in metadata.commits(self.id, 0) if c.source[0] == map_id]
                 losers = [MapAttempt(map_id, number, writer_id) for number in range(attempts)]
-                for loser in losers if winner else ():
-                    if loser == winner:
+                for loser in losers if commits else ():
+                    if loser in commits:
                         continue  # whoever answered first, this one's blocks are read
                     request = DiscardAttempt(self.id, *loser)
                     for location in metadata.describe_shuffle(self.id).locations:
@@ -122,10 +157,13 @@ class Shuffle:
 
         A data server that cannot be reached now forgets it at its next heartbeat.
         """
-        with Connections() as connections:
+        with Connections(self.timeouts) as connections:
             name = ShuffleName(self.id)
-            for location in MetadataClient(self.metadata, connections).drop_shuffle(self.id):
+            for location in self._metadata(connections).drop_shuffle(self.id):
                 try:
                     call(connections, location, DataAction.DROP_SHUFFLE, name, Done)
                 except MrflightError as error:
                     log.warning("%s drops shuffle %s later: %s", location, self.id, error)
+
+    def _metadata(self, connections: Connections) -> MetadataClient:
+        return MetadataClient(self.metadata, connections, self.timeouts.reconnect_s)

@@ -90,7 +90,7 @@ class StoredPartition:
         if size <= PACKED_BYTES:
             if self._chunk is None or not self._chunk.has_room(size):
                 self._chunk = Chunk.after(self._chunk, size)
-            block = Block(block.rows, self._chunk.copied(block.body))
+            block = block._replace(body=self._chunk.copied(block.body))
         self.resident.append(ResidentBlock(attempt, block, held_bytes))
         self.resident_bytes += held_bytes
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from enum import Enum
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.errors import (
@@ -34,6 +35,7 @@ from mrflight.shuffle.protocol import (
     DataAction,
     DiscardAttempt,
     Done,
+    ShuffleDescription,
 )
 from mrflight.shuffle.sender import BlockSender
 
@@ -57,7 +59,8 @@ class ShuffleWriter:
 
     Use it as a context manager: leaving the block cleanly commits the attempt,
     leaving it by an exception makes the servers forget it. Not for several
-    threads. Blocks while a data server catches up.
+    threads. Blocks while a data server catches up. Of a map that was committed
+    before, only the rows are sent that were lost since, with a data server.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class ShuffleWriter:
         shuffle_id: str,
         source: MapAttempt,
         partitioner: Partitioner,
-        placement: Sequence[Sequence[str]],
+        target: ShuffleDescription,
         metadata: MetadataClient,
         connections: Connections,
         compression: str = "none",
@@ -74,19 +77,18 @@ class ShuffleWriter:
         self._shuffle_id = shuffle_id
         self._source = source
         self._partitioner = partitioner
-        self._partitions = len(placement)
+        self._partitions = len(target.placement)
+        self._version = target.version
+        self._wanted = _mask(target)
+        self._rows: npt.NDArray[np.int64] = np.zeros(self._partitions, np.int64)
         self._metadata = metadata
         self._connections = connections
+        placement = [[target.locations[i] for i in places] for places in target.placement]
         self._sender = BlockSender(shuffle_id, source, placement, connections, compression)
         self._schema: pa.Schema | None = None
         self._buffer_bytes = buffer_bytes
         self._buffers: PartitionBuffers | None = None
         self._state = _State.OPEN
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes of all blocks sent so far, replicas not counted."""
-        return int(self._sender.bytes.sum())
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Partition a batch and send what has become large enough.
@@ -104,8 +106,20 @@ class ShuffleWriter:
                 self._schema, self._partitions, budget_bytes=self._buffer_bytes
             )
         ids = self._partitioner.ids(batch)  # a dictionary is hashed once as it is
-        for partition, rows in self._buffers.add(plain_batch(batch, self._schema), ids):
+        plain = plain_batch(batch, self._schema)
+        if self._wanted is not None:
+            plain, ids = self._only(self._wanted, plain, ids)
+        for partition, rows in self._buffers.add(plain, ids):
             self._sender.send(partition, rows)
+
+    def _only(
+        self, wanted: npt.NDArray[np.bool_], batch: pa.RecordBatch, ids: pa.Int32Array
+    ) -> tuple[pa.RecordBatch, pa.Int32Array]:
+        """The rows of wanted partitions. All are counted, to be compared with those of before."""
+        numbers = ids.to_numpy()
+        self._rows += np.bincount(numbers, minlength=self._partitions)
+        mask = pa.array(wanted[numbers])
+        return batch.filter(mask), ids.filter(mask)
 
     def commit(self) -> None:
         """Send what is left and commit the attempt; nothing happens where it is committed.
@@ -131,25 +145,24 @@ class ShuffleWriter:
         )
 
     def _ask_for_the_commit(self) -> MapAttempt:
-        """The winner of this map. Where no answer comes, it is asked for once more.
+        """The winner of this map.
 
-        Without any answer the attempt may be committed, so that its blocks must stay.
+        Without an answer the attempt may be committed, so that its blocks must stay.
         """
         commit = CommitMap(
             self._shuffle_id,
             self._source.map_id,
             self._source.attempt,
             schema=(self._schema or pa.schema([])).serialize().to_pybytes(),
-            rows=self._sender.rows.tolist(),
+            rows=(self._sender.rows if self._wanted is None else self._rows).tolist(),
             size_bytes=self._sender.bytes.tolist(),
             writer=self._source.writer,
+            version=self._version,
+            without=sorted(self._sender.without),
         )
         self._state = _State.UNKNOWN
         try:
-            try:
-                return self._metadata.commit_map(commit)
-            except (ServerUnavailableError, DeadlineExceededError):
-                return self._metadata.commit_map(commit)
+            return self._metadata.commit_map(commit)
         except MrflightError as error:
             if not isinstance(error, ServerUnavailableError | DeadlineExceededError):
                 self._state = _State.OPEN  # refused
@@ -204,3 +217,12 @@ class ShuffleWriter:
                 f"map {self._source.map_id}: a batch does not agree with those before it: "
                 f"{difference}"
             )
+
+
+def _mask(target: ShuffleDescription) -> npt.NDArray[np.bool_] | None:
+    """By partition, whether its rows are sent; None where all are."""
+    if target.wanted is None:
+        return None
+    mask = np.zeros(len(target.placement), np.bool_)
+    mask[target.wanted] = True
+    return mask

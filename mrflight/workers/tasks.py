@@ -22,9 +22,9 @@ from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.layout import plain_batch, plain_schema
 from mrflight.shuffle.partitioners import OnePartitioner, check_sortable
 from mrflight.shuffle.reader import read_partitions, read_share
-from mrflight.shuffle.registry import PartitionInfo
 from mrflight.shuffle.share import Share
 from mrflight.shuffle.shuffle import Shuffle
+from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.sinks.base import PartFile, PartWriter
 from mrflight.sources.base import Reader, Split
 from mrflight.workers.combiner import merge_partial_rows
@@ -63,7 +63,6 @@ class MapResult:
 
     rows_in: int
     rows_out: int
-    bytes_out: int
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
     if (combiner := task.reduction.combiner(task.combiner_bytes)) is not None:
         batches = combiner.combine(batches)
     rows_out = shuffle_batches(batches, writer)
-    return MapResult(mapper.rows_in, rows_out, writer.bytes_written)
+    return MapResult(mapper.rows_in, rows_out)
 
 
 def run_sample(task: SampleTask) -> pa.Table:

@@ -19,10 +19,19 @@ import pytest
 from pyarrow import flight
 
 import mrflight
-from mrflight.errors import ShuffleNotFoundError, SpillError
+from mrflight.errors import CorruptBlockError, ShuffleNotFoundError, SpillError
+from mrflight.shuffle.block import (
+    WIRE_SCHEMA,
+    Block,
+    BlockTag,
+    encode_block,
+    ipc_options,
+    to_wire,
+)
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.protocol import DataAction, Done, ServerStats
+from mrflight.shuffle.flight_errors import from_flight
+from mrflight.shuffle.protocol import BlockStream, DataAction, Done, ServerStats
 from tests.support.cluster import standing_cluster
 
 MIB = 2**20
@@ -190,19 +199,89 @@ def test_what_a_killed_server_left_the_next_one_removes(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["theirs.blocks"]
 
 
-def test_a_damaged_file_is_told_to_both_kinds_of_readers(tmp_path: Path) -> None:
+def test_a_bit_that_changed_on_disk_is_told_to_both_kinds_of_readers(tmp_path: Path) -> None:
     with spilling(SMALL, tmp_path) as server:
         shuffle = server.cluster.create_shuffle("damaged", partitions=1)
         write(shuffle)
         (path,) = server.files()
         with path.open("r+b") as file:
             file.seek(path.stat().st_size // 2)
-            file.write(b"\xff" * 8)
-        with pytest.raises(SpillError, match="is damaged"):
+            (byte,) = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))
+        assert_corrupt(server, shuffle)
+        os.truncate(path, path.stat().st_size // 2)
+        with pytest.raises(SpillError, match="too early"):
             list(shuffle.reader(0))
-        with pytest.raises(flight.FlightServerError, match="is damaged"):
-            plain_rows(server.cluster, "damaged", 0)
         shuffle.drop()
+
+
+def assert_corrupt(server: Spilling, shuffle: mrflight.Shuffle) -> None:
+    """Partition 0 is refused to our own reader and to a plain client."""
+    with pytest.raises(CorruptBlockError, match="were written; it must be fetched from a replica"):
+        list(shuffle.reader(0))
+    with pytest.raises(flight.FlightServerError, match="were written") as caught:
+        plain_rows(server.cluster, shuffle.id, 0)
+    assert b'"CorruptBlockError"' in caught.value.extra_info
+
+
+def flip_in_memory(process: subprocess.Popen[str], needle: bytes) -> int:
+    """Flip one bit of each ``needle`` that is in the memory of a process; how many there are."""
+    flips = 0
+    maps = Path(f"/proc/{process.pid}/maps").read_text()
+    with Path(f"/proc/{process.pid}/mem").open("r+b", buffering=0) as memory:
+        for start, end in re.findall(r"^(\w+)-(\w+) rw", maps, re.MULTILINE):
+            memory.seek(int(start, 16))
+            held = memory.read(int(end, 16) - int(start, 16))
+            at = held.find(needle)
+            while at >= 0:
+                memory.seek(int(start, 16) + at)
+                memory.write(bytes([needle[0] ^ 1]))
+                flips += 1
+                at = held.find(needle, at + len(needle))
+    return flips
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="writes to /proc")
+@pytest.mark.parametrize("rows", [1_000, 100_000], ids=["in shared pages", "as it lies"])
+def test_a_bit_that_changes_in_memory_is_told_to_both_kinds_of_readers(
+    tmp_path: Path, rows: int
+) -> None:
+    written, changed = b"0 is to change..", b"1 is to change.."
+    with spilling(LARGE, tmp_path) as server:
+        shuffle = server.cluster.create_shuffle("memory", partitions=1)
+        with shuffle.writer(0, key=["key"]) as out:
+            column = pa.array([bytes(16)] * (rows - 1) + [written], pa.binary(16))
+            out.write(pa.record_batch({"key": column}))
+        before = pa.Table.from_batches(shuffle.reader(0))
+        assert written in before["key"].to_pylist()
+        assert flip_in_memory(server.process, written) >= 1
+        assert_corrupt(server, shuffle)
+        assert flip_in_memory(server.process, changed) >= 1
+        assert pa.Table.from_batches(shuffle.reader(0)) == before
+        shuffle.drop()
+
+
+def put_tagged(location: str, shuffle: str, block: Block, hashes: list[int]) -> None:
+    """Put a block once for each of these hashes, and see what the server says."""
+    descriptor = flight.FlightDescriptor.for_command(BlockStream(shuffle, 0, 0).encode())
+    with flight.FlightClient(location) as client:
+        writer, reader = client.do_put(descriptor, WIRE_SCHEMA)
+        for xxh3 in hashes:
+            tag = BlockTag(0, block.rows, xxh3)
+            writer.write_with_metadata(to_wire(block), tag.encode())
+        writer.done_writing()
+        reader.read()
+        writer.close()
+
+
+def test_a_block_that_changed_on_its_way_is_refused_when_it_is_put(tmp_path: Path) -> None:
+    block = encode_block([batch(0, 0)], ipc_options("none"))
+    with spilling(LARGE, tmp_path) as server:
+        server.cluster.create_shuffle("way", partitions=1)
+        with pytest.raises(CorruptBlockError, match="map be done again"), from_flight("it", "put"):
+            put_tagged(server.location, "way", block, [block.xxh3, block.xxh3 ^ 1])
+        assert server.stats().blocks == 1, "the one before it, of an attempt that cannot commit"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prlimit")

@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.errors import ProtocolError
+from mrflight.errors import CorruptBlockError, ProtocolError
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.shuffle.block import (
     WIRE_SCHEMA,
     Block,
     BlockTag,
+    check_hash,
     decode_block,
     encode_block,
     from_wire,
@@ -160,7 +162,7 @@ def test_a_block_at_any_address_is_read_to_aligned_columns(offset: int) -> None:
     block = encode_block([batch], PLAIN)
     moved = at_offset(block.body, offset)
     assert moved.address % 8 == offset
-    decoded = decode_block(Block(block.rows, moved))
+    decoded = decode_block(block._replace(body=moved))
     decoded.validate(full=True)
     assert decoded.equals(batch)
     assert all(
@@ -171,7 +173,7 @@ def test_a_block_at_any_address_is_read_to_aligned_columns(offset: int) -> None:
 def test_an_aligned_block_is_read_without_a_copy() -> None:
     block = encode_block([batch_of(pa.array(range(10_000)))], PLAIN)
     body = at_offset(block.body, 0)
-    (values,) = buffers_of(decode_block(Block(block.rows, body)).column(0))
+    (values,) = buffers_of(decode_block(block._replace(body=body)).column(0))
     assert body.address < values.address < body.address + body.size
 
 
@@ -182,36 +184,45 @@ def test_a_block_travels_as_it_lies() -> None:
     block = encode_block([batch_of(pa.array([1, 2, 3]))], PLAIN)
     message = to_wire(block)
     assert message.schema == WIRE_SCHEMA
-    received = from_wire(message, block.rows)
-    assert received.rows == 3
+    received = from_wire(message, BlockTag(0, 3, block.xxh3))
+    assert received == block
     assert received.body.address == block.body.address
-    assert received.body.equals(block.body)
 
 
 def test_a_slice_of_a_message_is_the_block_in_it() -> None:
     block = encode_block([batch_of(pa.array([1, 2, 3]))], PLAIN)
     padded = pa.py_buffer(b"12345" + block.body.to_pybytes())
-    message = to_wire(Block(3, padded)).slice(5)
-    assert decode_block(from_wire(message, 3)).column(0).to_pylist() == [1, 2, 3]
+    message = to_wire(block._replace(body=padded)).slice(5)
+    received = from_wire(message, BlockTag(0, 3, block.xxh3))
+    assert decode_block(received).column(0).to_pylist() == [1, 2, 3]
 
 
 def test_a_message_without_bytes_is_refused() -> None:
     with pytest.raises(ProtocolError, match="without bytes"):
-        from_wire(to_wire(Block(0, pa.py_buffer(b""))), 0)
+        from_wire(to_wire(Block.of(0, pa.py_buffer(b""))), BlockTag(0, 0, 0))
 
 
 @examples
-@given(st.integers(0, MAX_PARTITIONS - 1), st.integers(0, 2**40))
-def test_a_tag_comes_back(partition: int, rows: int) -> None:
-    tag = BlockTag(partition, rows)
+@given(st.integers(0, MAX_PARTITIONS - 1), st.integers(0, 2**40), st.integers(0, 2**64 - 1))
+def test_a_tag_comes_back(partition: int, rows: int, xxh3: int) -> None:
+    tag = BlockTag(partition, rows, xxh3)
     encoded = tag.encode()
-    assert len(encoded) == 16
-    assert encoded[0] == 1
+    assert encoded == b"".join(
+        number.to_bytes(size, "little")
+        for number, size in ((2, 4), (partition, 4), (rows, 8), (xxh3, 8))
+    )
     assert BlockTag.decode(pa.py_buffer(encoded)) == tag
 
 
 @examples
-@given(st.none() | st.binary(max_size=24) | st.binary(min_size=16, max_size=16))
+@given(
+    st.none()
+    | st.binary(max_size=32)
+    | st.binary(min_size=23, max_size=23).map(lambda behind: b"\x02" + behind)
+    | st.tuples(st.integers(0, 2**18), st.integers(0, 2**41), st.integers(0, 2**64 - 1)).map(
+        lambda numbers: BlockTag(*numbers).encode()
+    )
+)
 def test_any_bytes_are_a_tag_within_bounds_or_refused(data: bytes | None) -> None:
     try:
         tag = BlockTag.decode(None if data is None else pa.py_buffer(data))
@@ -219,15 +230,17 @@ def test_any_bytes_are_a_tag_within_bounds_or_refused(data: bytes | None) -> Non
         return
     assert 0 <= tag.partition < MAX_PARTITIONS
     assert 0 <= tag.rows <= 2**40
+    assert 0 <= tag.xxh3 < 2**64
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (BlockTag(1, 1).encode()[:-1], "16 bytes"),
-        (b"\x02" + BlockTag(1, 1).encode()[1:], "version 2"),
-        (BlockTag(MAX_PARTITIONS, 1).encode(), "partition 100000"),
-        (BlockTag(1, 2**40 + 1).encode(), "rows"),
+        (BlockTag(1, 1, 1).encode()[:-1], "24 bytes"),
+        (b"\x01" + BlockTag(1, 1, 1).encode()[1:16], "24 bytes"),  # as version 1 was
+        (b"\x03" + BlockTag(1, 1, 1).encode()[1:], "version 3, not 2"),
+        (BlockTag(MAX_PARTITIONS, 1, 1).encode(), "partition 100000"),
+        (BlockTag(1, 2**40 + 1, 1).encode(), "rows"),
     ],
 )
 def test_a_wrong_tag_is_said_to_be_so(data: bytes, says: str) -> None:
@@ -235,28 +248,87 @@ def test_a_wrong_tag_is_said_to_be_so(data: bytes, says: str) -> None:
         BlockTag.decode(pa.py_buffer(data))
 
 
-# Bytes that are no block
+# Bytes that are not those that were written
+
+
+def flipped(body: pa.Buffer, bit: int) -> pa.Buffer:
+    data = bytearray(body)
+    data[bit // 8] ^= 1 << bit % 8
+    return pa.py_buffer(data)
+
+
+def bits_found(block: Block) -> int:
+    """How many bits of a block are there, each of which was found when it alone was wrong."""
+    bits: int = 8 * block.body.size
+    for bit in range(bits):
+        with pytest.raises(CorruptBlockError, match=f"{block.xxh3:016x} were written"):
+            decode_block(block._replace(body=flipped(block.body, bit)))
+    return bits
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_every_single_bit_of_a_block_that_is_wrong_is_found(compression: str) -> None:
+    block = encode_block([batch_of(pa.array([1, None]))], ipc_options(compression))
+    assert decode_block(block).column(0).to_pylist() == [1, None]
+    assert bits_found(block) > 8 * 200
+
+
+@settings(max_examples=300, derandomize=True)
+@given(st.data())
+def test_any_bit_of_any_block_that_is_wrong_is_found(data: st.DataObject) -> None:
+    rows = data.draw(st.integers(0, 3_000), "rows")
+    compression = data.draw(st.sampled_from(["none", "lz4", "zstd"]), "compression")
+    batch = batch_of(pa.array(range(rows), pa.int64()), pa.array(["some text"] * rows))
+    block = encode_block([batch], ipc_options(compression))
+    bit = data.draw(st.integers(0, 8 * block.body.size - 1), "bit")
+    with pytest.raises(CorruptBlockError, match=f"{block.xxh3:016x} were written"):
+        decode_block(block._replace(body=flipped(block.body, bit)))
+    with pytest.raises(CorruptBlockError):
+        check_hash(block._replace(body=flipped(block.body, bit)))
+    assert decode_block(block).equals(batch)
+
+
+@pytest.mark.parametrize("offset", range(8))
+def test_a_hash_is_of_the_bytes_wherever_they_lie(offset: int) -> None:
+    block = encode_block([batch_of(*COLUMNS)], PLAIN)
+    assert block.xxh3 == xxhash.xxh3_64_intdigest(block.body.to_pybytes(), seed=0)
+    assert Block.of(block.rows, at_offset(block.body, offset)) == block
+    check_hash(block._replace(body=at_offset(block.body, offset)))
+
+
+def test_an_error_of_a_corrupt_block_says_what_differs_and_what_to_do() -> None:
+    block = encode_block([batch_of(pa.array([1]))], PLAIN)
+    with pytest.raises(CorruptBlockError) as caught:
+        decode_block(block._replace(xxh3=7))
+    assert str(caught.value) == (
+        f"a block of {block.body.size} bytes hashes to {block.xxh3:016x}, and 0000000000000007 "
+        "were written; it must be fetched from a replica, or its map be done again"
+    )
+    assert caught.value.retryable
+
+
+# Bytes that are no block, though their hash is right: of a writer that is not ours
 
 
 @pytest.mark.parametrize("body", [b"", b"\0", b"\0" * 64, b"\xff" * 64, b"ARROW1\0\0" * 8])
 def test_bytes_that_are_no_stream_are_refused(body: bytes) -> None:
-    with pytest.raises(ProtocolError, match=f"a block of {len(body)} bytes cannot be read"):
-        decode_block(Block(0, pa.py_buffer(body)))
+    with pytest.raises(CorruptBlockError, match=f"a block of {len(body)} bytes cannot be read"):
+        decode_block(Block.of(0, pa.py_buffer(body)))
 
 
 def test_a_stream_without_a_batch_is_refused() -> None:
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, pa.schema({"a": pa.int8()})):
         pass
-    with pytest.raises(ProtocolError, match="cannot be read"):
-        decode_block(Block(0, out.getvalue()))
+    with pytest.raises(CorruptBlockError, match="cannot be read"):
+        decode_block(Block.of(0, out.getvalue()))
 
 
 @pytest.mark.parametrize("rows", [0, 2, 4, 2**40])
 def test_a_block_of_other_rows_than_its_tag_says_is_refused(rows: int) -> None:
     block = encode_block([batch_of(pa.array([1, 2, 3]))], PLAIN)
-    with pytest.raises(ProtocolError, match=f"a block has 3 rows; its tag says {rows}"):
-        decode_block(Block(rows, block.body))
+    with pytest.raises(CorruptBlockError, match=f"a block has 3 rows; its tag says {rows}"):
+        decode_block(block._replace(rows=rows))
 
 
 def test_a_truncated_block_is_refused_at_every_length() -> None:
@@ -265,8 +337,8 @@ def test_a_truncated_block_is_refused_at_every_length() -> None:
     lengths = []
     for length in range(len(body)):
         try:
-            decoded = decode_block(Block(3, pa.py_buffer(body[:length])))
-        except ProtocolError:
+            decoded = decode_block(Block.of(3, pa.py_buffer(body[:length])))
+        except CorruptBlockError:
             continue
         assert decoded.equals(batch)
         lengths.append(length)
@@ -296,8 +368,8 @@ def fuzz(compression: str, seed: int, rounds: int) -> None:
     refused = 0
     for _ in range(rounds):
         try:
-            batch = decode_block(Block(4, pa.py_buffer(_damaged(body, rng))))
-        except ProtocolError:
+            batch = decode_block(Block.of(4, pa.py_buffer(_damaged(body, rng))))
+        except CorruptBlockError:
             refused += 1
             continue
         assert batch.num_rows == 4
@@ -319,7 +391,7 @@ def _with_damage(column: pa.Array, before: bytes, after: bytes) -> Block:
     block = encode_block([batch_of(column)], PLAIN)
     body = block.body.to_pybytes()
     assert body.count(before) == 1
-    return Block(block.rows, pa.py_buffer(body.replace(before, after)))
+    return Block.of(block.rows, pa.py_buffer(body.replace(before, after)))
 
 
 def _offsets(*values: int) -> bytes:
@@ -339,11 +411,11 @@ def test_a_block_whose_values_contradict_each_other_is_refused(
     column: pa.Array, before: bytes, after: bytes
 ) -> None:
     """Reading such a batch on, in a group by, say, ends the process with a segmentation fault."""
-    with pytest.raises(ProtocolError, match="cannot be read"):
+    with pytest.raises(CorruptBlockError, match="cannot be read"):
         decode_block(_with_damage(column, before, after))
 
 
 def test_a_block_whose_column_has_no_readable_name_is_refused() -> None:
     block = _with_damage(pa.array([1]), b"column 0", b"colum\xff 0")
-    with pytest.raises(ProtocolError):
+    with pytest.raises(CorruptBlockError):
         decode_block(block)

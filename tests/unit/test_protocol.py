@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 import typing
 from typing import Any
 
@@ -42,6 +43,7 @@ ids = st.builds(
 )
 partitions = st.integers(0, MAX_PARTITIONS - 1)
 epochs = st.integers(0, 10**10 - 1)
+generations = st.integers(0, 3) | st.integers(0, 10**10 - 1)
 sources = st.builds(
     MapAttempt,
     st.integers(0, MAX_MAPS - 1),
@@ -55,6 +57,10 @@ plain_sources = sources.map(lambda source: source._replace(writer=""))
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a field of a message."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return values_of(arguments[0])
+    if origin is types.UnionType:
+        return st.one_of(*map(values_of, arguments))
     if origin is list:
         return st.lists(values_of(arguments[0]), max_size=3)
     if origin is tuple:
@@ -66,6 +72,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         int: st.integers(-(2**63), 2**63 - 1),
         bytes: st.binary(max_size=8),
         bool: st.booleans(),
+        float: st.floats(allow_nan=False, allow_infinity=False),
+        types.NoneType: st.none(),
     }
     return plain[hint]
 
@@ -165,18 +173,21 @@ shares = st.builds(
 
 
 @examples
-@given(ids, st.lists(partitions, min_size=1, max_size=16), epochs, st.booleans())
-def test_a_ticket_comes_back(shuffle: str, several: list[int], epoch: int, blocks: bool) -> None:
-    ticket = ReadTicket(shuffle, several[0], epoch, blocks, tuple(several[1:]) if blocks else ())
+@given(ids, st.lists(partitions, min_size=1, max_size=16), epochs, st.booleans(), generations)
+def test_a_ticket_comes_back(
+    shuffle: str, several: list[int], epoch: int, blocks: bool, generation: int
+) -> None:
+    others = tuple(several[1:]) if blocks else ()
+    ticket = ReadTicket(shuffle, several[0], epoch, blocks, others, generation=generation)
     assert decode_ticket(ticket.encode()) == ticket
 
 
 @examples
-@given(ids, partitions, epochs, shares)
+@given(ids, partitions, epochs, shares, generations)
 def test_a_ticket_for_a_share_comes_back(
-    shuffle: str, partition: int, epoch: int, share: Share
+    shuffle: str, partition: int, epoch: int, share: Share, generation: int
 ) -> None:
-    ticket = ReadTicket(shuffle, partition, epoch, blocks=True, share=share)
+    ticket = ReadTicket(shuffle, partition, epoch, blocks=True, share=share, generation=generation)
     assert decode_ticket(ticket.encode()) == ticket
 
 
@@ -187,11 +198,15 @@ def test_tickets_are_those_of_the_wire_contract() -> None:
     assert ReadTicket("clicks", 7, 3, True, share=Share(2, 5)).encode() == (
         b"clicks/7/3/blocks/2-of-5"
     )
+    assert ReadTicket("clicks", 7, 3, generation=2).encode() == b"clicks/7/3.2"
+    assert ReadTicket("clicks", 7, 3, True, (8,), generation=2).encode() == b"clicks/7,8/3.2/blocks"
 
 
 tickets = st.one_of(
-    st.builds(ReadTicket, ids, partitions, epochs, st.booleans()),
-    st.builds(ReadTicket, ids, partitions, epochs, st.just(True), share=shares),
+    st.builds(ReadTicket, ids, partitions, epochs, st.booleans(), generation=generations),
+    st.builds(
+        ReadTicket, ids, partitions, epochs, st.just(True), share=shares, generation=generations
+    ),
 ).map(ReadTicket.encode)
 
 
@@ -206,6 +221,7 @@ def test_any_bytes_are_a_ticket_within_bounds_or_refused(data: bytes) -> None:
     assert "/" not in ticket.shuffle
     assert 0 <= ticket.partition < MAX_PARTITIONS
     assert 0 <= ticket.epoch < 10**10
+    assert 0 <= ticket.generation < 10**10
     assert ticket.share is None or 0 <= ticket.share.number < ticket.share.of <= MAX_SHARES
 
 
@@ -216,6 +232,12 @@ def test_any_bytes_are_a_ticket_within_bounds_or_refused(data: bytes) -> None:
         b"clicks",
         b"clicks/1",
         b"clicks/1/2/3",
+        b"clicks/1/2.",
+        b"clicks/1/.2",
+        b"clicks/1/2.3.4",
+        b"clicks/1/2.-3",
+        b"clicks/1/2.12345678901",
+        b"clicks/1.2/3",
         b"clicks/1/2/blocks/4",
         b"clicks/1/2/4-of-5",
         b"clicks/1/2/blocks/5-of-5",

@@ -14,7 +14,7 @@ from mrflight.reduce_plan import (
     plan_reduces,
     plan_shares,
 )
-from mrflight.shuffle.registry import PartitionInfo
+from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.shuffle.share import Share
 
 MIB = 2**20

@@ -11,13 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mrflight.errors import SpillError
-from mrflight.shuffle.block import Block
+from mrflight.errors import CorruptBlockError, SpillError
+from mrflight.shuffle.block import Block, decode_block
 from mrflight.shuffle.spill_file import SpillFile, append_blocks
 
 
 def blocks(count: int, size: int = 100) -> list[Block]:
-    return [Block(n, pa.py_buffer((b"%8d" % n * size)[:size])) for n in range(count)]
+    return [Block.of(n, pa.py_buffer((b"%8d" % n * size)[:size])) for n in range(count)]
 
 
 @contextmanager
@@ -42,15 +42,18 @@ def test_blocks_come_back_as_they_were(tmp_path: Path, count: int) -> None:
         assert file.read(first[-1:]) == blocks(count)[-1:]
 
 
-def test_a_changed_byte_is_found(tmp_path: Path) -> None:
+def test_a_changed_byte_comes_with_the_hash_of_what_was_written(tmp_path: Path) -> None:
     written = append_blocks(tmp_path / "f", 0, blocks(3))
-    with (tmp_path / "f").open("r+b") as changed:
-        changed.seek(150)
-        changed.write(b"X")
+    with (tmp_path / "f").open("r+b") as damaged:
+        damaged.seek(150)
+        damaged.write(b"X")
     with SpillFile(tmp_path / "f") as file:
         assert file.read(written[:1]) == blocks(3)[:1]
-        with pytest.raises(SpillError, match=r"f is damaged: its 100 bytes at 100 hash to"):
-            file.read(written)
+        first, changed, last = file.read(written)
+    assert [first, last] == [blocks(3)[0], blocks(3)[2]]
+    assert (changed.rows, changed.xxh3) == (1, blocks(3)[1].xxh3)
+    with pytest.raises(CorruptBlockError, match="a block of 100 bytes hashes to"):
+        decode_block(changed)
 
 
 def test_a_file_that_is_too_short_or_gone_is_found(tmp_path: Path) -> None:

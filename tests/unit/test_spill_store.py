@@ -13,6 +13,7 @@ import pytest
 
 from mrflight.errors import (
     AttemptLostError,
+    CorruptBlockError,
     DeadlineExceededError,
     IncompletePartitionError,
     MrflightError,
@@ -22,7 +23,7 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt
 from mrflight.scratch import ScratchFolder
-from mrflight.shuffle.block import Block
+from mrflight.shuffle.block import Block, decode_block
 from mrflight.shuffle.share import Share
 from mrflight.shuffle.store import BlockStore, StoreStats
 
@@ -34,14 +35,14 @@ FIRST, SECOND = MapAttempt(0, 0), MapAttempt(1, 0)
 
 def block(number: int, size: int = 16 * KIB) -> Block:
     """A block like no other: ``number`` is its rows, and in all of its bytes."""
-    return Block(number, pa.py_buffer(number.to_bytes(8, "little") * (size // 8)))
+    return Block.of(number, pa.py_buffer(number.to_bytes(8, "little") * (size // 8)))
 
 
 def rows(blocks: Iterator[Block]) -> list[int]:
-    """The numbers of blocks, each of which must have the bytes that it was put with."""
+    """The numbers of blocks, each of which must be as it was put, with the hash of its bytes."""
     found = []
     for each in blocks:
-        assert each.body.equals(block(each.rows, each.body.size).body)
+        assert each == block(each.rows, each.body.size)
         found.append(each.rows)
     return found
 
@@ -322,15 +323,20 @@ def test_a_reader_lets_go_of_its_file(spilling: Spilling) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_damaged_file_is_told_by_its_name(spilling: Spilling) -> None:
+def test_a_block_of_a_damaged_file_comes_with_the_hash_of_what_was_put(
+    spilling: Spilling,
+) -> None:
     spilling.put(400, partitions=1)
     spilling.settle()
     (path,) = spilling.files()
     with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 2)
-        file.write(b"\xff" * 8)
-    with pytest.raises(SpillError, match=f"{path} is damaged"):
-        list(spilling.store.read(NAME, 0, [FIRST]))
+        file.seek(100 * 16 * KIB)
+        file.write(b"\xff")
+    found = list(spilling.store.read(NAME, 0, [FIRST]))
+    assert [each.xxh3 for each in found] == [block(number).xxh3 for number in range(400)]
+    assert [each.rows for each in found if each != block(each.rows)] == [100]
+    with pytest.raises(CorruptBlockError, match=f"{block(100).xxh3:016x} were written"):
+        decode_block(found[100])
 
 
 def test_a_disk_that_cannot_be_written_ends_puts_and_is_tried_again(spilling: Spilling) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -14,10 +15,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from mrflight.errors import ProtocolError, ShuffleNotFoundError
+from mrflight.errors import CorruptBlockError, ProtocolError, ShuffleNotFoundError
 from mrflight.ids import MapAttempt
 from mrflight.scratch import ScratchFolder
-from mrflight.shuffle.block import Block
+from mrflight.shuffle.block import Block, decode_block, encode_block, ipc_options
 from mrflight.shuffle.spill_memory import PACKED_BYTES
 from mrflight.shuffle.store import BlockStore, StoreStats
 
@@ -27,7 +28,7 @@ BUDGET = 10_000
 
 
 def block(size: int = 8, rows: int = 1) -> Block:
-    return Block(rows, pa.py_buffer(bytes(size)))
+    return Block.of(rows, pa.py_buffer(bytes(size)))
 
 
 @pytest.fixture
@@ -65,6 +66,22 @@ def test_a_large_block_is_kept_as_it_lies(store: BlockStore) -> None:
     store.put("clicks", 0, MapAttempt(0, 0), put)
     (kept,) = store.read("clicks", 0, [MapAttempt(0, 0)])
     assert kept.body.address == put.body.address
+
+
+@pytest.mark.parametrize("rows", [10, PACKED_BYTES])  # one that is copied, one that is not
+def test_a_bit_that_changes_in_memory_is_found_by_who_decodes(store: BlockStore, rows: int) -> None:
+    source = MapAttempt(0, 0)
+    put = encode_block([pa.record_batch({"n": range(rows)})], ipc_options("none"))
+    store.put("clicks", 0, source, put)
+    (kept,) = store.read("clicks", 0, [source])
+    assert (kept.body.address == put.body.address) == (put.body.size > PACKED_BYTES)
+    changing = ctypes.c_uint8.from_address(kept.body.address + put.body.size // 2)
+    changing.value ^= 0x10
+    (corrupt,) = store.read("clicks", 0, [source])
+    with pytest.raises(CorruptBlockError, match=f"{put.xxh3:016x} were written"):
+        decode_block(corrupt)
+    changing.value ^= 0x10
+    assert decode_block(corrupt).column("n").to_pylist() == list(range(rows))
 
 
 @pytest.mark.parametrize("partition", [-1, PARTITIONS])
@@ -108,7 +125,7 @@ def test_memory_is_given_back(store: BlockStore) -> None:
     for attempt in range(2):
         for _ in range(10):
             body = pa.allocate_buffer(1_000_000)
-            store.put("clicks", 0, MapAttempt(0, attempt), Block(1, body))
+            store.put("clicks", 0, MapAttempt(0, attempt), Block.of(1, body))
     del body
     assert pa.total_allocated_bytes() - before >= 20_000_000
     store.discard("clicks", MapAttempt(0, 0))
@@ -120,7 +137,7 @@ def test_memory_is_given_back(store: BlockStore) -> None:
 def test_small_blocks_let_go_of_the_buffer_that_they_came_in(store: BlockStore) -> None:
     before = pa.total_allocated_bytes()
     received = pa.allocate_buffer(1_000_000)
-    store.put("clicks", 0, MapAttempt(0, 0), Block(1, received.slice(1_000, 16)))
+    store.put("clicks", 0, MapAttempt(0, 0), Block.of(1, received.slice(1_000, 16)))
     del received
     assert pa.total_allocated_bytes() == before
 
@@ -130,7 +147,7 @@ def test_memory_of_small_blocks_goes_back_to_the_system(store: BlockStore) -> No
     for attempt in range(2):
         for partition in range(PARTITIONS):
             for _ in range(1_000):
-                store.put("clicks", partition, MapAttempt(0, attempt), Block(1, body))
+                store.put("clicks", partition, MapAttempt(0, attempt), Block.of(1, body))
     each = PARTITIONS * 1_000 * body.size
     full = psutil.Process().memory_info().rss
     assert 2 * each <= store.stats().memory_bytes < 2.2 * each
@@ -180,7 +197,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=names, partition=partitions, source=sources, size=st.integers(0, 50))
     def put(self, name: str, partition: int, source: MapAttempt, size: int) -> None:
         self.puts += 1  # no two blocks have the same bytes, nor the same rows
-        put = Block(self.puts, pa.py_buffer(self.puts.to_bytes(4, "little") * size))
+        put = Block.of(self.puts, pa.py_buffer(self.puts.to_bytes(4, "little") * size))
         if name not in self.model:
             with pytest.raises(ShuffleNotFoundError):
                 self.store.put(name, partition, source, put)

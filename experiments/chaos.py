@@ -1,0 +1,119 @@
+"""A soak: the clicks job again and again, each time with something going wrong at some moment.
+
+    python -m experiments.chaos [--runs N] [--seed S] [--victims NAME,...] [--faults NAME,...]
+
+Run number i has the seed S + i, which decides all that is done to it;
+``--seed S --runs 1`` does it again. Whatever happens, a run has to end in time, commit
+the exact result once or leave the table alone, and leave nothing behind. One that
+did not commit is run again under its run id, undisturbed, and then has to commit.
+A fault must have hit: where the job was faster, the run is made again with the fault
+in half the time.
+
+The exit code is 1 where a result was wrong, a run hung, something was left over, a fault
+hit nothing, or a job failed that should have survived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args
+
+from experiments import chaos_report, chaos_run, datasets, machine, oracle
+from experiments.chaos_plan import KINDS, VICTIMS, Cluster, Fault, Scenario, Victim, plan, sooner
+from experiments.chaos_run import Bench, Outcome
+
+FILES = 10
+UNDISTURBED_RUNS = 3
+MISSES_ALLOWED = 4
+WORK = datasets.REPOSITORY / "experiments/.work"
+
+
+def undisturbed(bench: Bench, clusters: list[Cluster]) -> dict[str, list[float]]:
+    """Wall times by cluster, of three data servers and one replica."""
+    times: dict[str, list[float]] = {}
+    for cluster in clusters:
+        scenario = Scenario(0, cluster, data_servers=3, replicas=1, strikes=())
+        times[cluster] = [chaos_run.undisturbed(bench, scenario) for _ in range(UNDISTURBED_RUNS)]
+        print(f"undisturbed, {cluster}: {times[cluster]}", file=sys.stderr, flush=True)
+    return times
+
+
+def disturbed(bench: Bench, scenario: Scenario) -> Outcome:
+    """A run that was hit; the last of some where the job was always faster."""
+    for _ in range(MISSES_ALLOWED):
+        outcome = chaos_run.run(bench, scenario)
+        if not outcome.missed:
+            break
+        scenario = sooner(scenario)
+    return outcome
+
+
+def _tell(outcome: Outcome) -> None:
+    bad = "BAD " if outcome.is_bad else ""
+    print(
+        f"{bad}seed {outcome.seed}: {outcome.scenario}: {outcome.state} in {outcome.wall_s:.2f} s; "
+        f"{'; '.join(outcome.hits) or outcome.missed}",
+        file=sys.stderr,
+    )
+    for name in ("missed", "message", "wrong", "leftovers", "rerun"):
+        if (value := getattr(outcome, name)) not in ("", [], "committed"):
+            print(f"  {name}: {value}", file=sys.stderr)
+    sys.stderr.flush()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1, help="of the first run")
+    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--keys", default="unique")
+    parser.add_argument("--strikes", type=int, default=1, help="faults in each run")
+    parser.add_argument("--faults", default=",".join(KINDS))
+    parser.add_argument("--victims", default=",".join(VICTIMS))
+    parser.add_argument("--clusters", default=",".join(get_args(Cluster)))
+    parser.add_argument("--hang", type=float, default=60.0, help="seconds that a run may take")
+    parser.add_argument("--data", type=Path, default=WORK / "data")
+    parser.add_argument("--out", type=Path, default=WORK / "chaos")
+    return parser.parse_args()
+
+
+def _scenarios(options: argparse.Namespace) -> list[Scenario]:
+    victims: tuple[Victim, ...] = tuple(options.victims.split(","))
+    faults: tuple[Fault, ...] = tuple(options.faults.split(","))
+    clusters: tuple[Cluster, ...] = tuple(options.clusters.split(","))
+    seeds = range(options.seed, options.seed + options.runs)
+    return [plan(seed, victims, faults, options.strikes, clusters) for seed in seeds]
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # to leave nothing
+    options = _options()
+    scenarios = _scenarios(options)
+    data = datasets.DataSet(options.keys, options.rows, FILES)
+    inputs = datasets.generate(data, options.data.absolute())
+    bench = Bench(inputs, oracle.clicks_of(inputs), {}, options.hang)
+    times = undisturbed(bench, sorted({scenario.cluster for scenario in scenarios}))
+    medians = {cluster: statistics.median(walls) for cluster, walls in times.items()}
+    bench = Bench(inputs, bench.expected, medians, options.hang)
+    outcomes: list[Outcome] = []
+    report: dict[str, Any] = {"machine": machine.description(), "undisturbed_s": times}
+    options.out.mkdir(parents=True, exist_ok=True)
+    for scenario in scenarios:
+        outcomes.append(disturbed(bench, scenario))
+        _tell(outcomes[-1])
+        report["runs"] = [asdict(outcome) for outcome in outcomes]
+        (options.out / "chaos.json").write_text(json.dumps(report, indent=1))
+    page = chaos_report.page(scenarios, outcomes, medians)
+    (options.out / "chaos.md").write_text(page)
+    print(page)
+    return int(any(outcome.is_bad for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

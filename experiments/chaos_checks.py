@@ -1,0 +1,59 @@
+"""What the table of a disturbed job must be: right, committed once, and no file too many."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from experiments import mrflight_job, oracle
+
+_CLEAN_TIMEOUT_S = 60.0
+
+
+def table_is_untouched(table: Path) -> bool:
+    """Whether a table that was not there before has no log."""
+    return not (table / "_delta_log").exists()
+
+
+def result_of(table: Path, expected: pa.Table) -> list[str]:
+    """What is wrong with the rows and the versions of a table that was to be committed once."""
+    versions = len(list((table / "_delta_log").glob("*.json")))
+    wrong = [] if versions == 1 else [f"{versions} commits instead of one"]
+    try:
+        oracle.check(mrflight_job.read_table(table), expected, "the table")
+    except oracle.WrongResultError as error:
+        wrong.append(str(error))
+    return wrong
+
+
+def files_left(table: Path) -> tuple[int, list[str]]:
+    """How many files only ``mrflight clean`` removed, and what is left that the log does not name.
+
+    Or what ``clean`` said where it failed.
+    """
+    before = _unnamed(table)
+    command = [sys.executable, "-m", "mrflight.cli", "clean", str(table)]
+    done = subprocess.run(
+        [*command, "--older-than", "0 s", "--remove"],
+        capture_output=True,
+        text=True,
+        timeout=_CLEAN_TIMEOUT_S,
+    )
+    if done.returncode:
+        return 0, [f"mrflight clean failed: {done.stderr}"]
+    left = _unnamed(table)
+    return len(before) - len(left), [f"file {name}" for name in sorted(left)]
+
+
+def _unnamed(table: Path) -> set[str]:
+    """The files of a table's folder, its log left out, that its log does not name."""
+    from deltalake import DeltaTable
+
+    named = {Path(unquote(uri)).name for uri in DeltaTable(str(table)).file_uris()}
+    files = [path for path in table.rglob("*") if path.is_file()]
+    log = table / "_delta_log"
+    return {path.name for path in files if log not in path.parents} - named

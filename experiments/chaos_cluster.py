@@ -1,0 +1,118 @@
+"""A standing cluster whose every server is reached through a proxy that can be cut."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from experiments import chaos_processes
+from mrflight.testing.transport import FlakyTransport
+
+_END_TIMEOUT_S = 40.0
+"""A server drains for 30 s at most."""
+
+
+@dataclass
+class Server:
+    """A server process and the proxy in front of it."""
+
+    name: str
+    command: list[str]
+    environment: Mapping[str, str]
+    log: Path
+    transport: FlakyTransport
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    def start(self) -> None:
+        """Start it, for a first time or again, and wait until it is ready."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, env=self.environment, stdout=subprocess.PIPE, stderr=log
+            )
+        assert self.process.stdout is not None
+        if not self.process.stdout.readline():
+            raise RuntimeError(f"{self.name} did not start: {self.log.read_text()[-2000:]}")
+
+    @property
+    def handle(self) -> psutil.Process:
+        return psutil.Process(self.process.pid)
+
+
+class StandingCluster:
+    """A metadata server and data servers in a folder, which is theirs; started by `standing`."""
+
+    def __init__(self, folder: Path, data_servers: int, environment: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._environment = environment
+        self.metadata = self._server("metadata", [])
+        options = ["--metadata", self.metadata.transport.location, "--spill-dir", str(folder)]
+        self.data = [self._server("data", options, number) for number in range(data_servers)]
+
+    @property
+    def servers(self) -> list[Server]:
+        return [self.metadata, *self.data]
+
+    def heal(self) -> None:
+        """Wake who is stopped, mend what is cut, and start a dead metadata server again."""
+        for server in self.servers:
+            server.transport.heal()
+            if server.process.poll() is None:
+                chaos_processes.wake(server.handle)
+        if self.metadata.process.poll() is not None:
+            self.metadata.start()
+
+    def stop(self) -> list[str]:
+        """End all of it; what did not end as it should, those that were killed left out."""
+        wrong = []
+        for server in reversed(self.servers):
+            process = server.process
+            if process.poll() is None:
+                process.terminate()
+            try:
+                code = process.wait(_END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                code = process.wait(_END_TIMEOUT_S)
+                wrong.append(f"{server.name} does not end after SIGTERM")
+            if code > 0:
+                wrong.append(f"{server.name} ended with code {code}")
+            if process.stdout is not None:
+                process.stdout.close()
+            server.transport.close()
+        return wrong
+
+    def _server(self, module: str, options: list[str], number: int | None = None) -> Server:
+        name = module if number is None else f"{module}{number}"
+        socket = self._folder / f"{name}.sock"
+        transport = FlakyTransport(f"grpc+unix://{socket}")
+        own = ["--socket", str(socket), "--advertise", transport.location]
+        command = [sys.executable, "-m", f"mrflight.servers.{module}", *own, *options]
+        return Server(name, command, self._environment, self._folder / f"{name}.log", transport)
+
+
+@contextlib.contextmanager
+def standing(
+    folder: Path, data_servers: int, environment: Mapping[str, str]
+) -> Iterator[StandingCluster]:
+    """A running cluster; whoever is still there at the end is killed."""
+    folder.mkdir()
+    cluster = StandingCluster(folder, data_servers, environment)
+    started: list[Server] = []
+    try:
+        for server in cluster.servers:
+            server.start()
+            started.append(server)
+        yield cluster
+    finally:
+        for server in started:
+            if server.process.poll() is None:
+                server.process.kill()
+                server.process.wait()
+        for server in cluster.servers:
+            server.transport.close()

@@ -1,0 +1,296 @@
+"""One run of the soak: a job is disturbed, ends or is ended, and all that it leaves is checked."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+
+import mrflight
+from experiments import chaos_processes, mrflight_job
+from experiments.chaos_checks import files_left, result_of, table_is_untouched
+from experiments.chaos_cluster import StandingCluster, standing
+from experiments.chaos_faults import MissedError, Target, strike
+from experiments.chaos_plan import Scenario
+from mrflight.errors import MrflightError
+
+WORKERS = 2
+_FORK_SERVER = "mrflight-forks"
+_END_TIMEOUT_S = 15.0
+"""Until processes and files of an ended job are gone, a killed driver's as well."""
+_LEASE_TIMEOUT_S = 45.0
+"""Until a standing cluster has freed what a killed driver left on it."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all runs have in common. ``undisturbed_s`` by cluster."""
+
+    inputs: list[Path]
+    expected: pa.Table
+    undisturbed_s: Mapping[str, float]
+    hang_s: float
+
+
+@dataclass
+class Outcome:
+    """What became of a run; the lists are empty where all is well."""
+
+    seed: int
+    scenario: str
+    state: str = ""
+    """committed, failed, killed or hung."""
+    wall_s: float = 0.0
+    attempts: dict[str, int] | None = None
+    hits: list[str] = field(default_factory=list)
+    missed: str = ""
+    wrong: list[str] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+    cleaned_files: int = 0
+    """Part files that only ``mrflight clean`` removed."""
+    rerun: str = ""
+    """Empty where none was needed, "committed", or why it did not."""
+    may_fail: bool = False
+    lasts_s: float = 0.0
+    message: str = ""
+    stderr: str = ""
+    stacks: str = ""
+
+    @property
+    def is_survived(self) -> bool:
+        return self.state == "committed"
+
+    @property
+    def is_bad(self) -> bool:
+        """Anything that must never be; a job that failed but should not have included."""
+        failed = self.state == "failed" and not self.may_fail
+        rerun_failed = self.rerun not in ("", "committed")
+        hung = self.state == "hung"
+        return bool(failed or rerun_failed or hung or self.wrong or self.leftovers or self.missed)
+
+
+@dataclass(frozen=True)
+class _End:
+    """How a driver ended; ``code`` is None for one that hung."""
+
+    code: int | None
+    wall_s: float
+    stdout: str
+    stderr: str
+    stacks: str = ""
+
+    @property
+    def report(self) -> dict[str, Any]:
+        lines = self.stdout.strip().splitlines()
+        parsed: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+        return parsed
+
+
+class _Scene:
+    """The folder of one run, its mark, its job, and its standing cluster if it has one."""
+
+    def __init__(self, bench: Bench, scenario: Scenario, folder: Path) -> None:
+        self.bench = bench
+        self.scenario = scenario
+        self.folder = folder
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir()
+        self.table = folder / "table"
+        self.mark = f"{os.getpid()}-{scenario.seed}-{folder.name}"
+        self.environment = {
+            **os.environ,
+            "TMPDIR": str(self.temporary),
+            "PYTHONFAULTHANDLER": "1",
+            chaos_processes.MARK: self.mark,
+        }
+        self.cluster: StandingCluster | None = None
+        self._drivers = 0
+
+    def servers_of_its_own(self) -> set[int]:
+        return {server.process.pid for server in self.cluster.servers} if self.cluster else set()
+
+    @contextlib.contextmanager
+    def driver(self) -> Iterator[Target]:
+        """The job, started; whatever is left of it is killed."""
+        self._drivers += 1
+        stderr = self.folder / f"driver{self._drivers}.stderr"
+        stdout = stderr.with_suffix(".stdout")
+        command = mrflight_job.command(self.bench.inputs, self.table, self._settings())
+        undisturbed_s = self.bench.undisturbed_s.get(self.scenario.cluster, 0.0)
+        with stdout.open("wb") as out, stderr.open("wb") as err:
+            started = time.monotonic()
+            process = subprocess.Popen(command, env=self.environment, stdout=out, stderr=err)
+        target = Target(self.mark, process, stderr, started, undisturbed_s, self.cluster)
+        try:
+            yield target
+        finally:
+            target.end_faults()
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def wait(self, target: Target) -> _End:
+        """The end of a driver, which is ended where it takes too long."""
+        limit = target.started + self.bench.hang_s + self.scenario.lasts_s
+        stacks = ""
+        try:
+            code: int | None = target.driver.wait(max(0.0, limit - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            code = None
+            stacks = self._stacks(target)
+        wall_s = time.monotonic() - target.started
+        stdout = target.stderr.with_suffix(".stdout").read_text(errors="replace")
+        return _End(code, wall_s, stdout, target.stderr.read_text(errors="replace"), stacks)
+
+    def leftovers(self) -> list[str]:
+        """Processes, temporary files and shuffles that are still there after a while; killed."""
+
+        def processes() -> list[Any]:
+            own = self.servers_of_its_own()
+            found = chaos_processes.processes_of(self.mark)
+            return [process for process in found if process.pid not in own]
+
+        chaos_processes.wait_until(
+            lambda: not processes() and not os.listdir(self.temporary), _END_TIMEOUT_S
+        )
+        left = []
+        for process in processes():
+            left.append(f"process {chaos_processes.describe(process)}")
+            process.kill()
+        left += [f"temporary file {name}" for name in os.listdir(self.temporary)]
+        return left + self._shuffles()
+
+    def _shuffles(self) -> list[str]:
+        if self.cluster is None or self.cluster.metadata.process.poll() is not None:
+            return []
+        location = self.cluster.metadata.transport.location
+
+        def held() -> list[str]:
+            try:
+                with mrflight.connect(location) as client:
+                    return [f"shuffle {shuffle.id}" for shuffle in client.status().shuffles]
+            except MrflightError as error:
+                return [f"the metadata server does not answer: {error}"]
+
+        chaos_processes.wait_until(lambda: not held(), _LEASE_TIMEOUT_S)
+        return held()
+
+    def _settings(self) -> list[str]:
+        settings = {
+            "job.run_id": f"chaos-{self.scenario.seed}",
+            "output.mode": "append",  # a second commit would show
+            "cluster.workers": WORKERS,
+            "shuffle.replicas": self.scenario.replicas,
+        }
+        if self.cluster is None:
+            settings["cluster.data_servers"] = self.scenario.data_servers
+        else:
+            settings["cluster.metadata"] = self.cluster.metadata.transport.location
+        return [f"{key}={value}" for key, value in settings.items()]
+
+    def _stacks(self, target: Target) -> str:
+        """Where all stand still; the driver last, and the fork server not, which tidies up then."""
+        spared = {process.pid for process in chaos_processes.processes_of(self.mark, _FORK_SERVER)}
+        spared.add(target.driver.pid)
+        others = [
+            process
+            for process in chaos_processes.processes_of(self.mark)
+            if process.pid not in spared
+        ]
+        said = chaos_processes.dump_stacks(others, self.folder)
+        driver = chaos_processes.dump_stacks([psutil.Process(target.driver.pid)], self.temporary)
+        return said or driver
+
+
+def run(bench: Bench, scenario: Scenario) -> Outcome:
+    """Run the job once with the faults of ``scenario``; a rerun where it did not commit."""
+    outcome = Outcome(scenario.seed, scenario.told)
+    outcome.may_fail, outcome.lasts_s = scenario.may_fail, scenario.lasts_s
+    with _scene(bench, scenario) as scene:
+        with scene.driver() as target:
+            _strike_all(target, scenario, outcome)
+            end = scene.wait(target)
+        _judge(scene, end, outcome)
+        if scene.cluster is not None and outcome.state != "hung":
+            scene.cluster.heal()
+        outcome.leftovers += scene.leftovers()
+        if outcome.state in ("failed", "killed"):
+            _run_again(scene, outcome)
+        _check_output(scene, outcome)
+        if scene.cluster is not None and outcome.state != "hung":
+            outcome.leftovers += scene.cluster.stop()
+    return outcome
+
+
+def undisturbed(bench: Bench, scenario: Scenario) -> float:
+    """The wall time of a run to which nothing is done; RuntimeError where anything is wrong."""
+    outcome = run(bench, scenario)
+    if outcome.is_bad or not outcome.is_survived:
+        raise RuntimeError(f"an undisturbed run went wrong: {outcome}")
+    return outcome.wall_s
+
+
+@contextlib.contextmanager
+def _scene(bench: Bench, scenario: Scenario) -> Iterator[_Scene]:
+    with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
+        scene = _Scene(bench, scenario, Path(folder))
+        with contextlib.ExitStack() as stack:
+            if scenario.cluster == "standing":
+                servers = Path(folder, "servers")
+                scene.cluster = stack.enter_context(
+                    standing(servers, scenario.data_servers, scene.environment)
+                )
+            yield scene
+
+
+def _strike_all(target: Target, scenario: Scenario, outcome: Outcome) -> None:
+    for what in scenario.strikes:
+        try:
+            outcome.hits.append(strike(target, what))
+        except MissedError as error:
+            outcome.missed = f"{what.told}: {error}"
+            return
+
+
+def _judge(scene: _Scene, end: _End, outcome: Outcome) -> None:
+    outcome.wall_s = round(end.wall_s, 3)
+    if end.code is None:
+        outcome.state = "hung"
+    elif end.code < 0:
+        outcome.state = "killed"
+    else:
+        outcome.state = "failed" if end.code else "committed"
+        outcome.attempts = end.report.get("attempts")
+        outcome.message = end.report.get("error") or ""
+    outcome.stacks = end.stacks
+    if outcome.state != "committed":
+        outcome.stderr = end.stderr[-20_000:]
+    if outcome.state == "failed" and not table_is_untouched(scene.table):
+        outcome.wrong.append("the job failed and its table was changed")
+
+
+def _run_again(scene: _Scene, outcome: Outcome) -> None:
+    """The same job under the same run id: it has to commit, unless the first one has."""
+    with scene.driver() as target:
+        end = scene.wait(target)
+    outcome.rerun = "committed" if end.code == 0 else f"{end.stderr[-4000:]}{end.stacks}"
+    outcome.leftovers += [left for left in scene.leftovers() if left not in outcome.leftovers]
+
+
+def _check_output(scene: _Scene, outcome: Outcome) -> None:
+    """Exactly once and exactly right, wherever a run has committed, and no file too many."""
+    if outcome.state == "committed" or outcome.rerun == "committed":
+        outcome.wrong += result_of(scene.table, scene.bench.expected)
+        cleaned, left = files_left(scene.table)
+        outcome.cleaned_files = cleaned
+        outcome.leftovers += left

@@ -1,0 +1,84 @@
+"""What follows from a failed attempt for the shuffles that it used."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from mrflight.errors import (
+    CorruptBlockError,
+    DeadlineExceededError,
+    IncompletePartitionError,
+    MrflightError,
+    NoDataServersError,
+    OutputLostError,
+    PlacementChangedError,
+    ServerUnavailableError,
+    SpillError,
+)
+from mrflight.shuffle.shuffle import Shuffle
+
+_LOOK_EVERY_S = 0.2
+
+_INSISTS_FROM = 3
+"""Failures by one server that its cluster finds alive: then it is alive for others."""
+
+MOST_LOSSES = 100
+"""Of one job. Each takes a server from a shuffle, so there cannot be many."""
+
+
+class Losses:
+    """Reports what attempts say of servers, for one job."""
+
+    def __init__(self) -> None:
+        self._failures: Counter[str] = Counter()
+        self._reports = 0
+
+    def report(self, error: Exception, shuffles: Sequence[Shuffle]) -> bool:
+        """Whether ``error`` is about the placement of one of the shuffles, which then has changed.
+
+        Waits for a server where there is none left, for as long as one that starts anew may take.
+        Raises ``error`` where it cannot be made good.
+        """
+        if isinstance(error, PlacementChangedError | OutputLostError):
+            return True
+        if isinstance(error, NoDataServersError):
+            self.await_servers(shuffles)
+            return True
+        if not isinstance(error, MrflightError) or error.location is None:
+            return False
+        if error.location in {shuffle.metadata for shuffle in shuffles}:
+            return False
+        is_lost = [self._report(error, error.location, shuffle) for shuffle in shuffles]
+        if not any(is_lost):
+            return False
+        self._reports += 1
+        if self._reports > MOST_LOSSES:
+            raise error
+        return True
+
+    def _report(self, error: MrflightError, location: str, shuffle: Shuffle) -> bool:
+        match error:
+            case CorruptBlockError() | IncompletePartitionError() if error.partition is not None:
+                return shuffle.report_loss(location, [error.partition])
+            case SpillError():
+                return shuffle.report_loss(location, insists=True)
+            case ServerUnavailableError() | DeadlineExceededError():
+                self._failures[location] += 1
+                insists = self._failures[location] >= _INSISTS_FROM
+                return shuffle.report_loss(location, insists=insists)
+        return False
+
+    def await_servers(self, shuffles: Sequence[Shuffle]) -> None:
+        """Wait until every partition is somewhere; NoDataServersError where that takes too long."""
+        for shuffle in shuffles:
+            give_up_at = time.monotonic() + shuffle.timeouts.reconnect_s
+            while True:
+                try:
+                    shuffle.placement()
+                    break
+                except NoDataServersError:
+                    if time.monotonic() > give_up_at:
+                        raise
+                time.sleep(_LOOK_EVERY_S)

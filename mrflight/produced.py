@@ -1,0 +1,179 @@
+"""A shuffle and the tasks that write it, so that what is lost of it can be made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Generic, Protocol, TypeVar
+
+import pyarrow as pa
+
+from mrflight.errors import OutputLostError
+from mrflight.losses import Losses
+from mrflight.shuffle.shuffle import Shuffle
+from mrflight.shuffle.shuffle_state import PartitionInfo
+from mrflight.shuffle_watch import ShuffleWatch
+from mrflight.stage import Stages
+
+
+class WritingTask(Protocol):
+    """A task that writes one map of a shuffle."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def map_id(self) -> int: ...
+
+
+T = TypeVar("T", bound=WritingTask)
+R = TypeVar("R")
+
+Layout = tuple[pa.Schema, list[PartitionInfo]]
+
+
+class Produced(Generic[T, R]):
+    """A shuffle of a job, and how it is written."""
+
+    def __init__(
+        self,
+        shuffle: Shuffle,
+        stage: str,
+        tasks: Iterable[T],
+        submit: Callable[[T, int], Future[R]],
+        writer_id: str,
+        stages: Stages,
+        watch: ShuffleWatch,
+        losses: Losses,
+    ) -> None:
+        """``tasks`` are in the order of their map ids, from 0 on.
+
+        ``writer_id`` is that of all attempts, whose numbers tell them apart.
+        """
+        self.shuffle = shuffle
+        self.tasks = list(tasks)
+        self._stage = stage
+        self._submit = submit
+        self._writer_id = writer_id
+        self._stages = stages
+        self.watch = watch
+        self.losses = losses
+        watch.add(shuffle)
+
+    @property
+    def reads(self) -> Sequence[Produced[Any, Any]]:
+        """The shuffles that the tasks read."""
+        return ()
+
+    def refresh(self) -> None:
+        """Let the tasks go by what is true now of the shuffles that they read."""
+
+    def write(
+        self, note: Callable[[list[R]], str] = lambda results: f"{len(results)} done"
+    ) -> list[R]:
+        """Run all tasks; the results in their order."""
+        mender = _Writing(self, self.tasks)
+        return self._stages.run(
+            self._stage, self.tasks, self._submit, note, self._discard_losers, mender
+        )
+
+    def repair(self) -> None:
+        """Write again what is lost, until all is there."""
+        self.await_servers()
+        while lost := self.shuffle.health().lost_maps:
+            self.tell_of_losses(lost)
+            for read in self.reads:
+                read.repair()
+            self.refresh()
+            tasks = [self.tasks[map_id] for map_id in lost]
+            mender = _Writing(self, tasks)
+            self._stages.run_again(self._stage, tasks, self._submit, self._discard_losers, mender)
+            self.await_servers()
+
+    def await_servers(self) -> None:
+        """Wait until there is a server for every partition."""
+        self.losses.await_servers([self.shuffle])
+
+    def layout(self) -> Layout:
+        """The schema and the partitions, with all that was written to them."""
+        while True:
+            self.repair()
+            try:
+                return self.shuffle.layout()
+            except OutputLostError:
+                continue  # a server was lost in this moment
+
+    def has_changed(self, version: int) -> bool:
+        """Whether the placement is known not to be this version any more. Does not ask."""
+        return self.watch.has_changed(self.shuffle, version)
+
+    def report(self, error: Exception) -> bool:
+        """Whether an attempt failed for what was lost of this shuffle, or of those it reads."""
+        return self.losses.report(error, [self.shuffle, *(read.shuffle for read in self.reads)])
+
+    def tell_of_losses(self, maps: Sequence[int]) -> None:
+        """Say what is made again."""
+        self._stages.tell(
+            f"{len(maps)} of {len(self.tasks)} {self._stage} tasks send again what a data server "
+            "has lost"
+        )
+
+    def _discard_losers(self, task: T, attempts: int) -> None:
+        self.shuffle.discard_losers(task.map_id, attempts, self._writer_id)
+
+
+class _Writing(Generic[T]):
+    """Mends a stage that writes some of a shuffle's maps."""
+
+    def __init__(self, produced: Produced[T, Any], tasks: Sequence[T]) -> None:
+        self._produced = produced
+        self._maps = [task.map_id for task in tasks]
+        self._watched = Versions([*produced.reads, produced])
+
+    def has_news(self) -> bool:
+        return self._watched.have_news()
+
+    def mend(
+        self,
+        error: Exception | None,
+        unfinished: Sequence[int],
+        stop: Callable[[Iterable[int]], None],
+    ) -> Mapping[int, T] | None:
+        """The tasks that are not done, as they write to what is not there any more, or read it.
+
+        And those that are done, and whose rows are lost.
+        """
+        produced = self._produced
+        if error is not None and not produced.report(error):
+            return None
+        if not self._watched.take():
+            return None
+        stop(unfinished)
+        for read in produced.reads:
+            read.repair()
+        produced.await_servers()
+        produced.refresh()
+        if lost := produced.shuffle.health().lost_maps:
+            produced.tell_of_losses(lost)
+        places = {map_id: place for place, map_id in enumerate(self._maps)}
+        anew = {*unfinished, *(places[map_id] for map_id in lost if map_id in places)}
+        return {place: produced.tasks[self._maps[place]] for place in sorted(anew)}
+
+
+class Versions:
+    """The placements of some shuffles as they were last looked at."""
+
+    def __init__(self, of: Sequence[Produced[Any, Any]]) -> None:
+        self._of = of
+        self._versions = [produced.shuffle.health().version for produced in of]
+
+    def have_news(self) -> bool:
+        """Whether one is known to have changed. Does not ask."""
+        pairs = zip(self._of, self._versions, strict=True)
+        return any(produced.has_changed(version) for produced, version in pairs)
+
+    def take(self) -> bool:
+        """Look again; whether one had changed."""
+        before = self._versions
+        self._versions = [produced.shuffle.health().version for produced in self._of]
+        return self._versions != before

@@ -1,0 +1,121 @@
+"""A server process of a job's own cluster: its log in a file, its ready line in a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from mrflight.errors import DeadlineExceededError, JobFailedError
+from mrflight.fork_server import ForkServer
+
+START_TIMEOUT_S = 60.0
+_LONGEST_LINE = 300
+
+
+class ServerProcess:
+    """A server, started at once; its ``kind`` names its module of `mrflight.servers`.
+
+    Its `fileno` becomes readable when it has ended.
+    """
+
+    def __init__(
+        self,
+        fork_server: ForkServer,
+        kind: str,
+        name: str,
+        arguments: Sequence[str],
+        log_path: Path,
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self._log_path = log_path
+        self._ready, stdout = os.pipe()
+        try:
+            with log_path.open("wb") as log_file:
+                self._process = fork_server.start(
+                    f"mrflight-{name}",
+                    f"mrflight.servers.{kind}:main",
+                    arguments,
+                    stdout=stdout,
+                    stderr=log_file.fileno(),
+                )
+        except BaseException:
+            os.close(self._ready)
+            raise
+        finally:
+            os.close(stdout)
+
+    @property
+    def pid(self) -> int:
+        """Its process id; waits for the fork. JobFailedError where there was none."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        return self._process.fileno()
+
+    def wait_ready(self, deadline: float) -> None:
+        """Return once it is ready; JobFailedError with its log where it ends or is too slow."""
+        if not _read_line(self._ready, deadline):
+            # What it says ends a moment before it has.
+            code = self._process.wait(max(0.0, deadline - time.monotonic()))
+            if code is None:
+                raise DeadlineExceededError(
+                    f"the {self.name} server was not ready after {START_TIMEOUT_S:.0f} s; its log: "
+                    f"{self._log_tail()}"
+                )
+            raise JobFailedError(
+                f"the {self.name} server ended with code {code} before it was ready: "
+                f"{self._log_tail()}"
+            )
+
+    def how_it_ended(self) -> str:
+        """What comes after "the server", once it has ended."""
+        code = self._process.wait(0)
+        if code is None:
+            return "runs"
+        if code < 0:
+            return f"was killed by {_signal_name(-code)}"
+        return f"ended with code {code}"
+
+    def last_log_line(self) -> str:
+        """The last thing that it said, perhaps why it ended."""
+        return self._log_tail().splitlines()[-1][:_LONGEST_LINE]
+
+    def close(self) -> None:
+        """End it, whatever it does; does not wait for its end."""
+        with contextlib.suppress(JobFailedError):  # it was never started
+            self._process.send_signal(signal.SIGKILL)
+        self._process.close()
+        os.close(self._ready)
+
+    def _log_tail(self) -> str:
+        with contextlib.suppress(OSError):
+            return self._log_path.read_text(errors="replace")[-2000:].strip() or "(empty)"
+        return "(gone)"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal between the first and the last
+        return f"signal {number}"
+
+
+def _read_line(stream: int, deadline: float) -> bytes:
+    """A line of a pipe, or nothing where it ends or the deadline passes."""
+    line = b""
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    while not line.endswith(b"\n"):
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            return b""
+        read = os.read(stream, 4096)
+        if not read:
+            return b""
+        line += read
+    return line

@@ -1,0 +1,121 @@
+"""A metadata server's journal: every event, until nothing that is left depends on it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from mrflight.closing import Closes
+from mrflight.errors import JournalError
+from mrflight.shuffle.events import AnyEvent, decode_event, encode_event
+from mrflight.shuffle.journal import Journal
+
+log = logging.getLogger(__name__)
+
+COMPACT_BYTES = 16 * 2**20
+"""A journal below this is read again in well under a second, so it may keep what is over."""
+_GROWTH = 4
+"""Times its size after the last compaction: so that less is rewritten than appended, about."""
+
+
+class EventHead(msgspec.Struct, frozen=True, gc=False):
+    """What of an event decides whether it matters: its kind, and the shuffle or server it is of.
+
+    Decoded from an event's record, without its rows and placements.
+    """
+
+    event: str
+    id: str = ""
+    location: str = ""
+
+
+_heads = msgspec.msgpack.Decoder(EventHead)
+
+
+class EventJournal(Closes):
+    """Events on a disk, in order, to be given to `Registry.resume`. Safe for many threads.
+
+    Opened as a `Journal` is, and raises what it raises. It is written anew, without what has
+    come to nothing, when it is above ``compact_bytes`` and has grown fourfold since the last time.
+    """
+
+    def __init__(self, path: Path, compact_bytes: int = COMPACT_BYTES) -> None:
+        self._journal = Journal(path)
+        self._compact_bytes = compact_bytes
+        self._compact_at = compact_bytes
+        self._compacting = threading.Lock()
+
+    @property
+    def size_bytes(self) -> int:
+        return self._journal.size_bytes
+
+    def events(self) -> Iterator[AnyEvent]:
+        """What was recorded, in order. JournalError where a record is no event, or not readable."""
+        for record in self._journal.records():
+            try:
+                yield decode_event(record)
+            except JournalError as error:
+                raise JournalError(f"{self._journal.path}: {error}") from error
+
+    def record(self, event: AnyEvent) -> None:
+        """Keep an event; it is durable when this returns. JournalError where it cannot be kept."""
+        self._journal.append(encode_event(event))
+        if self.size_bytes > self._compact_at and self._compacting.acquire(blocking=False):
+            try:
+                self._compact()
+            finally:
+                self._compacting.release()
+
+    def close(self) -> None:
+        """Let go of the file; nothing can be recorded any more."""
+        self._journal.close()
+
+    def _compact(self) -> None:
+        before = self.size_bytes
+        try:
+            self._journal.rewrite(self._records_that_matter())
+        except JournalError as error:  # the event itself is kept
+            log.warning("the journal keeps what is over, until it has grown again: %s", error)
+            self._compact_at = before + self._compact_bytes
+        else:
+            log.info("the journal had %d bytes and has %d now", before, self.size_bytes)
+            self._compact_at = max(self._compact_bytes, _GROWTH * self.size_bytes)
+
+    def _records_that_matter(self) -> Iterator[bytes]:
+        """Read twice, as all events at once may be too many for the memory.
+
+        Begun by the rewrite, which lets nobody append meanwhile.
+        """
+        kept = iter(still_matter(map(_heads.decode, self._journal.records())))
+        following = next(kept, None)
+        for position, record in enumerate(self._journal.records()):
+            if position == following:
+                yield record
+                following = next(kept, None)
+
+
+def still_matter(heads: Iterable[EventHead]) -> list[int]:
+    """The positions, in order, of the events without which a registry would know something else.
+
+    All of the shuffles that are there, and of each server that is there how it joined last.
+    """
+    kept: dict[tuple[str, str], list[int]] = {}
+    for position, head in enumerate(heads):
+        subject = (head.id, head.location)  # one of them is empty
+        match head.event:
+            case "ShuffleMade" | "ServerJoined":
+                kept[subject] = [position]
+            case "ShuffleDropped" | "ServerGone":
+                kept.pop(subject, None)
+            case _:
+                kept[subject].append(position)
+    return sorted(position for positions in kept.values() for position in positions)
+
+
+def head_of(event: AnyEvent) -> EventHead:
+    """The head of an event's record."""
+    return _heads.decode(encode_event(event))

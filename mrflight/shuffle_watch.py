@@ -1,0 +1,68 @@
+"""Asks, as long as a job runs, whether its shuffles are as they were, and renews their leases."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from mrflight.closing import Closes
+from mrflight.errors import MrflightError
+
+if TYPE_CHECKING:
+    from mrflight.shuffle.protocol import ShuffleHealth
+    from mrflight.shuffle.shuffle import Shuffle
+
+log = logging.getLogger(__name__)
+
+WATCH_EVERY_S = 1.0
+LEASE_S = 60.0
+"""Of a job's shuffles on a standing cluster. A driver that is stopped for longer loses them."""
+
+_STOP_TIMEOUT_S = 5.0
+
+
+class ShuffleWatch(Closes):
+    """Watches shuffles from a thread of its own; started by the first.
+
+    A server that is stopped, or cut off, makes no call fail for a long time. The metadata server
+    knows by its heartbeats, and whoever uses the shuffle knows by this.
+    """
+
+    def __init__(self) -> None:
+        self._shuffles: list[Shuffle] = []
+        self._seen: dict[str, ShuffleHealth] = {}
+        self._failure: MrflightError | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="shuffle-watch", daemon=True)
+
+    def add(self, shuffle: Shuffle) -> None:
+        self._shuffles.append(shuffle)
+        if not self._thread.is_alive() and not self._ending.is_set():
+            self._thread.start()
+
+    def remove(self, shuffle: Shuffle) -> None:
+        """Let go of a shuffle that is dropped."""
+        self._shuffles.remove(shuffle)
+
+    def has_changed(self, shuffle: Shuffle, version: int) -> bool:
+        """Whether a shuffle was seen with another placement, or cannot be asked for any more."""
+        seen = self._seen.get(shuffle.id)
+        return self._failure is not None or (seen is not None and seen.version > version)
+
+    def close(self) -> None:
+        """Watch no more; a call that is under way is not waited for long."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_TIMEOUT_S)
+
+    def _watch(self) -> None:
+        while not self._ending.wait(WATCH_EVERY_S):
+            for shuffle in self._shuffles[:]:
+                try:
+                    self._seen[shuffle.id] = shuffle.health()
+                except MrflightError as error:
+                    if self._ending.is_set() or shuffle not in self._shuffles:
+                        continue
+                    log.warning("shuffle %s: %s", shuffle.id, error)
+                    self._failure = error

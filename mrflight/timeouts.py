@@ -1,0 +1,21 @@
+"""How long is waited for servers: a value that travels with whoever calls them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Of one job's, or one program's, calls. All in seconds."""
+
+    call_s: float = 30.0
+    """Of a call that is answered from memory."""
+    stream_s: float = 3600.0
+    """Of one DoPut or DoGet, from its first to its last byte."""
+    reconnect_s: float = 30.0
+    """For a metadata server that cannot be reached, or where there is no data server left: others
+    may be starting in their place."""
+
+
+DEFAULT_TIMEOUTS = Timeouts()

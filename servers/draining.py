@@ -1,0 +1,133 @@
+"""What a data server does with its partitions before it stops: it moves them to others.
+
+A partition's committed blocks are copied to another server, those of attempts that are committed
+meanwhile as well, until the metadata server finds that there are no more and changes the
+placement. Attempts that were begun before that are then refused their commit and made again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from mrflight.errors import (
+    DeadlineExceededError,
+    MrflightError,
+    ServerUnavailableError,
+    ShuffleNotFoundError,
+)
+from mrflight.ids import MapAttempt
+from mrflight.shuffle.connections import Connections
+from mrflight.shuffle.metadata_client import MetadataClient
+from mrflight.shuffle.protocol import MovePartitions
+from mrflight.shuffle.sender import BlockSender
+from mrflight.shuffle.store import BlockStore
+
+from .membership import Membership
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.2
+
+
+class Draining:
+    """Empties one data server, whose membership knows that it drains."""
+
+    def __init__(self, store: BlockStore, membership: Membership, metadata: str) -> None:
+        self._store = store
+        self._membership = membership
+        self._connections = Connections()
+        self._metadata = MetadataClient(metadata, self._connections)
+        self._targets: dict[tuple[str, int], str] = {}
+        self._copied: dict[tuple[str, int], set[MapAttempt]] = {}
+        self._spoilt: set[tuple[str, int, str]] = set()
+        self._pause = threading.Event()
+
+    def run(self) -> None:
+        """Return when nothing is held that only this server has, or nobody can ask for it.
+
+        What cannot be moved is waited for to be dropped, however long that takes.
+        """
+        while held := [name for name in self._store.shuffles() if not self._is_free_of(name)]:
+            log.info("%d shuffles are still held: %s", len(held), ", ".join(held[:5]))
+            self._pause.wait(_LOOK_EVERY_S)
+        self._connections.close()
+
+    def _is_free_of(self, shuffle_id: str) -> bool:
+        """Move what can be moved of a shuffle; whether nothing depends on this server then."""
+        try:
+            planned = self._metadata.plan_move(shuffle_id, self._membership.location)
+            if not planned:
+                return not self._is_needed(shuffle_id)
+            movable = self._choose_targets(shuffle_id, planned)
+            if movable:
+                self._move(shuffle_id, movable)
+            return len(movable) == len(planned)
+        except ShuffleNotFoundError:
+            return True
+        except MrflightError as error:
+            is_unreachable = isinstance(error, ServerUnavailableError | DeadlineExceededError)
+            if is_unreachable and error.location == self._metadata.location:
+                log.warning("nobody can ask for shuffle %s any more: %s", shuffle_id, error)
+                return True
+            log.info("shuffle %s is not moved yet: %s", shuffle_id, error)
+            return False
+
+    def _choose_targets(self, shuffle_id: str, planned: dict[int, str]) -> list[int]:
+        """The partitions that can go somewhere: where they were going, or else as planned."""
+        for partition, target in planned.items():
+            if (shuffle_id, partition, target) not in self._spoilt:
+                self._targets.setdefault((shuffle_id, partition), target)
+        return [partition for partition in planned if (shuffle_id, partition) in self._targets]
+
+    def _is_needed(self, shuffle_id: str) -> bool:
+        """Whether a partition is here and nowhere else."""
+        described = self._metadata.describe_shuffle(shuffle_id)
+        here = self._membership.location
+        places = [[described.locations[i] for i in at] for at in described.placement]
+        return any(at == [here] for at in places)
+
+    def _move(self, shuffle_id: str, partitions: list[int]) -> None:
+        version = self._metadata.describe_shuffle(shuffle_id).version
+        infos = {info.partition: info for info in self._metadata.partitions(shuffle_id)[1]}
+        epoch = infos[partitions[0]].epoch
+        wanted: dict[MapAttempt, list[int]] = {}
+        for partition in partitions:
+            copied = self._copied.setdefault((shuffle_id, partition), set())
+            counting = self._membership.winners(shuffle_id, epoch, infos[partition].generation)
+            for source in counting:
+                if source not in copied:
+                    wanted.setdefault(source, []).append(partition)
+        for source, missing in wanted.items():
+            self._copy(shuffle_id, source, missing, len(infos))
+        targets = [self._targets[shuffle_id, partition] for partition in partitions]
+        here = self._membership.location
+        self._metadata.move_partitions(
+            MovePartitions(shuffle_id, here, partitions, targets, epoch, version)
+        )
+        log.info("%d partitions of shuffle %s have been moved", len(partitions), shuffle_id)
+
+    def _copy(self, shuffle_id: str, source: MapAttempt, partitions: list[int], count: int) -> None:
+        """Send what an attempt put into partitions to their targets."""
+        placement: list[tuple[str, ...]] = [()] * count
+        for partition in partitions:
+            placement[partition] = (self._targets[shuffle_id, partition],)
+        sender = BlockSender(shuffle_id, source, placement, self._connections, "none")
+        try:
+            for partition in partitions:
+                for block in self._store.read(shuffle_id, partition, [source]):
+                    sender.send_block(partition, block)
+            sender.finish()
+        except BaseException:
+            sender.stop()
+            self._spoil(shuffle_id, partitions)
+            raise
+        for partition in partitions:
+            self._copied[shuffle_id, partition].add(source)
+
+    def _spoil(self, shuffle_id: str, partitions: list[int]) -> None:
+        """Targets may have got a part of an attempt's blocks, which would be read twice there."""
+        for partition in partitions:
+            target = self._targets.pop((shuffle_id, partition))
+            self._spoilt.add((shuffle_id, partition, target))
+            self._copied.pop((shuffle_id, partition), None)

@@ -1,0 +1,140 @@
+"""Whatever a job file or a ``--set`` says: it is a job, or a JobFileError."""
+
+from __future__ import annotations
+
+import random
+import string
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mrflight.errors import JobFileError
+from mrflight.job_file import load_job, parse_override
+from mrflight.spec import JobSpec
+from mrflight.testing.hostile_bytes import hostile_lines
+
+FILES = 4_000
+OVERRIDES = 4_000
+
+JOB = """\
+[job]
+name = "clicks"
+attempts = 4
+timeout = "10 min"
+[inputs.visits]
+path = "visits/*.csv"
+format = "csv"
+key = ["url"]
+types = { visitor = "string" }
+csv = { delimiter = ";", header = false, column_names = ["url"] }
+[shuffle]
+partitions = 20
+compression = "zstd"
+[reduce]
+group_by = ["url"]
+aggregate = { clicks = "sum(weight)" }
+[output]
+table = "out/clicks"
+mode = "append"
+[storage]
+endpoint = "http://127.0.0.1:9000"
+[cluster]
+workers = 2
+memory = "1 GiB"
+"""
+
+VALUES = (
+    *('""', '"x"', '"\\u0000"', '"\\ud800"', '"""', "'", "auto", "true", "nan", "-inf", "1e400"),
+    *("0", "-1", "1_000", "0x" + "f" * 5_000, "9" * 20, "9" * 5_000, "0b1", "0o7", "+-1", "0.5"),
+    *("1979-05-27", "1979-05-27T07:32:00Z", "07:32:00", "2020-13-45", "0000-00-00"),
+    *("[]", "{}", "[[]]", '["a", 1]', "{ a = 1 }", "[" * 500 + "]" * 500, "[" * 100_000),
+    *("{ a = " * 400 + "1" + " }" * 400, "{ a" + ".a" * 100 + " = 1 }", '{ "" = 1 }', "x" * 10_000),
+    *("job", "inputs", "output", "a", "a" + ".a" * 100, '"a b"', '"\\t"', "\x00", "\u00e4", "#"),
+)
+
+
+def test_a_file_is_a_job_or_refused(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    path = tmp_path / "job.toml"
+    jobs = []
+    for number in range(FILES):
+        path.write_bytes(text := hostile_lines(JOB, rng, VALUES))
+        try:
+            jobs.append(load_job(path))
+        except JobFileError:
+            continue
+        except BaseException as error:
+            error.add_note(f"file {number}: {text[:2_000]!r} ({len(text)} bytes)")
+            raise
+    assert 0 < len(jobs) < FILES
+    assert {type(job) for job in jobs} == {JobSpec}
+    assert all(msgspec.convert(msgspec.to_builtins(job), JobSpec) == job for job in jobs)
+
+
+def override(rng: random.Random) -> str:
+    sections = ("job", "inputs", "inputs.visits", "shuffle", "reduce", "output", "cluster")
+    keys = ("name", "partitions", "format", "mode", "key", "workers", "aggregate", "visits")
+    key = f"{rng.choice((*sections, ''))}.{rng.choice((*keys, *VALUES))}"
+    text = f"{key}={rng.choice(VALUES)}"
+    if rng.random() < 0.3:
+        at = rng.randrange(len(text))
+        text = text[:at] + rng.choice(string.printable) + text[at + rng.randrange(2) :]
+    return text
+
+
+def test_an_override_is_taken_or_refused(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    path = tmp_path / "job.toml"
+    path.write_text(JOB, encoding="utf-8")
+    refused = 0
+    for number in range(OVERRIDES):
+        text = override(rng)
+        try:
+            key, value = parse_override(text)
+            assert type(load_job(path, {key: value})) is JobSpec
+        except JobFileError:
+            refused += 1
+        except BaseException as error:
+            error.add_note(f"override {number}: {text[:2_000]!r} ({len(text)} letters)")
+            raise
+    assert 0 < refused < OVERRIDES
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("[shuffle]\npartitions = " + "9" * 5_000, "is not TOML: Exceeds the limit"),
+        ("[shuffle]\npartitions = 0x" + "f" * 5_000, "shuffle.partitions: a number of more than"),
+        (
+            "[shuffle]\npartitions = 9223372036854775808",
+            "shuffle.partitions: a number of more than",
+        ),
+        ("shuffle = 0x" + "f" * 5_000, "shuffle: is a table, .shuffle., not a value of type int"),
+        (
+            "[shuffle]\ncompression" + ".a" * 2_000 + " = 1",
+            "shuffle.compression: {'a': {'a': .*} is",
+        ),
+        (
+            "shuffle = ['" + "x" * 100_000 + "']",
+            r"shuffle: is a table, .shuffle., not \['x+\.\.\.x+'\]",
+        ),
+    ],
+    ids=["digits", "hexadecimal", "65 bits", "a table", "deep", "long"],
+)
+def test_a_value_that_cannot_be_shown_is_refused(tmp_path: Path, line: str, says: str) -> None:
+    path = tmp_path / "job.toml"
+    job = '[job]\nname = "a"\n[inputs.v]\npath = "v"\n[output]\ntable = "t"\n'
+    before = "" if line.startswith("[") else f"{line}\n"
+    path.write_text(before + job + ("" if before else line), encoding="utf-8")
+    with pytest.raises(JobFileError, match=says) as refused:
+        load_job(path)
+    assert len(str(refused.value)) < 600
+
+
+def test_an_override_that_cannot_be_shown_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(JOB, encoding="utf-8")
+    for value in ("9" * 5_000, "0x" + "f" * 5_000):
+        with pytest.raises(JobFileError, match=r"shuffle\.partitions: "):
+            load_job(path, dict([parse_override(f"shuffle.partitions={value}")]))

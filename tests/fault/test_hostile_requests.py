@@ -1,0 +1,404 @@
+"""Some thousand hostile requests over Flight: each gets a typed answer, and the servers live on.
+
+And forget what they were sent: threads, files, memory and blocks are as before, and a shuffle
+gives its rows.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+import psutil
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+import mrflight
+from mrflight.errors import (
+    DeadlineExceededError,
+    MrflightError,
+    ServerUnavailableError,
+    ShuffleError,
+)
+from mrflight.shuffle.block import BlockTag, encode_block, ipc_options, to_wire
+from mrflight.shuffle.flight_errors import from_flight
+from mrflight.shuffle.protocol import BlockStream, DataAction, Message, MetadataAction, ReadTicket
+from mrflight.testing.hostile_bytes import damaged, example_of, hostile_json, random_bytes
+from tests.support.cluster import StandingCluster, standing_cluster
+
+SHUFFLE = "clicks-1"
+"""One that is there, as examples of messages have this for a text."""
+ACTIONS = 2_500
+"""Of each server."""
+READS = 1_000
+PUTS = 1_000
+WAIT_S = 30.0
+MOST_GROWTH_BYTES = 20 * 2**20
+"""Of a server's memory by all requests of a test. Measured: 0 to 10 MiB, and the same but for 3 MiB
+with four times as many requests."""
+BATCH = pa.record_batch({"n": pa.array([1, 2, None]), "text": ["a", None, "c"]})
+UNTYPED = (ServerUnavailableError, DeadlineExceededError)
+"""What a client makes of a server that died, or hangs."""
+
+
+@dataclass(frozen=True)
+class Servers:
+    """A metadata server and a data server."""
+
+    cluster: mrflight.Cluster
+    metadata: str
+    data: str
+    processes: list[psutil.Process]
+
+
+@contextmanager
+def unharmed_servers(
+    capfd: pytest.CaptureFixture[str], growth_bytes: int = MOST_GROWTH_BYTES
+) -> Iterator[Servers]:
+    """Servers that at the end do as before, hold as much as before, and have logged no surprise."""
+    with (
+        standing_cluster(data_servers=1) as standing,
+        mrflight.connect(standing.metadata) as client,
+    ):
+        servers = servers_of(standing, client)
+        assert_shuffles(servers)
+        wait_for_a_heartbeat(servers)  # for which the data server has a connection of its own
+        before = footprint(servers)
+        yield servers
+        tidy_up(servers)
+        assert_shuffles(servers)
+        assert stats(servers) == (0, 0, 0)
+        assert_footprint(servers, before, growth_bytes)
+        assert [process.poll() for process in all_processes(standing)] == [None, None]
+    log = capfd.readouterr().err
+    assert "INFO mrflight.servers.process" in log
+    assert [line for line in log.splitlines() if surprising(line)] == []
+
+
+def servers_of(standing: StandingCluster, client: mrflight.Cluster) -> Servers:
+    processes = [psutil.Process(process.pid) for process in all_processes(standing)]
+    (data,) = client.status().servers
+    return Servers(client, standing.metadata, data.location, processes)
+
+
+def all_processes(standing: StandingCluster) -> list[Any]:
+    return [standing.metadata_process, *standing.data_processes]
+
+
+def surprising(line: str) -> bool:
+    return any(sign in line for sign in ("Traceback", "a request failed in", "a stream failed"))
+
+
+def assert_shuffles(servers: Servers) -> None:
+    shuffle = servers.cluster.create_shuffle("works", partitions=4)
+    with shuffle.writer(map_id=0, key=["n"]) as out:
+        out.write(pa.record_batch({"n": range(1_000)}))
+    seen = [n for p in range(4) for piece in shuffle.reader(p) for n in piece["n"].to_pylist()]
+    assert sorted(seen) == list(range(1_000))
+    shuffle.drop()
+
+
+def wait_for_a_heartbeat(servers: Servers) -> None:
+    """It tells the data server of a shuffle that was dropped without it."""
+    shuffle = servers.cluster.create_shuffle("forgotten", partitions=1)
+    with shuffle.writer(map_id=0, key=["n"]) as out:
+        out.write(BATCH)
+    assert stats(servers)[0] == 1
+    ask(servers.metadata, MetadataAction.DROP_SHUFFLE, '{"id": "forgotten"}')
+    until = time.monotonic() + WAIT_S
+    while stats(servers)[0]:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def footprint(servers: Servers) -> list[tuple[int, int, int]]:
+    """Of each process its threads, its open files, and its memory in bytes.
+
+    Without connections that gRPC keeps open on our side, in this process.
+    """
+    ours = {connection.laddr for connection in psutil.Process().net_connections("tcp")}
+    return [
+        (
+            process.num_threads(),
+            process.num_fds() - sum(at.raddr in ours for at in process.net_connections("tcp")),
+            process.memory_info().rss,
+        )
+        for process in servers.processes
+    ]
+
+
+def assert_footprint(
+    servers: Servers, before: list[tuple[int, int, int]], growth_bytes: int
+) -> None:
+    """Threads and connections of calls that have ended go within some seconds."""
+    until = time.monotonic() + WAIT_S
+    while True:
+        after = footprint(servers)
+        as_before = all(
+            threads <= threads_before + 2 and files <= files_before
+            for (threads, files, _), (threads_before, files_before, _) in zip(
+                after, before, strict=True
+            )
+        )
+        if as_before:
+            break
+        assert time.monotonic() < until, (before, after)
+        time.sleep(0.05)
+    growth = [now[2] - then[2] for now, then in zip(after, before, strict=True)]
+    assert max(growth) < growth_bytes, [size / 2**20 for size in growth]
+
+
+def tidy_up(servers: Servers) -> None:
+    """Drop and unregister what hostile requests were well-formed enough to make."""
+    status = servers.cluster.status()
+    for shuffle in status.shuffles:
+        ask(servers.metadata, MetadataAction.DROP_SHUFFLE, json.dumps({"id": shuffle.id}))
+        ask(servers.data, DataAction.DROP_SHUFFLE, json.dumps({"id": shuffle.id}))
+    for server in status.servers:
+        if server.location != servers.data:
+            body = json.dumps({"location": server.location})
+            ask(servers.metadata, MetadataAction.UNREGISTER_SERVER, body)
+
+
+def stats(servers: Servers) -> tuple[int, int, int]:
+    answer = json.loads(ask(servers.data, DataAction.STATS, "{}"))
+    return answer["shuffles"], answer["blocks"], answer["size_bytes"]
+
+
+def ask(location: str, action: str, body: str | bytes) -> bytes:
+    with flight.FlightClient(location) as client:
+        return act(client, action, body)
+
+
+def act(client: flight.FlightClient, action: str, body: str | bytes) -> bytes:
+    body = body.encode() if isinstance(body, str) else body
+    options = flight.FlightCallOptions(timeout=WAIT_S)
+    with from_flight("the server", action):
+        (answer,) = client.do_action((action, body), options)
+    return bytes(answer.body)
+
+
+def outcome(request: Callable[[], object], what: str) -> str:
+    """What kind of answer a request got; it has to be one of ours."""
+    try:
+        request()
+    except UNTYPED as error:
+        raise AssertionError(f"{what}: {error}") from error
+    except MrflightError as error:
+        answer = error
+    else:
+        return "done"
+    assert isinstance(answer, ShuffleError), f"{what}: {answer}"
+    assert " answered: " not in str(answer), f"{what}: {answer}"
+    return type(answer).__name__
+
+
+def try_all(requests: Iterator[tuple[str, Callable[[], object]]], seed: str) -> Counter[str]:
+    kinds: Counter[str] = Counter()
+    for number, (what, request) in enumerate(requests):
+        kinds[outcome(request, f"seed {seed}, request {number}, {what[:500]}")] += 1
+    return kinds
+
+
+# Actions
+
+
+def messages_by_meaning() -> dict[str, type[Message]]:
+    return {
+        (message.__doc__ or "").partition("\n")[0]: message for message in Message.__subclasses__()
+    }
+
+
+@pytest.mark.parametrize("server", ["metadata", "data"])
+def test_actions(server: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with (
+        unharmed_servers(capfd) as servers,
+        flight.FlightClient(getattr(servers, server)) as client,
+    ):
+        meanings = messages_by_meaning()
+        actions = {each.type: meanings[each.description] for each in client.list_actions()}
+        names = MetadataAction if server == "metadata" else DataAction
+        assert set(actions) == {name.value for name in names}
+        rng = random.Random(server)
+
+        def requests() -> Iterator[tuple[str, Callable[[], object]]]:
+            for number in range(ACTIONS):
+                if number % 50 == 0:
+                    make_the_shuffle(servers)
+                action = rng.choice(list(actions))
+                valid = msgspec.json.encode(example_of(actions[action], rng))
+                body = valid if rng.random() < 0.2 else hostile_json(valid, rng)
+                name = action if rng.random() < 0.95 else unknown_name(action, rng)
+                yield f"{name} {body!r}", partial(act, client, name, body)
+
+        kinds = try_all(requests(), server)
+        assert kinds["ProtocolError"] > ACTIONS / 4
+        assert kinds["done"] > ACTIONS / 20
+
+
+def unknown_name(action: str, rng: random.Random) -> str:
+    return damaged(action.encode(), rng).decode(errors="replace")
+
+
+def make_the_shuffle(servers: Servers) -> None:
+    if SHUFFLE not in {shuffle.id for shuffle in servers.cluster.status().shuffles}:
+        tidy_up(servers)
+        servers.cluster.create_shuffle(SHUFFLE, partitions=3)
+
+
+# Reads
+
+
+def test_tickets_and_infos(capfd: pytest.CaptureFixture[str]) -> None:
+    with (
+        unharmed_servers(capfd) as servers,
+        flight.FlightClient(servers.data) as data,
+        flight.FlightClient(servers.metadata) as metadata,
+    ):
+        shuffle = servers.cluster.create_shuffle(SHUFFLE, partitions=3)
+        with shuffle.writer(map_id=0, key=["n"]) as out:
+            out.write(BATCH)
+        rng = random.Random("reads")
+        tickets = [
+            ReadTicket(SHUFFLE, 1, 1).encode(),
+            ReadTicket(SHUFFLE, 0, 1, blocks=True, others=(1, 2)).encode(),
+        ]
+
+        def requests() -> Iterator[tuple[str, Callable[[], object]]]:
+            for _ in range(READS):
+                ticket = rng.choice(tickets)
+                ticket = damaged(ticket, rng) if rng.random() < 0.9 else random_bytes(rng)
+                yield f"ticket {ticket!r}", partial(read, data, ticket)
+                descriptor = any_descriptor([SHUFFLE, "1"], rng)
+                yield f"info {descriptor}", partial(info, metadata, descriptor)
+
+        kinds = try_all(requests(), "reads")
+        assert kinds["ProtocolError"] > READS / 2
+        assert kinds["ShuffleNotFoundError"] > 0
+        assert kinds["done"] > 0
+
+
+def read(client: flight.FlightClient, ticket: bytes) -> None:
+    with from_flight("the server", "get"):
+        options = flight.FlightCallOptions(timeout=WAIT_S)
+        client.do_get(flight.Ticket(ticket), options).read_all()
+
+
+def info(client: flight.FlightClient, descriptor: flight.FlightDescriptor) -> None:
+    with from_flight("the server", "info"):
+        client.get_flight_info(descriptor, flight.FlightCallOptions(timeout=WAIT_S))
+
+
+def any_descriptor(path: list[str], rng: random.Random) -> flight.FlightDescriptor:
+    """A path in one part or several, damaged but UTF-8, or a command."""
+    whole = "/".join(path) if rng.random() < 0.5 else "\0".join(path)
+    hurt = damaged(whole.encode(), rng)
+    if rng.random() < 0.2:
+        return flight.FlightDescriptor.for_command(hurt)
+    parts = hurt.decode(errors="replace").split("/" if rng.random() < 0.2 else "\0")
+    return flight.FlightDescriptor.for_path(*parts)
+
+
+# Puts
+
+
+@dataclass(frozen=True)
+class Put:
+    """A DoPut: ``messages`` are batches with their ``app_metadata``."""
+
+    descriptor: flight.FlightDescriptor
+    schema: pa.Schema
+    messages: list[tuple[pa.RecordBatch, bytes | None]]
+
+    def send(self, client: flight.FlightClient) -> None:
+        with from_flight("the server", "put"):
+            options = flight.FlightCallOptions(timeout=WAIT_S)
+            writer, reader = client.do_put(self.descriptor, self.schema, options)
+            with closing(writer):
+                for batch, metadata in self.messages:
+                    if metadata is None:
+                        writer.write_batch(batch)
+                    else:
+                        writer.write_with_metadata(batch, metadata)
+                writer.done_writing()
+                reader.read()
+
+
+def block_put(rng: random.Random) -> Put:
+    """Blocks of which the command, a tag, a body or the schema is wrong, or none."""
+    block = encode_block([BATCH], ipc_options("none"))
+    tag = tag_of(block, rng.choice((0, 1, 2, 3, 99_999)))
+    command = BlockStream(SHUFFLE, rng.choice((0, 7)), 0).encode()
+    message = to_wire(block)
+    match rng.choice(("command", "tag", "body", "schema", "no body", "no tag", "nothing")):
+        case "command":
+            command = hostile_json(command, rng)[:10_000]
+        case "tag":
+            tag = damaged(tag, rng)
+        case "body":
+            hurt = damaged(block.body.to_pybytes(), rng) or b"\0"
+            message = to_wire(block._replace(body=pa.py_buffer(hurt)))
+        case "schema":
+            message = BATCH
+        case "no body":
+            message = message.slice(0, 0)
+        case "no tag":
+            tag = b""
+    descriptor = flight.FlightDescriptor.for_command(command)
+    return Put(descriptor, message.schema, [(message, tag)] * rng.choice((1, 3)))
+
+
+def tag_of(block: Any, partition: int) -> bytes:
+    return BlockTag(partition, block.rows, block.xxh3).encode()
+
+
+FALLING_OFFSETS = pa.py_buffer(b"\0\0\0\0\xff\xff\xff\x7f\1\0\0\0")
+ONE_LETTER = pa.py_buffer(b"\0\0\0\0\1\0\0\0")
+ODD_COLUMNS: list[pa.Array] = [
+    pa.nulls(2),
+    pa.array([[1], None], pa.list_view(pa.int8())),
+    pa.array([{"a": 1}, None]),
+    pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int16()), pa.array(["a", None])),
+    pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([1, 2])]),
+    pa.array(["a", "b"]).dictionary_encode(),
+    pa.array([(1, 2, 3), None], pa.month_day_nano_interval()),
+    pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0123456789abcdef"] * 2, pa.binary(16))),
+    pa.Array.from_buffers(pa.string(), 2, [None, FALLING_OFFSETS, pa.py_buffer(bytes(8))]),
+    pa.Array.from_buffers(pa.string(), 1, [None, ONE_LETTER, pa.py_buffer(b"\xff")]),
+]
+
+
+def plain_put(rng: random.Random) -> Put:
+    """Batches under a damaged path, or of columns that nobody expects."""
+    parts = [SHUFFLE, rng.choice(("0", "2", "3")), "0", "0"]
+    batch = BATCH
+    if rng.random() < 0.5:
+        return Put(any_descriptor(parts, rng), batch.schema, [(batch, None)])
+    column = rng.choice(ODD_COLUMNS)
+    batch = pa.RecordBatch.from_arrays([column], [rng.choice(("n", "", "\0", "x" * 5_000))])
+    return Put(flight.FlightDescriptor.for_path(*parts), batch.schema, [(batch, b"unasked")])
+
+
+@pytest.mark.parametrize("make", [block_put, plain_put], ids=["blocks", "batches"])
+def test_puts(make: Callable[[random.Random], Put], capfd: pytest.CaptureFixture[str]) -> None:
+    with unharmed_servers(capfd) as servers, flight.FlightClient(servers.data) as client:
+        servers.cluster.create_shuffle(SHUFFLE, partitions=3)
+        rng = random.Random(make.__name__)
+
+        def requests() -> Iterator[tuple[str, Callable[[], object]]]:
+            for _ in range(PUTS):
+                put = make(rng)
+                yield f"{put.descriptor} {put.schema}", partial(put.send, client)
+
+        kinds = try_all(requests(), make.__name__)
+        assert kinds["ProtocolError"] > PUTS / 4
+        assert kinds["done"] > 0

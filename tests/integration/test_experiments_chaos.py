@@ -1,0 +1,124 @@
+"""The soak, on next to nothing: some runs with real faults, and what it says of each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from experiments import chaos_checks, chaos_run, datasets, oracle
+from experiments.chaos_plan import FAULTS, Scenario, plan, sooner
+from experiments.chaos_run import Bench
+from tests.support.experiments import ROOT, contents
+
+SEED = 11
+RUNS = 4
+TIMEOUT_S = 110.0
+
+
+def soak(out: Path, *options: object) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """Run the soak; how it ended, and the report that it left."""
+    data = out.with_name("data")
+    command = [sys.executable, "-m", "experiments.chaos", "--out", out, "--data", data]
+    done = subprocess.run(
+        [*map(str, command), *map(str, options)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    report: dict[str, Any] = json.loads((out / "chaos.json").read_text())
+    return done, report
+
+
+def test_killed_workers_and_drivers_lose_nothing(tmp_path: Path) -> None:
+    done, report = soak(
+        tmp_path / "out",
+        *("--runs", RUNS, "--seed", SEED, "--rows", 20_000, "--victims", "worker,driver"),
+        *("--faults", "kill,pause", "--clusters", "embedded"),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [run["seed"] for run in report["runs"]] == [SEED + number for number in range(RUNS)]
+    for run in report["runs"]:
+        assert len(run["hits"]) == 1, run
+        assert run["state"] == "committed" or run["rerun"] == "committed", run
+        assert (run["wrong"], run["leftovers"], run["missed"]) == ([], [], ""), run
+    assert f"| all | {RUNS} | {RUNS} |" in contents(tmp_path / "out")["chaos.md"].decode()
+
+
+def test_a_job_that_takes_too_long_is_a_hang_and_says_where_it_was(tmp_path: Path) -> None:
+    inputs = datasets.generate(datasets.DataSet("unique", 200_000, 4), tmp_path)
+    bench = Bench(inputs, oracle.clicks_of(inputs), {}, hang_s=0.3)  # less than its processes take
+    outcome = chaos_run.run(bench, Scenario(0, "embedded", 2, 1, strikes=()))
+    assert outcome.state == "hung"
+    assert outcome.is_bad
+    assert "most recent call first" in outcome.stderr
+    assert (outcome.leftovers, outcome.wrong, outcome.rerun) == ([], [], "")
+
+
+def test_a_seed_is_always_the_same_run_and_all_faults_come() -> None:
+    scenarios = [plan(seed) for seed in range(2000)]
+    assert scenarios == [plan(seed) for seed in range(2000)]
+    seen = {
+        (scenario.cluster, strike.victim, strike.fault)
+        for scenario in scenarios
+        for strike in scenario.strikes
+    }
+    assert seen == {
+        (cluster, victim, fault)
+        for cluster, of_cluster in FAULTS.items()
+        for victim, faults in of_cluster.items()
+        for fault in faults
+    }
+    assert {scenario.data_servers for scenario in scenarios} == {2, 3, 4}
+    assert {scenario.replicas for scenario in scenarios} == {1, 2}
+
+
+def test_a_fault_that_came_too_late_comes_in_half_the_time() -> None:
+    for seed in range(100):
+        scenario = plan(seed, strikes=2)
+        for strike, earlier in zip(scenario.strikes, sooner(scenario).strikes, strict=True):
+            if earlier.moment.stage == strike.moment.stage:
+                assert earlier.moment.share == strike.moment.share / 2
+                assert earlier.moment.after_s == strike.moment.after_s / 2
+            else:
+                stages = (earlier.moment.stage, strike.moment.stage)
+                assert stages in (("map", "reduce"), ("reduce", "commit"))
+            assert (earlier.victim, earlier.fault) == (strike.victim, strike.fault)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    write_deltalake(tmp_path / "table", pa.table({"url": ["a", "b"], "clicks": [1, 2]}))
+    return tmp_path / "table"
+
+
+@pytest.mark.parametrize(
+    ("clicks", "said"),
+    [({"a": 1, "b": 2}, []), ({"a": 1, "b": 3}, ["1 sites with a wrong"]), ({"a": 1}, ["2 sites"])],
+)
+def test_a_wrong_result_is_told(table: Path, clicks: dict[str, int], said: list[str]) -> None:
+    expected = pa.table({"url": list(clicks), "clicks": list(clicks.values())})
+    wrong = chaos_checks.result_of(table, expected)
+    assert len(wrong) == len(said)
+    assert all(part in text for part, text in zip(said, wrong, strict=True))
+
+
+def test_a_second_commit_is_told(table: Path) -> None:
+    again = pa.table({"url": ["a"], "clicks": [1]})
+    write_deltalake(table, again, mode="append")
+    wrong = chaos_checks.result_of(table, pa.table({"url": ["a", "b"], "clicks": [1, 2]}))
+    assert wrong[0] == "2 commits instead of one"
+    assert len(wrong) == 2
+
+
+def test_files_that_no_log_names_are_told(table: Path) -> None:
+    (table / "part-00000-0-20200101T000000-abcdefabcdef.parquet").write_bytes(b"of a dead job")
+    (table / "stray").write_bytes(b"of nobody that clean knows")
+    assert chaos_checks.files_left(table) == (1, ["file stray"])

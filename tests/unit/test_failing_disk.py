@@ -1,0 +1,226 @@
+"""Failing disks: real processes that write, and a real data server that spills."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import mrflight
+from mrflight.errors import MrflightError
+from mrflight.testing.failing_disk import (
+    flip_byte,
+    full_disk,
+    remove_folder,
+    spill_files,
+    truncate_file,
+    write_protected,
+)
+from tests.support.cluster import standing_cluster
+
+WAIT_S = 20.0
+"""For what takes some milliseconds."""
+MIB = 2**20
+ROWS = 2_000_000
+
+WRITER = """
+import os, sys
+if os.geteuid() == 0 and sys.argv[1] == "nobody":
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+for line in sys.stdin:
+    path, size = line.split()
+    try:
+        with open(path, "ab", buffering=0) as file:
+            written = file.write(bytes(int(size)))
+        print("wrote", written, flush=True)
+    except OSError as error:
+        print("errno", error.errno, flush=True)
+"""
+
+
+class Writer:
+    """A process that appends to files as it is told."""
+
+    def __init__(self, user: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, user],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def append(self, path: Path, size: int) -> tuple[str, int]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{path} {size}\n")
+        self.process.stdin.flush()
+        word, number = self.process.stdout.readline().split()
+        return word, int(number)
+
+
+@contextlib.contextmanager
+def writer(user: str = "us") -> Iterator[Writer]:
+    """``user``: "us", or "nobody", which is us as well unless we are root."""
+    started = Writer(user)
+    with started.process:
+        try:
+            yield started
+        finally:
+            started.process.kill()
+
+
+def test_a_full_disk_refuses_what_is_too_much_and_has_room_again(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    with writer() as process:
+        assert process.append(file, 100) == ("wrote", 100)
+        with full_disk(process.process.pid, file_bytes=150):
+            assert process.append(file, 100) == ("wrote", 50)
+            assert process.append(file, 1) == ("errno", errno.EFBIG)
+            assert process.append(tmp_path / "other", 10) == ("wrote", 10)
+        assert process.append(file, 1) == ("wrote", 1)
+    assert file.stat().st_size == 151
+
+
+def test_a_disk_without_room_takes_not_a_byte(tmp_path: Path) -> None:
+    with writer() as process, full_disk(process.process.pid):
+        assert process.append(tmp_path / "file", 1) == ("errno", errno.EFBIG)
+
+
+def test_a_process_that_ends_on_a_full_disk_is_no_error() -> None:
+    with writer() as process:
+        with full_disk(process.process.pid):
+            process.process.kill()
+            process.process.wait(WAIT_S)
+        with pytest.raises(ProcessLookupError), full_disk(process.process.pid):
+            pass
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """One that any user may write to, above as well."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_protected_folder_takes_no_new_file(open_folder: Path) -> None:
+    with writer("nobody") as process:
+        assert process.append(open_folder / "old", 1) == ("wrote", 1)
+        with write_protected(open_folder):
+            assert process.append(open_folder / "new", 1) == ("errno", errno.EACCES)
+            assert process.append(open_folder / "old", 1) == ("wrote", 1)
+        assert process.append(open_folder / "new", 1) == ("wrote", 1)
+
+
+def test_a_folder_that_is_removed_is_not_there(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with writer() as process:
+        assert process.append(folder / "file", 1) == ("wrote", 1)
+        remove_folder(folder)
+        assert process.append(folder / "file", 1) == ("errno", errno.ENOENT)
+
+
+def test_what_cannot_be_damaged_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"abc")
+    flip_byte(file, 1)
+    assert file.read_bytes() == b"a" + bytes([ord("b") ^ 0xFF]) + b"c"
+    truncate_file(file, 2)
+    assert file.read_bytes() == b"a" + bytes([ord("b") ^ 0xFF])
+    with pytest.raises(ValueError, match="has no byte 2"):
+        flip_byte(file, 2)
+    with pytest.raises(ValueError, match="nothing to cut off"):
+        truncate_file(file, 2)
+
+
+class Spilling:
+    """A data server with 4 MiB of memory, and a client of its cluster."""
+
+    def __init__(self, server: subprocess.Popen[str], cluster: mrflight.Cluster) -> None:
+        self.server = server
+        self._cluster = cluster
+        self._made: list[mrflight.Shuffle] = []
+
+    def put(self, name: str) -> mrflight.Shuffle:
+        """A committed shuffle of 16 MB in one partition."""
+        shuffle = self._cluster.create_shuffle(name, partitions=1)
+        self._made.append(shuffle)
+        with shuffle.writer(map_id=0, key=["n"]) as out:
+            for start in range(0, ROWS, 50_000):
+                out.write(pa.record_batch({"n": pa.array(range(start, start + 50_000))}))
+        return shuffle
+
+    def drop_all(self) -> None:
+        """A server that is told to stop waits for those who may still read."""
+        for shuffle in self._made:
+            shuffle.drop()
+
+    @staticmethod
+    def total(shuffle: mrflight.Shuffle) -> int:
+        return sum(sum(piece["n"].to_pylist()) for piece in shuffle.reader(0))
+
+
+@pytest.fixture
+def spilling(tmp_path: Path) -> Iterator[Spilling]:
+    command = [sys.executable, "-m", "mrflight.servers.data", "--memory", "4 MiB"]
+    with standing_cluster(data_servers=0) as standing:
+        options = ["--metadata", standing.metadata, "--spill-dir", str(tmp_path)]
+        with (
+            subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as server,
+            mrflight.connect(standing.metadata) as cluster,
+        ):
+            try:
+                assert server.stdout is not None
+                server.stdout.readline()
+                client = Spilling(server, cluster)
+                yield client
+                client.drop_all()
+            finally:
+                server.terminate()
+                assert server.wait(WAIT_S) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_data_server_on_a_full_disk_refuses_and_then_goes_on(
+    spilling: Spilling, tmp_path: Path
+) -> None:
+    with full_disk(spilling.server.pid), pytest.raises(MrflightError, match="File too large"):
+        spilling.put("full")
+    assert spilling.server.poll() is None
+    assert spill_files(tmp_path) == []
+    shuffle = spilling.put("room")
+    assert sum(path.stat().st_size for path in spill_files(tmp_path)) > 8 * MIB
+    assert spilling.total(shuffle) == sum(range(ROWS))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda path: flip_byte(path, 1000), lambda path: truncate_file(path, 1000), os.unlink],
+    ids=["flip", "truncate", "remove"],
+)
+def test_a_spill_file_of_a_running_server_is_damaged(
+    spilling: Spilling, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    shuffle = spilling.put("damaged")
+    until = time.monotonic() + WAIT_S
+    while not (found := spill_files(tmp_path)):
+        assert time.monotonic() < until
+    (file,) = found
+    damage(file)
+    with pytest.raises(MrflightError, match="block"):
+        spilling.total(shuffle)
+    assert spilling.server.poll() is None

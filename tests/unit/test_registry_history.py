@@ -1,0 +1,502 @@
+"""Whatever happens to servers, shuffles and attempts, in any order: nothing is lost or read twice.
+
+A registry beside a model of what the data servers hold, and of what its users were told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from mrflight.errors import (
+    NoDataServersError,
+    NotRepeatableError,
+    OutputLostError,
+    PlacementChangedError,
+    ProtocolError,
+    SchemaMismatchError,
+    ShuffleExistsError,
+    ShuffleNotFoundError,
+)
+from mrflight.ids import MapAttempt
+from mrflight.shuffle.event_journal import head_of, still_matter
+from mrflight.shuffle.events import AnyEvent, decode_event, encode_event
+from mrflight.shuffle.registry import Registry
+from tests.support.modelled_servers import (
+    DataServers,
+    ModelMove,
+    ModelShuffle,
+    ModelWriter,
+    Seen,
+    rows_of,
+)
+from tests.support.registries import OTHER_SCHEMA, SCHEMA, TIMEOUT_S, Clock, knowledge
+
+MAPS = 5
+MOST_PARTITIONS = 4
+MOST_SEEN = 12
+
+locations = st.sampled_from("abcd")
+names = st.sampled_from("xy")
+maps = st.integers(0, MAPS - 1)
+any_one = st.integers(0, 11)
+"""Of those there are, by its position, modulo their number."""
+
+if_shuffles = precondition(lambda self: self.shuffles)
+if_waiting = precondition(lambda self: self.waiting())
+if_written = precondition(lambda self: self.written())
+
+
+class RegistryMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.events: list[AnyEvent] = []
+        self.registry = Registry(self.clock, TIMEOUT_S, self.record)
+        self.servers = DataServers()
+        self.last_seen: dict[str, float] = {}
+        self.incarnations: dict[str, str] = {}
+        self.draining: set[str] = set()
+        self.shuffles: dict[str, ModelShuffle] = {}
+        self.writers: list[ModelWriter] = []
+        self.moves: list[ModelMove] = []
+        self.made = 0
+
+    def record(self, event: AnyEvent) -> None:
+        self.events.append(decode_event(encode_event(event)))
+
+    @initialize(replicas=st.integers(1, 2), partitions=st.integers(1, MOST_PARTITIONS))
+    def begin(self, replicas: int, partitions: int) -> None:
+        for location in "abc":
+            self.start(location)
+        self.put_shuffle("x", partitions, replicas, token="")
+
+    # Servers
+
+    @rule(location=locations)
+    def start(self, location: str) -> None:
+        """A process starts, where another one may have been, and registers."""
+        self.joins(location, self.servers.start(location).incarnation)
+
+    @rule(location=locations)
+    def register_again(self, location: str) -> None:
+        if (incarnation := self.servers.incarnation(location)) is not None:
+            self.joins(location, incarnation)
+
+    def joins(self, location: str, incarnation: str) -> None:
+        self.registry.register_server(location, incarnation)
+        self.last_seen[location] = self.clock.now_s
+        self.incarnations[location] = incarnation
+        self.draining.discard(location)
+
+    @rule(location=locations)
+    def beat(self, location: str) -> None:
+        process = self.servers.running.get(location)
+        if process is None:
+            return
+        self.expire()
+        held = process.shuffles()
+        is_known, drop = self.registry.heartbeat(location, held, 0, process.incarnation)
+        assert is_known == (self.incarnations.get(location) == process.incarnation)
+        assert drop == [name for name in held if name not in self.shuffles]
+        process.forget(drop)
+        if is_known:
+            self.last_seen[location] = self.clock.now_s
+        else:
+            self.joins(location, process.incarnation)
+
+    @rule(seconds=st.sampled_from([1, TIMEOUT_S]), silent=st.none() | locations)
+    def wait(self, seconds: float, silent: str | None) -> None:
+        self.clock.now_s += seconds
+        for location in self.servers.running:
+            if location != silent:
+                self.beat(location)
+        self.clock.now_s += 1
+
+    @rule(location=locations, is_told=st.booleans())
+    def stop(self, location: str, is_told: bool) -> None:
+        if self.servers.running.pop(location, None) is not None and is_told:
+            self.registry.unregister_server(location)
+            self.left(location)
+
+    @rule(location=locations)
+    def drain(self, location: str) -> None:
+        self.registry.drain_server(location)
+        if location in self.last_seen:
+            self.draining.add(location)
+
+    def expire(self) -> None:
+        for location, seen_s in list(self.last_seen.items()):
+            if self.clock.now_s - seen_s > TIMEOUT_S:
+                self.left(location)
+
+    def left(self, location: str) -> None:
+        self.last_seen.pop(location, None)
+        self.incarnations.pop(location, None)
+        self.draining.discard(location)
+
+    def open_servers(self, but: set[str] = frozenset()) -> set[str]:
+        """The locations that take partitions."""
+        self.expire()
+        return self.last_seen.keys() - self.draining - but
+
+    # Shuffles
+
+    def shuffle(self, which: int) -> ModelShuffle:
+        return list(self.shuffles.values())[which % len(self.shuffles)]
+
+    @rule(
+        name=names,
+        partitions=st.integers(1, MOST_PARTITIONS),
+        replicas=st.integers(1, 2),
+        token=st.sampled_from(["", "t"]),
+    )
+    def put_shuffle(self, name: str, partitions: int, replicas: int, token: str) -> None:
+        servers = self.open_servers()
+        if name in self.shuffles:
+            with pytest.raises(ShuffleExistsError):
+                self.registry.put_shuffle(name, partitions, replicas)
+        elif len(servers) < replicas:
+            with pytest.raises(NoDataServersError):
+                self.registry.put_shuffle(name, partitions, replicas, token)
+        else:
+            placement = self.registry.put_shuffle(name, partitions, replicas, token)
+            assert [len(set(places)) for places in placement] == [replicas] * partitions
+            counts = Counter(dict.fromkeys(servers, 0))
+            counts.update(location for places in placement for location in places)
+            assert counts.keys() == servers
+            assert max(counts.values()) - min(counts.values()) <= 1
+            self.shuffles[name] = ModelShuffle(name, replicas, placement)
+            if token:
+                assert self.registry.put_shuffle(name, partitions, replicas, token) == placement
+
+    @rule(name=names)
+    def drop(self, name: str) -> None:
+        shuffle = self.shuffles.pop(name, None)
+        if shuffle is None:
+            with pytest.raises(ShuffleNotFoundError):
+                self.registry.drop_shuffle(name)
+            return
+        for location in self.registry.drop_shuffle(name):
+            if location in self.servers.running:
+                self.servers.running[location].forget([name])
+        late = [writer for writer in self.writers if writer.shuffle is shuffle]
+        for writer in late:
+            with pytest.raises(ShuffleNotFoundError):
+                self.ask_for_commit(writer)
+        self.writers = [writer for writer in self.writers if writer not in late]
+        self.moves = [move for move in self.moves if move.shuffle is not shuffle]
+
+    # Maps
+
+    @if_shuffles
+    @rule(which=any_one, map_id=maps)
+    def open_writer(self, which: int, map_id: int) -> None:
+        self.opened(self.shuffle(which), map_id)
+
+    def opened(self, shuffle: ModelShuffle, map_id: int) -> ModelWriter | None:
+        try:
+            target = self.registry.target(shuffle.name, map_id)
+        except NoDataServersError:
+            assert not self.open_servers(but=shuffle.avoided)
+            return None
+        self.made += 1
+        source = MapAttempt(map_id, self.made % 3, f"w{self.made}")
+        writer = ModelWriter(shuffle, source, *target)
+        self.writers = [*self.writers[-9:], writer]
+        return writer
+
+    def waiting(self) -> list[ModelWriter]:
+        return [writer for writer in self.writers if not writer.is_written]
+
+    def written(self) -> list[ModelWriter]:
+        return [writer for writer in self.writers if writer.is_written]
+
+    @if_waiting
+    @rule(which=any_one, unlucky=st.none() | locations)
+    def write(self, which: int, unlucky: str | None) -> None:
+        writer = self.waiting()[which % len(self.waiting())]
+        if not self.servers.put(writer, unlucky):
+            self.writers.remove(writer)
+
+    @if_written
+    @rule(which=any_one)
+    def commit(self, which: int) -> None:
+        """At any time after it was written, and again, as if no answer had come."""
+        self.commit_writer(self.written()[which % len(self.written())])
+
+    @if_shuffles
+    @rule(which=any_one, map_id=maps, unlucky=st.none() | locations)
+    def run_map(self, which: int, map_id: int, unlucky: str | None) -> None:
+        writer = self.opened(self.shuffle(which), map_id)
+        if writer is not None and self.servers.put(writer, unlucky):
+            self.commit_writer(writer)
+
+    @if_shuffles
+    @rule(which=any_one)
+    def run_maps(self, which: int) -> None:
+        for map_id in range(MAPS - 1):  # so that there is often one that nobody has run
+            self.run_map(which, map_id, None)
+
+    def commit_writer(self, writer: ModelWriter) -> None:
+        shuffle, source = writer.shuffle, writer.source
+        for location in sorted(writer.without):
+            self.registry.lose(shuffle.name, location)
+            shuffle.avoided.add(location)
+        version, lost = self.registry.health(shuffle.name)
+        has_new = source.map_id not in shuffle.maps or (
+            source.map_id in lost and writer.version == version
+        )
+        try:
+            winner = self.ask_for_commit(writer)
+        except PlacementChangedError:
+            assert writer.version < shuffle.moved_in
+            assert source not in shuffle.sources
+            return
+        if source in shuffle.sources or has_new:
+            assert winner == source
+        if winner not in shuffle.sources:
+            assert winner == source
+            shuffle.sources.append(source)
+        assert winner.map_id == source.map_id
+
+    def ask_for_commit(self, writer: ModelWriter) -> MapAttempt:
+        rows = writer.shuffle.rows(writer.source.map_id)
+        sizes = [10 * n if p in writer.wanted else 0 for p, n in enumerate(rows)]
+        name = writer.shuffle.name
+        return self.registry.commit_map(name, writer.source, SCHEMA, rows, sizes, writer.version)
+
+    @if_shuffles
+    @rule(which=any_one, map_id=maps, wrong=st.sampled_from(["rows", "schema", "count", "version"]))
+    def commit_wrongly(self, which: int, map_id: int, wrong: str) -> None:
+        """What is refused changes nothing, as the invariants see."""
+        shuffle = self.shuffle(which)
+        name = shuffle.name
+        version, lost = self.registry.health(name)
+        rows = shuffle.rows(map_id)
+        schema = SCHEMA
+        expected: tuple[type[Exception], ...] = (ProtocolError,)
+        if wrong == "version":
+            version += 1
+        elif map_id in shuffle.maps and map_id not in lost:
+            return  # who won is the answer, whatever else is said
+        elif wrong == "count":
+            rows.append(1)
+        elif wrong == "schema" and shuffle.sources:
+            schema, expected = OTHER_SCHEMA, (SchemaMismatchError,)
+        elif wrong == "rows" and map_id in lost:
+            rows[0] += 1
+            expected = (NotRepeatableError,)
+        else:
+            return
+        with pytest.raises(expected):
+            self.registry.commit_map(name, MapAttempt(map_id, 0, "no"), schema, rows, rows, version)
+
+    # Losses
+
+    @if_shuffles
+    @rule(
+        which=any_one,
+        location=locations,
+        partitions=st.none() | st.lists(st.integers(-1, MOST_PARTITIONS), min_size=1, max_size=3),
+    )
+    def report(self, which: int, location: str, partitions: list[int] | None) -> None:
+        shuffle = self.shuffle(which)
+        is_whole = partitions is None
+        self.registry.lose(shuffle.name, location, partitions, for_good=is_whole)
+        if is_whole:
+            shuffle.avoided.add(location)
+            assert not self.registry.lose(shuffle.name, location)
+
+    @if_shuffles
+    @rule(which=any_one)
+    def repair(self, which: int) -> None:
+        """Report the servers that ended, and run again what is lost: then all is there."""
+        shuffle = self.shuffle(which)
+        name = shuffle.name
+        self.expire()
+        for location in sorted(self.last_seen.keys() - self.servers.running.keys()):
+            self.registry.lose(name, location)
+            shuffle.avoided.add(location)
+        if not self.open_servers(but=shuffle.avoided):
+            return
+        for map_id in self.registry.health(name)[1]:
+            writer = self.opened(shuffle, map_id)
+            assert writer is not None
+            assert self.servers.put(writer, None)
+            self.commit_writer(writer)
+            assert shuffle.sources[-1] == writer.source
+        assert self.registry.health(name)[1] == []
+        self.check_partitions(shuffle)
+        assert [info.rows for info in self.registry.partitions(name)[1]] == [
+            sum(rows_of(map_id, partition) for map_id in shuffle.maps)
+            for partition in range(len(shuffle.placement))
+        ]
+
+    # Moves
+
+    @if_shuffles
+    @rule(which=any_one, origin=locations, other=any_one)
+    def copy_partitions(self, which: int, origin: str, other: int) -> None:
+        shuffle = self.shuffle(which)
+        name = shuffle.name
+        others = sorted(self.servers.running.keys() & self.open_servers() - {origin})
+        if not others or origin not in self.servers.running:
+            return
+        onto = others[other % len(others)]
+        try:
+            placement, version, _ = self.registry.target(name)
+        except NoDataServersError:
+            return
+        moved = [p for p, at in enumerate(placement) if origin in at and onto not in at]
+        blocks = {
+            block: rows
+            for block, rows in self.servers.running[origin].blocks.items()
+            if block[0] == name and block[1] in moved and block[2] in shuffle.sources
+        }
+        incarnation = self.servers.running[onto].incarnation
+        epoch = len(shuffle.sources)
+        self.moves = [
+            *self.moves[-3:],
+            ModelMove(shuffle, origin, onto, moved, blocks, incarnation, epoch, version),
+        ]
+
+    @precondition(lambda self: self.moves)
+    @rule(which=any_one)
+    def move(self, which: int) -> None:
+        move = self.moves.pop(which % len(self.moves))
+        shuffle, target = move.shuffle, move.target
+        if self.servers.incarnation(target) != move.target_incarnation:
+            return
+        self.servers.running[target].blocks.update(move.blocks)
+        self.registry.servers()
+        self.expire()
+        version, lost = self.registry.health(shuffle.name)
+        moves = dict.fromkeys(move.partitions, target)
+        call = (shuffle.name, moves, move.origin, move.epoch, move.version)
+        if (len(shuffle.sources), version) != (move.epoch, move.version):
+            with pytest.raises(PlacementChangedError):
+                self.registry.move(*call)
+        elif moves and target not in self.last_seen:
+            with pytest.raises(ProtocolError):
+                self.registry.move(*call)
+        else:
+            self.registry.move(*call)
+            shuffle.moved_in = version + 1
+            assert self.registry.health(shuffle.name) == (version + 1, lost)
+
+    @if_shuffles
+    @rule(which=any_one, origin=locations, other=any_one)
+    def copy_and_move(self, which: int, origin: str, other: int) -> None:
+        before = len(self.moves)
+        self.copy_partitions(which, origin, other)
+        if len(self.moves) > before:
+            self.move(before)
+
+    @if_shuffles
+    @rule(which=any_one, map_id=maps, origin=locations, other=any_one)
+    def move_while_a_map_is_run(self, which: int, map_id: int, origin: str, other: int) -> None:
+        writer = self.opened(self.shuffle(which), map_id)
+        if writer is not None and self.servers.put(writer, None):
+            self.copy_and_move(which, origin, other)
+            self.commit_writer(writer)
+
+    # The metadata server
+
+    @rule(is_compact=st.booleans())
+    def restart(self, is_compact: bool) -> None:
+        before = knowledge(self.registry)
+        if is_compact:
+            self.events = [self.events[i] for i in still_matter(map(head_of, self.events))]
+        self.registry = Registry(self.clock, TIMEOUT_S, self.record)
+        self.registry.resume(iter(self.events[:]))
+        assert knowledge(self.registry) == before
+        self.last_seen = dict.fromkeys(self.last_seen, self.clock.now_s)
+
+    # What always holds
+
+    @invariant()
+    def servers_are_those_that_live(self) -> None:
+        self.expire()
+        servers = self.registry.servers()
+        assert [server.location for server in servers] == sorted(self.last_seen)
+        held = Counter(
+            location
+            for state in knowledge(self.registry)[1]
+            for places in state["placement"]
+            for location in places
+        )
+        assert {server.location: server.partitions for server in servers if server.partitions} == (
+            held
+        )
+
+    @invariant()
+    def shuffles_are_as_promised(self) -> None:
+        assert [info.id for info in self.registry.shuffles()] == list(self.shuffles)
+        for shuffle in self.shuffles.values():
+            version, lost = self.registry.health(shuffle.name)
+            assert version >= shuffle.version
+            shuffle.version = version
+            commits = self.registry.commits(shuffle.name, 0)
+            assert commits[: len(shuffle.commits)] == shuffle.commits  # an epoch stays what it was
+            assert [commit.source for commit in commits] == shuffle.sources
+            shuffle.commits = commits
+            assert set(lost) <= set(shuffle.maps)
+            for seen in shuffle.seen:
+                self.servers.check(shuffle, seen)
+            self.check_partitions(shuffle)
+
+    def check_partitions(self, shuffle: ModelShuffle) -> None:
+        """Each is placed on servers that live, and either lost or read whole."""
+        shuffle.commits = self.registry.commits(shuffle.name, 0)
+        try:
+            placement = self.registry.target(shuffle.name).placement
+        except NoDataServersError:
+            assert not self.open_servers(but=shuffle.avoided)
+            with pytest.raises(NoDataServersError):
+                self.registry.partitions(shuffle.name)
+            return
+        _, lost = self.registry.health(shuffle.name)
+        are_lost = []
+        for partition, places in enumerate(placement):
+            assert 1 <= len(places) == len(set(places)) <= shuffle.replicas
+            assert set(places) <= self.last_seen.keys()
+            try:
+                _, (info,) = self.registry.partitions(shuffle.name, partition)
+            except OutputLostError:
+                are_lost.append(partition)
+                continue
+            assert (info.locations, info.epoch) == (places, len(shuffle.sources))
+            seen = Seen(info, {at: self.incarnations[at] for at in places})
+            self.servers.check(shuffle, seen)
+            if seen not in shuffle.seen:
+                shuffle.seen = [*shuffle.seen[1 - MOST_SEEN :], seen]
+        assert bool(are_lost) == bool(lost)
+
+    def teardown(self) -> None:
+        """In the end everything can be made whole, and then given back."""
+        self.start("z")
+        for which, name in enumerate(self.shuffles):
+            self.repair(which)
+            assert self.registry.health(name)[1] == []
+        self.shuffles_are_as_promised()
+        for name in list(self.shuffles):
+            self.drop(name)
+        for location in list(self.servers.running):
+            self.beat(location)
+        assert {server.partitions for server in self.registry.servers()} == {0}
+        assert [process.blocks for process in self.servers.running.values() if process.blocks] == []
+
+
+TestAnyHistory = RegistryMachine.TestCase
+TestAnyHistory.settings = settings(max_examples=250, stateful_step_count=50, derandomize=True)

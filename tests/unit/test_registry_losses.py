@@ -1,0 +1,478 @@
+"""What is lost with a data server is wanted again, once, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mrflight.errors import (
+    JournalError,
+    NoDataServersError,
+    NotRepeatableError,
+    OutputLostError,
+    PlacementChangedError,
+    ProtocolError,
+)
+from mrflight.ids import MapAttempt
+from mrflight.shuffle.events import AnyEvent
+from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.shuffle_state import NEVER, MapCommit
+from tests.support.registries import TIMEOUT_S, Clock, commit, knowledge, resumed
+
+FIRST = MapAttempt(0, 0, "first")
+SECOND = MapAttempt(0, 1, "second")
+THIRD = MapAttempt(0, 2, "third")
+OTHER = MapAttempt(1, 0, "other")
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """Partitions 0, 1 and 2 on a, b and c."""
+    return made()
+
+
+def made(
+    replicas: int = 1,
+    servers: str = "abc",
+    partitions: int = 3,
+    record: Callable[[AnyEvent], None] = lambda event: None,
+) -> Registry:
+    registry = Registry(Clock(), TIMEOUT_S, record)
+    for name in servers:
+        registry.register_server(name)
+    registry.put_shuffle("clicks", partitions, replicas)
+    return registry
+
+
+def placement(registry: Registry) -> list[tuple[str, ...]]:
+    return registry.target("clicks").placement
+
+
+def rows(registry: Registry) -> list[int]:
+    return [info.rows for info in registry.partitions("clicks")[1]]
+
+
+def counting(registry: Registry, partition: int) -> list[MapAttempt]:
+    """The attempts that a reader gets of a partition."""
+    _, (info,) = registry.partitions("clicks", partition)
+    commits = registry.commits("clicks", 0)[: info.epoch]
+    return [commit.source for commit in commits if commit.counts_for(info.generation)]
+
+
+# A server that is gone
+
+
+def test_only_what_a_lost_server_held_is_wanted_again(registry: Registry) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    commit(registry, OTHER, [10, 20, 30])
+    registry.unregister_server("b")
+    assert registry.health("clicks") == (1, [0, 1])
+    assert registry.target("clicks", 0) == ([("a",), ("a",), ("c",)], 1, [1])
+    assert registry.target("clicks", 7).wanted == [0, 1, 2]  # nobody has written it
+    for partition in (0, 2):
+        assert counting(registry, partition) == [FIRST, OTHER]
+    for only in (1, None):
+        with pytest.raises(OutputLostError, match=r"what 2 maps \(0, 1\.\.\.\) sent to par"):
+            registry.partitions("clicks", only)
+
+
+def test_what_is_written_again_counts_where_it_was_lost(registry: Registry) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    commit(registry, OTHER, [10, 20, 30])
+    registry.unregister_server("b")
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
+    assert registry.health("clicks") == (1, [1])
+    with pytest.raises(OutputLostError, match=r"what 1 maps \(1\.\.\.\)"):
+        registry.partitions("clicks", 1)
+    again = OTHER._replace(attempt=1)
+    assert commit(registry, again, [10, 20, 30], version=1) == again
+    assert registry.health("clicks") == (1, [])
+    assert rows(registry) == [11, 22, 33]
+    assert [counting(registry, p) for p in range(3)] == [
+        [FIRST, OTHER],
+        [SECOND, again],
+        [FIRST, OTHER],
+    ]
+    assert registry.commits("clicks", 2) == [MapCommit(SECOND, 0, 1), MapCommit(again, 0, 1)]
+
+
+def test_a_twin_of_what_is_written_again_comes_too_late(registry: Registry) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    registry.unregister_server("b")
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
+    assert commit(registry, THIRD, [1, 2, 3], version=1) == SECOND
+    assert commit(registry, THIRD, [1, 2, 3], version=0) == SECOND
+    assert rows(registry) == [1, 2, 3]
+    assert len(registry.commits("clicks", 0)) == 2
+
+
+def test_an_attempt_from_before_the_loss_counts_for_the_survivors(registry: Registry) -> None:
+    assert registry.target("clicks", 0).version == 0
+    registry.unregister_server("b")
+    assert commit(registry, FIRST, [1, 2, 3], version=0) == FIRST
+    assert registry.health("clicks") == (1, [0])
+    assert counting(registry, 0) == counting(registry, 2) == [FIRST]
+    assert registry.target("clicks", 0).wanted == [1]
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
+    assert rows(registry) == [1, 2, 3]
+    assert counting(registry, 1) == [SECOND]
+
+
+def test_an_attempt_from_before_the_loss_changes_nothing_after_a_newer_one(
+    registry: Registry,
+) -> None:
+    registry.unregister_server("b")
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
+    assert commit(registry, FIRST, [1, 2, 3], version=0) == SECOND
+    assert [counting(registry, p) for p in range(3)] == [[SECOND]] * 3
+    assert rows(registry) == [1, 2, 3]
+
+
+def test_two_losses_in_a_row(registry: Registry) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    registry.unregister_server("b")
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
+    registry.unregister_server("a")  # with partition 0, and 1 for the second time
+    assert placement(registry) == [("c",)] * 3
+    assert registry.target("clicks", 0).wanted == [0, 1]
+    assert registry.health("clicks") == (2, [0])
+    assert commit(registry, THIRD, [1, 2, 3], version=2) == THIRD
+    assert rows(registry) == [1, 2, 3]
+    assert [counting(registry, p) for p in range(3)] == [[THIRD], [THIRD], [FIRST]]
+
+
+def test_a_loss_between_the_opening_and_the_commit_of_what_is_written_again(
+    registry: Registry,
+) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    registry.unregister_server("b")
+    assert registry.target("clicks", 0) == ([("a",), ("a",), ("c",)], 1, [1])
+    registry.unregister_server("a")
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == FIRST  # nothing of it is left
+    assert registry.commits("clicks", 1) == []
+    registry.unregister_server("never there")
+    assert registry.target("clicks", 0).wanted == [0, 1]
+
+
+def test_a_partition_that_comes_back_to_a_server_does_not_bring_its_old_blocks(
+    registry: Registry,
+) -> None:
+    """From a to b and to a again, whose process never ended: what it held is still there."""
+    registry.unregister_server("c")
+    assert placement(registry) == [("a",), ("b",), ("a",)]
+    commit(registry, FIRST, [1, 2, 3], version=1)
+    registry.unregister_server("a")
+    registry.register_server("a")
+    assert placement(registry) == [("b",)] * 3
+    assert commit(registry, SECOND, [1, 2, 3], version=2) == SECOND
+    registry.unregister_server("b")
+    assert placement(registry) == [("a",)] * 3
+    late = FIRST._replace(writer="late")
+    assert commit(registry, late, [1, 2, 3], version=1) == SECOND
+    assert registry.target("clicks", 0).wanted == [0, 1, 2]
+    assert commit(registry, THIRD, [1, 2, 3], version=3) == THIRD
+    assert [counting(registry, p) for p in range(3)] == [[THIRD]] * 3
+    assert rows(registry) == [1, 2, 3]
+
+
+def test_a_commit_that_is_sent_again_long_after_is_the_same_commit(registry: Registry) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    registry.unregister_server("b")
+    assert commit(registry, FIRST, [1, 2, 3]) == FIRST
+    assert registry.health("clicks") == (1, [0])
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
+    for _ in range(2):
+        assert commit(registry, FIRST, [1, 2, 3]) == FIRST
+        assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
+    assert rows(registry) == [1, 2, 3]
+    assert len(registry.commits("clicks", 0)) == 2
+
+
+def test_a_map_that_sends_other_rows_the_second_time_is_refused(registry: Registry) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    registry.unregister_server("b")
+    with pytest.raises(NotRepeatableError, match="map 0 of shuffle 'clicks' was run again") as bad:
+        commit(registry, SECOND, [2, 2, 2], version=1)
+    assert not bad.value.retryable
+    assert registry.commits("clicks", 1) == []
+    assert registry.health("clicks") == (1, [0])
+
+
+# Replicas
+
+
+def test_with_a_replica_nothing_is_lost() -> None:
+    registry = made(replicas=2)
+    assert placement(registry) == [("a", "b"), ("c", "a"), ("c", "b")]
+    commit(registry, FIRST, [1, 2, 3])
+    registry.unregister_server("b")
+    assert placement(registry) == [("a",), ("c", "a"), ("c",)]
+    assert registry.health("clicks") == (1, [])
+    assert rows(registry) == [1, 2, 3]
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == FIRST
+
+
+def test_who_wrote_to_both_replicas_may_still_commit() -> None:
+    registry = made(replicas=2)
+    registry.unregister_server("b")
+    assert commit(registry, FIRST, [1, 2, 3], version=0) == FIRST
+    assert rows(registry) == [1, 2, 3]
+    assert registry.health("clicks") == (1, [])
+
+
+def test_the_second_loss_takes_what_was_left_of_a_replica() -> None:
+    registry = made(replicas=2, servers="abcd")
+    assert placement(registry) == [("a", "b"), ("c", "d"), ("b", "a")]
+    commit(registry, FIRST, [1, 2, 3])
+    registry.unregister_server("b")
+    registry.unregister_server("a")
+    assert placement(registry) == [("c", "d"), ("c", "d"), ("d", "c")]
+    assert registry.target("clicks", 0).wanted == [0, 2]
+    assert counting(registry, 1) == [FIRST]
+    assert commit(registry, SECOND, [1, 2, 3], version=2) == SECOND
+    assert rows(registry) == [1, 2, 3]
+
+
+def test_two_that_are_lost_at_once_take_both_replicas() -> None:
+    clock = Clock()
+    registry = Registry(clock, TIMEOUT_S)
+    for name in "abcd":
+        registry.register_server(name)
+    registry.put_shuffle("clicks", 2, replicas=2)
+    assert placement(registry) == [("a", "b"), ("c", "d")]
+    commit(registry, FIRST, [1, 2])
+    clock.now_s = TIMEOUT_S
+    for name in "cd":
+        registry.heartbeat(name, ["clicks"], 0)
+    clock.now_s += 1
+    assert registry.health("clicks")[1] == [0]
+    assert registry.target("clicks", 0).wanted == [0]
+    assert placement(registry) == [("c", "d"), ("c", "d")]
+
+
+def test_with_fewer_servers_than_replicas_a_lost_partition_has_fewer() -> None:
+    registry = made(replicas=2)
+    registry.unregister_server("b")
+    registry.unregister_server("a")
+    assert placement(registry) == [("c",)] * 3
+    registry.register_server("d")
+    registry.unregister_server("c")
+    assert placement(registry) == [("d",)] * 3
+
+
+# No server left
+
+
+def test_partitions_without_a_server_wait_for_one(registry: Registry) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    for name in "abc":
+        registry.unregister_server(name)
+    for ask in (registry.target, registry.partitions):
+        with pytest.raises(NoDataServersError, match="3 partitions of shuffle 'clicks' are lost"):
+            ask("clicks")
+    version, lost = registry.health("clicks")
+    assert lost == [0]
+    assert commit(registry, SECOND, [1, 2, 3], version=0) == FIRST
+    registry.register_server("d")
+    target = registry.target("clicks", 0)
+    assert target.placement == [("d",)] * 3
+    assert target.version > version
+    assert target.wanted == [0, 1, 2]
+    assert commit(registry, SECOND, [1, 2, 3], version=target.version) == SECOND
+    assert rows(registry) == [1, 2, 3]
+
+
+def test_who_claims_to_have_written_where_nothing_was_is_not_read(registry: Registry) -> None:
+    for name in "abc":
+        registry.unregister_server(name)
+    homeless, _ = registry.health("clicks")
+    assert commit(registry, FIRST, [1, 2, 3], version=homeless) == FIRST
+    registry.register_server("d")
+    with pytest.raises(OutputLostError, match="partition 0"):
+        registry.partitions("clicks")
+    assert registry.target("clicks", 0).wanted == [0, 1, 2]
+
+
+# What cannot be used, on a server that lives
+
+
+def test_a_server_that_is_reported_is_not_used_again_by_this_shuffle(registry: Registry) -> None:
+    registry.put_shuffle("other", 3)
+    commit(registry, FIRST, [1, 2, 3])
+    assert registry.lose("clicks", "b")
+    assert placement(registry) == [("a",), ("a",), ("c",)]
+    assert registry.health("clicks") == (1, [0])
+    assert not registry.lose("clicks", "b")
+    assert registry.health("clicks") == (1, [0])
+    assert registry.lose("clicks", "a")
+    assert registry.lose("clicks", "c")
+    with pytest.raises(NoDataServersError):
+        registry.target("clicks")
+    assert {at for (at,) in registry.target("other").placement} == {"a", "b", "c"}
+    assert registry.health("other") == (0, [])
+    registry.register_server("d")
+    assert placement(registry) == [("d",)] * 3
+
+
+def test_a_server_that_holds_nothing_yet_can_be_avoided(registry: Registry) -> None:
+    registry.register_server("d")
+    assert registry.lose("clicks", "d")
+    assert not registry.lose("clicks", "d")
+    for name in "abc":
+        registry.unregister_server(name)
+    with pytest.raises(NoDataServersError):
+        registry.target("clicks")
+
+
+def test_one_partition_that_cannot_be_read_is_written_again(registry: Registry) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    assert registry.lose("clicks", "b", [1], for_good=False)
+    assert not registry.lose("clicks", "b", [0, 2, 99, -1], for_good=False)
+    assert not registry.lose("clicks", "never there", [1], for_good=False)
+    assert registry.health("clicks") == (1, [0])
+    assert registry.target("clicks", 0) == ([("a",), ("a",), ("c",)], 1, [1])
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
+    assert [counting(registry, p) for p in range(3)] == [[FIRST], [SECOND], [FIRST]]
+    assert rows(registry) == [1, 2, 3]
+
+
+def test_one_partition_that_cannot_be_read_may_stay_on_its_server() -> None:
+    """It works, but for a block."""
+    registry = made(servers="a")
+    commit(registry, FIRST, [1, 2, 3])
+    assert registry.lose("clicks", "a", [1], for_good=False)
+    assert registry.target("clicks", 0) == ([("a",)] * 3, 1, [1])
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
+    assert [counting(registry, p) for p in range(3)] == [[FIRST], [SECOND], [FIRST]]
+
+
+def test_one_partition_that_cannot_be_read_has_a_replica() -> None:
+    registry = made(replicas=2)
+    commit(registry, FIRST, [1, 2, 3])
+    assert registry.lose("clicks", "b", [0], for_good=False)
+    assert placement(registry) == [("a",), ("c", "a"), ("c", "b")]
+    assert registry.health("clicks") == (1, [])
+    assert rows(registry) == [1, 2, 3]
+
+
+# Partitions that are moved
+
+
+def test_a_partition_that_was_moved_is_where_it_was_moved_to(registry: Registry) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    registry.move("clicks", {1: "c"}, "b", epoch=1, version=0)
+    assert placement(registry) == [("a",), ("c",), ("c",)]
+    assert registry.health("clicks") == (1, [])
+    assert rows(registry) == [1, 2, 3]
+    assert counting(registry, 1) == [FIRST]
+    registry.unregister_server("b")
+    assert registry.health("clicks") == (1, [])
+
+
+def test_who_wrote_to_where_a_partition_was_is_to_write_again(registry: Registry) -> None:
+    registry.move("clicks", {1: "c"}, "b", epoch=0, version=0)
+    with pytest.raises(PlacementChangedError, match="attempt 0 of map 0") as moved:
+        commit(registry, FIRST, [1, 2, 3], version=0)
+    assert moved.value.retryable
+    assert registry.commits("clicks", 0) == []
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
+    assert rows(registry) == [1, 2, 3]
+
+
+def test_a_move_is_nothing_to_who_is_to_write_other_partitions(registry: Registry) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    registry.unregister_server("a")
+    assert registry.target("clicks", 0) == ([("b",), ("b",), ("c",)], 1, [0])
+    registry.move("clicks", {2: "b"}, "c", epoch=1, version=1)
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
+    assert rows(registry) == [1, 2, 3]
+
+
+def test_a_move_of_what_has_changed_meanwhile_is_refused(registry: Registry) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    with pytest.raises(PlacementChangedError):
+        registry.move("clicks", {1: "c"}, "b", epoch=0, version=0)
+    registry.unregister_server("a")
+    with pytest.raises(PlacementChangedError):
+        registry.move("clicks", {1: "c"}, "b", epoch=1, version=0)
+    assert placement(registry) == [("b",), ("b",), ("c",)]
+
+
+@pytest.mark.parametrize(
+    ("moves", "origin"),
+    [
+        ({1: "c"}, "a"),  # it is not there
+        ({1: "b"}, "b"),
+        ({1: "never there"}, "b"),
+        ({3: "c"}, "b"),
+        ({-2: "c"}, "b"),
+        ({1: "c", 2: "a"}, "b"),
+    ],
+)
+def test_a_move_that_cannot_be_is_refused(
+    registry: Registry, moves: dict[int, str], origin: str
+) -> None:
+    with pytest.raises(ProtocolError, match="cannot be moved from"):
+        registry.move("clicks", moves, origin, epoch=0, version=0)
+    assert registry.target("clicks").version == 0
+
+
+def test_a_replica_is_not_moved_to_the_other() -> None:
+    registry = made(replicas=2)
+    with pytest.raises(ProtocolError):
+        registry.move("clicks", {0: "b"}, "a", epoch=0, version=0)
+    registry.move("clicks", {0: "c"}, "a", epoch=0, version=0)
+    assert placement(registry)[0] == ("c", "b")
+
+
+# A journal that fails
+
+
+@pytest.mark.parametrize("works", range(4))
+def test_a_loss_that_is_recorded_in_part_is_completed_later(works: int) -> None:
+    """Of a server that held two shuffles: a placement of each, and that it is gone."""
+    events: list[AnyEvent] = []
+    room = [100]
+
+    def record(event: AnyEvent) -> None:
+        if len(events) >= room[0]:
+            raise JournalError("the disk is full")
+        events.append(event)
+
+    registry = made(record=record)
+    registry.put_shuffle("other", 3)
+    commit(registry, FIRST, [1, 2, 3])
+    room[0] = len(events) + works
+    if works < 3:
+        with pytest.raises(JournalError):
+            registry.unregister_server("b")
+        assert knowledge(resumed(events, Clock())) == knowledge(registry)
+        room[0] = 100
+    again = resumed(events, Clock())
+    for each in (registry, again):
+        each.unregister_server("b")
+        assert not each.is_alive("b")
+        for name in ("clicks", "other"):
+            assert all("b" not in places for places in each.target(name).placement)
+        assert each.health("clicks") == (1, [0])
+        assert each.target("clicks", 0).wanted == [1]
+    assert knowledge(again) == knowledge(registry)
+
+
+def test_a_commit_that_is_not_recorded_did_not_happen() -> None:
+    def record(event: AnyEvent) -> None:
+        if full:
+            raise JournalError("the disk is full")
+
+    full = False
+    registry = made(record=record)
+    before = knowledge(registry)
+    full = True
+    with pytest.raises(JournalError):
+        commit(registry, FIRST, [1, 2, 3])
+    assert knowledge(registry) == before
+    full = False
+    assert commit(registry, FIRST, [1, 2, 3]) == FIRST
+    assert registry.commits("clicks", 0) == [MapCommit(FIRST, NEVER, 0)]
+    assert rows(registry) == [1, 2, 3]

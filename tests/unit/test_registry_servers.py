@@ -1,0 +1,133 @@
+"""A registry knows which data servers live, and which of them take new partitions."""
+
+from __future__ import annotations
+
+import pytest
+
+from mrflight.errors import NoDataServersError
+from mrflight.ids import MapAttempt
+from mrflight.shuffle.registry import Registry
+from tests.support.registries import TIMEOUT_S, Clock, commit
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def registry(clock: Clock) -> Registry:
+    """Three servers, and a shuffle of two partitions, on a and b."""
+    made = Registry(clock, TIMEOUT_S)
+    for name in ("a", "b", "c"):
+        made.register_server(name, f"first {name}")
+    made.put_shuffle("clicks", 2)
+    return made
+
+
+def locations(registry: Registry) -> list[str]:
+    return [server.location for server in registry.servers()]
+
+
+def placement(registry: Registry, shuffle_id: str) -> list[tuple[str, ...]]:
+    return registry.target(shuffle_id).placement
+
+
+def test_partitions_go_to_living_servers_only(registry: Registry, clock: Clock) -> None:
+    clock.now_s = TIMEOUT_S
+    assert registry.heartbeat("b", [], 0, "first b") == (True, [])
+    assert locations(registry) == ["a", "b", "c"]
+    clock.now_s = TIMEOUT_S + 1
+    registry.put_shuffle("late", 4)
+    assert placement(registry, "late") == [("b",)] * 4
+    assert placement(registry, "clicks") == [("b",)] * 2
+    assert registry.servers() == [("b", True, 6, 0)]
+    assert [registry.is_alive(name) for name in ("a", "b", "c")] == [False, True, False]
+
+
+def test_a_server_that_speaks_again_is_to_register_again(registry: Registry, clock: Clock) -> None:
+    clock.now_s = TIMEOUT_S + 1
+    with pytest.raises(NoDataServersError):
+        registry.put_shuffle("late", 1)
+    assert registry.heartbeat("a", ["clicks"], 7, "first a") == (False, [])
+    assert registry.servers() == []
+    registry.register_server("a", "first a")
+    assert registry.heartbeat("a", ["clicks"], 7, "first a") == (True, [])
+    registry.put_shuffle("late", 1)
+    assert placement(registry, "late") == [("a",)]
+    assert placement(registry, "clicks") == [("a",)] * 2
+    assert registry.servers() == [("a", True, 3, 7)]
+
+
+def test_a_server_that_is_not_known_is_told_so(registry: Registry) -> None:
+    assert registry.heartbeat("new", ["clicks", "gone"], 0) == (False, ["gone"])
+    assert locations(registry) == ["a", "b", "c"]
+
+
+def test_a_server_that_left_gets_nothing_more(registry: Registry) -> None:
+    registry.unregister_server("a")
+    registry.unregister_server("never there")
+    registry.put_shuffle("late", 4)
+    assert {location for (location,) in placement(registry, "late")} == {"b", "c"}
+    assert locations(registry) == ["b", "c"]
+
+
+def test_the_next_shuffle_begins_where_the_least_is_held(registry: Registry) -> None:
+    (first,), (second,) = placement(registry, "clicks")
+    registry.put_shuffle("next", 1)
+    assert placement(registry, "next")[0][0] not in (first, second)
+
+
+def test_registering_twice_changes_nothing(registry: Registry) -> None:
+    commit(registry, MapAttempt(0, 0), [1, 1])
+    registry.register_server("a", "first a")
+    assert registry.health("clicks") == (0, [])
+    assert [info.rows for info in registry.partitions("clicks")[1]] == [1, 1]
+
+
+def test_another_process_at_a_location_has_nothing_of_the_first(registry: Registry) -> None:
+    commit(registry, MapAttempt(0, 0), [1, 1])
+    assert placement(registry, "clicks") == [("a",), ("b",)]
+    registry.register_server("a", "second a")
+    assert registry.health("clicks") == (1, [0])
+    assert placement(registry, "clicks") == [("c",), ("b",)]
+    assert registry.heartbeat("a", [], 0, "first a") == (False, [])
+    assert registry.heartbeat("a", [], 0, "second a") == (True, [])
+    assert registry.heartbeat("a", [], 0) == (False, [])
+
+
+def test_the_heartbeat_of_another_process_does_not_keep_one_alive(
+    registry: Registry, clock: Clock
+) -> None:
+    clock.now_s = TIMEOUT_S
+    registry.heartbeat("a", [], 99, "second a")
+    clock.now_s = TIMEOUT_S + 1
+    assert not registry.is_alive("a")
+
+
+def test_a_draining_server_keeps_what_it_has_and_gets_nothing(registry: Registry) -> None:
+    commit(registry, MapAttempt(0, 0), [1, 1])
+    for _ in range(2):
+        registry.drain_server("a")
+    registry.drain_server("never there")
+    assert registry.health("clicks") == (0, [])
+    assert placement(registry, "clicks") == [("a",), ("b",)]
+    assert registry.heartbeat("a", [], 0, "first a") == (True, [])
+    registry.put_shuffle("late", 4)
+    assert {location for (location,) in placement(registry, "late")} == {"b", "c"}
+    registry.unregister_server("b")
+    assert {at for name in ("clicks", "late") for (at,) in placement(registry, name)} == {"a", "c"}
+    assert [at for (at,) in placement(registry, "late")] == ["c"] * 4
+    assert placement(registry, "clicks") == [("a",), ("c",)]
+
+
+def test_where_all_drain_there_is_nowhere_to_go(registry: Registry) -> None:
+    for name in ("a", "b", "c"):
+        registry.drain_server(name)
+    with pytest.raises(NoDataServersError, match="0 data servers are registered and 1 are needed"):
+        registry.put_shuffle("late", 1)
+    registry.unregister_server("a")
+    with pytest.raises(NoDataServersError, match="1 partitions of shuffle 'clicks' are lost"):
+        registry.target("clicks")
+    registry.register_server("a", "second a")
+    assert placement(registry, "clicks") == [("a",), ("b",)]

@@ -1,0 +1,133 @@
+"""Of each map at most one attempt counts for a partition, whatever was lost in between."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrflight.ids import MapAttempt
+from mrflight.shuffle.events import MapCommitted, PartitionsPlaced, ShuffleMade
+from mrflight.shuffle.shuffle_state import NEVER, MapCommit, ShuffleState, hash_of_counts
+from tests.support.registries import SCHEMA
+
+PARTITIONS = 3
+FIRST = MapAttempt(0, 0, "first")
+SECOND = MapAttempt(0, 1, "second")
+
+
+def made() -> ShuffleState:
+    event = ShuffleMade("x", "t", 1, None, ["a", "b"], [[0], [1], [0, 1]])
+    return ShuffleState.made(event, now_s=5.0)
+
+
+def apply_commit(
+    state: ShuffleState, source: MapAttempt, version: int, rows: list[int] | None = None
+) -> None:
+    rows = rows or [1, 2, 3]
+    event = MapCommitted("x", *source, version, b"", rows, [10 * count for count in rows])
+    state.apply_commit(event, SCHEMA)
+
+
+def apply_loss(state: ShuffleState, *lost: int) -> None:
+    state.apply_placed(PartitionsPlaced("x", list(lost), [["b"]] * len(lost), list(lost)))
+
+
+def test_a_shuffle_is_made_as_the_event_says() -> None:
+    state = made()
+    assert state.placement == [("a",), ("b",), ("a", "b")]
+    assert (state.id, state.token, state.replicas, state.renewed_s) == ("x", "t", 1, 5.0)
+    assert state.locations() == ["a", "b"]
+    assert (state.version, state.lost_maps(), state.wanted(0)) == (0, [], [0, 1, 2])
+
+
+def test_an_interval_has_its_end_and_not_its_beginning() -> None:
+    commit = MapCommit(FIRST, since=1, until=3)
+    assert [commit.counts_for(generation) for generation in range(5)] == [
+        *(False, False),
+        *(True, True),
+        False,
+    ]
+
+
+def test_intervals_of_a_map_follow_each_other() -> None:
+    state = made()
+    apply_commit(state, FIRST, 0)
+    apply_loss(state, 1)
+    apply_loss(state, 0, 1)
+    apply_commit(state, SECOND, 2)
+    assert state.commits == [MapCommit(FIRST, NEVER, 0), MapCommit(SECOND, 0, 2)]
+    assert state.written_in(0) == 2
+    assert state.written_in(1) == NEVER
+    assert state.generation.tolist() == [2, 2, 0]
+    assert state.rows.tolist() == [1, 2, 3]
+
+
+def test_a_loss_takes_the_rows_and_the_promise_with_them() -> None:
+    state = made()
+    apply_commit(state, FIRST, 0)
+    apply_loss(state, 1)
+    assert (state.rows.tolist(), state.size_bytes.tolist()) == ([1, 0, 3], [10, 0, 30])
+    assert (state.lost_of(0), state.lost_of(1), state.lost_maps()) == ([], [0], [0])
+    assert state.wanted(0) == [1]
+    info = state.info(1)
+    assert (info.locations, info.epoch, info.rows, info.generation) == (("b",), 1, 0, 1)
+
+
+def test_who_counts_is_known_without_being_asked_again() -> None:
+    state = made()
+    assert state.winner(FIRST, 0) is None
+    apply_commit(state, FIRST, 0)
+    assert state.winner(FIRST, 0) == state.winner(SECOND, 0) == FIRST
+    apply_loss(state, 1)
+    assert state.winner(SECOND, 0) == FIRST
+    assert state.winner(SECOND, 1) is None
+    assert state.winner(FIRST, 1) == FIRST
+
+
+def test_what_only_lost_a_replica_has_all_its_rows() -> None:
+    state = made()
+    apply_commit(state, FIRST, 0)
+    state.apply_placed(PartitionsPlaced("x", [2], [["b"]], [], avoided=["a"]))
+    assert (state.version, state.lost_maps(), state.avoided) == (1, [], {"a"})
+    assert state.rows.tolist() == [1, 2, 3]
+    assert (state.generation.tolist(), state.moved_in.tolist()) == ([0, 0, 0], [0, 0, 0])
+
+
+def test_equal_counts_hash_alike_and_others_do_not() -> None:
+    assert hash_of_counts([1, 2, 3]) == hash_of_counts((1, 2, 3))
+    others = {hash_of_counts(counts) for counts in ([1, 2, 4], [2, 1, 3], [1, 2], [1, 2, 3, 0])}
+    assert len(others | {hash_of_counts([1, 2, 3])}) == 5
+
+
+steps = st.lists(
+    st.one_of(
+        st.sets(st.integers(0, PARTITIONS - 1), min_size=1),  # these are lost
+        st.tuples(st.integers(0, 1), st.integers(0, 6)),  # a map that saw this version, or before
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=300, derandomize=True)
+@given(steps)
+def test_any_losses_and_commits_count_each_map_once(
+    history: list[set[int] | tuple[int, int]],
+) -> None:
+    """The sums are those of the attempts that count, and what counts is what is not wanted."""
+    state = made()
+    for position, step in enumerate(history):
+        if isinstance(step, set):
+            apply_loss(state, *sorted(step))
+            continue
+        map_id, back = step
+        version = max(state.version - back, 0)
+        source = MapAttempt(map_id, 0, f"w{position}")
+        if state.winner(source, version) is None:
+            apply_commit(state, source, version, [map_id + p + 1 for p in range(PARTITIONS)])
+        for partition, generation in enumerate(state.generation.tolist()):
+            counting = [c.source.map_id for c in state.commits if c.counts_for(generation)]
+            assert len(counting) == len(set(counting))
+            assert state.rows[partition] == sum(one + partition + 1 for one in counting)
+            missing = {one for one in (0, 1) if partition in state.wanted(one)}
+            assert missing == {0, 1} - set(counting)
+            assert set(state.lost_of(partition)) == missing & state.last_of.keys()
