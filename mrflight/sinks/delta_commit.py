@@ -11,6 +11,7 @@ of the application transaction.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ import pyarrow as pa
 
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import PartFile
+from mrflight.sinks.delta_conflict import change_since
 from mrflight.sinks.delta_errors import delta_errors, import_deltalake
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.stored_schema import TableSchema
@@ -31,8 +33,12 @@ from mrflight.storage import Location
 TRIES = 30
 """How often another writer may be faster."""
 LONGEST_PAUSE_S = 0.2
+LOOKS = 30
+"""How often the log is read again to see whether a commit that failed is in it."""
 
 NTZ_FEATURE = "timestampNtz"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,18 +54,20 @@ class DeltaCommit:
     parts: Sequence[PartFile]
     app_id: str
     job_id: str
+    seen_version: int | None = None
+    """Of the table that the job looked at when it began; None: there was none."""
 
     def run(self) -> tuple[int, set[str] | None]:
         """The version in which ``app_id`` is committed, and the files it added (None: unknown).
 
         They are another run's where that was faster. Raises OutputError where the table has
-        changed so that it does not take the parts, CommitError where the store fails or other
-        writers were faster each time.
+        changed so that it does not take the parts, CommitError where the store fails, other
+        writers were faster each time, or what they wrote conflicts with an overwrite.
         """
         failure: CommitError | None = None
         seen: int | None = None
         for _ in range(TRIES):
-            table = DeltaTable.load(self.location)
+            table = DeltaTable.load(self.location) if failure is None else self._look_after(failure)
             version = None if table is None else table.version
             if table is not None:
                 done = table.committed_version(self.app_id)
@@ -70,6 +78,7 @@ class DeltaCommit:
                     raise failure  # nobody was faster: it is the store
                 time.sleep(random.uniform(0, LONGEST_PAUSE_S))
             seen = version
+            self._check(table)
             try:
                 return self._commit_to(table), {part.path for part in self.parts}
             except CommitError as error:
@@ -78,11 +87,24 @@ class DeltaCommit:
             f"{self.location.url}: other writers were faster {TRIES} times; run the job again"
         ) from failure
 
-    def _commit_to(self, table: DeltaTable | None) -> int:
-        """Commit to this version of the table; CommitError where it is not the newest any more."""
+    def _look_after(self, failure: CommitError) -> DeltaTable | None:
+        """The table after a commit that failed, which may have landed all the same."""
+        for _ in range(LOOKS):
+            try:
+                return DeltaTable.load(self.location)
+            except CommitError as error:
+                unreadable = error
+                time.sleep(random.uniform(0, LONGEST_PAUSE_S))
+        raise CommitError(
+            f"{failure}; and whether the commit is there all the same is not known, as {unreadable}"
+            f"; look for {self.job_id} in the log before the job is run again (with a job.run_id "
+            "it commits once in any case)"
+        ) from failure
+
+    def _check(self, table: DeltaTable | None) -> None:
+        """Raise what no other try would change."""
         if table is None:
-            self._create(self._new_schema(), "error", 0)
-            return 0
+            return
         if self.mode == "error":
             raise OutputError(
                 f"{self.location.url} was created by someone else while the job ran; choose "
@@ -91,9 +113,20 @@ class DeltaCommit:
         table.check_writable(self.mode)
         if self.mode == "append":
             self._check_append(table)
-            self._write(table, table.schema)
-        else:
-            self._overwrite(table)
+        elif change := change_since(table, self.seen_version):
+            raise CommitError(
+                f"{self.location.url}: another writer was faster ({change}), and overwriting would "
+                "take away what this job has not seen; nothing was committed, run it again"
+            )
+
+    def _commit_to(self, table: DeltaTable | None) -> int:
+        """Commit to this version of the table; CommitError where it is not the newest any more."""
+        if table is None:
+            self._create(self._new_schema(), "error", 0)
+            return 0
+        if self.mode == "overwrite":
+            return self._overwrite(table)
+        self._write(table, table.schema)
         return table.version + 1
 
     def _new_schema(self) -> pa.Schema:
@@ -111,31 +144,47 @@ class DeltaCommit:
                     "ran; run it again"
                 )
 
-    def _overwrite(self, table: DeltaTable) -> None:
+    def _overwrite(self, table: DeltaTable) -> int:
         """Remove every file and add ours in one version, with the new schema.
 
         A handle's transaction changes the schema, but neither the partition columns nor the
         features that the table asks of readers: a first timestamp without zone would leave a
         table that nobody can open (deltalake 1.6). Where those change the table is replaced,
-        under its name and with its properties. That loads the table once more: a run of the
-        same id that commits in that moment is overwritten with the same rows, and then the
-        number of the transaction is not that of the version but one before it.
+        under its name and with its properties. That loads the table once more: what
+        others commit in that moment is overwritten, and then the number of the transaction is
+        not that of the version but one before it.
         """
         schema = self._new_schema()
         needs_ntz = any(has_ntz(field.type) for field in schema)
         has_features = not needs_ntz or NTZ_FEATURE in table.features
         if has_features and table.partition_by == self.target.partition_by:
             self._write(table, schema)
-        else:
-            before = table.handle.metadata()
-            self._create(
-                schema,
-                "overwrite",
-                table.version + 1,
-                name=before.name,
-                description=before.description,
-                configuration=before.configuration,
+            return table.version + 1
+        before = table.handle.metadata()
+        self._create(
+            schema,
+            "overwrite",
+            table.version + 1,
+            name=before.name,
+            description=before.description,
+            configuration=before.configuration,
+        )
+        return self._version_after(table)
+
+    def _version_after(self, table: DeltaTable) -> int:
+        """The version of a commit that replaced ``table``, or one that came right after it."""
+        version = table.version + 1
+        while (actions := table.actions(version)) is not None:
+            if any(action.get("txn", {}).get("appId") == self.app_id for action in actions):
+                return version
+            log.warning(
+                "%s: version %d was committed by another writer in the same moment and is "
+                "overwritten; its files are still there, and can be read as that version",
+                self.location.url,
+                version,
             )
+            version += 1
+        return table.version + 1  # a log that is cleaned up as it is written: nobody can tell
 
     def _write(self, table: DeltaTable, schema: pa.Schema) -> None:
         deltalake = import_deltalake()

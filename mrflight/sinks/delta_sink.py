@@ -12,6 +12,7 @@ from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.encoding import CODEC, Encoding
 from mrflight.sinks.file_part_writer import FilePartWriter
+from mrflight.sinks.leftovers import is_staged
 from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
 from mrflight.sinks.part_name import is_part
 from mrflight.sinks.stored_schema import TableSchema
@@ -27,17 +28,14 @@ class DeltaSink(Sink):
     ) -> None:
         """Look at what is there; OutputError for what cannot work."""
         import_deltalake()
-        if unquote(location.path) != location.path:
-            raise OutputError(
-                f"output.table: {location.url}: deltalake takes a % with two hex digits in a "
-                "folder's name for another character; choose another name"
-            )
+        _check_name(location)
         check_is_folder(location)
         table = DeltaTable.load(location)
         self._mode = spec.mode
         self._app_id = app_id or f"mrflight-{job_id}"
         self._committed = None if table is None else table.committed_version(self._app_id)
         self._location, self._job_id = location, job_id
+        self._seen_version = None if table is None else table.version
         if table is None:
             _check_nothing_else(location)
         elif self._committed is None:
@@ -62,6 +60,7 @@ class DeltaSink(Sink):
         return self._committed
 
     def commit(self, commit: Commit) -> int:
+        self._check_parts(commit)
         version, kept = DeltaCommit(
             self._location,
             self._mode,
@@ -70,11 +69,21 @@ class DeltaSink(Sink):
             commit.parts,
             self._app_id,
             self._job_id,
+            self._seen_version,
         ).run()
         self._finished = True
         if kept is not None:
             self._own_files.delete_except(kept)
         return version
+
+    def _check_parts(self, commit: Commit) -> None:
+        """CommitError where a part is gone: a log that names it would make the table unreadable."""
+        gone = {part.path for part in commit.parts} - self._own_files.paths()
+        if gone:
+            raise CommitError(
+                f"{self._location.url}: {min(gone)} is gone, which this job wrote; did "
+                "mrflight clean, or something like it, run at the same time?"
+            )
 
     def abort(self) -> None:
         """See `Sink.abort`. Where the log cannot be read, nothing is known to be uncommitted."""
@@ -91,13 +100,22 @@ class DeltaSink(Sink):
             self._own_files.delete_except(kept)
 
 
+def _check_name(location: Location) -> None:
+    if unquote(location.path) != location.path:
+        raise OutputError(
+            f"output.table: {location.url}: deltalake takes a % with two hex digits in a "
+            "folder's name for another character; choose another name"
+        )
+
+
 def _check_nothing_else(location: Location) -> None:
     """OutputError where the place of a new table is taken.
 
-    Part files of a job that ended before its commit do no harm: the log does not name them.
+    Part files of a job that ended before its commit do no harm: the log does not name them. Nor
+    does a log entry that it had begun.
     """
     for info in location.walk():
-        if info.is_file and not is_part(info.base_name):
+        if info.is_file and not is_part(info.base_name) and not is_staged(info.base_name):
             raise OutputError(
                 f"output.table: the folder {location.url} is no Delta table and holds other files "
                 f"({relative_path(location, info.path)}); choose another folder"

@@ -80,14 +80,15 @@ class DeltaTable:
         paths: set[str] = set()
         # To the newest version, as its number may be too low: see `DeltaCommit._overwrite`.
         for version in range(self.committed_version(app_id) or 0, self.version + 1):
-            actions = self._actions(version)
+            actions = self.actions(version)
             if actions is None:
                 return None
             if any(action.get("txn", {}).get("appId") == app_id for action in actions):
                 paths |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
         return paths
 
-    def _actions(self, version: int) -> list[dict[str, Any]] | None:
+    def actions(self, version: int) -> list[dict[str, Any]] | None:
+        """What one entry of the log says; None where it is gone, or cannot be read."""
         entry = self.location.child(f"_delta_log/{version:020d}.json")
         try:
             with entry.filesystem.open_input_file(entry.path) as file:

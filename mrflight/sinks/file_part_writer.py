@@ -29,6 +29,8 @@ class FilePartWriter(PartWriter):
     schema: TableSchema
     encoding: Encoding
     bounds: Bounds = BOUNDS
+    run: str = ""
+    """See `part_name.run_mark`."""
 
     def write(
         self,
@@ -43,7 +45,9 @@ class FilePartWriter(PartWriter):
         self._check_encodable(stored)
 
         def open_file(values: Values, number: int) -> OpenPartFile:
-            name = part_name(partition, share, attempt, self.job_id, number, self.encoding.suffix)
+            name = part_name(
+                partition, share, attempt, self.job_id, number, self.encoding.suffix, self.run
+            )
             path = f"{folder(columns, values)}/{name}" if columns else name
             return OpenPartFile(self.table, path, self.encoding)
 

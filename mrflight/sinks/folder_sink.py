@@ -6,6 +6,7 @@ count is the manifest, which names its files in one step.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from msgspec import structs
@@ -18,16 +19,19 @@ from mrflight.sinks.manifest import (
     Manifest,
     Run,
     finish_removing,
+    is_temporary,
     locked,
     read_manifest,
     schema_text,
     write_manifest,
 )
 from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
-from mrflight.sinks.part_name import is_part
+from mrflight.sinks.part_name import is_part, is_part_of_run, run_mark
 from mrflight.sinks.stored_schema import TableSchema
 from mrflight.spec import OutputSection
 from mrflight.storage import Location
+
+log = logging.getLogger(__name__)
 
 
 class FolderSink(Sink):
@@ -40,16 +44,22 @@ class FolderSink(Sink):
         _check_folder(location)
         manifest = read_manifest(location)
         self._committed = manifest.index_of(app_id) if manifest and app_id is not None else None
+        self._run = run_mark(app_id)
         if self._committed is None:
-            _check_mode(location, spec, manifest)
+            _check_mode(location, spec, manifest, self._run)
         if manifest is not None and manifest.removing:  # a commit that was cut short
             with locked(location):
                 manifest = finish_removing(location)
         self._location, self._spec, self._job_id, self._app_id = location, spec, job_id, app_id
+        self._seen_runs = _jobs(manifest)
         existing = manifest.schema if manifest and spec.mode == "append" else None
         self._target = TableSchema(location.url, False, tuple(spec.partition_by), existing)
         self._part_writer = FilePartWriter(
-            location, job_id, self._target, Encoding(spec.format, codec=spec.compression or CODEC)
+            location,
+            job_id,
+            self._target,
+            Encoding(spec.format, codec=spec.compression or CODEC),
+            run=self._run,
         )
         self._own_files = OwnFiles.of(location, job_id, bool(spec.partition_by))
         self._finished = False
@@ -65,8 +75,7 @@ class FolderSink(Sink):
         with locked(self._location):
             manifest = read_manifest(self._location)
             if manifest is None or not self._is_in(manifest):
-                manifest = self._next(commit, manifest)
-                write_manifest(self._location, manifest)
+                manifest = self._write(self._next(commit, manifest))
             self._finished = True
             if manifest.removing:
                 finish_removing(self._location)
@@ -82,6 +91,21 @@ class FolderSink(Sink):
             return
         self._own_files.delete_except(manifest.files if manifest else ())
 
+    def _write(self, manifest: Manifest) -> Manifest:
+        """The manifest that is there afterwards; a write that failed may have landed all the same.
+
+        As where the folder cannot be synced: then the move into it was made.
+        """
+        try:
+            write_manifest(self._location, manifest)
+        except CommitError as error:
+            there = read_manifest(self._location)
+            if there is None or not self._is_in(there):
+                raise
+            log.warning("committed, but a crash of this machine may undo it: %s", error)
+            return there
+        return manifest
+
     def _is_in(self, manifest: Manifest) -> bool:
         """Whether this job, or another with the same run id, has been committed."""
         return any(
@@ -89,14 +113,24 @@ class FolderSink(Sink):
             for run in manifest.runs
         )
 
-    def _next(self, commit: Commit, before: Manifest | None) -> Manifest:
-        """The manifest after ``commit``; OutputError where the folder does not take it any more."""
-        spec, new = self._spec, {part.path for part in commit.parts}
-        if spec.mode == "error" and before is not None:
+    def _check_unchanged(self, before: Manifest | None) -> None:
+        """Raise where another job wrote to the folder, and the mode does not go with that."""
+        if self._spec.mode == "error" and before is not None:
             raise OutputError(
                 f"{self._location.url} was written by someone else while the job ran; choose "
                 "another folder, or set output.mode to append or overwrite"
             )
+        if self._spec.mode == "overwrite" and _jobs(before) != self._seen_runs:
+            raise CommitError(
+                f"{self._location.url}: another job wrote to the folder while this one ran, and "
+                "overwriting would take away what this one has not seen; nothing was committed, "
+                "run it again"
+            )
+
+    def _next(self, commit: Commit, before: Manifest | None) -> Manifest:
+        """The manifest after ``commit``; OutputError where the folder does not take it any more."""
+        self._check_unchanged(before)
+        spec, new = self._spec, {part.path for part in commit.parts}
         schema = replace(self._target, existing=None).stored(commit.schema)
         runs, removing = (before.runs, set(before.removing)) if before else ([], set())
         if before is not None and spec.mode == "append":
@@ -106,7 +140,7 @@ class FolderSink(Sink):
         elif before is not None:
             removing |= before.files
             runs = [structs.replace(run, files=[]) for run in runs]
-        on_disk = self._own_files.paths()
+        on_disk = self._own_files.paths(self._run)
         if not new <= on_disk:
             raise CommitError(
                 f"{self._location.url}: {min(new - on_disk)} is gone, which this job wrote; does "
@@ -117,8 +151,12 @@ class FolderSink(Sink):
             partition_by=spec.partition_by,
             schema_ipc=schema_text(schema),
             runs=[*runs, Run(job=self._job_id, app=self._app_id, files=sorted(new))],
-            removing=sorted(removing | (on_disk - new)),
+            removing=sorted((removing | on_disk) - new),
         )
+
+
+def _jobs(manifest: Manifest | None) -> list[str]:
+    return [run.job for run in manifest.runs] if manifest else []
 
 
 def _check_folder(location: Location) -> None:
@@ -132,28 +170,47 @@ def _check_folder(location: Location) -> None:
         )
 
 
-def _check_mode(location: Location, spec: OutputSection, manifest: Manifest | None) -> None:
-    found = sorted(relative_path(location, info.path) for info in location.walk())
-    if spec.mode == "error" and found:
+def _check_mode(
+    location: Location, spec: OutputSection, manifest: Manifest | None, run: str
+) -> None:
+    found = _found(location, run) if spec.mode == "error" else []
+    if found:
         raise OutputError(
             f"output.table: the folder {location.url} is not empty (it holds {found[0]}); choose "
             "another, or set output.mode to append or overwrite"
         )
     ours = manifest.files | set(manifest.removing) if manifest else set()
     if manifest is None or spec.mode == "overwrite":
-        _check_no_others(location, spec, ours)
+        _check_no_others(location, spec, ours, run)
     if manifest is not None and spec.mode == "append":
         _check_append(location, spec, manifest)
 
 
-def _check_no_others(location: Location, spec: OutputSection, ours: set[str]) -> None:
-    """OutputError for data that no manifest of ours lists: it may be someone else's."""
+def _found(location: Location, run: str) -> list[str]:
+    """What is in the folder but for what a killed job of this run left."""
+    return sorted(
+        relative_path(location, info.path)
+        for info in location.walk()
+        if not is_part_of_run(info.base_name, run)
+        and not is_temporary(info.base_name)
+        and (info.is_file or "=" not in info.base_name)
+    )
+
+
+def _check_no_others(location: Location, spec: OutputSection, ours: set[str], run: str) -> None:
+    """OutputError for data that no manifest of ours lists: it may be someone else's.
+
+    What a killed job of the same run left is no such data: this one's commit removes it.
+    """
     for info in location.walk():
         path = relative_path(location, info.path)
         if not info.is_file or path in ours or any(n[0] in "_." for n in path.split("/")):
             continue
+        if is_part_of_run(info.base_name, run):
+            continue
         whose = (
-            "left by a job of mrflight that did not finish; delete it"
+            "which another job of mrflight writes, or left as it was killed; let it end, or, if "
+            "there is none, delete the file"
             if is_part(info.base_name)
             else "which mrflight did not write; choose another folder"
         )

@@ -1,15 +1,18 @@
-"""Part files that their table does not name: what killed drivers left behind.
+"""Files that their table does not name: what killed drivers left behind.
 
-A file is taken for one only if its name is that of a part file of ours, neither
-a log nor a manifest names it, be it as removed, and it and its job are old
-enough that the job cannot be running. Files are listed before the log is read,
-so that a commit in between takes none of its files for one.
+A part file is taken for one only if its name is one of ours, no log names it, be
+it as removed, and no manifest does but as to be removed, and it and its job are
+old enough that the job cannot be running. Files are listed before the log is
+read, so that a commit in between takes none of its files for one. A log entry
+or a manifest that was only half written when its writer was killed counts as
+well: under the name that it has, no reader looks for it.
 """
 
 from __future__ import annotations
 
 import json
 import posixpath
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,22 +23,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mrflight.errors import OutputError
-from mrflight.sinks.manifest import read_manifest
+from mrflight.sinks.manifest import is_temporary, read_manifest
 from mrflight.sinks.own_files import relative_path
 from mrflight.sinks.part_name import job_of_part
 from mrflight.storage import Location
 
 _LOG = "_delta_log"
+_STAGED = re.compile(r"\d{20}\.json#\d+")
+"""How delta-rs calls a log entry that it has not linked to its name yet (object_store)."""
 _JOB_STARTED = "%Y%m%dT%H%M%S"
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """A part file that no commit will ever name."""
+    """A file that no commit will ever name."""
 
     path: str
     """Relative to the table's folder."""
-    job_id: str
+    job_id: str | None
+    """None for one that does not say who wrote it."""
     size_bytes: int
 
 
@@ -46,9 +52,9 @@ def find_leftovers(table: Location, before: datetime) -> list[Leftover]:
     ours, or where its log cannot be read whole.
     """
     found = [
-        (info, job_id)
+        (info, job_of_part(info.base_name))
         for info in table.walk()
-        if info.is_file and (job_id := job_of_part(info.base_name)) is not None
+        if info.is_file and _may_be_left(relative_path(table, info.path))
     ]
     named = _named_files(table)
     return sorted(
@@ -56,7 +62,7 @@ def find_leftovers(table: Location, before: datetime) -> list[Leftover]:
             Leftover(relative_path(table, info.path), job_id, info.size)
             for info, job_id in found
             if info.base_name not in named
-            and _job_started(job_id) < before
+            and (job_id is None or _job_started(job_id) < before)
             and info.mtime.astimezone(UTC) < before
         ),
         key=lambda leftover: leftover.path,
@@ -72,6 +78,19 @@ def remove_leftovers(table: Location, leftovers: list[Leftover]) -> None:
             raise OutputError(f"{leftover.path} cannot be removed: {error}") from error
 
 
+def _may_be_left(path: str) -> bool:
+    """Whether a file, relative to its table, has a name that only drivers give."""
+    folder, name = posixpath.split(path)
+    if folder == _LOG:
+        return is_staged(name)
+    return job_of_part(name) is not None or (not folder and is_temporary(name))
+
+
+def is_staged(name: str) -> bool:
+    """Whether a file in a Delta log is an entry that was being written."""
+    return _STAGED.fullmatch(name) is not None
+
+
 def _job_started(job_id: str) -> datetime:
     """When a job began, as its id says; for an id of another kind, just now."""
     try:
@@ -81,11 +100,11 @@ def _job_started(job_id: str) -> datetime:
 
 
 def _named_files(table: Location) -> set[str]:
-    """Names, without folders, of all files that the table's log or manifest knows."""
+    """Names, without folders, of all files that the table's log or manifest keeps."""
     try:
-        log = table.child(_LOG).walk()
-        if log:
-            return {name for info in log if info.is_file for name in _named_by(table.at(info.path))}
+        log = [info for info in table.child(_LOG).walk() if info.is_file]
+        if any(info.base_name.endswith((".json", ".parquet")) for info in log):
+            return {name for info in log for name in _named_by(table.at(info.path))}
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise OutputError(
             f"the log of {table.url} cannot be read whole ({error}), so that nobody can tell what "
@@ -97,7 +116,7 @@ def _named_files(table: Location) -> set[str]:
             f"{table.url} is neither a Delta table nor a folder that mrflight wrote; name the "
             "folder that is output.table of a job"
         )
-    return {posixpath.basename(path) for path in (*manifest.files, *manifest.removing)}
+    return {posixpath.basename(path) for path in manifest.files}
 
 
 def _named_by(entry: Location) -> Iterator[str]:

@@ -11,6 +11,7 @@ import base64
 import fcntl
 import os
 import posixpath
+import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from mrflight.spec import OutputFormat
 from mrflight.storage import Location
 
 NAME = "_mrflight.json"
+_TEMPORARY = re.compile(re.escape(NAME) + r"\.[0-9a-f]{8}\.tmp")
 LOCK_TIMEOUT_S = 60.0
 _LOCK_POLL_S = 0.02
 
@@ -84,10 +86,21 @@ def read_manifest(folder: Location) -> Manifest | None:
         ) from error
 
 
+def is_temporary(name: str) -> bool:
+    """Whether a file is a manifest that was being written."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
 def write_manifest(folder: Location, manifest: Manifest) -> None:
-    """Replace the folder's manifest as a whole; CommitError where the store fails."""
+    """Replace the folder's manifest as a whole; call it `locked`.
+
+    CommitError where the store fails, which may be after the new manifest is there.
+    """
     temporary = folder.child(f"{NAME}.{secrets.token_hex(4)}.tmp")
     try:
+        for info in folder.children():
+            if is_temporary(info.base_name):  # who holds the lock knows that its writer is dead
+                folder.at(info.path).delete_file()
         with temporary.create() as file:
             file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
         _sync(temporary.path)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mrflight.errors import OutputError
-from mrflight.sinks.part_name import is_part_of
+from mrflight.sinks.part_name import is_part_of, is_part_of_run
 from mrflight.storage import Location
 
 if TYPE_CHECKING:
@@ -38,13 +38,17 @@ class OwnFiles:
         before = frozenset(info.path for info in (*below, *above) if _is_folder(info))
         return cls(table, job_id, partitioned, before)
 
-    def paths(self) -> set[str]:
-        """The job's part files as they are on the disk now, relative to the table's folder."""
-        found = self.table.walk() if self.partitioned else self.table.children()
+    def paths(self, run: str = "") -> set[str]:
+        """The job's part files as they are on the disk now, relative to the table's folder.
+
+        With ``run`` those of the other jobs with that mark as well: see `part_name.run_mark`.
+        """
+        found = self.table.walk() if self.partitioned or run else self.table.children()
         return {
             relative_path(self.table, info.path)
             for info in found
-            if info.is_file and is_part_of(info.base_name, self.job_id)
+            if info.is_file
+            and (is_part_of(info.base_name, self.job_id) or is_part_of_run(info.base_name, run))
         }
 
     def delete_except(self, kept: Collection[str]) -> None:

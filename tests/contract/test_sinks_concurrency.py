@@ -13,7 +13,6 @@ from tests.support.outputs import (
     MODES,
     NEW,
     OLD,
-    PLAIN_FORMATS,
     SCHEMA,
     Mode,
     Output,
@@ -69,7 +68,32 @@ def test_append_refuses_a_table_whose_schema_changed_meanwhile(output: Output) -
     assert output.read(schema) == [("x", "y")]
 
 
-@pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("existing", [False, True], ids=["new", "existing"])
+def test_an_overwrite_takes_away_nothing_that_it_has_not_seen(
+    output: Output, mode: Mode, existing: bool
+) -> None:
+    if existing:
+        output.run(OLD, job_id="old")
+    sink, faster = output.open("overwrite", "slow"), output.open(mode, "fast")
+    parts = written(sink, NEW)
+    finish(faster, [(9, "z")])
+    with pytest.raises(CommitError, match="nothing was committed, run it again"):
+        sink.commit(Commit(tuple(parts), SCHEMA))
+    sink.abort()
+    assert output.read() == [*(OLD if existing and mode == "append" else []), (9, "z")]
+    assert not output.parts("slow")
+
+
+def test_of_jobs_that_overwrite_at_the_same_time_one_lands(output: Output) -> None:
+    output.run(OLD, job_id="old")
+    sinks = [output.open("overwrite", f"job{i}") for i in range(6)]
+    commits = [Commit(tuple(written(sink, [(i, "a")])), SCHEMA) for i, sink in enumerate(sinks)]
+    raised = together(sinks, commits)
+    assert [type(error) for error in raised if error] == [CommitError] * 5
+    assert output.read() == [(raised.index(None), "a")]
+
+
 def test_parts_that_another_job_removed_are_not_committed(output: Output) -> None:
     sink = output.open()
     parts = written(sink, NEW)

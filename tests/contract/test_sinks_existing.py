@@ -9,7 +9,7 @@ import pytest
 
 from mrflight.errors import OutputError
 from tests.support.leftovers import tree
-from tests.support.outputs import MODES, NEW, OLD, PLAIN_FORMATS, Mode, Output, written
+from tests.support.outputs import MODES, NEW, OLD, PLAIN_FORMATS, Mode, Output, finish, written
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -85,9 +85,49 @@ def test_append_by_other_columns_is_refused(output: Output) -> None:
 @pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
 def test_what_a_job_left_that_died_is_named(output: Output) -> None:
     output.run(OLD, job_id="old")
-    written(output.open("append", "died"), NEW)
-    with pytest.raises(OutputError, match="left by a job of mrflight that did not finish"):
-        output.open("overwrite")
+    written(output.open("append", "died", "run 1"), NEW)
+    for app_id in (None, "run 2"):
+        with pytest.raises(OutputError, match="which another job of mrflight writes, or left as"):
+            output.open("overwrite", app_id=app_id)
+
+
+@pytest.mark.parametrize("existing", [False, True], ids=["new", "existing"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_rerun_of_a_run_whose_job_was_killed(output: Output, mode: Mode, existing: bool) -> None:
+    """Only its commit removes what is left: until then the killed job may be alive."""
+    if existing and mode == "error":
+        return
+    if existing:
+        output.run(OLD, job_id="old")
+    written(output.open(mode, "killed", "run 1"), [*NEW, (8, "only here")])
+    again = output.open(mode, "again", "run 1")
+    assert again.committed_version() is None
+    left = output.parts("killed")
+    assert len(left) > 0
+    finish(again)
+    assert output.read() == (OLD if existing and mode == "append" else []) + NEW
+    # Readers of a Delta table do not see them, so they are left to mrflight clean.
+    assert output.parts("killed") == (left if output.format == "delta" else [])
+    assert output.open(mode, "third", "run 1").committed_version() is not None
+
+
+@pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
+def test_a_manifest_that_a_killed_job_had_begun_goes_with_the_next_commit(output: Output) -> None:
+    begun = output.folder / "_mrflight.json.0123abcd.tmp"
+    for job_id in ("first", "second"):
+        output.folder.mkdir(parents=True, exist_ok=True)
+        begun.write_text('{"vers')
+        output.run(OLD, "append", job_id=job_id)
+        assert not begun.exists()
+
+
+def test_a_log_entry_that_a_killed_job_had_begun_is_not_in_the_way(tmp_path: Path) -> None:
+    output = Output(tmp_path, "delta")
+    begun = output.folder / "_delta_log" / f"{0:020}.json#1"
+    begun.parent.mkdir(parents=True)
+    begun.write_text('{"proto')
+    assert output.run(OLD) == 0
+    assert output.read() == OLD
 
 
 def test_delta_does_not_mind_what_a_job_left_that_died(tmp_path: Path) -> None:

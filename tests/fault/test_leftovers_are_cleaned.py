@@ -161,6 +161,17 @@ def test_a_log_that_cannot_be_read_removes_nothing(folder: Path) -> None:
     assert tree(folder / "out") == before
 
 
+def test_a_delta_log_without_entries_removes_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "_delta_log").mkdir(parents=True)
+    (out / "_delta_log" / "_last_checkpoint").write_text('{"version": 10, "size": 1}')
+    (out / "part-00000-0-20200101T000000-abcdefabcdef.parquet").write_bytes(b"mine")
+    before = tree(out)
+    done = clean(tmp_path, "--older-than", "0 s", "--remove")
+    assert done.returncode == 2
+    assert tree(out) == before
+
+
 def test_a_time_that_is_none_is_told(tmp_path: Path) -> None:
     done = clean(tmp_path, "--older-than", "soon")
     assert done.returncode == 2

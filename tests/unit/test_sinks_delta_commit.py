@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +19,12 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.schema import Field, PrimitiveType
 
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks import open_sink
+from mrflight.sinks import delta_commit, delta_table, open_sink
 from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.delta_commit import DeltaCommit
+from mrflight.sinks.stored_schema import TableSchema
 from mrflight.spec import OutputSection
+from mrflight.storage import Location, locate
 
 Mode = Literal["error", "append", "overwrite"]
 ROWS = pa.table({"n": [1, 2], "k": ["a", "b"]})
@@ -216,30 +220,89 @@ def test_another_writers_rows_between_our_look_and_our_commit_stay(tmp_path: Pat
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 6
 
 
-def test_overwrites_at_the_same_time_leave_one_of_them(tmp_path: Path) -> None:
+Change = Callable[[DeltaTable], object]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda table: write_deltalake(table, ROWS, mode="append"), "added rows"),
+        (lambda table: write_deltalake(table, ROWS, mode="overwrite"), "added rows and removed"),
+        (lambda table: table.delete(), "removed rows"),
+        (lambda table: table.alter.set_table_description("x"), "changed the schema or the prop"),
+    ],
+    ids=["append", "overwrite", "delete", "properties"],
+)
+@pytest.mark.parametrize("partition_by", [(), ("k",)], ids=["same", "replaced"])
+def test_an_overwrite_of_what_changed_meanwhile(
+    tmp_path: Path, change: Change, said: str, partition_by: tuple[str, ...]
+) -> None:
+    """By Delta's rules it conflicts; the error says with what."""
     run(tmp_path, job_id="old")
-    tables = [pa.table({"n": [i] * 3, "k": [str(i)] * 3}) for i in range(5)]
-    sinks = [open_delta(tmp_path, "overwrite", f"job{i}") for i in range(5)]
-    threads = [
-        threading.Thread(target=finish, args=pair) for pair in zip(sinks, tables, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    table = DeltaTable(tmp_path / "t")
-    assert table.version() == 5
-    assert len(set(table.to_pyarrow_table().column("n").to_pylist())) == 1
-    assert table.to_pyarrow_table().num_rows == 3
+    sink = open_delta(tmp_path, "overwrite", "slow", partition_by=partition_by)
+    change(DeltaTable(tmp_path / "t"))
+    with pytest.raises(CommitError, match=f"faster .version 1, which {said}") as caught:
+        finish(sink)
+    assert caught.value.retryable
+    assert versions(tmp_path) == 2
+    assert not list((tmp_path / "t").rglob("*-slow*"))
 
 
-def test_a_table_that_is_overwritten_again_and_again_meanwhile(tmp_path: Path) -> None:
-    """Overwriting takes away what was appended since the job looked."""
+def test_an_overwrite_of_what_was_only_compacted(tmp_path: Path) -> None:
+    run(tmp_path, job_id="old")
+    run(tmp_path, job_id="older")
+    sink = open_delta(tmp_path, "overwrite", "slow")
+    DeltaTable(tmp_path / "t").optimize.compact()
+    assert finish(sink) == 3
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table() == ROWS
+
+
+def test_an_overwrite_of_a_table_whose_log_was_cleaned_meanwhile(tmp_path: Path) -> None:
+    """What nobody can tell may be a conflict."""
     run(tmp_path, job_id="old")
     sink = open_delta(tmp_path, "overwrite", "slow")
     run(tmp_path, job_id="meanwhile")
-    assert finish(sink, pa.table({"x": [1]})) == 2
-    assert DeltaTable(tmp_path / "t").to_pyarrow_table().to_pydict() == {"x": [1]}
+    DeltaTable(tmp_path / "t").create_checkpoint()
+    (tmp_path / "t" / "_delta_log" / f"{1:020}.json").unlink()
+    with pytest.raises(CommitError, match="version 1, whose log entry cannot be read"):
+        finish(sink)
+
+
+def test_an_overwrite_of_a_table_that_was_made_anew_meanwhile(tmp_path: Path) -> None:
+    run(tmp_path, job_id="old")
+    run(tmp_path, job_id="older")
+    sink = open_delta(tmp_path, "overwrite", "slow")
+    shutil.rmtree(tmp_path / "t")
+    run(tmp_path, job_id="meanwhile")
+    with pytest.raises(CommitError, match="was made anew, and is at version 0 now"):
+        finish(sink)
+
+
+def test_what_others_commit_in_the_moment_that_a_table_is_replaced_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """deltalake loads the table once more for that, which no one can come before."""
+    run(tmp_path, job_id="old")
+    before = delta_table.DeltaTable.load(locate("t", tmp_path))
+    assert before is not None
+    run(tmp_path, job_id="meanwhile")
+    parts = open_delta(tmp_path, "overwrite", "new", partition_by=("k",)).part_writer.write(
+        0, 0, ROWS.schema, ROWS.to_batches()
+    )
+    commit = DeltaCommit(
+        before.location,
+        "overwrite",
+        TableSchema("t", True, ("k",)),
+        ROWS.schema,
+        parts,
+        "run 1",
+        "new",
+        before.version,
+    )
+    assert commit._commit_to(before) == 2
+    assert "version 1 was committed by another writer in the same moment" in caplog.text
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 2
+    assert DeltaTable(tmp_path / "t", version=1).to_pyarrow_table().num_rows == 4
 
 
 def test_of_runs_with_one_id_that_replace_a_table_the_rows_are_there_once(tmp_path: Path) -> None:
@@ -390,6 +453,55 @@ def test_a_commit_that_raised_after_it_had_landed_is_found(tmp_path: Path) -> No
     for i in range(1, 7):
         assert run(tmp_path, job_id=f"job{i}") == i
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 12
+
+
+def lose_the_answer(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
+    """Commits land and raise all the same; after one, the log is ``unreadable`` so often."""
+    write, load = DeltaCommit._write, delta_table.DeltaTable.load.__func__  # type: ignore[attr-defined]
+    left = 0
+
+    def land_and_raise(self: DeltaCommit, table: delta_table.DeltaTable, schema: pa.Schema) -> None:
+        nonlocal left
+        left = unreadable
+        write(self, table, schema)
+        raise CommitError("the answer was lost")
+
+    def fail_at_first(cls: type, location: Location) -> delta_table.DeltaTable | None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise CommitError("the log cannot be read")
+        return load(cls, location)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(DeltaCommit, "_write", land_and_raise)
+    monkeypatch.setattr(delta_table.DeltaTable, "load", classmethod(fail_at_first))
+    monkeypatch.setattr(delta_commit, "LONGEST_PAUSE_S", 0.0)
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("unreadable", [0, 1, delta_commit.LOOKS - 1])
+def test_a_commit_whose_answer_was_lost_is_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unreadable: int, mode: Mode
+) -> None:
+    run(tmp_path, job_id="old")
+    sink = open_delta(tmp_path, mode)
+    lose_the_answer(monkeypatch, unreadable)
+    assert finish(sink) == 1
+    assert versions(tmp_path) == 2
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == (4 if mode == "append" else 2)
+
+
+def test_a_commit_whose_answer_was_lost_and_that_cannot_be_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there; nobody knows, so it is said, and its files stay."""
+    run(tmp_path, job_id="old")
+    sink = open_delta(tmp_path, job_id="lost")
+    lose_the_answer(monkeypatch, delta_commit.LOOKS + 1)
+    with pytest.raises(CommitError, match="is not known, as the log cannot be read; look for lost"):
+        finish(sink)
+    assert versions(tmp_path) == 2
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 4
 
 
 def test_a_version_that_someone_else_took_is_tried_again(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from mrflight.sinks import manifest as manifests
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, Sink
 from mrflight.sinks.manifest import locked, read_manifest
+from mrflight.sinks.part_name import run_mark
 from mrflight.spec import OutputSection
 from mrflight.storage import locate
 from tests.support.leftovers import tree
@@ -39,6 +41,7 @@ def test_it_lists_the_files_and_the_runs(tmp_path: Path) -> None:
     run(tmp_path, "error", "one", "run 1")
     run(tmp_path, "append", "two")
     found = json.loads((tmp_path / "t" / "_mrflight.json").read_text())
+    mark = run_mark("run 1")
     assert found.pop("schema_ipc")
     assert found == {
         "version": 1,
@@ -48,7 +51,10 @@ def test_it_lists_the_files_and_the_runs(tmp_path: Path) -> None:
             {
                 "job": "one",
                 "app": "run 1",
-                "files": ["k=a/part-00000-0-one.csv", "k=b/part-00000-0-one.csv"],
+                "files": [
+                    f"k=a/part-00000-0-one.r{mark}.csv",
+                    f"k=b/part-00000-0-one.r{mark}.csv",
+                ],
             },
             {
                 "job": "two",
@@ -101,6 +107,24 @@ def test_a_manifest_that_is_none_of_ours_is_left_alone(tmp_path: Path, text: str
         with pytest.raises(OutputError, match="cannot be read as the list of what mrflight wrote"):
             open_folder(tmp_path, mode, "two")
     assert tree(tmp_path) == before
+
+
+def test_a_manifest_that_landed_though_the_folder_could_not_be_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sync = manifests._sync
+
+    def sync_files_only(path: str) -> None:
+        if path == str(tmp_path / "t"):
+            raise OSError(errno.EIO, "the disk does not answer")
+        sync(path)
+
+    monkeypatch.setattr(manifests, "_sync", sync_files_only)
+    run(tmp_path, "error", "one", "run 1")
+    assert "a crash of this machine may undo it" in caplog.text
+    monkeypatch.undo()
+    assert open_folder(tmp_path, "append", "two", "run 1").committed_version() == 0
+    assert len(list((tmp_path / "t").glob("k=*/part-*"))) == 2
 
 
 def test_a_lock_of_a_process_that_ended_is_free(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from mrflight.sinks.file_part_writer import FilePartWriter
 from mrflight.sinks.parquet_encoder import dictionary_columns
 from mrflight.sinks.parquet_leaves import leaf_paths
 from mrflight.sinks.part_files import Bounds
-from mrflight.sinks.part_name import is_part, is_part_of, part_name
+from mrflight.sinks.part_name import is_part, is_part_of, is_part_of_run, part_name, run_mark
 from mrflight.sinks.partition_folder import folder
 from mrflight.sinks.partition_split import split
 from mrflight.spec import OutputFormat, OutputSection
@@ -55,6 +55,17 @@ def test_names(partition: int, share: int | None, attempt: int, number: int, nam
     assert part_name(partition, share, attempt, job, number, "parquet") == name
     assert is_part(name)
     assert is_part_of(name, job)
+
+
+def test_names_of_a_run() -> None:
+    mark = run_mark("mrflight/clicks/2026-11-20")
+    name = part_name(3, None, 0, "ab-12", 2, "csv", mark)
+    assert name == "part-00003-0-ab-12.2.rfdb88d73d580.csv"
+    assert is_part_of(name, "ab-12")
+    assert is_part_of_run(name, mark)
+    assert not is_part_of_run(name, run_mark("mrflight/clicks/2026-11-21"))
+    assert not is_part_of_run(name, run_mark(None))
+    assert not is_part_of_run(part_name(3, None, 0, "ab-12", 2, "csv"), run_mark(None))
 
 
 @pytest.mark.parametrize(

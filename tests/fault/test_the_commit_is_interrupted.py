@@ -1,0 +1,129 @@
+"""Ctrl-C and SIGTERM around the commit: an end in 5 seconds, and all of the commit or nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mrflight.spec import OutputFormat
+from tests.support.driver import DriverRun
+from tests.support.gated_job import (
+    OLD,
+    GatedDriver,
+    clean,
+    gated_job,
+    lost_attempts,
+    newest,
+    old_table,
+    unnamed_files,
+    until,
+)
+from tests.support.leftovers import nothing_left_over, tree
+
+END_S = 5.0
+INTERRUPTS = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.fixture(params=["delta", "parquet"])
+def format(request: pytest.FixtureRequest) -> OutputFormat:
+    return request.param  # type: ignore[no-any-return]
+
+
+def interrupt(driver: GatedDriver, number: signal.Signals) -> DriverRun:
+    sent_s = time.monotonic()
+    driver.process.send_signal(number)
+    done = driver.end()
+    assert time.monotonic() - sent_s < END_S
+    return done
+
+
+@contextmanager
+def commit_lock(table: Path) -> Iterator[int]:
+    """Held as by another job that commits to the folder and does not end."""
+    descriptor = os.open(table, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def wait_for_the_lock(driver: GatedDriver) -> None:
+    """Until the driver has opened the folder, which it does to lock it."""
+    files = Path(f"/proc/{driver.process.pid}/fd")
+
+    def has_opened_it() -> bool:
+        try:
+            return any(os.path.realpath(file) == str(driver.job.table) for file in files.iterdir())
+        except FileNotFoundError:
+            return False  # one that was closed meanwhile
+
+    until(has_opened_it, driver.process)
+
+
+@pytest.mark.parametrize("number", INTERRUPTS)
+def test_in_the_reduce(tmp_path: Path, format: OutputFormat, number: signal.Signals) -> None:
+    table = old_table(tmp_path, format)
+    before = tree(table)
+    job = gated_job(tmp_path, format, "overwrite")
+    with nothing_left_over(job.folder / "tmp"), job.gated() as driver:
+        driver.wait_for_parts()
+        done = interrupt(driver, number)
+    assert (done.code, done.message) == (130, "interrupted\n")
+    assert done.result["state"] == "interrupted"
+    assert tree(table) == before
+
+
+@pytest.mark.parametrize("number", INTERRUPTS)
+def test_in_the_commit_which_is_ended(
+    tmp_path: Path, format: OutputFormat, number: signal.Signals
+) -> None:
+    table = old_table(tmp_path, format)
+    job = gated_job(tmp_path, format)
+    with nothing_left_over(job.folder / "tmp"), job.gated() as driver:
+        lost = lost_attempts(driver)
+        before = newest(table)
+        driver.open_gate()
+        until(lambda: newest(table) != before, driver.process, pause_s=0)
+        assert any((table / name).exists() for name in lost)  # so it is in the commit
+        done = interrupt(driver, number)
+    assert done.code == 0, done.stderr
+    assert done.result["state"] == "committed"
+    assert job.read() == [*job.keys, *OLD]
+    assert unnamed_files(table) == clean(table) == set()
+
+
+def test_in_a_commit_that_waits_for_another(tmp_path: Path) -> None:
+    """A folder's commits are one after the other; a job that waits for its turn can be ended."""
+    table = old_table(tmp_path, "parquet")
+    before = tree(table)
+    job = gated_job(tmp_path, "parquet")
+    with nothing_left_over(job.folder / "tmp"), job.gated() as driver, commit_lock(table):
+        driver.open_gate()
+        wait_for_the_lock(driver)
+        done = interrupt(driver, signal.SIGTERM)
+    assert done.code == 130
+    assert "interrupted in the commit; look at the table" in done.message
+    assert tree(table) == before
+
+
+def test_in_a_commit_whose_turn_comes_in_time(tmp_path: Path) -> None:
+    table = old_table(tmp_path, "parquet")
+    job = gated_job(tmp_path, "parquet")
+    with nothing_left_over(job.folder / "tmp"), job.gated() as driver:
+        with commit_lock(table):
+            driver.open_gate()
+            wait_for_the_lock(driver)
+            driver.process.send_signal(signal.SIGTERM)
+            driver.process.send_signal(signal.SIGINT)
+        done = driver.end(END_S)
+    assert done.code == 0, done.stderr
+    assert job.read() == [*job.keys, *OLD]
+    assert unnamed_files(table) == set()
