@@ -99,7 +99,6 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="servers.metadata: names in a schema are not checked yet")
 @pytest.mark.parametrize("schema", UNREADABLE.values(), ids=UNREADABLE)
 def test_a_schema_with_a_name_that_is_no_text_is_not_committed(
     schema: pa.Schema, capfd: pytest.CaptureFixture[str]
@@ -111,7 +110,6 @@ def test_a_schema_with_a_name_that_is_no_text_is_not_committed(
         act(client, "commit_map", commit())
 
 
-@pytest.mark.xfail(strict=True, reason="flight_errors: a name that is no text is not foreseen yet")
 @pytest.mark.parametrize("schema", UNREADABLE.values(), ids=UNREADABLE)
 def test_a_column_with_a_name_that_is_no_text_is_not_put(
     schema: pa.Schema, capfd: pytest.CaptureFixture[str]
@@ -125,7 +123,6 @@ def test_a_column_with_a_name_that_is_no_text_is_not_put(
             Put(descriptor, schema, [(batch, None)]).send(client)
 
 
-@pytest.mark.xfail(strict=True, reason="flight_errors: an error may be longer than gRPC's headers")
 def test_an_error_about_something_long_is_answered(capfd: pytest.CaptureFixture[str]) -> None:
     with unharmed_servers(capfd) as servers, flight.FlightClient(servers.metadata) as client:
         servers.cluster.create_shuffle(SHUFFLE, partitions=3)
@@ -134,7 +131,6 @@ def test_an_error_about_something_long_is_answered(capfd: pytest.CaptureFixture[
             act(client, "commit_map", commit(map_id=1))
 
 
-@pytest.mark.xfail(strict=True, reason="servers.metadata: any text is taken for a location")
 @pytest.mark.parametrize("location", ["", "nowhere", "http://127.0.0.1:5005", "grpc+tcp://\0:1"])
 def test_what_is_no_location_is_not_registered(
     location: str, capfd: pytest.CaptureFixture[str]

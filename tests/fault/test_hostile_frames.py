@@ -212,9 +212,6 @@ def test_requests(server: str, capfd: pytest.CaptureFixture[str]) -> None:
         assert found[INTERNAL] > CALLS / 10
 
 
-@pytest.mark.xfail(
-    strict=True, reason="servers.data: what reading a stream raises is no ProtocolError yet"
-)
 def test_puts(capfd: pytest.CaptureFixture[str]) -> None:
     rng = random.Random("puts")
     found: Counter[str] = Counter()

@@ -173,9 +173,6 @@ ERRORS = sorted(
 )
 
 
-@pytest.mark.xfail(
-    strict=True, reason="flight_errors: an error that is no UTF-8, or nested, is not decoded yet"
-)
 def test_a_servers_error_is_one_of_ours_whatever_it_carries() -> None:
     rng = random.Random(2)
     kinds = set()
