@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -22,19 +20,18 @@ from mrflight.errors import (
 )
 from mrflight.executors.local import LocalExecutor
 from mrflight.fork_server import ForkServer, load_here
-from mrflight.ids import MAX_ATTEMPTS, new_job_id, new_writer_id
-from mrflight.memory import MemoryPlan, plan_memory
+from mrflight.ids import new_job_id, new_writer_id
 from mrflight.memory_meter import MemoryMeter
 from mrflight.preload import modules_of
 from mrflight.progress import ProgressReport
-from mrflight.quantities import format_bytes, parse_seconds
+from mrflight.quantities import format_bytes
 from mrflight.result import Attempts, JobResult, StageSeconds
+from mrflight.run_settings import RunSettings
 from mrflight.scratch import ScratchFolder, remove_leftovers
 from mrflight.shuffle_watch import LEASE_S, ShuffleWatch
 from mrflight.spec import JobSpec
 from mrflight.stage import Stages
 from mrflight.storage import locate
-from mrflight.timeouts import Timeouts
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.executors.base import Executor
@@ -56,7 +53,6 @@ class _Run:
     on_commit: Callable[[], None]
     started: float
     """On the monotonic clock."""
-    deadline: float | None
     meter: MemoryMeter
 
 
@@ -80,37 +76,33 @@ def run_job(
     Raises JobError where the job or its input is wrong, JobFailedError or
     ShuffleError where it could not finish.
     """
-    if not 1 <= spec.job.attempts <= MAX_ATTEMPTS:
-        raise JobFileError(f"job.attempts: {spec.job.attempts} is not from 1 to {MAX_ATTEMPTS}")
-    workers = _workers(spec)
-    servers = data_servers(spec, workers)
-    memory = plan_memory(spec, workers, servers)
-    spill_root = _spill_root(spec, folder)
+    settings = RunSettings.of(spec, folder)
     modules = modules_of(spec)
     if owns_process:
         load_here(modules)  # before there are folders, which would stay if it was killed meanwhile
     with ExitStack() as stack:
-        scratch = stack.enter_context(_scratch_folder(spill_root))
+        scratch = stack.enter_context(_scratch_folder(settings.spill_root))
         private = stack.enter_context(closing(PrivateFolder()))
         folders = [private.path, scratch.path]
         fork_server = stack.enter_context(ForkServer(folders, modules, from_here=owns_process))
         cluster = None
-        if servers:
-            silence_s = _seconds(spec.cluster.heartbeat_timeout, "cluster.heartbeat_timeout")
+        if settings.data_servers:
             cluster = EmbeddedCluster(
                 private,
                 fork_server,
-                servers,
-                memory.servers,
+                settings.data_servers,
+                settings.memory.servers,
                 scratch.path,
-                silence_s,
+                settings.heartbeat_timeout_s,
                 progress.tell,
             )
             stack.callback(cluster.close)
-        executor = stack.enter_context(LocalExecutor(workers, fork_server, private.lifeline.path))
+        executor = stack.enter_context(
+            LocalExecutor(settings.workers, fork_server, private.lifeline.path)
+        )
         meter = stack.enter_context(MemoryMeter(fork_server.pids))
-        run = _Run(progress, on_commit, started, _deadline(spec, started), meter)
-        return _Job(spec, folder, executor, run, memory, scratch.path).run(cluster)
+        run = _Run(progress, on_commit, started, meter)
+        return _Job(spec, folder, executor, run, settings, scratch.path).run(cluster)
 
 
 class _Job:
@@ -122,7 +114,7 @@ class _Job:
         folder: Path,
         executor: Executor,
         run: _Run,
-        memory: MemoryPlan,
+        settings: RunSettings,
         scratch: Path,
     ) -> None:
         self._spec = spec
@@ -132,12 +124,14 @@ class _Job:
         self._progress = run.progress
         self._on_commit = run.on_commit
         self._clock = _StageClock(run.started)
-        self._stages = Stages(executor, run.progress, run.deadline, spec.job.attempts)
+        timeout_s = settings.timeout_s
+        deadline = None if timeout_s is None else run.started + timeout_s
+        self._stages = Stages(executor, run.progress, deadline, settings.attempts)
         self._writer_id = new_writer_id()
-        self._timeouts = _timeouts(spec)
+        self._timeouts = settings.timeouts
         self._bytes_shuffled = 0
         self._meter = run.meter
-        self._memory = memory
+        self._memory = settings.memory
         self._scratch = scratch
 
     def run(self, cluster: EmbeddedCluster | None) -> JobResult:
@@ -385,21 +379,6 @@ def _check_output_apart(spec: JobSpec, folder: Path, sources: list[Source]) -> N
             )
 
 
-def _spill_root(spec: JobSpec, folder: Path) -> Path:
-    """The folder below which the job's parts put what does not fit in memory."""
-    if spec.cluster.spill_dir is None:
-        return Path(tempfile.gettempdir())
-    if not spec.cluster.spill_dir.strip():
-        raise JobFileError("cluster.spill_dir: is empty; name a folder, or leave it out")
-    root = folder / spec.cluster.spill_dir
-    if not os.access(root, os.W_OK | os.X_OK) or not root.is_dir():
-        raise JobFileError(
-            f"cluster.spill_dir: {root} is no folder that this user can write to; make it, or "
-            "choose another"
-        )
-    return root
-
-
 def _scratch_folder(root: Path) -> ScratchFolder:
     """The job's folder below ``root``, which is cleared of what dead processes left."""
     scratch = ScratchFolder("job", root)
@@ -419,44 +398,3 @@ def _drop(shuffle: Shuffle) -> None:
         shuffle.drop()
     except MrflightError as error:
         log.warning("shuffle %s stays on the cluster: %s", shuffle.id, error)
-
-
-def data_servers(spec: JobSpec, workers: int) -> int:
-    """How many data servers are embedded: as told, or one for every four workers.
-
-    None where the job runs on a standing cluster.
-    """
-    if spec.cluster.metadata is not None:
-        return 0
-    return spec.cluster.data_servers or max(1, workers // 4)
-
-
-def _deadline(spec: JobSpec, started: float) -> float | None:
-    if spec.job.timeout is None:
-        return None
-    return started + _seconds(spec.job.timeout, "job.timeout")
-
-
-def _timeouts(spec: JobSpec) -> Timeouts:
-    return Timeouts(
-        _seconds(spec.cluster.call_timeout, "cluster.call_timeout"),
-        _seconds(spec.cluster.stream_timeout, "cluster.stream_timeout"),
-        _seconds(spec.cluster.reconnect_timeout, "cluster.reconnect_timeout"),
-    )
-
-
-def _seconds(text: str, key: str) -> float:
-    """The seconds that a key of the job file says; JobFileError where it says none."""
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise JobFileError(f"{key}: {error}") from error
-
-
-def _workers(spec: JobSpec) -> int:
-    wanted = spec.cluster.workers
-    if wanted is None:
-        return len(os.sched_getaffinity(0))
-    if not 1 <= wanted <= 1024:
-        raise JobFileError(f"cluster.workers: {wanted} is not from 1 to 1024")
-    return wanted

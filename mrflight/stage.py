@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from mrflight.attempts import LIMIT, Attempt, StageAttempts, slow_tasks
 from mrflight.errors import DeadlineExceededError
+from mrflight.mender import NOTHING_TO_MEND, Mender
 from mrflight.progress import ProgressReport
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="Task")
 R = TypeVar("R")
-M = TypeVar("M", covariant=True)
 
 _LOOK_EVERY_S = 0.5
 """For tasks that have begun, and for slow ones."""
@@ -38,45 +38,6 @@ class Task(Protocol):
 
 def nothing(task: object, attempts: int) -> None:
     """What most stages do about attempts that do not count."""
-
-
-class Mender(Protocol[M]):
-    """Makes good what a stage has lost to a server: see `mrflight.produced`."""
-
-    def has_news(self) -> bool:
-        """Whether something may have been lost since `mend` was called. Does not wait."""
-
-    def mend(
-        self,
-        error: Exception | None,
-        unfinished: Sequence[int],
-        stop: Callable[[Iterable[int]], None],
-    ) -> Mapping[int, M] | None:
-        """The tasks that are to be done anew, as they are now; None where nothing was lost.
-
-        Called with the error of an attempt, or None where there are news. Tasks that are done may
-        be among them as well. ``stop`` ends the attempts of tasks, which are made again in any
-        case: they may wait for a server that is gone, in a worker that is needed.
-        Raises what makes it of no use to go on.
-        """
-
-
-class NothingToMend:
-    """For stages that use no shuffle."""
-
-    def has_news(self) -> bool:
-        return False
-
-    def mend(
-        self,
-        error: Exception | None,
-        unfinished: Sequence[int],
-        stop: Callable[[Iterable[int]], None],
-    ) -> Mapping[int, Any] | None:
-        return None
-
-
-NOTHING_TO_MEND = NothingToMend()
 
 
 class Stages:

@@ -17,13 +17,13 @@ LAYERS = [
     "errors ids quantities schemas closing free_memory lifeline fork_server forked_process forking "
     "malloc memory_meter oom_kills pandas_later prefetch scratch server_process supervision "
     "timeouts",
-    "spec job_file functions memory",
+    "spec job_file functions memory run_settings",
     "canonical_floats comparable kernel kernel_native kernel_reference _kernel key_types "
     "plain_types storage shuffle.protocol shuffle.share",
     "aggregates sources sinks shuffle",
     "workers executors",
-    "plan reduce_plan reduce_stage stage attempts losses produced shuffle_watch cluster client job "
-    "api driver cli preload result progress __init__",
+    "plan reduce_plan reduce_stage stage attempts mender losses produced shuffle_watch cluster client "
+    "job api driver cli preload result progress __init__",
     "servers testing",
 ]
 """From the lowest to the highest. A folder stands for its modules but those named elsewhere."""

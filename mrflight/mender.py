@@ -1,0 +1,47 @@
+"""What a stage asks when an attempt fails, or servers seem to be lost: what is to be done anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+M = TypeVar("M", covariant=True)
+
+
+class Mender(Protocol[M]):
+    """Makes good what a stage has lost to a server: see `mrflight.produced`."""
+
+    def has_news(self) -> bool:
+        """Whether something may have been lost since `mend` was called. Does not wait."""
+
+    def mend(
+        self,
+        error: Exception | None,
+        unfinished: Sequence[int],
+        stop: Callable[[Iterable[int]], None],
+    ) -> Mapping[int, M] | None:
+        """The tasks that are to be done anew, as they are now; None where nothing was lost.
+
+        Called with the error of an attempt, or None where there are news. Tasks that are done may
+        be among them as well. ``stop`` ends the attempts of tasks, which are made again in any
+        case: they may wait for a server that is gone, in a worker that is needed.
+        Raises what makes it of no use to go on.
+        """
+
+
+class NothingToMend:
+    """For stages that use no shuffle."""
+
+    def has_news(self) -> bool:
+        return False
+
+    def mend(
+        self,
+        error: Exception | None,
+        unfinished: Sequence[int],
+        stop: Callable[[Iterable[int]], None],
+    ) -> Mapping[int, Any] | None:
+        return None
+
+
+NOTHING_TO_MEND = NothingToMend()
