@@ -14,8 +14,8 @@ from mrflight.reduce_plan import (
     plan_reduces,
     plan_shares,
 )
-from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.shuffle.share import Share
+from mrflight.shuffle.shuffle_state import PartitionInfo
 
 MIB = 2**20
 
