@@ -17,6 +17,7 @@ from mrflight.errors import (
     MrflightError,
     NotRepeatableError,
     SchemaMismatchError,
+    ShuffleNotFoundError,
 )
 from mrflight.executors.local import LocalExecutor
 from mrflight.fork_server import ForkServer, load_here
@@ -396,5 +397,7 @@ def _drop(shuffle: Shuffle) -> None:
     """Free the shuffle on a standing cluster; what became of the job is decided before this."""
     try:
         shuffle.drop()
+    except ShuffleNotFoundError:
+        log.debug("shuffle %s has been dropped already", shuffle.id)
     except MrflightError as error:
         log.warning("shuffle %s stays on the cluster: %s", shuffle.id, error)

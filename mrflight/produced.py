@@ -8,8 +8,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from mrflight.errors import OutputLostError
+from mrflight.errors import NoDataServersError, OutputLostError
 from mrflight.losses import Losses
+from mrflight.shuffle.protocol import ShuffleHealth
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.shuffle_watch import ShuffleWatch
@@ -48,9 +49,12 @@ class Produced(Generic[T, R]):
     ) -> None:
         """``tasks`` are in the order of their map ids, from 0 on.
 
-        ``writer_id`` is that of all attempts, whose numbers tell them apart.
+        ``writer_id`` is that of all attempts, whose numbers tell them apart. The shuffle has just
+        been made.
         """
         self.shuffle = shuffle
+        self.version = 0
+        """Of the placement, as it was last looked at."""
         self.tasks = list(tasks)
         self._stage = stage
         self._submit = submit
@@ -64,6 +68,12 @@ class Produced(Generic[T, R]):
     def reads(self) -> Sequence[Produced[Any, Any]]:
         """The shuffles that the tasks read."""
         return ()
+
+    def look(self) -> ShuffleHealth:
+        """How the shuffle is now, which is not news any more."""
+        health = self.shuffle.health()
+        self.version = health.version
+        return health
 
     def refresh(self) -> None:
         """Let the tasks go by what is true now of the shuffles that they read."""
@@ -80,7 +90,7 @@ class Produced(Generic[T, R]):
     def repair(self) -> None:
         """Write again what is lost, until all is there."""
         self.await_servers()
-        while lost := self.shuffle.health().lost_maps:
+        while lost := self.look().lost_maps:
             self.tell_of_losses(lost)
             for read in self.reads:
                 read.repair()
@@ -95,13 +105,16 @@ class Produced(Generic[T, R]):
         self.losses.await_servers([self.shuffle])
 
     def layout(self) -> Layout:
-        """The schema and the partitions, with all that was written to them."""
+        """The schema and the partitions, with all that was written to them.
+
+        What changes of them from now on is news.
+        """
         while True:
-            self.repair()
             try:
+                self.look()  # before: what changes in between is news then
                 return self.shuffle.layout()
-            except OutputLostError:
-                continue  # a server was lost in this moment
+            except (OutputLostError, NoDataServersError):
+                self.repair()
 
     def has_changed(self, version: int) -> bool:
         """Whether the placement is known not to be this version any more. Does not ask."""
@@ -165,7 +178,7 @@ class Versions:
 
     def __init__(self, of: Sequence[Produced[Any, Any]]) -> None:
         self._of = of
-        self._versions = [produced.shuffle.health().version for produced in of]
+        self._versions = [produced.version for produced in of]
 
     def have_news(self) -> bool:
         """Whether one is known to have changed. Does not ask."""
@@ -175,5 +188,5 @@ class Versions:
     def take(self) -> bool:
         """Look again; whether one had changed."""
         before = self._versions
-        self._versions = [produced.shuffle.health().version for produced in self._of]
+        self._versions = [produced.look().version for produced in self._of]
         return self._versions != before

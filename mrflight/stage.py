@@ -12,7 +12,7 @@ from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from mrflight.attempts import LIMIT, Attempt, StageAttempts, slow_tasks
-from mrflight.errors import DeadlineExceededError
+from mrflight.errors import DeadlineExceededError, NotRepeatableError
 from mrflight.mender import NOTHING_TO_MEND, Mender
 from mrflight.progress import ProgressReport
 
@@ -154,6 +154,15 @@ class _Stage(Generic[T, R]):
         self._results: dict[int, R] = {}
 
     def run(self, deadline: float | None) -> list[R]:
+        """The results of all tasks; see `Stages.run`."""
+        try:
+            return self._run(deadline)
+        except NotRepeatableError:  # the job goes on, and needs the workers
+            self._stop(self._attempts.unfinished_tasks())
+            self._let_go()
+            raise
+
+    def _run(self, deadline: float | None) -> list[R]:
         for task in range(len(self._tasks)):
             self._start(task)
         look_at = time.monotonic() + _LOOK_EVERY_S

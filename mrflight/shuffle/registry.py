@@ -449,8 +449,10 @@ class Registry:
         }
         lost = [p for p in held if not copies[p]]
         avoided = [location] if for_good else []
-        shunned = {*state.avoided, location} if for_good or is_leaving else state.avoided
-        copies.update(zip(lost, self._place(state, len(lost), shunned), strict=True))
+        new_places = self._place(state, len(lost), {*state.avoided, location})
+        if not all(new_places) and not (for_good or is_leaving):
+            new_places = self._place(state, len(lost), state.avoided)  # it lives, and no other does
+        copies.update(zip(lost, new_places, strict=True))
         places = [copies[p] for p in held]
         self._happen(PartitionsPlaced(state.id, held, places, lost, avoided=avoided))
         return True
