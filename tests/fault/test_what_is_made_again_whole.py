@@ -1,0 +1,110 @@
+"""Losses after which a part alone cannot be made again: the job begins anew, and is right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from tests.support.driver import DriverRun, drive, write_job
+from tests.support.leftovers import nothing_left_over
+
+FILES = 8
+ROWS = 3_000
+
+KILLING = """
+import os
+import random
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+
+FOLDER = Path(__file__).parent
+
+
+def once(name):
+    try:
+        os.mkdir(FOLDER / name)
+        return True
+    except FileExistsError:
+        return False
+
+
+def kill_data_server(number):
+    mark = os.environ["MRFLIGHT_TEST_RUN"]
+    for process in psutil.process_iter(["name", "environ"]):
+        ours = (process.info["environ"] or {}).get("MRFLIGHT_TEST_RUN") == mark
+        if ours and process.info["name"] == f"mrflight-data{number}":
+            process.kill()
+            while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                pass
+            return
+    raise LookupError(number)
+
+
+def anywhere(batch):
+    '''Rows go where chance wills, which is somewhere else in another attempt.'''
+    keys = pa.array([random.getrandbits(40) for _ in range(batch.num_rows)])
+    return batch.append_column("chance", keys)
+
+
+def reduce(table):
+    if len(list(FOLDER.glob("reduced-*"))) >= 3 and once("killed"):
+        kill_data_server(1)
+    (FOLDER / f"reduced-{os.getpid()}-{random.getrandbits(40)}").mkdir()
+    return table
+"""
+
+CHANCE = """
+[job]
+name = "chance"
+[inputs.rows]
+path = "in-*.csv"
+map = "killing:anywhere"
+key = ["chance"]
+[shuffle]
+partitions = 12
+[reduce]
+function = "killing:reduce"
+[output]
+table = "out"
+[cluster]
+workers = 2
+data_servers = 3
+"""
+
+
+def run(folder: Path, job: str) -> DriverRun:
+    (folder / "killing.py").write_text(KILLING)
+    with nothing_left_over(folder / "tmp") as environment:
+        done = drive(write_job(folder, job), environment=environment)
+    assert done.code == 0, done.stderr
+    return done
+
+
+def read(folder: Path) -> pa.Table:
+    table = DeltaTable(folder / "out")
+    assert table.version() == 0
+    named = {Path(path).name for path in table.file_uris()}
+    assert {path.name for path in (folder / "out").glob("*.parquet")} == named
+    return pa.concat_tables(pq.read_table(path) for path in table.file_uris())
+
+
+def test_maps_that_are_not_repeatable(tmp_path: Path) -> None:
+    """What is left of the first run and what the second sends would not go together."""
+    for number in range(FILES):
+        lines = "\n".join(str(i) for i in range(number * ROWS, (number + 1) * ROWS))
+        (tmp_path / f"in-{number}.csv").write_text(f"n\n{lines}\n")
+    done = run(tmp_path, CHANCE)
+    assert (tmp_path / "killed").exists()
+    assert "all maps and reduces are made again" in done.stderr
+    assert "sent other rows than before" in done.stderr
+    assert Counter(read(tmp_path)["n"].to_pylist()) == Counter(range(FILES * ROWS))
+    assert done.result["rows_in"] == done.result["rows_out"] == FILES * ROWS
+    assert done.result["attempts"]["map"] > 2 * FILES
+    assert done.result["bytes_shuffled"] < 2 * FILES * ROWS * 17 + 500_000
