@@ -14,10 +14,13 @@ from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
 class Cluster(Closes):
     """A running cluster, by the location of its metadata server; made by `connect`."""
 
-    def __init__(self, location: str, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
+    def __init__(
+        self, location: str, timeouts: Timeouts = DEFAULT_TIMEOUTS, patience_s: float = 0.0
+    ) -> None:
+        """A server that cannot be reached is asked again for ``patience_s``."""
         self.location = location
         self._connections = Connections(timeouts)
-        self._metadata = MetadataClient(location, self._connections)
+        self._metadata = MetadataClient(location, self._connections, patience_s)
 
     def create_shuffle(
         self, name: str, partitions: int, replicas: int = 1, lease_s: float | None = None

@@ -7,13 +7,15 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from mrflight.errors import JobFailedError
+from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.fork_server import ForkServer
 from mrflight.lifeline import Lifeline
+from mrflight.metadata_probe import MetadataProbe
 from mrflight.server_process import START_TIMEOUT_S, ServerProcess
 from mrflight.supervision import Supervision
 
@@ -22,6 +24,11 @@ log = logging.getLogger(__name__)
 MOST_RESTARTS = 8
 """Of metadata servers, and of data servers, in a job: what ends so many ends the next one too, and
 with each data server maps are lost that are made again."""
+
+SLOW_START_S = 10.0
+"""Of a server, which takes well under a second: it stands still, and another one is started."""
+
+_PROBE_END_TIMEOUT_S = 1.0
 
 _SOCKET_PATH = re.compile(r"[A-Za-z0-9/._~-]+")  # what a location takes as it is
 _LONGEST_SOCKET_PATH = 100  # bytes; the kernel's limit is 107
@@ -49,8 +56,9 @@ class EmbeddedCluster:
     """A metadata server and data servers on unix sockets in a private folder.
 
     They start side by side in the constructor, which does not wait: `wait`
-    does. From then on another one is started where one ends. They end with
-    `close`, or with this process, however it ends.
+    does. From then on another one is started where one ends, or where the
+    metadata server does not answer. They end with `close`, or with this
+    process, however it ends.
     """
 
     def __init__(
@@ -66,7 +74,7 @@ class EmbeddedCluster:
         """``memory_bytes`` is what all data servers hold together before they spill.
 
         One that is silent for ``heartbeat_timeout_s`` is given up. ``tell`` is told in a line
-        when a server ended and what is done about it, from a thread of its own.
+        when a server ended and what is done about it, from threads of its own.
         """
         self._folder = folder
         self._fork_server = fork_server
@@ -86,28 +94,71 @@ class EmbeddedCluster:
         self._started = dict.fromkeys(self._options, 0)
         self._first = {"metadata": 1, "data": data_servers}
         self._servers: list[ServerProcess] = []
-        self._supervision: Supervision[ServerProcess] | None = None
+        self._silence_s = heartbeat_timeout_s
+        self._changing = threading.Lock()  # of `_servers`, and of the processes in it
+        self._probe: MetadataProbe | None = None
+        self._supervisions: list[Supervision[ServerProcess]] = []
         for kind, count in self._first.items():
             for _ in range(count):
                 self._servers.append(self._start(kind))
 
     def wait(self) -> None:
-        """Return once every server is ready; JobFailedError with its log for one that is not."""
+        """Return once every server is ready; JobFailedError with its log for one that is not.
+
+        One that is killed meanwhile, or stands still, is replaced.
+        """
+        if self._supervisions:
+            return
         deadline = time.monotonic() + START_TIMEOUT_S
-        for server in self._servers:
-            server.wait_ready(deadline)
-        if self._supervision is None:
-            self._supervision = Supervision(self._servers, self._replace)
+        metadata, *data = self._servers
+        # First, and watched at once: the others wait for it.
+        metadata = self._ready(metadata, deadline)
+        self._supervisions.append(Supervision([metadata], self._replace))
+        self._probe = MetadataProbe(self.metadata, self._silence_s, self._end_the_silent)
+        data = [self._ready(server, deadline) for server in data]
+        self._supervisions.append(Supervision(data, self._replace))
 
     def close(self) -> None:
         """End all servers, whatever they do: the job is over, and what they hold was for it.
 
         Does not wait for their ends, as closing the fork server does.
         """
-        if self._supervision is not None:
-            self._supervision.close()  # first, or it would start others
-        while self._servers:
-            self._servers.pop().close()
+        if self._probe is not None:
+            self._probe.close()
+        for supervision in self._supervisions:
+            supervision.close()  # first, or it would start others
+        with self._changing:
+            while self._servers:
+                self._servers.pop().close()
+        if self._probe is not None:
+            self._probe.join(_PROBE_END_TIMEOUT_S)
+
+    def _ready(self, server: ServerProcess, deadline: float) -> ServerProcess:
+        """The server once it is ready, or the one in its place."""
+        _ = server.pid  # which waits for the fork: what is loaded before that takes its time
+        try:
+            server.wait_ready(min(deadline, time.monotonic() + SLOW_START_S))
+            return server
+        except DeadlineExceededError:
+            if time.monotonic() >= deadline:
+                raise
+            server.kill()
+        except JobFailedError:
+            if not server.was_killed():
+                raise
+        other = self._replace(server)
+        if other is None:
+            raise JobFailedError(f"{_called(server)} cannot be started")
+        return self._ready(other, deadline)
+
+    def _end_the_silent(self) -> None:
+        """End a metadata server that lives and does not answer, which starts another one."""
+        with self._changing:
+            for server in self._servers:
+                if server.kind == "metadata":
+                    silent = f"has not answered for {self._silence_s:g} s"
+                    self._tell(f"{_called(server)} {silent} and is ended")
+                    server.kill()
 
     def _start(self, kind: str) -> ServerProcess:
         """Start a server; JobFailedError or OSError where it cannot be.
@@ -129,12 +180,13 @@ class EmbeddedCluster:
         return ServerProcess(self._fork_server, kind, name, arguments, log_path)
 
     def _replace(self, ended: ServerProcess) -> ServerProcess | None:
-        """What is started where a server ended, which the supervision has noticed."""
-        self._servers.remove(ended)
-        called, pid = _called(ended), ended.pid
-        how, last_line = ended.how_it_ended(), ended.last_log_line()
-        ended.close()
-        other, outcome = self._start_another(ended)
+        """What is started where a server ended, or is about to."""
+        with self._changing:
+            self._servers.remove(ended)
+            called, pid = _called(ended), ended.pid
+            how, last_line = ended.how_it_ended(), ended.last_log_line()
+            ended.close()
+            other, outcome = self._start_another(ended)
         log.info("%s, process %d, %s, and said last: %s", called, pid, how, last_line)
         why = "" if how.startswith("was killed") else f" ({last_line})"
         self._tell(f"{called} {how}{why}; {outcome}")

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from mrflight.cluster import EmbeddedCluster, PrivateFolder
@@ -33,6 +34,7 @@ from mrflight.shuffle_watch import LEASE_S, ShuffleWatch
 from mrflight.spec import JobSpec
 from mrflight.stage import Stages
 from mrflight.storage import locate
+from mrflight.timeouts import AT_ONCE
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.executors.base import Executor
@@ -86,6 +88,8 @@ def run_job(
         private = stack.enter_context(closing(PrivateFolder()))
         folders = [private.path, scratch.path]
         fork_server = stack.enter_context(ForkServer(folders, modules, from_here=owns_process))
+        if owns_process:
+            _keep_connections()  # not before the fork, as servers close theirs
         cluster = None
         if settings.data_servers:
             cluster = EmbeddedCluster(
@@ -197,14 +201,15 @@ class _Job:
         self, cluster: EmbeddedCluster | None, partitions: int, stack: ExitStack, name: str
     ) -> Shuffle:
         """A shuffle on the embedded cluster, or on a standing one, which drops it at the end."""
-        from mrflight.client import connect
+        from mrflight.client import Cluster
 
         location = self._spec.cluster.metadata or (cluster.metadata if cluster else "")
         lease_s = None if cluster else LEASE_S
-        with connect(location, self._timeouts) as client:
+        # The server may be starting anew at this moment, here as at any other.
+        with Cluster(location, self._timeouts, self._timeouts.reconnect_s) as client:
             shuffle = client.create_shuffle(name, partitions, self._spec.shuffle.replicas, lease_s)
         if cluster is None:
-            stack.callback(_drop, shuffle)
+            stack.push(partial(_drop_at_end, shuffle))
         return shuffle
 
     def _sampled(self, plan: JobPlan) -> tuple[MapTask, ...]:
@@ -391,6 +396,23 @@ def _scratch_folder(root: Path) -> ScratchFolder:
             f"cluster.spill_dir: no folder can be made below {root}: {error}; choose another"
         ) from error
     return scratch
+
+
+def _keep_connections() -> None:
+    """Let this process, which ends with its job, connect to the metadata server once."""
+    from mrflight.shuffle.connections import keep_idle
+
+    keep_idle()
+
+
+def _drop_at_end(
+    shuffle: Shuffle,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: TracebackType | None,
+) -> None:
+    """Drop it; a job that failed has waited for servers already, or was interrupted."""
+    _drop(shuffle if error is None else replace(shuffle, timeouts=AT_ONCE))
 
 
 def _drop(shuffle: Shuffle) -> None:

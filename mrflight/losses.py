@@ -15,6 +15,7 @@ from mrflight.errors import (
     OutputLostError,
     PlacementChangedError,
     ServerUnavailableError,
+    ShuffleNotFoundError,
     SpillError,
 )
 from mrflight.shuffle.shuffle import Shuffle
@@ -43,6 +44,8 @@ class Losses:
         """
         if isinstance(error, PlacementChangedError | OutputLostError):
             return True
+        if isinstance(error, ShuffleNotFoundError) and error.location is not None:
+            return True  # a server that was given up, and that has come back, has dropped it
         if isinstance(error, NoDataServersError):
             self.await_servers(shuffles)
             return True
@@ -63,7 +66,12 @@ class Losses:
             case CorruptBlockError() | IncompletePartitionError() if error.partition is not None:
                 return shuffle.report_loss(location, [error.partition])
             case SpillError():
-                return shuffle.report_loss(location, insists=True)
+                is_lost = shuffle.report_loss(location, insists=True)
+                try:
+                    shuffle.placement()
+                except NoDataServersError as nowhere:
+                    raise error from nowhere  # to wait would give the disk no room
+                return is_lost
             case ServerUnavailableError() | DeadlineExceededError():
                 self._failures[location] += 1
                 insists = self._failures[location] >= _INSISTS_FROM

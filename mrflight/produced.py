@@ -90,8 +90,8 @@ class Produced(Generic[T, R]):
     def repair(self) -> None:
         """Write again what is lost, until all is there."""
         self.await_servers()
-        while lost := self.look().lost_maps:
-            self.tell_of_losses(lost)
+        while lost := (health := self.look()).lost_maps:
+            self.tell_of_losses(health)
             for read in self.reads:
                 read.repair()
             self.refresh()
@@ -124,11 +124,18 @@ class Produced(Generic[T, R]):
         """Whether an attempt failed for what was lost of this shuffle, or of those it reads."""
         return self.losses.report(error, [self.shuffle, *(read.shuffle for read in self.reads)])
 
-    def tell_of_losses(self, maps: Sequence[int]) -> None:
-        """Say what is made again."""
+    def tell_of_losses(self, health: ShuffleHealth) -> None:
+        """Say what is made again, and who had it."""
         self._stages.tell(
-            f"{len(maps)} of {len(self.tasks)} {self._stage} tasks send again what a data server "
-            "has lost"
+            f"{len(health.lost_maps)} of {len(self.tasks)} {self._stage} tasks send again what was "
+            f"lost with {', '.join(health.lost_at)}"
+        )
+
+    def tell_of_changes(self, tasks: int) -> None:
+        """Say what is started again, where nothing was lost of what is done."""
+        self._stages.tell(
+            f"{tasks} of {len(self.tasks)} {self._stage} tasks start again, as a data server that "
+            "they wrote to or read from is not used any more"
         )
 
     def _discard_losers(self, task: T, attempts: int) -> None:
@@ -166,8 +173,10 @@ class _Writing(Generic[T]):
             read.repair()
         produced.await_servers()
         produced.refresh()
-        if lost := produced.shuffle.health().lost_maps:
-            produced.tell_of_losses(lost)
+        if lost := (health := produced.look()).lost_maps:
+            produced.tell_of_losses(health)
+        elif error is None:
+            produced.tell_of_changes(len(unfinished))
         places = {map_id: place for place, map_id in enumerate(self._maps)}
         anew = {*unfinished, *(places[map_id] for map_id in lost if map_id in places)}
         return {place: produced.tasks[self._maps[place]] for place in sorted(anew)}
@@ -186,7 +195,9 @@ class Versions:
         return any(produced.has_changed(version) for produced, version in pairs)
 
     def take(self) -> bool:
-        """Look again; whether one had changed."""
+        """Look again; whether one had changed. Raises why that cannot be known any more."""
+        for produced in self._of:
+            produced.watch.check()
         before = self._versions
         self._versions = [produced.look().version for produced in self._of]
         return self._versions != before

@@ -14,6 +14,8 @@ from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.fork_server import ForkServer
 
 START_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 5.0
+"""Of a server that was killed, until its end is known."""
 _LONGEST_LINE = 300
 
 
@@ -34,6 +36,7 @@ class ServerProcess:
         self.kind = kind
         self.name = name
         self._log_path = log_path
+        self._started = time.monotonic()
         self._ready, stdout = os.pipe()
         try:
             with log_path.open("wb") as log_file:
@@ -65,17 +68,27 @@ class ServerProcess:
             code = self._process.wait(max(0.0, deadline - time.monotonic()))
             if code is None:
                 raise DeadlineExceededError(
-                    f"the {self.name} server was not ready after {START_TIMEOUT_S:.0f} s; its log: "
-                    f"{self._log_tail()}"
+                    f"the {self.name} server was not ready after "
+                    f"{time.monotonic() - self._started:.0f} s; its log: {self._log_tail()}"
                 )
             raise JobFailedError(
                 f"the {self.name} server ended with code {code} before it was ready: "
                 f"{self._log_tail()}"
             )
 
-    def how_it_ended(self) -> str:
-        """What comes after "the server", once it has ended."""
+    def kill(self) -> None:
+        """End it, whatever it does; does not wait for its end."""
+        with contextlib.suppress(JobFailedError):  # it was never started
+            self._process.send_signal(signal.SIGKILL)
+
+    def was_killed(self) -> bool:
+        """Whether a signal ended it."""
         code = self._process.wait(0)
+        return code is not None and code < 0
+
+    def how_it_ended(self) -> str:
+        """What comes after "the server", once it has ended or was killed."""
+        code = self._process.wait(_END_TIMEOUT_S)
         if code is None:
             return "runs"
         if code < 0:
@@ -87,9 +100,8 @@ class ServerProcess:
         return self._log_tail().splitlines()[-1][:_LONGEST_LINE]
 
     def close(self) -> None:
-        """End it, whatever it does; does not wait for its end."""
-        with contextlib.suppress(JobFailedError):  # it was never started
-            self._process.send_signal(signal.SIGKILL)
+        """End it as `kill` does, and let go of it."""
+        self.kill()
         self._process.close()
         os.close(self._ready)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mrflight.closing import Closes
-from mrflight.errors import MrflightError
+from mrflight.errors import DeadlineExceededError, MrflightError, ServerUnavailableError
+from mrflight.timeouts import AT_ONCE
 
 if TYPE_CHECKING:
     from mrflight.shuffle.protocol import ShuffleHealth
@@ -50,6 +52,14 @@ class ShuffleWatch(Closes):
         seen = self._seen.get(shuffle.id)
         return self._failure is not None or (seen is not None and seen.version > version)
 
+    def check(self) -> None:
+        """Raise what it was that a shuffle cannot be asked for any more, if that is so.
+
+        Whoever asked again would wait as long as was waited already.
+        """
+        if self._failure is not None:
+            raise self._failure
+
     def close(self) -> None:
         """Watch no more; a call that is under way is not waited for long."""
         self._ending.set()
@@ -60,9 +70,16 @@ class ShuffleWatch(Closes):
         while not self._ending.wait(WATCH_EVERY_S):
             for shuffle in self._shuffles[:]:
                 try:
-                    self._seen[shuffle.id] = shuffle.health()
+                    self._look(shuffle)
                 except MrflightError as error:
                     if self._ending.is_set() or shuffle not in self._shuffles:
                         continue
                     log.warning("shuffle %s: %s", shuffle.id, error)
                     self._failure = error
+
+    def _look(self, shuffle: Shuffle) -> None:
+        try:
+            self._seen[shuffle.id] = shuffle.health()
+        except (ServerUnavailableError, DeadlineExceededError):
+            # A driver that was stopped meanwhile finds its patience at an end, and nothing wrong.
+            self._seen[shuffle.id] = replace(shuffle, timeouts=AT_ONCE).health()

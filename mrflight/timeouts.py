@@ -19,3 +19,6 @@ class Timeouts:
 
 
 DEFAULT_TIMEOUTS = Timeouts()
+
+AT_ONCE = Timeouts(call_s=2.0, reconnect_s=0.0)
+"""For who has waited already, or cannot wait."""

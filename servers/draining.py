@@ -41,6 +41,7 @@ class Draining:
         self._targets: dict[tuple[str, int], str] = {}
         self._copied: dict[tuple[str, int], set[MapAttempt]] = {}
         self._spoilt: set[tuple[str, int, str]] = set()
+        self._reasons: dict[str, str] = {}
         self._pause = threading.Event()
 
     def run(self) -> None:
@@ -49,20 +50,19 @@ class Draining:
         What cannot be moved is waited for to be dropped, however long that takes.
         """
         while held := [name for name in self._store.shuffles() if not self._is_free_of(name)]:
-            log.info("%d shuffles are still held: %s", len(held), ", ".join(held[:5]))
+            log.debug("still held: %s", held)
             self._pause.wait(_LOOK_EVERY_S)
         self._connections.close()
 
     def _is_free_of(self, shuffle_id: str) -> bool:
         """Move what can be moved of a shuffle; whether nothing depends on this server then."""
         try:
-            planned = self._metadata.plan_move(shuffle_id, self._membership.location)
-            if not planned:
-                return not self._is_needed(shuffle_id)
-            movable = self._choose_targets(shuffle_id, planned)
+            plan = self._metadata.plan_move(shuffle_id, self._membership.location)
+            targets = dict(zip(plan.partitions, plan.targets, strict=False))
+            movable = self._choose_targets(shuffle_id, targets)
             if movable:
                 self._move(shuffle_id, movable)
-            return len(movable) == len(planned)
+            return len(movable) == len(plan.partitions)
         except ShuffleNotFoundError:
             return True
         except MrflightError as error:
@@ -70,7 +70,9 @@ class Draining:
             if is_unreachable and error.location == self._metadata.location:
                 log.warning("nobody can ask for shuffle %s any more: %s", shuffle_id, error)
                 return True
-            log.info("shuffle %s is not moved yet: %s", shuffle_id, error)
+            if self._reasons.get(shuffle_id) != str(error):
+                log.info("shuffle %s is not moved yet: %s", shuffle_id, error)
+                self._reasons[shuffle_id] = str(error)
             return False
 
     def _choose_targets(self, shuffle_id: str, planned: dict[int, str]) -> list[int]:
@@ -79,13 +81,6 @@ class Draining:
             if (shuffle_id, partition, target) not in self._spoilt:
                 self._targets.setdefault((shuffle_id, partition), target)
         return [partition for partition in planned if (shuffle_id, partition) in self._targets]
-
-    def _is_needed(self, shuffle_id: str) -> bool:
-        """Whether a partition is here and nowhere else."""
-        described = self._metadata.describe_shuffle(shuffle_id)
-        here = self._membership.location
-        places = [[described.locations[i] for i in at] for at in described.placement]
-        return any(at == [here] for at in places)
 
     def _move(self, shuffle_id: str, partitions: list[int]) -> None:
         version = self._metadata.describe_shuffle(shuffle_id).version

@@ -30,16 +30,16 @@ class Membership:
 
     def __init__(self, store: BlockStore, metadata: str) -> None:
         self._store = store
+        self._stopping = threading.Event()
         self._connections = Connections()
         patience_s = self._connections.timeouts.reconnect_s
-        self._metadata = MetadataClient(metadata, self._connections, patience_s)
+        self._metadata = MetadataClient(metadata, self._connections, patience_s, self._stopping)
         self._heart_connections = Connections()
         self._heartbeats = MetadataClient(metadata, self._heart_connections)
         self._location = ""
         self._incarnation = secrets.token_hex(8)
         self._lock = threading.Lock()  # of what requests use: the heart has its own connection
         self._commits: dict[str, list[MapCommit]] = {}
-        self._stopping = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def join(self, location: str) -> None:
@@ -71,7 +71,7 @@ class Membership:
         self._stopping.set()
         self._heart.join()
         try:
-            self._heartbeats.unregister_server(self._location)
+            self._heartbeats.unregister_server(self._location, self._incarnation)
         except MrflightError as error:
             log.info("left without telling the metadata server: %s", error)
         self._connections.close()
@@ -128,6 +128,8 @@ class Membership:
         )
         answer = self._heartbeats.heartbeat(held)
         if not answer.registered and not self._stopping.is_set():
+            for shuffle_id in held.shuffles:
+                self.forget(shuffle_id)  # it was given up: all of it has been placed elsewhere
             self._heartbeats.register_server(self._location, self._incarnation)
         for shuffle_id in answer.drop:
             self.forget(shuffle_id)

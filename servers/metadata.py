@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,13 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from mrflight.errors import JobFileError, JournalError, MrflightError, ProtocolError
+from mrflight.errors import (
+    JobFileError,
+    JournalError,
+    MrflightError,
+    ProtocolError,
+    ServerUnavailableError,
+)
 from mrflight.ids import MapAttempt
 from mrflight.quantities import parse_seconds
 from mrflight.shuffle.calls import call
@@ -59,6 +64,7 @@ from mrflight.timeouts import Timeouts
 
 from . import process
 from .actions import Actions
+from .running_clock import RunningClock
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +143,12 @@ class MetadataServer(flight.FlightServerBase):
 
     def _health(self, request: ShuffleName) -> Message:
         version, lost_maps = self._registry.health(request.id)
-        return ShuffleHealth(version, lost_maps, self._registry.size_bytes(request.id))
+        return ShuffleHealth(
+            version,
+            lost_maps,
+            self._registry.size_bytes(request.id),
+            self._registry.lost_at(request.id),
+        )
 
     def _report_loss(self, request: ReportLoss) -> Message:
         """Believe a report of single partitions, as only readers can know, and else look first."""
@@ -147,14 +158,16 @@ class MetadataServer(flight.FlightServerBase):
                 with Connections(_PROBE) as connections:
                     call(connections, request.location, DataAction.STATS, Done(), ServerStats)
                 return ReportLossResponse(is_lost=False)
+            except ServerUnavailableError as error:  # nobody listens there: it is gone for all
+                log.info("%s is gone: %s", request.location, error)
+                self._registry.unregister_server(request.location)
             except MrflightError as error:
-                log.info("%s does not answer either: %s", request.location, error)
+                log.info("%s does not answer: %s", request.location, error)
         self._registry.lose(request.id, request.location, request.partitions, for_good=is_whole)
         return ReportLossResponse(is_lost=True)
 
     def _plan_move(self, request: PlanMove) -> Message:
-        targets = self._registry.targets(request.id, request.origin)
-        return PlanMoveResponse(list(targets), list(targets.values()))
+        return PlanMoveResponse(*self._registry.targets(request.id, request.origin))
 
     def _move_partitions(self, request: MovePartitions) -> Message:
         if len(request.partitions) != len(request.targets):
@@ -199,7 +212,7 @@ class MetadataServer(flight.FlightServerBase):
         return Done()
 
     def _unregister_server(self, request: ServerLocation) -> Message:
-        self._registry.unregister_server(request.location)
+        self._registry.unregister_server(request.location, request.incarnation)
         return Done()
 
     def _heartbeat(self, request: Heartbeat) -> Message:
@@ -235,10 +248,10 @@ def serve(options: argparse.Namespace) -> None:
     JobFileError where its journal belongs to another one, is damaged, or is none.
     """
     if options.journal is None:
-        _serve(options, Registry(time.monotonic, options.heartbeat_timeout))
+        _serve(options, Registry(RunningClock(), options.heartbeat_timeout))
         return
     with EventJournal(options.journal) as journal:
-        registry = Registry(time.monotonic, options.heartbeat_timeout, journal.record)
+        registry = Registry(RunningClock(), options.heartbeat_timeout, journal.record)
         try:
             registry.resume(journal.events())
         except JournalError as error:

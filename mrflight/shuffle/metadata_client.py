@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -58,8 +59,16 @@ class MetadataClient:
     A server that cannot be reached is asked again for ``patience_s``: it may be starting anew.
     """
 
-    def __init__(self, location: str, connections: Connections, patience_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        location: str,
+        connections: Connections,
+        patience_s: float = 0.0,
+        is_over: threading.Event | None = None,
+    ) -> None:
+        """When ``is_over`` is set, nobody has patience any more."""
         self.location = location
+        self._is_over = is_over or threading.Event()
         self._connections = connections
         self._patience_s = patience_s
 
@@ -95,11 +104,10 @@ class MetadataClient:
         request = ReportLoss(shuffle_id, location, partitions, insists)
         return self._ask(MetadataAction.REPORT_LOSS, request, ReportLossResponse).is_lost
 
-    def plan_move(self, shuffle_id: str, origin: str) -> dict[int, str]:
-        """Where the partitions can go that only ``origin`` holds."""
+    def plan_move(self, shuffle_id: str, origin: str) -> PlanMoveResponse:
+        """The partitions that only ``origin`` holds, and where they can go."""
         request = PlanMove(shuffle_id, origin)
-        plan = self._ask(MetadataAction.PLAN_MOVE, request, PlanMoveResponse)
-        return dict(zip(plan.partitions, plan.targets, strict=True))
+        return self._ask(MetadataAction.PLAN_MOVE, request, PlanMoveResponse)
 
     def move_partitions(self, request: MovePartitions) -> None:
         """Partitions have other locations, with all that was in them."""
@@ -132,9 +140,9 @@ class MetadataClient:
         """A data server takes no new partitions."""
         self._ask(MetadataAction.DRAIN_SERVER, ServerLocation(location), Done)
 
-    def unregister_server(self, location: str) -> None:
+    def unregister_server(self, location: str, incarnation: str = "") -> None:
         """A data server has stopped; what it held is lost."""
-        self._ask(MetadataAction.UNREGISTER_SERVER, ServerLocation(location), Done)
+        self._ask(MetadataAction.UNREGISTER_SERVER, ServerLocation(location, incarnation), Done)
 
     def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatResponse:
         return self._ask(MetadataAction.HEARTBEAT, heartbeat, HeartbeatResponse)
@@ -176,9 +184,8 @@ class MetadataClient:
                 return ask()
             except (ServerUnavailableError, DeadlineExceededError):
                 self._connections.forget(self.location)
-                if time.monotonic() + pause_s > give_up_at:
+                if time.monotonic() + pause_s > give_up_at or self._is_over.wait(pause_s):
                     raise
-            time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 

@@ -132,6 +132,8 @@ class ShuffleHealth(Message, frozen=True):
     lost_maps: list[int]
     size_bytes: int = 0
     """Of all blocks that count, replicas not counted."""
+    lost_at: list[str] = []
+    """The locations that rows were lost with, in this order."""
 
 
 class ReportLoss(Message, frozen=True):
@@ -160,7 +162,7 @@ class PlanMove(Message, frozen=True):
 
 
 class PlanMoveResponse(Message, frozen=True):
-    """A target for each partition; none where there is no other server."""
+    """The partitions, and a target for each; no targets where there is no other server."""
 
     partitions: list[int]
     targets: list[str]

@@ -143,7 +143,7 @@ class _Reading:
             if (before := next(already, None)) is not None:
                 self._check_same(before, tag, location)
                 continue
-            rows = self._decoded(tag, message)
+            rows = self._decoded(tag, message, location)
             self._seen.append(tag)
             yield tag, rows
         self._check_complete(info, missing, location)
@@ -165,12 +165,12 @@ class _Reading:
             for message in stream:
                 yield BlockTag.decode(message.app_metadata), message.data
 
-    def _decoded(self, tag: BlockTag, message: pa.RecordBatch) -> pa.RecordBatch:
+    def _decoded(self, tag: BlockTag, message: pa.RecordBatch, location: str) -> pa.RecordBatch:
         try:
             return decode_block(from_wire(message, tag))
         except CorruptBlockError as error:
-            error.partition = tag.partition
-            raise
+            told = f"partition {tag.partition} of shuffle {self._shuffle_id!r}, of {location}"
+            raise _about(tag.partition, CorruptBlockError(f"{told}: {error}")) from error
 
     def _check_complete(self, info: PartitionInfo, missing: int, location: str) -> None:
         if missing and not self._share:

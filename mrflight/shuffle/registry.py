@@ -118,7 +118,7 @@ class Registry:
         """
         with self._lock:
             known = self._servers.get(location)
-            if known is not None and known.incarnation == incarnation and not known.is_draining:
+            if known is not None and known.incarnation == incarnation:
                 known.last_seen_s = self._clock()
                 return
             if known is not None:
@@ -132,10 +132,11 @@ class Registry:
             if server is not None and not server.is_draining:
                 self._happen(ServerDraining(location))
 
-    def unregister_server(self, location: str) -> None:
-        """A data server has stopped, and what it still held is lost."""
+    def unregister_server(self, location: str, incarnation: str | None = None) -> None:
+        """A data server has stopped, this one or whichever; what it still held is lost."""
         with self._lock:
-            if location in self._servers:
+            known = self._servers.get(location)
+            if known is not None and incarnation in (None, known.incarnation):
                 self._lose_server(location, "it was stopped")
 
     def heartbeat(
@@ -248,6 +249,11 @@ class Registry:
             state.renewed_s = self._clock()
             return state.version, state.lost_maps()
 
+    def lost_at(self, shuffle_id: str) -> list[str]:
+        """The locations that rows were lost with, in this order."""
+        with self._lock:
+            return list(self._get(shuffle_id).lost_at)
+
     def size_bytes(self, shuffle_id: str) -> int:
         """Of all blocks that count, replicas not counted."""
         with self._lock:
@@ -340,8 +346,11 @@ class Registry:
             self._expire()
             return self._lose(self._get(shuffle_id), location, partitions, for_good=for_good)
 
-    def targets(self, shuffle_id: str, origin: str) -> dict[int, str]:
-        """Where the partitions could go that only ``origin`` holds; none without another server."""
+    def targets(self, shuffle_id: str, origin: str) -> tuple[list[int], list[str]]:
+        """The partitions that only ``origin`` holds, and where each could go.
+
+        Nowhere, where there is no other server: then there are no targets.
+        """
         with self._lock:
             self._expire()
             state = self._get(shuffle_id)
@@ -353,10 +362,8 @@ class Registry:
             ]
             load = self._load(at for at in self._open_servers() if at not in state.avoided)
             load.pop(origin, None)
-            if not load:
-                return {}
-            places = place_partitions(len(alone), load)
-            return {p: target for p, (target,) in zip(alone, places, strict=True)}
+            places = place_partitions(len(alone), load) if load else []
+            return alone, [target for (target,) in places]
 
     def move(
         self, shuffle_id: str, moves: dict[int, str], origin: str, epoch: int, version: int
@@ -395,6 +402,8 @@ class Registry:
         match event:
             case ServerJoined():
                 self._servers[event.location] = _Server(event.incarnation, self._clock())
+                for state in self._shuffles.values():
+                    state.avoided.discard(event.location)  # it is another process
             case ServerDraining():
                 self._servers[event.location].is_draining = True
             case ServerGone():

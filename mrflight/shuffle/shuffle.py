@@ -25,7 +25,7 @@ from mrflight.shuffle.protocol import (
 from mrflight.shuffle.reader import read_partition
 from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.shuffle.writer import ShuffleWriter
-from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.timeouts import AT_ONCE, DEFAULT_TIMEOUTS, Timeouts
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class Shuffle:
         Those are the first so many, by one writer, none of which runs any more. What a server
         that cannot be reached keeps is never read, so that it costs memory only.
         """
-        with Connections(self.timeouts) as connections:
+        with Connections(self.timeouts) as connections, Connections(AT_ONCE) as hasty:
             metadata = self._metadata(connections)
             try:
                 commits = [c.source for c in metadata.commits(self.id, 0) if c.source[0] == map_id]
@@ -148,7 +148,7 @@ class Shuffle:
                         continue  # whoever answered first, this one's blocks are read
                     request = DiscardAttempt(self.id, *loser)
                     for location in metadata.describe_shuffle(self.id).locations:
-                        call(connections, location, DataAction.DISCARD_ATTEMPT, request, Done)
+                        call(hasty, location, DataAction.DISCARD_ATTEMPT, request, Done)
             except MrflightError as error:
                 log.warning("blocks of lost attempts of shuffle %s are kept: %s", self.id, error)
 
@@ -157,11 +157,11 @@ class Shuffle:
 
         A data server that cannot be reached now forgets it at its next heartbeat.
         """
-        with Connections(self.timeouts) as connections:
+        with Connections(self.timeouts) as connections, Connections(AT_ONCE) as hasty:
             name = ShuffleName(self.id)
             for location in self._metadata(connections).drop_shuffle(self.id):
                 try:
-                    call(connections, location, DataAction.DROP_SHUFFLE, name, Done)
+                    call(hasty, location, DataAction.DROP_SHUFFLE, name, Done)
                 except MrflightError as error:
                     log.warning("%s drops shuffle %s later: %s", location, self.id, error)
 

@@ -71,6 +71,8 @@ class ShuffleState:
     counts_of: dict[int, int] = field(default_factory=dict)
     """Of each map a hash of its rows per partition."""
     avoided: set[str] = field(default_factory=set)
+    lost_at: dict[str, None] = field(default_factory=dict)
+    """The locations that rows were lost with, in this order."""
     generation: npt.NDArray[np.int64] = field(init=False)
     moved_in: npt.NDArray[np.int64] = field(init=False)
     """The version in which a partition last got locations that open writers do not write to."""
@@ -140,6 +142,8 @@ class ShuffleState:
     def apply_placed(self, event: PartitionsPlaced) -> None:
         self.version += 1
         self.avoided.update(event.avoided)
+        for partition in event.lost:
+            self.lost_at.update(dict.fromkeys(self.placement[partition]))
         for partition, locations in zip(event.partitions, event.locations, strict=True):
             self.placement[partition] = tuple(locations)
         self.generation[event.lost] = self.version

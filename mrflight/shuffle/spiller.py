@@ -11,6 +11,7 @@ from functools import partial
 from mrflight.errors import SpillError
 from mrflight.ids import MapAttempt
 from mrflight.malloc import return_freed_memory
+from mrflight.quantities import format_bytes
 from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.spill_budget import MemoryBudget
 from mrflight.shuffle.spill_file import append_blocks
@@ -159,6 +160,7 @@ class Spiller:
             ((place, block) for place, block in enumerate(blocks) if block is not None),
             key=lambda placed: placed[1].attempt.source,
         )
+        held_bytes = shuffle.spilled_bytes + shuffle.dead_bytes
         try:
             if shuffle.spill_folder is None:
                 folder = self._scratch.path / f"{shuffle.serial}-{shuffle.id}"
@@ -168,10 +170,12 @@ class Spiller:
             bodies = [resident.block for _, resident in order]
             spilled = append_blocks(path, partition.file_bytes, bodies)
         except OSError as error:
+            size = sum(resident.block.body.size for _, resident in order)
             raise SpillError(
                 f"cannot spill partition {partition.number} of shuffle {shuffle.id!r} below "
                 f"{self._scratch.root}: {error}; make room there, or give --spill-dir another "
-                "folder or --memory more"
+                f"folder or --memory more: {format_bytes(size)} were to be written beside "
+                f"{format_bytes(held_bytes)} of the shuffle"
             ) from error
         written: list[WrittenBlock | None] = [None] * len(blocks)
         for (place, resident), block in zip(order, spilled, strict=True):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -68,16 +70,31 @@ def servers(*listening: str, journal: Path) -> Iterator[Server]:
     assert codes == [0, 0, 0]
 
 
-def free_port() -> str:
-    """One that a server has just taken, and left."""
-    server = Server("metadata", "--port", "0")
-    assert server.stop() == 0
-    return server.location.rpartition(":")[2]
+def fixed_port() -> int:
+    """A free one that the system gives to no client: one that tries again could reach itself."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    first = lowest - 1 - os.getpid() % 10_000
+    for port in range(first, 1024, -1):
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError(f"no port from 1025 to {first} is free")
+
+
+@contextmanager
+def at_work(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for work, of which nothing more is begun after a failure."""
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 @pytest.fixture
 def metadata(tmp_path: Path) -> Iterator[Server]:
-    with servers("--port", free_port(), journal=tmp_path / "journal") as server:
+    with servers("--port", str(fixed_port()), journal=tmp_path / "journal") as server:
         yield server
 
 
@@ -117,7 +134,7 @@ def while_down(metadata: Server, *work: Callable[[], None]) -> Iterator[None]:
         begun.release()
         each()
 
-    with ThreadPoolExecutor(len(work)) as threads:
+    with at_work(len(work)) as threads:
         done = [threads.submit(begin, each) for each in work]
         for _ in work:
             assert begun.acquire(timeout=WAIT_S)
@@ -139,7 +156,7 @@ def test_writers_and_readers_go_on_after_every_kill(metadata: Server) -> None:
         write(shuffle, map_id)
         committed.release()
 
-    with ThreadPoolExecutor(4) as threads:
+    with at_work(4) as threads:
         running = [threads.submit(run, map_id) for map_id in range(maps)]
         already = 0
         for at in kills_at:
@@ -151,7 +168,7 @@ def test_writers_and_readers_go_on_after_every_kill(metadata: Server) -> None:
             metadata.start()
         for each in running:
             each.result(WAIT_S)
-    with ThreadPoolExecutor(PARTITIONS) as threads:
+    with at_work(PARTITIONS) as threads:
         reading = [threads.submit(read, shuffle, p) for p in range(PARTITIONS)]
         metadata.kill()
         metadata.start()
@@ -210,13 +227,13 @@ def test_a_kill_between_two_shuffles(metadata: Server, tmp_path: Path) -> None:
 
 
 def test_a_kill_of_a_server_on_a_unix_socket(tmp_path: Path) -> None:
-    socket = tmp_path / "m.sock"
-    with servers("--socket", str(socket), journal=tmp_path / "journal") as metadata:
+    path = tmp_path / "m.sock"
+    with servers("--socket", str(path), journal=tmp_path / "journal") as metadata:
         with mrflight.connect(metadata.location) as client:
             shuffle = client.create_shuffle("clicks", PARTITIONS)
         write(shuffle, 0)
         with while_down(metadata, lambda: write(shuffle, 1)):
-            socket.unlink()
+            path.unlink()
         assert read_all(shuffle) == list(range(2 * ROWS))
         shuffle.drop()
 

@@ -202,5 +202,6 @@ def test_an_output_inside_of_the_input_is_refused(job: Path) -> None:
 
 
 def test_a_cluster_that_is_not_there(job: Path) -> None:
-    message = refused(job, 1, *setting("cluster.metadata", "grpc+tcp://127.0.0.1:1"))
+    options = setting("cluster.metadata", "grpc+tcp://127.0.0.1:1")
+    message = refused(job, 1, *options, *setting("cluster.reconnect_timeout", "1 s"))
     assert "127.0.0.1:1" in message

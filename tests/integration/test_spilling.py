@@ -194,6 +194,7 @@ def test_what_a_killed_server_left_the_next_one_removes(tmp_path: Path) -> None:
                 left = set(tmp_path.glob("mrflight-spill-*"))
             assert len(left) == 1
             assert left < folders
+            shuffle.drop()  # or the server would wait for one to move it to
             lives.terminate()
             assert lives.wait(timeout=20) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["theirs.blocks"]

@@ -46,7 +46,10 @@ def resumed(events: Iterable[AnyEvent], clock: Clock) -> Registry:
 
 
 def knowledge(registry: Registry) -> Any:
-    """All that a registry knows, but for times and what only heartbeats tell, to be compared."""
+    """All that a registry knows, but for times and what only heartbeats tell, to be compared.
+
+    Whether a server that is gone is avoided makes no difference: one that joins there is not.
+    """
     servers = {
         location: (server.incarnation, server.is_draining)
         for location, server in registry._servers.items()
@@ -55,8 +58,9 @@ def knowledge(registry: Registry) -> Any:
         {
             field.name: _plain(getattr(state, field.name))
             for field in fields(state)
-            if field.name != "renewed_s"
+            if field.name not in ("renewed_s", "avoided")
         }
+        | {"avoided": state.avoided & servers.keys()}
         for state in registry._shuffles.values()
     ]
     return servers, shuffles

@@ -24,6 +24,7 @@ from mrflight.client import connect
 from mrflight.cluster import MOST_RESTARTS, EmbeddedCluster, PrivateFolder
 from mrflight.errors import JobFailedError, MrflightError
 from mrflight.fork_server import ForkServer
+from mrflight.metadata_probe import MetadataProbe
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
@@ -164,6 +165,53 @@ def test_the_metadata_server_is_started_where_it_was(around: Surroundings) -> No
         assert around.server("metadata").pid != before
         until(lambda: alive(cluster.metadata) == {"data0", "data1"})  # who come by themselves
         assert len(around.servers()) == 3
+
+
+def test_a_metadata_server_that_stands_still_is_replaced(around: Surroundings) -> None:
+    with started(around.cluster()) as cluster:
+        around.server("metadata").suspend()
+        said = [around.told.get(timeout=WAIT_S) for _ in range(2)]
+        assert said == [
+            "the metadata server has not answered for 3 s and is ended",
+            "the metadata server was killed by SIGKILL; it is started again",
+        ]
+        until(lambda: alive(cluster.metadata) == {"data0", "data1"})
+        assert len(around.servers()) == 3
+    assert around.told.empty()
+
+
+def test_a_driver_that_stood_still_itself_ends_no_server(around: Surroundings) -> None:
+    """The call that was under way is late then, the next one is not."""
+    ended = threading.Event()
+    with started(around.cluster()) as cluster:
+        metadata = around.server("metadata")
+        probe = MetadataProbe(cluster.metadata, 2.0, ended.set)
+        metadata.suspend()
+        with closing(probe):
+            until(lambda: probe.late_calls == 1)
+            metadata.resume()
+            until(lambda: probe.late_calls == 0)
+        probe.join(WAIT_S)
+        assert not ended.is_set()
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("metadata", signal.SIGSTOP), ("metadata", signal.SIGKILL), ("data1", signal.SIGKILL)],
+)
+def test_what_happens_to_a_server_in_its_start_is_made_good(
+    around: Surroundings, name: str, number: signal.Signals
+) -> None:
+    cluster = around.cluster()
+    with closing(cluster):
+        around.server(name).send_signal(number)  # most likely before it is ready
+        cluster.wait()
+        until(lambda: len(alive(cluster.metadata)) == 2)
+        with connect(cluster.metadata) as client:
+            shuffle = client.create_shuffle("numbers", partitions=4)
+            with shuffle.writer(map_id=0, attempt=0, key=["key"]) as out:
+                out.write(pa.record_batch({"key": np.arange(1000)}))
+            assert sum(info.rows for info in shuffle.layout()[1]) == 1000
 
 
 def test_all_of_them_at_once(around: Surroundings) -> None:

@@ -6,6 +6,7 @@ A registry beside a model of what the data servers hold, and of what its users w
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 import pytest
 from hypothesis import settings
@@ -96,8 +97,11 @@ class RegistryMachine(RuleBasedStateMachine):
     def joins(self, location: str, incarnation: str) -> None:
         self.registry.register_server(location, incarnation)
         self.last_seen[location] = self.clock.now_s
+        if self.incarnations.get(location) != incarnation:  # else it has said so before
+            self.draining.discard(location)
+            for shuffle in self.shuffles.values():
+                shuffle.avoided.discard(location)
         self.incarnations[location] = incarnation
-        self.draining.discard(location)
 
     @rule(location=locations)
     def beat(self, location: str) -> None:
@@ -113,6 +117,9 @@ class RegistryMachine(RuleBasedStateMachine):
         if is_known:
             self.last_seen[location] = self.clock.now_s
         else:
+            process.forget(held)  # it was given up; who still reads there is told
+            for shuffle in self.shuffles.values():
+                shuffle.seen = [seen for seen in shuffle.seen if location not in seen.incarnations]
             self.joins(location, process.incarnation)
 
     @rule(seconds=st.sampled_from([1, TIMEOUT_S]), silent=st.none() | locations)
@@ -125,9 +132,11 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @rule(location=locations, is_told=st.booleans())
     def stop(self, location: str, is_told: bool) -> None:
-        if self.servers.running.pop(location, None) is not None and is_told:
-            self.registry.unregister_server(location)
-            self.left(location)
+        process = self.servers.running.pop(location, None)
+        if process is not None and is_told:
+            self.registry.unregister_server(location, process.incarnation)
+            if self.incarnations.get(location) == process.incarnation:
+                self.left(location)
 
     @rule(location=locations)
     def drain(self, location: str) -> None:
@@ -145,10 +154,10 @@ class RegistryMachine(RuleBasedStateMachine):
         self.incarnations.pop(location, None)
         self.draining.discard(location)
 
-    def open_servers(self, but: set[str] = frozenset()) -> set[str]:
+    def open_servers(self, but: Collection[str] = ()) -> set[str]:
         """The locations that take partitions."""
         self.expire()
-        return self.last_seen.keys() - self.draining - but
+        return self.last_seen.keys() - self.draining - set(but)
 
     # Shuffles
 

@@ -131,3 +131,34 @@ def test_where_all_drain_there_is_nowhere_to_go(registry: Registry) -> None:
         registry.target("clicks")
     registry.register_server("a", "second a")
     assert placement(registry, "clicks") == [("a",), ("b",)]
+
+
+def test_who_stops_does_not_take_its_successor_with_it(clock: Clock) -> None:
+    registry = Registry(clock, TIMEOUT_S)
+    registry.register_server("a", "first")
+    registry.register_server("a", "second")
+    registry.unregister_server("a", "first")
+    assert registry.is_alive("a")
+    registry.unregister_server("a", "second")
+    assert not registry.is_alive("a")
+
+
+def test_a_draining_server_that_registers_again_drains_on(clock: Clock) -> None:
+    """As it does where its first request was answered and the answer was lost."""
+    registry = Registry(clock, TIMEOUT_S)
+    for name in ("a", "b"):
+        registry.register_server(name, name)
+    registry.drain_server("a")
+    registry.register_server("a", "a")
+    assert set(registry.put_shuffle("clicks", 4)) == {("b",)}
+
+
+def test_a_new_server_where_one_was_avoided_is_used(clock: Clock) -> None:
+    registry = Registry(clock, TIMEOUT_S)
+    registry.register_server("a", "first")
+    registry.put_shuffle("clicks", 2)
+    assert registry.lose("clicks", "a")
+    with pytest.raises(NoDataServersError):
+        registry.target("clicks")
+    registry.register_server("a", "second")
+    assert set(registry.target("clicks").placement) == {("a",)}

@@ -1,0 +1,148 @@
+"""The fault matrix: a driver that is killed, and the run after it, which commits once."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+import mrflight
+from mrflight.shuffle.calls import call
+from mrflight.shuffle.connections import Connections
+from mrflight.shuffle.protocol import DataAction, Done, ServerStats
+from tests.fault.test_the_matrix import (
+    MOMENTS,
+    PAUSE_S,
+    Cell,
+    at_the_moment,
+    check,
+    clean,
+    hit,
+    log_entry,
+    pause,
+    rows_of,
+    unlisted,
+)
+from tests.support import faults
+from tests.support.cluster import standing_cluster
+from tests.support.faults import await_that, faulty_run, slow_commit
+
+SIGKILL = -9
+LEASE_S = PAUSE_S + 2.0
+
+
+@pytest.mark.parametrize("when", MOMENTS)
+def test_a_killed_driver(when: str, tmp_path: Path) -> None:
+    with at_the_moment(tmp_path, when) as (run, victims):
+        hit(run, when, lambda: faults.kill(victims["driver"]), is_its_end=True)
+        assert run.driver.wait(faults.DEADLINE_S) == SIGKILL
+    assert rows_of(tmp_path) == [faults.BEFORE]
+    left = unlisted(tmp_path)
+    assert len(left) >= MOMENTS[when].reduces_done
+    assert {line.split("  ")[0] for line in clean(tmp_path).splitlines()} == left
+    check_rerun(tmp_path, Cell("driver", "kill", when, 5, 8))
+
+
+def check_rerun(folder: Path, cell: Cell, standing: str | None = None) -> None:
+    """Assert that the job, run again, makes the table what it should be, in one version."""
+    clean(folder, "--remove")
+    with faulty_run(folder / "job.toml", (), standing=standing) as run:
+        done = run.finish()
+    check(cell, done, folder)
+    assert log_entry(folder, 1).exists()
+    assert not log_entry(folder, 2).exists()
+
+
+def test_a_driver_that_is_killed_between_its_commit_and_its_answer(tmp_path: Path) -> None:
+    """It has no room in its stderr to say that it has committed."""
+    moment = MOMENTS["commit"]
+    job = faults.write_faulty_job(tmp_path, moment.map_function, moment.reduce)
+    reading, writing = os.pipe()
+    with faulty_run(job, moment.stops, stderr_to=writing) as run:
+        run.at(*moment.stops)
+        with slow_commit(tmp_path / "out") as let_through:
+            run.go_on()
+            said = b""
+            while b"rows written" not in said:
+                said += os.read(reading, 4096)
+            fill(writing)
+            let_through()
+        await_that(log_entry(tmp_path, 1).exists, "the commit")
+        assert run.driver.poll() is None
+        faults.kill(psutil.Process(run.driver.pid))
+        assert run.driver.wait(faults.DEADLINE_S) == SIGKILL
+    os.close(reading)
+    os.close(writing)
+    assert rows_of(tmp_path) == faults.expected_rows()
+    check_rerun(tmp_path, Cell("driver", "kill", "answer", 0, 0, 0, "was committed before"))
+
+
+def fill(pipe: int) -> None:
+    """Write to a pipe until nothing more goes in."""
+    other = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(other, b".")
+    os.close(other)
+
+
+# On a standing cluster, where shuffles outlive their driver by their lease
+
+
+def test_a_killed_driver_frees_its_shuffles_on_a_standing_cluster(tmp_path: Path) -> None:
+    with standing_cluster() as cluster:
+        with at_the_moment(tmp_path, "shuffle", standing=cluster.metadata, lease_s=1.0) as (
+            _,
+            victims,
+        ):
+            faults.kill(victims["driver"])
+            await_no_shuffles(cluster.metadata)
+        assert rows_of(tmp_path) == [faults.BEFORE]
+        check_rerun(tmp_path, Cell("driver", "kill", "shuffle", 5, 8), cluster.metadata)
+
+
+def test_a_driver_that_is_stopped_for_less_than_its_lease_goes_on(tmp_path: Path) -> None:
+    with standing_cluster() as cluster:
+        with at_the_moment(tmp_path, "map", standing=cluster.metadata, lease_s=LEASE_S) as (
+            run,
+            victims,
+        ):
+            pause(run, victims["driver"])
+            done = run.finish()
+        check(Cell("driver", "pause", "map", 5, 8), done, tmp_path)
+        await_no_shuffles(cluster.metadata)
+
+
+def test_a_driver_that_is_stopped_for_longer_than_its_lease_fails(tmp_path: Path) -> None:
+    with standing_cluster() as cluster:
+        with at_the_moment(tmp_path, "map", standing=cluster.metadata, lease_s=1.0) as (
+            run,
+            victims,
+        ):
+            faults.stop(victims["driver"])
+            await_no_shuffles(cluster.metadata)
+            victims["driver"].resume()
+            run.go_on()
+            done = run.finish()
+        assert done.code == 1, done.stderr
+        assert "it was never made, or it has been dropped" in done.message
+        assert rows_of(tmp_path) == [faults.BEFORE]
+        assert unlisted(tmp_path) == set()
+
+
+def await_no_shuffles(metadata: str) -> None:
+    """Wait until the cluster knows no shuffle, and its data servers hold nothing."""
+    with mrflight.connect(metadata) as cluster, Connections() as connections:
+
+        def is_free() -> bool:
+            status = cluster.status()
+            held = [
+                call(connections, server.location, DataAction.STATS, Done(), ServerStats)
+                for server in status.servers
+            ]
+            return not status.shuffles and all(stats.size_bytes == 0 for stats in held)
+
+        await_that(is_free, "the shuffles to be dropped")

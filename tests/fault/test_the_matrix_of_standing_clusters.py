@@ -1,0 +1,80 @@
+"""The fault matrix: a standing cluster, whose servers nobody starts again."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.fault.test_the_matrix import Cell, at_the_moment, check, hit
+from tests.fault.test_the_matrix_of_failures import check_failed
+from tests.support import faults
+from tests.support.cluster import StandingCluster, standing_cluster
+
+IMPATIENT = ("cluster.reconnect_timeout=2 s", "cluster.call_timeout=2 s")
+
+NO_SERVER = (
+    r"8 partitions of shuffle '.*' are lost, and there is no data server left to write them to; "
+    "start one with 'mrflight serve data --metadata LOCATION'"
+)
+SILENT = r"grpc\+tcp://127.0.0.1:\d+ did not answer in time"
+NO_METADATA = r"grpc\+tcp://127.0.0.1:\d+ cannot be reached"
+
+FAILS = [
+    Cell("all data servers", "kill", "map", 0, 0, 0, NO_SERVER, IMPATIENT),
+    Cell("all data servers", "kill", "reduce", 0, 0, 0, NO_SERVER, IMPATIENT),
+    pytest.param(
+        Cell("all data servers", "kill", "reduce", 0, 0, 0, NO_SERVER), marks=pytest.mark.slow
+    ),
+    Cell("metadata server", "kill", "reduce", 0, 0, 0, NO_METADATA, IMPATIENT),
+    Cell("metadata server", "stop", "map", 0, 0, 0, SILENT, IMPATIENT),
+]
+GOES_ON = [
+    Cell("one data server", "kill", "shuffle", 10, 8, range(2)),
+    Cell("all data servers", "kill", "commit", 5, 8),
+    Cell("metadata server", "kill", "commit", 5, 8, 0, "", IMPATIENT),
+]
+
+MINUTE_S = 60.0
+
+
+@pytest.mark.parametrize("cell", FAILS, ids=str)
+def test_the_job_fails_in_under_a_minute(cell: Cell, tmp_path: Path) -> None:
+    with standing_cluster() as cluster:
+        with at_the_moment(tmp_path, cell.when, *cell.options, standing=cluster.metadata) as (
+            run,
+            _,
+        ):
+            send(cluster, cell)
+            run.go_on()
+            began_s = time.monotonic()
+            done = run.finish(MINUTE_S)
+            assert time.monotonic() - began_s < MINUTE_S
+        for server in (cluster.metadata_process, *cluster.data_processes):
+            server.kill()  # a data server that waits for its metadata server takes half a minute
+    check_failed(done, cell.says, tmp_path)
+
+
+@pytest.mark.parametrize("cell", GOES_ON, ids=str)
+def test_the_job_goes_on(cell: Cell, tmp_path: Path) -> None:
+    with standing_cluster() as cluster:
+        with at_the_moment(tmp_path, cell.when, *cell.options, standing=cluster.metadata) as (
+            run,
+            _,
+        ):
+            hit(run, cell.when, lambda: send(cluster, cell))
+            done = run.finish()
+        check(cell, done, tmp_path)
+
+
+def send(cluster: StandingCluster, cell: Cell) -> None:
+    """Kill or stop servers of the cluster, and wait until they are."""
+    servers = {
+        "one data server": cluster.data_processes[:1],
+        "all data servers": cluster.data_processes,
+        "metadata server": [cluster.metadata_process],
+    }[cell.who]
+    for server in servers:
+        (faults.kill if cell.fault == "kill" else faults.stop)(psutil.Process(server.pid))

@@ -1,0 +1,443 @@
+"""Jobs that stop at a place of their functions until a fault has been done to them.
+
+The job's functions are told by files beside the job file where to stop, and tell
+by files who is where. So a fault hits the moment that it is meant for, and a test
+can look at what the job had done by then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+import pyarrow as pa
+import pyarrow.ipc
+from deltalake import write_deltalake
+
+import mrflight
+from mrflight import partition_ids
+from mrflight.shuffle.protocol import ShuffleStatus
+from tests.support.driver import DriverRun, write_job
+from tests.support.leftovers import nothing_left_over, processes_of
+
+T = TypeVar("T")
+
+FILES = 5
+"""Each is a map. With two workers, when map 4 has begun and map 3 has not ended, 0 to 2 are done
+and none is left to begin: so what a fault costs does not depend on who is faster."""
+
+BATCHES = 5
+ROWS = 2_000
+"""Of a batch."""
+
+BEFORE = (-1, -1, -1)
+"""The row that the table has already."""
+
+PARTITIONS = 8
+
+DEADLINE_S = 40.0
+"""Of a job, and of all that is waited for: it takes a second where nothing goes wrong."""
+
+FUNCTIONS = (
+    f'''
+"""What the job calls."""
+
+PARTITIONS = {PARTITIONS}
+'''
+    + '''
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+import mrflight
+
+PLACES = Path(__file__).parent / "places"
+
+
+def tell(what, text):
+    """Tell something that is told once; whether this is the first to tell it."""
+    try:
+        os.symlink(text, PLACES / what)
+    except FileExistsError:
+        return False
+    return True
+
+
+def reach(place):
+    """Tell that this process is there, if it is the first; wait as long as it is to stop there."""
+    if not tell(place, str(os.getpid())):
+        return False
+    until = time.monotonic() + 60
+    while (PLACES / f"stop at {place}").exists():
+        if time.monotonic() > until:
+            raise TimeoutError(f"nobody lets the job go on from {place}")
+        time.sleep(0.002)
+    return True
+
+
+def narrow(batch):
+    reach(f"map {batch['file'][0]} batch {batch['part'][0]}")
+    return batch.select(["k", "v", "n"])
+
+
+def wide(batch):
+    """So much that blocks are sent before the map ends."""
+    batch = narrow(batch)
+    return batch.append_column("pad", pa.repeat("x" * 1_500, batch.num_rows))
+
+
+def dies_once_committed(batch):
+    """The worker of map 3 is killed when its attempt is committed, and has not told anybody."""
+
+    def look(frame, event, argument):
+        if event == "return" and frame.f_code.co_qualname == "ShuffleWriter.commit":
+            tell("map 3 is", frame.f_locals["self"]._state.name)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if batch["file"][0].as_py() == 3 and reach("map 3"):
+        sys.setprofile(look)
+    return narrow(batch)
+
+
+def dies(batch):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def other_rows_each_time(batch):
+    """The same sums, of more rows in every attempt of a map."""
+    mapped = narrow(batch)
+    if batch["part"][0].as_py() != 0:
+        return mapped
+    number = 1
+    while not tell(f"attempt {number} of map {batch['file'][0]}", "begun"):
+        number += 1
+    keys = list(range(number))
+    more = pa.record_batch([keys, [0] * number, [0] * number], schema=mapped.schema)
+    return pa.Table.from_batches([mapped, more]).combine_chunks().to_batches()[0]
+
+
+def total(table):
+    partition = mrflight.partition_ids(table.slice(0, 1).to_batches()[0], ["k"], PARTITIONS)[0]
+    for call in range(1_000):
+        if tell(f"begun {call}", str(os.getpid())):
+            tell(f"read {partition}", f"reduce {call}")
+            reach(f"reduce {call}")
+            break
+    sums = table.group_by("k", use_threads=False).aggregate([("v", "sum"), ("n", "sum")])
+    return sums.rename_columns(["k", "v", "n"])
+'''
+)
+
+JOB = """
+[job]
+name = "faulty"
+run_id = "one"
+[inputs.rows]
+path = "in/*.arrow"
+map = "functions:{map}"
+key = ["k"]
+[shuffle]
+partitions = {partitions}
+[reduce]
+{reduce}
+[output]
+table = "out"
+mode = "append"
+[cluster]
+workers = 2
+data_servers = 4
+heartbeat_timeout = "2 s"
+"""
+
+AGGREGATE = 'group_by = ["k"]\naggregate = { v = "sum(v)", n = "sum(n)" }'
+FUNCTION = 'function = "functions:total"'
+
+
+def write_faulty_job(folder: Path, map_function: str = "narrow", reduce: str = FUNCTION) -> Path:
+    """The job, its input and its functions, and a table that it appends to."""
+    (folder / "in").mkdir()
+    for number in range(FILES):
+        with pa.ipc.new_file(folder / "in" / f"{number}.arrow", batch_of(0, 0).schema) as file:
+            for part in range(BATCHES):
+                file.write_batch(batch_of(number, part))
+    before = pa.table([[value] for value in BEFORE], pa.schema(dict.fromkeys("kvn", pa.int64())))
+    write_deltalake(folder / "out", before)
+    (folder / "places").mkdir()
+    (folder / "functions.py").write_text(FUNCTIONS)
+    text = JOB.format(map=map_function, reduce=reduce, partitions=PARTITIONS)
+    return write_job(folder, text)
+
+
+def batch_of(file: int, part: int) -> pa.RecordBatch:
+    """One of the input's batches; ``v`` is another in every row of all of them."""
+    start = (file * BATCHES + part) * ROWS
+    numbers = range(start, start + ROWS)
+    return pa.record_batch(
+        {
+            "file": pa.repeat(pa.scalar(file, pa.int64()), ROWS),
+            "part": pa.repeat(pa.scalar(part, pa.int64()), ROWS),
+            "k": pa.array([key_of(number) for number in numbers], pa.int64()),
+            "v": pa.array([value_of(number) for number in numbers], pa.int64()),
+            "n": pa.repeat(pa.scalar(1, pa.int64()), ROWS),
+        }
+    )
+
+
+def key_of(row: int) -> int:
+    keys = _keys()
+    return keys[row % len(keys)]
+
+
+@cache
+def _keys() -> list[int]:
+    """Such that partition 0 is the largest, and so the first to be reduced, and so on."""
+    numbers = pa.record_batch({"k": pa.array(range(2_000), pa.int64())})
+    by_partition: dict[int, list[int]] = {}
+    for key, partition in enumerate(partition_ids(numbers, ["k"], PARTITIONS).to_pylist()):
+        by_partition.setdefault(partition, []).append(key)
+    return sorted(key for p, keys in by_partition.items() for key in keys[: 120 - 6 * p])
+
+
+def value_of(row: int) -> int:
+    """Its 8 bytes are found nowhere else by chance, and quickly where there are zeros only."""
+    return 0x0001_5EED_5EED_0000 + row
+
+
+def bytes_in(partition: int) -> bytes:
+    """A value of a row of map 0 in a partition, as it lies in a block."""
+    keys = pa.record_batch({"k": pa.array(map(key_of, range(ROWS)), pa.int64())})
+    row = partition_ids(keys, ["k"], PARTITIONS).to_pylist().index(partition)
+    return value_of(row).to_bytes(8, "little")
+
+
+def expected_rows() -> list[tuple[int, int, int]]:
+    """The table after the job: `BEFORE`, then each key with the sum of ``v`` and its rows."""
+    found: dict[int, tuple[int, int]] = {}
+    for row in range(FILES * BATCHES * ROWS):
+        total, count = found.get(key_of(row), (0, 0))
+        found[key_of(row)] = (total + value_of(row), count + 1)
+    return [BEFORE, *sorted((key, total, count) for key, (total, count) in found.items())]
+
+
+@contextmanager
+def slow_commit(table: Path) -> Iterator[Callable[[], None]]:
+    """Nobody can load the table, and so commit to it, until what this gives is called."""
+    gate = table / "_delta_log" / "_last_checkpoint"  # which is looked for first
+    os.mkfifo(gate)
+
+    def let_through() -> None:
+        writer = await_that(lambda: _open_if_read(gate), "somebody who loads the table")
+        gate.unlink()
+        os.close(writer)
+
+    try:
+        yield let_through
+    finally:
+        gate.unlink(missing_ok=True)
+
+
+def _open_if_read(gate: Path) -> int | None:
+    with suppress(OSError):  # ENXIO: nobody reads it
+        return os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
+    return None
+
+
+def await_that(condition: Callable[[], T | None], what: str) -> T:
+    """What the condition gives once that is something; AssertionError after the deadline."""
+    until = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        assert time.monotonic() < until, f"waited {DEADLINE_S:.0f} s for {what}"
+        time.sleep(0.002)
+    return found
+
+
+@dataclass
+class FaultyRun:
+    """A job that runs, its places and its processes."""
+
+    job: Path
+    driver: subprocess.Popen[bytes]
+    mark: str
+    temporary: Path
+    standing: str | None
+
+    @property
+    def folder(self) -> Path:
+        return self.job.parent
+
+    @property
+    def stderr(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    def at(self, *places: str) -> list[psutil.Process]:
+        """Wait until the job is at all of these places; who is there."""
+        for place in places:
+            await_that(lambda at=place: self._is_at(at), place)  # type: ignore[misc]
+        return [psutil.Process(int(os.readlink(self.folder / "places" / at))) for at in places]
+
+    def go_on(self) -> None:
+        """Let the functions go on, from wherever they are."""
+        for stop in (self.folder / "places").glob("stop at *"):
+            stop.unlink()
+
+    def has_said(self, text: str) -> None:
+        """Wait until the driver has said this."""
+        await_that(lambda: self._lives() and text in self.stderr, f"{text!r} from the driver")
+
+    def processes(self, name: str) -> list[psutil.Process]:
+        """Those of the job whose names begin so, in the order of their names."""
+        found = []
+        for process in processes_of(self.mark):
+            with suppress(psutil.NoSuchProcess):
+                if process.name().startswith(f"mrflight-{name}"[:15]):
+                    found.append((process.name(), process.pid, process))
+        return [process for *_, process in sorted(found, key=lambda each: each[:2])]
+
+    def metadata(self) -> str:
+        """The location of the metadata server."""
+        if self.standing is not None:
+            return self.standing
+        (socket,) = self.temporary.glob("mrflight-*/metadata.sock")
+        return f"grpc+unix://{socket}"
+
+    def shuffle(self) -> ShuffleStatus:
+        """What the metadata server knows of the job's shuffle."""
+        with mrflight.connect(self.metadata()) as cluster:
+            (status,) = cluster.status().shuffles
+        return status
+
+    def read(self) -> set[int]:
+        """The partitions that have been read by a reduce."""
+        told = (self.folder / "places").glob("read *")
+        return {int(path.name.split()[1]) for path in told}
+
+    def server_of(self, partition: int) -> psutil.Process:
+        """The embedded data server that a partition is read from."""
+        with mrflight.connect(self.metadata()) as cluster:
+            infos = cluster.open_shuffle(self.shuffle().id).layout()[1]
+        (process,) = self.processes(Path(infos[partition].locations[0]).stem)
+        return process
+
+    def finish(self, deadline_s: float = DEADLINE_S) -> DriverRun:
+        """Wait for the driver's end; a job that does not end is a failure."""
+        try:
+            code = self.driver.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the job hangs; it said:\n{self.stderr}") from None
+        return DriverRun(code, (self.folder / "stdout").read_text(), self.stderr)
+
+    def _is_at(self, place: str) -> bool:
+        return self._lives() and (self.folder / "places" / place).is_symlink()
+
+    def _lives(self) -> bool:
+        code = self.driver.poll()
+        assert code is None, f"the driver ended with code {code} before the fault:\n{self.stderr}"
+        return True
+
+
+@contextmanager
+def faulty_run(
+    job: Path,
+    stops: tuple[str, ...],
+    *options: str,
+    standing: str | None = None,
+    lease_s: float | None = None,
+    stderr_to: int | None = None,
+) -> Iterator[FaultyRun]:
+    """Start the job, to be stopped at these places. At its end nothing of it may be left.
+
+    ``standing`` is the metadata server of a cluster to run on, ``lease_s`` that of the job's
+    shuffle there. Who gives ``stderr_to`` reads it.
+    """
+    folder = job.parent
+    for told in (folder / "places").iterdir():
+        told.unlink()
+    for place in stops:
+        (folder / "places" / f"stop at {place}").touch()
+    temporary = folder / "tmp"
+    where = [] if standing is None else ["--set", f"cluster.metadata={standing}"]
+    given = [part for option in options for part in ("--set", option)]
+    with (
+        nothing_left_over(temporary) as environment,
+        (folder / "stdout").open("wb") as stdout,
+        (folder / "stderr").open("wb") as stderr,
+    ):
+        driver = subprocess.Popen(
+            [*_driver(lease_s), str(job), "--json", *where, *given],
+            env={**os.environ, **environment},
+            stdout=stdout,
+            stderr=stderr if stderr_to is None else stderr_to,
+        )
+        try:
+            mark = environment["MRFLIGHT_TEST_RUN"]
+            yield FaultyRun(job, driver, mark, temporary, standing)
+        finally:
+            driver.kill()
+            driver.wait()
+
+
+def _driver(lease_s: float | None) -> list[str]:
+    """The command; with another lease than the one that takes a minute to end."""
+    if lease_s is None:
+        return [sys.executable, "-m", "mrflight.driver"]
+    program = (
+        "import sys, mrflight.driver, mrflight.job\n"
+        f"mrflight.job.LEASE_S = {lease_s}\n"
+        "mrflight.driver.leave(mrflight.driver.main(sys.argv[1:]))"
+    )
+    return [sys.executable, "-c", program]
+
+
+def kill(process: psutil.Process) -> None:
+    """SIGKILL, and wait until it is dead."""
+    process.kill()
+    dead = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+
+    def is_dead() -> bool:
+        try:
+            return process.status() in dead
+        except psutil.NoSuchProcess:
+            return True
+
+    await_that(is_dead, f"the end of {process.pid}")
+
+
+def stop(process: psutil.Process) -> None:
+    """SIGSTOP, and wait until it stands still."""
+    process.send_signal(signal.SIGSTOP)
+    await_that(lambda: process.status() == psutil.STATUS_STOPPED, f"{process.pid} to stop")
+
+
+def flip_in_memory(process: psutil.Process, needle: bytes) -> int:
+    """Flip a bit of each ``needle`` in the memory of a process; how many there were."""
+    flips = 0
+    maps = Path(f"/proc/{process.pid}/smaps").read_text()
+    used = r"^(\w+)-(\w+) rw(?:.*\n){1,5}?Rss: +[1-9]"  # others are large, and have nothing in them
+    with Path(f"/proc/{process.pid}/mem").open("r+b", buffering=0) as memory:
+        for start, end in re.findall(used, maps, re.MULTILINE):
+            first = int(start, 16)
+            memory.seek(first)
+            held = memory.read(int(end, 16) - first)
+            at = held.find(needle)
+            while at >= 0:
+                memory.seek(first + at)
+                memory.write(bytes([needle[0] ^ 1]))
+                flips += 1
+                at = held.find(needle, at + len(needle))
+    return flips

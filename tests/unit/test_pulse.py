@@ -1,0 +1,160 @@
+"""The pulse: calls over connections in use, and over no others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyarrow import flight
+
+from mrflight.shuffle import connections
+from mrflight.shuffle.connections import Connections
+from mrflight.shuffle.pulse import Pulse
+
+EVERY_S = 0.01
+TIMEOUT_S = 20.0
+TCP_USER_TIMEOUT = 18
+"""Its number on Linux: Python has the name only where it was built with it."""
+
+
+class Counting(flight.FlightServerBase):  # type: ignore[misc]
+    """Counts the calls of a pulse."""
+
+    calls = 0
+
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:
+        self.calls += 1
+        return []
+
+
+@pytest.fixture
+def server() -> Iterator[Counting]:
+    with Counting("grpc+tcp://127.0.0.1:0") as server:
+        yield server
+
+
+@pytest.fixture
+def pulse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pulse]:
+    """A fast one in the place of that of all connections."""
+    with Pulse(EVERY_S) as pulse:
+        monkeypatch.setattr(connections, "_pulse", pulse)
+        yield pulse
+
+
+def location(server: Counting) -> str:
+    return f"grpc+tcp://127.0.0.1:{server.port}"
+
+
+def await_that(condition: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < until, f"not in {TIMEOUT_S:g} s: {what}"
+        time.sleep(EVERY_S)
+
+
+def settles(server: Counting, other: Counting) -> bool:
+    """Whether one has no calls while another one, that is beaten too, has five."""
+    before, goal = server.calls, other.calls + 5
+    await_that(lambda: other.calls >= goal, "the other one is called")
+    return server.calls == before
+
+
+def test_a_connection_is_called_over_until_it_is_let_go(server: Counting, pulse: Pulse) -> None:
+    with Counting("grpc+tcp://127.0.0.1:0") as other, Connections() as used, Connections() as ours:
+        used.to(location(other))
+        for let_go in (ours.close, ours.abandon, lambda: ours.forget(location(server))):
+            ours.to(location(server))
+            goal = server.calls + 3
+            await_that(lambda goal=goal: server.calls >= goal, "calls")  # type: ignore[misc]
+            let_go()
+            goal = other.calls + 1  # a call that was under way is over then
+            await_that(lambda goal=goal: other.calls >= goal, "calls")  # type: ignore[misc]
+            assert settles(server, other)
+
+
+def test_what_is_kept_idle_is_not_called_over(
+    server: Counting, pulse: Pulse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_idle", {})
+    with Counting("grpc+tcp://127.0.0.1:0") as other, Connections() as used:
+        used.to(location(other))
+        with Connections() as ours:
+            client = ours.to(location(server))
+        goal = other.calls + 1
+        await_that(lambda: other.calls >= goal, "calls")
+        assert settles(server, other)
+        with Connections() as ours:
+            assert ours.to(location(server)) is client
+            goal = server.calls + 3
+            await_that(lambda: server.calls >= goal, "calls over it again")
+
+
+def test_a_server_that_does_not_answer_keeps_no_other_from_it(
+    server: Counting, pulse: Pulse
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, Connections() as ours:
+        ours.to(f"grpc+tcp://127.0.0.1:{silent.getsockname()[1]}")
+        ours.to(location(server))
+        await_that(lambda: server.calls >= 2, "calls")
+
+
+def test_a_unix_socket_needs_no_pulse(pulse: Pulse, tmp_path: Any) -> None:
+    with Counting(f"grpc+unix://{tmp_path}/s") as server, Connections() as ours:
+        client = ours.to(f"grpc+unix://{tmp_path}/s")
+        assert list(client.list_actions()) == []
+        assert server.calls == 1
+        assert not any(thread.name == "pulse" for thread in threading.enumerate())
+
+
+def test_a_forked_process_has_a_pulse_of_its_own(server: Counting, pulse: Pulse) -> None:
+    with Connections() as ours:
+        ours.to(location(server))
+        await_that(lambda: server.calls >= 1, "calls")
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            pulse.add(Telling(writing))  # gRPC's own clients do not outlive a fork
+            signal.alarm(int(TIMEOUT_S))
+            signal.pause()
+        os.close(writing)
+        with open(reading, "rb") as told:
+            assert told.read(3) == b"..."
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+class Telling:
+    """In the place of a client: tells of each call."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def list_actions(self, options: object) -> list[object]:
+        os.write(self._descriptor, b".")
+        return []
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs Linux's /proc")
+def test_a_connection_fails_where_nothing_is_acknowledged(server: Counting) -> None:
+    with Connections() as ours:
+        list(ours.to(location(server)).list_actions())
+        assert timeouts_of_sockets_to(server.port) == {15_000}
+
+
+def timeouts_of_sockets_to(port: int) -> set[int]:
+    """TCP_USER_TIMEOUT of this process's connections to a port, in milliseconds."""
+    found = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            with socket.socket(fileno=os.dup(int(descriptor))) as one:
+                if one.family in (socket.AF_INET, socket.AF_INET6) and one.getpeername()[1] == port:
+                    found.add(one.getsockopt(socket.IPPROTO_TCP, TCP_USER_TIMEOUT))
+        except OSError:
+            continue
+    return found

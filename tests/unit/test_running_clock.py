@@ -1,0 +1,58 @@
+"""The metadata server's clock does not count the time that its process was stopped."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+PRINT_AT_EACH_LINE = """
+import sys
+from mrflight.servers.running_clock import RunningClock
+clock = RunningClock()
+for _ in sys.stdin:
+    print(clock(), flush=True)
+"""
+
+STOPPED_S = 3.0
+SLACK_S = 1.5  # what is counted of it at most, and of a busy machine's own
+
+
+def test_it_stands_still_with_its_process() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PRINT_AT_EACH_LINE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def seconds() -> float:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            return float(process.stdout.readline())
+
+        before = seconds()
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(STOPPED_S)  # what is measured
+        process.send_signal(signal.SIGCONT)
+        assert 0 < seconds() - before < SLACK_S
+        between = seconds()
+        time.sleep(1.0)  # what is measured
+        assert 0.9 < seconds() - between < 1.0 + SLACK_S
+        process.stdin.close()
+
+
+def test_calls_that_follow_each_other_add_up() -> None:
+    from mrflight.servers.running_clock import RunningClock
+
+    clock = RunningClock()
+    started = time.monotonic()
+    first = clock()
+    while time.monotonic() - started < 0.2:
+        assert clock() >= first
+    assert 0.15 < clock() - first < 0.2 + SLACK_S

@@ -1,0 +1,51 @@
+"""A shuffle that is watched, and whose metadata server goes: a real one, killed or stopped."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+import mrflight
+from mrflight.errors import DeadlineExceededError, MrflightError, ServerUnavailableError
+from mrflight.shuffle_watch import ShuffleWatch
+from mrflight.timeouts import Timeouts
+from tests.support.cluster import standing_cluster
+
+WAIT_S = 30.0
+HASTY = Timeouts(call_s=1.0, reconnect_s=1.0)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [(signal.SIGKILL, ServerUnavailableError), (signal.SIGSTOP, DeadlineExceededError)],
+)
+def test_who_cannot_be_asked_any_more_is_told_without_another_wait(
+    number: signal.Signals, error: type[MrflightError]
+) -> None:
+    with standing_cluster(1) as cluster, closing(ShuffleWatch()) as watch:
+        with mrflight.connect(cluster.metadata, HASTY) as client:
+            shuffle = client.create_shuffle("watched", partitions=2)
+        watch.add(shuffle)
+        watch.check()
+        assert not watch.has_changed(shuffle, 0)
+        cluster.metadata_process.send_signal(number)
+        try:
+            until(lambda: watch.has_changed(shuffle, 0))
+            began = time.monotonic()
+            with pytest.raises(error, match=re.escape(cluster.metadata)):
+                watch.check()
+            assert time.monotonic() - began < HASTY.reconnect_s
+        finally:
+            cluster.metadata_process.send_signal(signal.SIGCONT)
