@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from mrflight.errors import (
-    NoDataServersError,
-    NotRepeatableError,
-    OutputLostError,
-    PlacementChangedError,
     ProtocolError,
-    SchemaMismatchError,
     ShuffleExistsError,
     ShuffleNotFoundError,
 )
 from mrflight.ids import MAX_PARTITIONS, MapAttempt, check_attempt, check_shuffle_id
-from mrflight.schemas import describe_difference
+from mrflight.shuffle.commit_rules import check_commit, check_not_lost
 from mrflight.shuffle.events import (
     AnyEvent,
     MapCommitted,
@@ -38,11 +33,11 @@ from mrflight.shuffle.events import (
     ShuffleMade,
 )
 from mrflight.shuffle.placement import place_partitions
+from mrflight.shuffle.relocation import held_alone, plan_homes, plan_loss, plan_move
 from mrflight.shuffle.shuffle_state import (
     MapCommit,
     PartitionInfo,
     ShuffleState,
-    hash_of_counts,
 )
 
 log = logging.getLogger(__name__)
@@ -288,14 +283,7 @@ class Registry:
             winner = state.winner(source, version)
             if winner is not None:
                 return winner
-            _check_counts(state, rows, sizes)
-            _check_schema(state, source, schema)
-            _check_repeated(state, source, rows)
-            if (state.moved_in[state.covered(source.map_id, version)] > version).any():
-                raise PlacementChangedError(
-                    f"partitions of shuffle {shuffle_id!r} were moved while attempt "
-                    f"{source.attempt} of map {source.map_id} was written; write it again"
-                )
+            check_commit(state, source, schema, rows, sizes, version)
             for location in without:
                 self._lose(state, location)
             encoded = schema.serialize().to_pybytes()
@@ -325,7 +313,7 @@ class Registry:
             if only is not None and not 0 <= only < count:
                 raise ProtocolError(f"shuffle {shuffle_id!r} has {count} partitions, no {only}")
             wanted = range(count) if only is None else (only,)
-            _check_not_lost(state, wanted)
+            check_not_lost(state, wanted)
             return state.schema, [state.info(partition) for partition in wanted]
 
     def lose(
@@ -354,12 +342,7 @@ class Registry:
         with self._lock:
             self._expire()
             state = self._get(shuffle_id)
-            alone = [
-                p
-                for p, places in enumerate(state.placement)
-                if origin in places
-                and not any(at in self._servers for at in places if at != origin)
-            ]
+            alone = held_alone(state, origin, self._servers)
             load = self._load(at for at in self._open_servers() if at not in state.avoided)
             load.pop(origin, None)
             places = place_partitions(len(alone), load) if load else []
@@ -375,22 +358,7 @@ class Registry:
         """
         with self._lock:
             state = self._get(shuffle_id)
-            if (len(state.commits), state.version) != (epoch, version):
-                raise PlacementChangedError(
-                    f"shuffle {shuffle_id!r} has changed while partitions were moved"
-                )
-            locations = []
-            for partition, target in moves.items():
-                is_there = 0 <= partition < len(state.placement)
-                places = state.placement[partition] if is_there else ()
-                if origin not in places or target in places or target not in self._servers:
-                    raise ProtocolError(
-                        f"partition {partition} of shuffle {shuffle_id!r} cannot be moved from "
-                        f"{origin[:256]} to {target[:256]}"
-                    )
-                locations.append([target if place == origin else place for place in places])
-            moved = list(moves)
-            self._happen(PartitionsPlaced(shuffle_id, moved, locations, lost=[], moved=moved))
+            self._happen(plan_move(state, moves, origin, self._servers, epoch, version))
 
     # Inside, with the lock held
 
@@ -446,40 +414,18 @@ class Registry:
         for_good: bool = False,
         is_leaving: bool = False,
     ) -> bool:
-        held = [p for p, places in enumerate(state.placement) if location in places]
-        if partitions is not None:
-            held = sorted(set(held) & set(partitions))
-        is_news = bool(held) or (for_good and location not in state.avoided)
-        if not is_news:
-            return False
-        copies = {
-            p: [at for at in state.placement[p] if at != location and at in self._servers]
-            for p in held
-        }
-        lost = [p for p in held if not copies[p]]
-        avoided = [location] if for_good else []
-        new_places = self._place(state, len(lost), {*state.avoided, location})
-        if not all(new_places) and not (for_good or is_leaving):
-            new_places = self._place(state, len(lost), state.avoided)  # it lives, and no other does
-        copies.update(zip(lost, new_places, strict=True))
-        places = [copies[p] for p in held]
-        self._happen(PartitionsPlaced(state.id, held, places, lost, avoided=avoided))
-        return True
+        event = plan_loss(
+            state, location, partitions, self._servers, self._place, for_good, is_leaving
+        )
+        if event is not None:
+            self._happen(event)
+        return event is not None
 
     def _place_homeless(self, state: ShuffleState) -> None:
-        homeless = [p for p, places in enumerate(state.placement) if not places]
-        if not homeless:
-            return
-        places = self._place(state, len(homeless), state.avoided)
-        if not all(places):
-            raise NoDataServersError(
-                f"{len(homeless)} partitions of shuffle {state.id!r} are lost, and there is no "
-                "data server left to write them to; start one with 'mrflight serve data "
-                "--metadata LOCATION'"
-            )
-        self._happen(PartitionsPlaced(state.id, homeless, places, lost=homeless))
+        if (event := plan_homes(state, self._place)) is not None:
+            self._happen(event)
 
-    def _place(self, state: ShuffleState, count: int, avoided: set[str]) -> list[list[str]]:
+    def _place(self, state: ShuffleState, count: int, avoided: Collection[str]) -> list[list[str]]:
         """Where so many partitions go; nowhere, where there is no server."""
         load = self._load(at for at in self._open_servers() if at not in avoided)
         if not load:
@@ -506,42 +452,3 @@ class Registry:
                     if location in load:
                         load[location] += 1
         return load
-
-
-def _check_counts(state: ShuffleState, rows: list[int], sizes: list[int]) -> None:
-    count = len(state.placement)
-    if len(rows) != count or len(sizes) != count:
-        raise ProtocolError(f"shuffle {state.id!r} has {count} partitions, not {len(rows)}")
-    if any(not 0 <= value < 2**48 for values in (rows, sizes) for value in values):
-        raise ProtocolError("a commit counts rows and bytes from 0 to 2^48")
-
-
-def _check_schema(state: ShuffleState, source: MapAttempt, schema: pa.Schema) -> None:
-    if len(schema) == 0 or state.schema is None:  # a map that wrote nothing, or the first
-        return
-    if difference := describe_difference(state.schema, schema):
-        raise SchemaMismatchError(
-            f"map {source.map_id} of shuffle {state.id!r} does not agree with the maps before "
-            f"it: {difference}"
-        )
-
-
-def _check_repeated(state: ShuffleState, source: MapAttempt, rows: list[int]) -> None:
-    known = state.counts_of.get(source.map_id)
-    if known is not None and known != hash_of_counts(rows):
-        raise NotRepeatableError(
-            f"map {source.map_id} of shuffle {state.id!r} was run again, as servers were lost that "
-            "held some of its rows, and sent other rows than before: the two do not go together"
-        )
-
-
-def _check_not_lost(state: ShuffleState, partitions: Iterable[int]) -> None:
-    if not state.lost_maps():
-        return
-    for partition in partitions:
-        if lost := state.lost_of(partition):
-            raise OutputLostError(
-                f"what {len(lost)} maps ({', '.join(map(str, lost[:5]))}...) sent to partition "
-                f"{partition} of shuffle {state.id!r} was lost with a data server; write those "
-                "maps again"
-            )

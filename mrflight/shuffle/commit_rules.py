@@ -1,0 +1,80 @@
+"""What a commit, and a reader of what was committed, may expect: checks that change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from mrflight.errors import (
+    NotRepeatableError,
+    OutputLostError,
+    PlacementChangedError,
+    ProtocolError,
+    SchemaMismatchError,
+)
+from mrflight.ids import MapAttempt
+from mrflight.schemas import describe_difference
+from mrflight.shuffle.shuffle_state import ShuffleState, hash_of_counts
+
+
+def check_commit(
+    state: ShuffleState,
+    source: MapAttempt,
+    schema: pa.Schema,
+    rows: Sequence[int],
+    sizes: Sequence[int],
+    version: int,
+) -> None:
+    """Raise why an attempt that was written to ``version`` of the placement cannot be committed.
+
+    ProtocolError, SchemaMismatchError, NotRepeatableError or PlacementChangedError.
+    """
+    _check_counts(state, rows, sizes)
+    _check_schema(state, source, schema)
+    _check_repeated(state, source, rows)
+    if (state.moved_in[state.covered(source.map_id, version)] > version).any():
+        raise PlacementChangedError(
+            f"partitions of shuffle {state.id!r} were moved while attempt {source.attempt} of map "
+            f"{source.map_id} was written; write it again"
+        )
+
+
+def _check_counts(state: ShuffleState, rows: Sequence[int], sizes: Sequence[int]) -> None:
+    count = len(state.placement)
+    if len(rows) != count or len(sizes) != count:
+        raise ProtocolError(f"shuffle {state.id!r} has {count} partitions, not {len(rows)}")
+    if any(not 0 <= value < 2**48 for values in (rows, sizes) for value in values):
+        raise ProtocolError("a commit counts rows and bytes from 0 to 2^48")
+
+
+def _check_schema(state: ShuffleState, source: MapAttempt, schema: pa.Schema) -> None:
+    if len(schema) == 0 or state.schema is None:  # a map that wrote nothing, or the first
+        return
+    if difference := describe_difference(state.schema, schema):
+        raise SchemaMismatchError(
+            f"map {source.map_id} of shuffle {state.id!r} does not agree with the maps before "
+            f"it: {difference}"
+        )
+
+
+def _check_repeated(state: ShuffleState, source: MapAttempt, rows: Sequence[int]) -> None:
+    known = state.counts_of.get(source.map_id)
+    if known is not None and known != hash_of_counts(rows):
+        raise NotRepeatableError(
+            f"map {source.map_id} of shuffle {state.id!r} was run again, as servers were lost that "
+            "held some of its rows, and sent other rows than before: the two do not go together"
+        )
+
+
+def check_not_lost(state: ShuffleState, partitions: Iterable[int]) -> None:
+    """Raise OutputLostError where a map that was committed is to be written again for one."""
+    if not state.lost_maps():
+        return
+    for partition in partitions:
+        if lost := state.lost_of(partition):
+            raise OutputLostError(
+                f"what {len(lost)} maps ({', '.join(map(str, lost[:5]))}...) sent to partition "
+                f"{partition} of shuffle {state.id!r} was lost with a data server; write those "
+                "maps again"
+            )
