@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,13 +12,10 @@ import pytest
 from deltalake import DeltaTable
 
 import mrflight
-from mrflight import reduce_stage
 from mrflight.progress import ProgressReport
-from mrflight.reduce_plan import PlannedReduce, plan_shares
+from mrflight.reduce_plan import PlannedReduce
 from tests.support.driver import write_job
-
-FILES = 4
-ROWS = 150_000  # of each file: more than the first look of a map's combiner
+from tests.support.heavy_partition import FILES, ORDER, ROWS, watch_shares, write_rows
 
 JOB = """
 [job]
@@ -86,31 +81,12 @@ class Killing(ProgressReport):
 
 @pytest.fixture
 def shares(monkeypatch: pytest.MonkeyPatch) -> list[PlannedReduce]:
-    """What is shared, of small partitions as well."""
-    found: list[PlannedReduce] = []
-
-    def plan(*arguments: object) -> list[PlannedReduce]:
-        planned = partial(plan_shares, least_bytes=10_000)(*arguments)  # type: ignore[arg-type]
-        found.extend(planned)
-        return planned
-
-    monkeypatch.setattr(reduce_stage, "plan_shares", plan)
-    monkeypatch.setattr("mrflight.plan.AUTO_PARTITION_BYTES", 600_000)
-    return found
+    return watch_shares(monkeypatch)
 
 
 @pytest.fixture
 def rows(tmp_path: Path) -> pa.Table:
-    """A fifth of the rows have key 7, which is too few to be combined; the others one each."""
-    (tmp_path / "in").mkdir()
-    random = np.random.default_rng(SEED)
-    tables = []
-    for file in range(FILES):
-        key = random.permutation(ROWS) + file * ROWS + 8
-        key[random.random(ROWS) < 0.2] = 7
-        tables.append(pa.table({"key": key, "value": np.arange(ROWS) + file * ROWS}))
-        pq.write_table(tables[-1], tmp_path / f"in/{file}.parquet")
-    return pa.concat_tables(tables)
+    return write_rows(tmp_path / "in", seed=SEED)
 
 
 def run(folder: Path, job: str, killing: Killing, monkeypatch: pytest.MonkeyPatch) -> pa.Table:
@@ -123,9 +99,6 @@ def run(folder: Path, job: str, killing: Killing, monkeypatch: pytest.MonkeyPatc
     parts = {Path(path).name: path for path in table.file_uris()}
     assert {path.name for path in (folder / "out").glob("*.parquet")} == parts.keys()
     return pa.concat_tables(pq.read_table(path) for path in parts.values())
-
-
-ORDER = [("key", "ascending"), ("value", "ascending")]
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

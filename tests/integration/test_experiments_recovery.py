@@ -1,0 +1,111 @@
+"""What recovery costs, measured on next to nothing: all faults hit, all results are right."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments import datasets
+from experiments.recovery import FAULTS, SMALL_ROWS, WITHOUT
+from experiments.recovery_snapshot import Snapshot
+from tests.support.experiments import ROOT, contents, python
+
+ROWS = 200_000
+ROUNDS = ["--rounds", 1, "--small-rounds", 1, "--fault-rounds", 1]
+
+
+def test_every_fault_hits_and_is_told(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["--parts", "faults", "--rows", ROWS, *ROUNDS, "--heartbeat-timeout", "2 s"]
+    python(
+        "-m", "experiments.recovery", *words, "--out", out, "--data", tmp_path / "data",
+        timeout_s=110.0,
+    )  # fmt: skip
+    made = json.loads((out / "recovery.json").read_text())[f"faults, {ROWS:,} rows"]
+    assert made.keys() == FAULTS.keys()
+    for name, (fault, _) in FAULTS.items():
+        (run,) = made[name]
+        assert bool(run["hit"]) == bool(run["told"]) == (fault is not None), run
+        is_stopped = fault is not None and fault.is_stopped
+        assert (run["wall_s"] > 2.0) or not is_stopped, run
+        assert run["attempts"]["map"] >= 10, run
+    assert made["data server killed"][0]["attempts"]["map"] > 10
+    assert contents(out)["recovery.md"].decode().count("\n| ") == 1 + len(FAULTS)
+
+
+def test_the_undisturbed_job_is_compared_with_less_and_with_another_commit(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["--parts", "checks,before", "--rows", ROWS, *ROUNDS, "--before", ROOT]
+    python("-m", "experiments.recovery", *words, "--out", out, "--data", tmp_path / "data")
+    made = json.loads((out / "recovery.json").read_text())
+    assert len(made[f"checks, {ROWS:,} rows"]) == len(WITHOUT)
+    for rows in (SMALL_ROWS, ROWS):
+        compared = made[f"before, {rows:,} rows"]
+        assert compared.keys() == {"now", "before"}
+        assert all(run["told"] == [] and run["wall_s"] > 0 for (run,) in compared.values())
+
+
+def test_a_snapshot_is_what_is_imported(tmp_path: Path) -> None:
+    here = Snapshot(datasets.REPOSITORY, tmp_path / "here")
+    (tmp_path / "here" / "mrflight" / "ids.py").write_text("raise ImportError('the copy')")
+    done = subprocess.run(
+        [*here.driver(), "--help"],
+        env={**os.environ, **here.environment},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert "ImportError: the copy" in done.stderr
+
+
+def test_a_checkout_without_its_kernel_is_no_snapshot(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    for name in ("mrflight", "servers"):
+        ignored = shutil.ignore_patterns("_kernel*", "__pycache__")
+        shutil.copytree(ROOT / name, checkout / name, ignore=ignored)
+    with pytest.raises(RuntimeError, match="its kernel is not built"):
+        Snapshot(checkout, tmp_path / "copy")
+
+
+def test_a_record_that_is_not_synced_is_written(tmp_path: Path) -> None:
+    code = f"""
+import os
+from experiments.recovery_without import *
+PARTS["sync"]()
+with Journal(Path({str(tmp_path)!r}, "journal")) as journal:
+    os.fdatasync = None
+    journal.append(b"one")
+    journal.append(b"two")
+    print(list(journal.records()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", f"from pathlib import Path\n{code}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == "[b'one', b'two']", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("part", "code", "printed"),
+    [
+        ("none", "block.Block.of(1, pa.py_buffer(b'x')).xxh3 != 0", "True"),
+        ("checksums", "block.Block.of(1, pa.py_buffer(b'x')).xxh3", "0"),
+        ("checksums", "block.check_hash(block.Block(1, pa.py_buffer(b'y'), 0))", "None"),
+        ("watch", "ShuffleWatch().add('anything')", "None"),
+        ("journal", "EventJournal.record(None, 'anything')", "None"),
+    ],
+)
+def test_a_part_that_is_left_out_does_nothing(part: str, code: str, printed: str) -> None:
+    lines = ["from experiments.recovery_without import *", f"PARTS[{part!r}]()", f"print({code})"]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == printed, done.stderr

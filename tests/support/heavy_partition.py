@@ -1,0 +1,46 @@
+"""A partition that is much larger than the others, and small enough for a test."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mrflight import reduce_stage
+from mrflight.reduce_plan import PlannedReduce, plan_shares
+
+FILES = 4
+ROWS = 150_000  # of each file: more than the first look of a map's combiner
+
+ORDER = [("key", "ascending"), ("value", "ascending")]
+
+
+def watch_shares(monkeypatch: pytest.MonkeyPatch) -> list[PlannedReduce]:
+    """What a job will share, of small partitions as well."""
+    found: list[PlannedReduce] = []
+
+    def plan(*arguments: object) -> list[PlannedReduce]:
+        planned = partial(plan_shares, least_bytes=10_000)(*arguments)  # type: ignore[arg-type]
+        found.extend(planned)
+        return planned
+
+    monkeypatch.setattr(reduce_stage, "plan_shares", plan)
+    monkeypatch.setattr("mrflight.plan.AUTO_PARTITION_BYTES", 600_000)
+    return found
+
+
+def write_rows(folder: Path, seed: int) -> pa.Table:
+    """A fifth of the rows have key 7, which is too few to be combined; the others one each."""
+    folder.mkdir()
+    random = np.random.default_rng(seed)
+    tables = []
+    for file in range(FILES):
+        key = random.permutation(ROWS) + file * ROWS + 8
+        key[random.random(ROWS) < 0.2] = 7
+        tables.append(pa.table({"key": key, "value": np.arange(ROWS) + file * ROWS}))
+        pq.write_table(tables[-1], folder / f"{file}.parquet")
+    return pa.concat_tables(tables)
