@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -190,22 +190,11 @@ class _Stage(Generic[T, R]):
         future = self._futures.pop(attempt, None)
         if future is None:  # it was stopped
             return
-        task = self._tasks[attempt.task]
         try:
             self._results[attempt.task] = future.result()
         except Exception as error:
-            if self._mend(error, attempt):
-                return
-            if not self._attempts.fail(attempt, error):
-                number = f", attempt {attempt.number + 1}" if attempt.number else ""
-                error.add_note(f"{task.name}{number}")
-                raise
-            self._progress.tell(
-                f"{task.name}: attempt {attempt.number + 1} of {self._attempts.limit} failed and "
-                f"is made again: {_in_one_line(error)}"
-            )
-            if not self._attempts.is_running(attempt.task):
-                self._start(attempt.task)
+            with self._naming(attempt):
+                self._take_failure(attempt, error)
             return
         self._took_s.append(time.monotonic() - self._began_s.get(attempt, time.monotonic()))
         for twin in self._attempts.succeed(attempt):
@@ -214,6 +203,28 @@ class _Stage(Generic[T, R]):
         if attempt.task not in self._told:
             self._told.add(attempt.task)
             self._progress.advance()
+
+    def _take_failure(self, attempt: Attempt, error: Exception) -> None:
+        if self._mend(error, attempt):
+            return
+        if not self._attempts.fail(attempt, error):
+            raise error
+        self._progress.tell(
+            f"{self._tasks[attempt.task].name}: attempt {attempt.number + 1} of "
+            f"{self._attempts.limit} failed and is made again: {_in_one_line(error)}"
+        )
+        if not self._attempts.is_running(attempt.task):
+            self._start(attempt.task)
+
+    @contextmanager
+    def _naming(self, attempt: Attempt) -> Iterator[None]:
+        """Say of what is raised inside which attempt it is about."""
+        try:
+            yield
+        except Exception as error:
+            number = f", attempt {attempt.number + 1}" if attempt.number else ""
+            error.add_note(f"{self._tasks[attempt.task].name}{number}")
+            raise
 
     def _mend(self, error: Exception | None = None, failed: Attempt | None = None) -> bool:
         """Do anew what was lost; whether there was something, so that ``failed`` is no failure."""

@@ -24,7 +24,10 @@ from tests.support.faults import faulty_run
 
 ALONE = ("cluster.data_servers=1", "cluster.reconnect_timeout=1 s")
 
-NO_ROOM = r"cannot spill .* below .*mrflight-job-.*: .*File too large; make room there"
+NO_ROOM = (
+    r"cannot spill .* below .*mrflight-job-.*: .*File too large; make room there, .*: "
+    r"[\d.]+ \S+ were to be written beside [\d.]+ \S+ of the shuffle\n  in map \d"
+)
 NO_PART = r"out/part-\d+-\d-.* cannot be written: .*File too large.*\n  in reduce of partition \d"
 NO_COMMIT = r"the Delta table .*/out did not take the commit: .*File too large"
 

@@ -78,7 +78,9 @@ def test_lost_packets_and_a_partition_lose_no_row(tmp_path: Path) -> None:
     for run in (loss, partition):
         assert run["state"] == "committed", run
         assert (run["wrong"], run["leftovers"], run["missed"]) == ([], [], ""), run
-        assert run["attempts"] == {"map": 10, "reduce": 20, "failed": 0}, run
+        assert run["attempts"]["failed"] == 0, run
+        assert run["attempts"]["map"] >= 10, run  # a map that waits may have got a twin
+        assert run["attempts"]["reduce"] >= 20, run
     assert loss["lost"] > 0
     assert loss["retransmitted"] > 0
     assert partition["cut_off"] > 0
