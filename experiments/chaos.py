@@ -20,38 +20,50 @@ import json
 import signal
 import statistics
 import sys
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
 from experiments import chaos_report, chaos_run, datasets, machine, oracle
+from experiments.chaos_outcome import Bench, Outcome
 from experiments.chaos_plan import KINDS, VICTIMS, Cluster, Fault, Scenario, Victim, plan, sooner
-from experiments.chaos_run import Bench, Outcome
 
 FILES = 10
-UNDISTURBED_RUNS = 3
 MISSES_ALLOWED = 4
+ENDINGS_AT_ONCE = 4
+"""A killed driver's shuffles stay on a standing cluster until their lease ends, a minute later."""
 WORK = datasets.REPOSITORY / "experiments/.work"
 
 
-def undisturbed(bench: Bench, clusters: list[Cluster]) -> dict[str, list[float]]:
+def undisturbed(bench: Bench, clusters: list[Cluster], runs: int) -> dict[str, list[float]]:
     """Wall times by cluster, of three data servers and one replica."""
     times: dict[str, list[float]] = {}
     for cluster in clusters:
         scenario = Scenario(0, cluster, data_servers=3, replicas=1, strikes=())
-        times[cluster] = [chaos_run.undisturbed(bench, scenario) for _ in range(UNDISTURBED_RUNS)]
+        times[cluster] = [chaos_run.undisturbed(bench, scenario) for _ in range(runs)]
         print(f"undisturbed, {cluster}: {times[cluster]}", file=sys.stderr, flush=True)
     return times
 
 
-def disturbed(bench: Bench, scenario: Scenario) -> Outcome:
-    """A run that was hit; the last of some where the job was always faster."""
+def disturbed(bench: Bench, scenario: Scenario, endings: Executor) -> Future[Outcome]:
+    """A run that was hit; the last of some where the job was always faster.
+
+    It is over when this returns, but for what may be left of it, which ``endings`` wait for.
+    """
     for _ in range(MISSES_ALLOWED):
-        outcome = chaos_run.run(bench, scenario)
+        outcome, finish = chaos_run.begin(bench, scenario)
         if not outcome.missed:
             break
+        finish()
         scenario = sooner(scenario)
-    return outcome
+
+    def end() -> Outcome:
+        finish()
+        _tell(outcome)
+        return outcome
+
+    return endings.submit(end)
 
 
 def _tell(outcome: Outcome) -> None:
@@ -71,6 +83,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1, help="of the first run")
+    parser.add_argument("--undisturbed", type=int, default=3, help="runs on each cluster, before")
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--keys", default="unique")
     parser.add_argument("--strikes", type=int, default=1, help="faults in each run")
@@ -98,17 +111,21 @@ def main() -> int:
     data = datasets.DataSet(options.keys, options.rows, FILES)
     inputs = datasets.generate(data, options.data.absolute())
     bench = Bench(inputs, oracle.clicks_of(inputs), {}, options.hang)
-    times = undisturbed(bench, sorted({scenario.cluster for scenario in scenarios}))
+    clusters = sorted({scenario.cluster for scenario in scenarios})
+    times = undisturbed(bench, clusters, options.undisturbed)
     medians = {cluster: statistics.median(walls) for cluster, walls in times.items()}
     bench = Bench(inputs, bench.expected, medians, options.hang)
-    outcomes: list[Outcome] = []
     report: dict[str, Any] = {"machine": machine.description(), "undisturbed_s": times}
     options.out.mkdir(parents=True, exist_ok=True)
-    for scenario in scenarios:
-        outcomes.append(disturbed(bench, scenario))
-        _tell(outcomes[-1])
-        report["runs"] = [asdict(outcome) for outcome in outcomes]
-        (options.out / "chaos.json").write_text(json.dumps(report, indent=1))
+    ended: list[Future[Outcome]] = []
+    with ThreadPoolExecutor(ENDINGS_AT_ONCE) as endings:
+        for scenario in scenarios:
+            ended.append(disturbed(bench, scenario, endings))
+            report["runs"] = [asdict(each.result()) for each in ended if each.done()]
+            (options.out / "chaos.json").write_text(json.dumps(report, indent=1))
+        outcomes = [each.result() for each in ended]
+    report["runs"] = [asdict(outcome) for outcome in outcomes]
+    (options.out / "chaos.json").write_text(json.dumps(report, indent=1))
     page = chaos_report.page(scenarios, outcomes, medians)
     (options.out / "chaos.md").write_text(page)
     print(page)

@@ -14,6 +14,9 @@ import psutil
 from experiments import chaos_processes
 from mrflight.testing.transport import FlakyTransport
 
+HEARTBEAT_TIMEOUT = "2 s"
+"""Of a data server that is given up, here as in the jobs on embedded clusters."""
+
 _END_TIMEOUT_S = 40.0
 """A server drains for 30 s at most."""
 
@@ -31,10 +34,18 @@ class Server:
 
     def start(self) -> None:
         """Start it, for a first time or again, and wait until it is ready."""
+        self.begin()
+        self.await_ready()
+
+    def begin(self) -> None:
+        """Start it, and do not wait."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command, env=self.environment, stdout=subprocess.PIPE, stderr=log
             )
+
+    def await_ready(self) -> None:
+        """RuntimeError with its log where it ends before it is ready."""
         assert self.process.stdout is not None
         if not self.process.stdout.readline():
             raise RuntimeError(f"{self.name} did not start: {self.log.read_text()[-2000:]}")
@@ -50,7 +61,9 @@ class StandingCluster:
     def __init__(self, folder: Path, data_servers: int, environment: Mapping[str, str]) -> None:
         self._folder = folder
         self._environment = environment
-        self.metadata = self._server("metadata", [])
+        journal = str(folder / "metadata.journal")
+        kept = ["--journal", journal, "--heartbeat-timeout", HEARTBEAT_TIMEOUT]
+        self.metadata = self._server("metadata", kept)
         options = ["--metadata", self.metadata.transport.location, "--spill-dir", str(folder)]
         self.data = [self._server("data", options, number) for number in range(data_servers)]
 
@@ -70,7 +83,10 @@ class StandingCluster:
     def stop(self) -> list[str]:
         """End all of it; what did not end as it should, those that were killed left out."""
         wrong = []
-        for server in reversed(self.servers):
+        for server in self.data:
+            if server.process.poll() is None:
+                server.process.terminate()
+        for server in [*self.data, self.metadata]:
             process = server.process
             if process.poll() is None:
                 process.terminate()
@@ -106,8 +122,10 @@ def standing(
     started: list[Server] = []
     try:
         for server in cluster.servers:
-            server.start()
+            server.begin()  # side by side: data servers wait for the metadata server
             started.append(server)
+        for server in started:
+            server.await_ready()
         yield cluster
     finally:
         for server in started:

@@ -76,11 +76,11 @@ class Strike:
 
     @property
     def may_end_the_job(self) -> bool:
-        """Whether the job may fail, as long as it says so in time: who keeps the books is gone.
+        """Whether the job may end with it, as it does with its driver; all others are survived.
 
-        A driver that is killed ends its job as well; then a second run has to commit.
+        Then a second run has to commit.
         """
-        return self.victim in ("metadata", "driver") and self.fault in ("kill", "freeze")
+        return self.victim == "driver" and self.fault == "kill"
 
 
 @dataclass(frozen=True)

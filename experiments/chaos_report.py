@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
+from experiments.chaos_outcome import Outcome
 from experiments.chaos_plan import Scenario
-from experiments.chaos_run import Outcome
 
 
 def page(

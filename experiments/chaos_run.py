@@ -8,75 +8,30 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow as pa
 
 import mrflight
 from experiments import chaos_processes, mrflight_job
 from experiments.chaos_checks import files_left, result_of, table_is_untouched
-from experiments.chaos_cluster import StandingCluster, standing
+from experiments.chaos_cluster import HEARTBEAT_TIMEOUT, StandingCluster, standing
 from experiments.chaos_faults import MissedError, Target, strike
+from experiments.chaos_outcome import Bench, Outcome
 from experiments.chaos_plan import Scenario
 from mrflight.errors import MrflightError
+from mrflight.shuffle_watch import LEASE_S
 
 WORKERS = 2
 _FORK_SERVER = "mrflight-forks"
 _END_TIMEOUT_S = 15.0
 """Until processes and files of an ended job are gone, a killed driver's as well."""
-_LEASE_TIMEOUT_S = 45.0
+_LEASE_TIMEOUT_S = LEASE_S + 5.0
 """Until a standing cluster has freed what a killed driver left on it."""
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What all runs have in common. ``undisturbed_s`` by cluster."""
-
-    inputs: list[Path]
-    expected: pa.Table
-    undisturbed_s: Mapping[str, float]
-    hang_s: float
-
-
-@dataclass
-class Outcome:
-    """What became of a run; the lists are empty where all is well."""
-
-    seed: int
-    scenario: str
-    state: str = ""
-    """committed, failed, killed or hung."""
-    wall_s: float = 0.0
-    attempts: dict[str, int] | None = None
-    hits: list[str] = field(default_factory=list)
-    missed: str = ""
-    wrong: list[str] = field(default_factory=list)
-    leftovers: list[str] = field(default_factory=list)
-    cleaned_files: int = 0
-    """Part files that only ``mrflight clean`` removed."""
-    rerun: str = ""
-    """Empty where none was needed, "committed", or why it did not."""
-    may_fail: bool = False
-    lasts_s: float = 0.0
-    message: str = ""
-    stderr: str = ""
-    stacks: str = ""
-
-    @property
-    def is_survived(self) -> bool:
-        return self.state == "committed"
-
-    @property
-    def is_bad(self) -> bool:
-        """Anything that must never be; a job that failed but should not have included."""
-        failed = self.state == "failed" and not self.may_fail
-        rerun_failed = self.rerun not in ("", "committed")
-        hung = self.state == "hung"
-        return bool(failed or rerun_failed or hung or self.wrong or self.leftovers or self.missed)
 
 
 @dataclass(frozen=True)
@@ -153,7 +108,7 @@ class _Scene:
         return _End(code, wall_s, stdout, target.stderr.read_text(errors="replace"), stacks)
 
     def leftovers(self) -> list[str]:
-        """Processes, temporary files and shuffles that are still there after a while; killed."""
+        """Processes and temporary files that are still there after a while; killed."""
 
         def processes() -> list[Any]:
             own = self.servers_of_its_own()
@@ -167,10 +122,10 @@ class _Scene:
         for process in processes():
             left.append(f"process {chaos_processes.describe(process)}")
             process.kill()
-        left += [f"temporary file {name}" for name in os.listdir(self.temporary)]
-        return left + self._shuffles()
+        return left + [f"temporary file {name}" for name in os.listdir(self.temporary)]
 
-    def _shuffles(self) -> list[str]:
+    def shuffles(self) -> list[str]:
+        """Those that are still on a standing cluster when all leases have ended."""
         if self.cluster is None or self.cluster.metadata.process.poll() is not None:
             return []
         location = self.cluster.metadata.transport.location
@@ -190,6 +145,7 @@ class _Scene:
             "job.run_id": f"chaos-{self.scenario.seed}",
             "output.mode": "append",  # a second commit would show
             "cluster.workers": WORKERS,
+            "cluster.heartbeat_timeout": HEARTBEAT_TIMEOUT,
             "shuffle.replicas": self.scenario.replicas,
         }
         if self.cluster is None:
@@ -214,9 +170,21 @@ class _Scene:
 
 def run(bench: Bench, scenario: Scenario) -> Outcome:
     """Run the job once with the faults of ``scenario``; a rerun where it did not commit."""
+    outcome, finish = begin(bench, scenario)
+    finish()
+    return outcome
+
+
+def begin(bench: Bench, scenario: Scenario) -> tuple[Outcome, Callable[[], None]]:
+    """As `run`, up to where nothing runs any more and a lease may have to end.
+
+    What is returned, and has to be called, waits for that and looks at what is left; it may be
+    called in another thread, beside other runs. Only then the outcome is complete.
+    """
     outcome = Outcome(scenario.seed, scenario.told)
     outcome.may_fail, outcome.lasts_s = scenario.may_fail, scenario.lasts_s
-    with _scene(bench, scenario) as scene:
+    with contextlib.ExitStack() as stack:
+        scene = stack.enter_context(_scene(bench, scenario))
         with scene.driver() as target:
             _strike_all(target, scenario, outcome)
             end = scene.wait(target)
@@ -227,9 +195,14 @@ def run(bench: Bench, scenario: Scenario) -> Outcome:
         if outcome.state in ("failed", "killed"):
             _run_again(scene, outcome)
         _check_output(scene, outcome)
+        return outcome, partial(_finish, stack.pop_all(), scene, outcome)
+
+
+def _finish(stack: contextlib.ExitStack, scene: _Scene, outcome: Outcome) -> None:
+    with stack:
         if scene.cluster is not None and outcome.state != "hung":
+            outcome.leftovers += scene.shuffles()
             outcome.leftovers += scene.cluster.stop()
-    return outcome
 
 
 def undisturbed(bench: Bench, scenario: Scenario) -> float:

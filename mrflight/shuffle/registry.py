@@ -132,7 +132,7 @@ class Registry:
         with self._lock:
             known = self._servers.get(location)
             if known is not None and incarnation in (None, known.incarnation):
-                self._lose_server(location, "it was stopped")
+                self._lose_server(location, "it has ended")
 
     def heartbeat(
         self, location: str, held: list[str], stored_bytes: int, incarnation: str = ""

@@ -42,6 +42,7 @@ def test_whoever_is_killed_stopped_or_cut_off_nothing_is_lost(tmp_path: Path) ->
     done, report = soak(
         tmp_path / "out",
         *("--runs", RUNS, "--seed", SEED, "--rows", 20_000, "--faults", "kill,freeze,cut"),
+        *("--undisturbed", 1),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert [run["seed"] for run in report["runs"]] == [SEED + number for number in range(RUNS)]

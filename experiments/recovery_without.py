@@ -1,0 +1,83 @@
+"""The driver, with parts of what makes a job recover left out: to measure what they cost.
+
+    python recovery_without.py PART,... JOB.toml [options of the driver]
+
+``none`` leaves out nothing, so that both sides of a comparison start alike. What is left out of
+this process is left out of the servers and workers as well, as they are forks of it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from mrflight import driver
+from mrflight.shuffle import block
+from mrflight.shuffle.event_journal import EventJournal
+from mrflight.shuffle.events import AnyEvent
+from mrflight.shuffle.journal import Journal
+from mrflight.shuffle.journal_file import write_at
+from mrflight.shuffle.journal_frame import encode_frame
+from mrflight.shuffle.shuffle import Shuffle
+from mrflight.shuffle_watch import ShuffleWatch
+
+
+def _no_checksums() -> None:
+    """Blocks are hashed by nobody: writer, data server, spill file, reader."""
+
+    def constant(body: pa.Buffer) -> int:
+        return 0
+
+    block._hash = constant
+
+
+def _no_journal() -> None:
+    """The metadata server opens its journal, and records nothing in it."""
+
+    def nothing(journal: EventJournal, event: AnyEvent) -> None: ...
+
+    EventJournal.record = nothing  # type: ignore[method-assign,assignment]
+
+
+def _no_sync() -> None:
+    """What is recorded is written, and not synced."""
+
+    def write(journal: Journal, records: list[bytes]) -> None:
+        frame = encode_frame(journal._end, records)
+        write_at(journal._file, frame, journal._end)
+        journal._end += len(frame)
+
+    Journal._write = write  # type: ignore[method-assign,assignment]
+
+
+def _no_watch() -> None:
+    """The driver does not ask every second how its shuffles are."""
+
+    def nothing(watch: ShuffleWatch, shuffle: Shuffle) -> None: ...
+
+    ShuffleWatch.add = nothing  # type: ignore[method-assign,assignment]
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "checksums": _no_checksums,
+    "journal": _no_journal,
+    "sync": _no_sync,
+    "watch": _no_watch,
+    "none": lambda: None,
+}
+
+
+def main() -> int:
+    without = sys.argv.pop(1)
+    for part in without.split(","):
+        PARTS[part]()
+    if threading.active_count() != 1:
+        raise RuntimeError("servers and workers would not be forks of this process")
+    return driver.main()
+
+
+if __name__ == "__main__":
+    driver.leave(main())

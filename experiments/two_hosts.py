@@ -1,0 +1,153 @@
+"""A job between two hosts whose network is slow, loses packets, or falls apart.
+
+    python -m experiments.two_hosts [--rounds N] [--rows N] [--conditions NAME,...] [--seed S]
+
+The driver and its workers are on one host, data servers on the other; the metadata server is
+on either. The hosts are network namespaces of this machine, joined by a wire that delays and
+drops packets. Each run has a new network and new servers; the conditions come in turn in every
+round. A run must end in time and commit the exact result once, and leave nothing behind.
+
+Needs root and the command ip, and says so in one line where it cannot run. The exit code is 1
+where a job failed or hung, a result was wrong, something was left, or a partition hit nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from experiments import datasets, machine, oracle, two_hosts_run
+from experiments.two_hosts_conditions import CONDITIONS, Condition, undisturbed
+from experiments.two_hosts_network import UnavailableError, two_hosts
+from experiments.two_hosts_run import Bench, Outcome
+
+FILES = 10
+WORK = datasets.REPOSITORY / "experiments/.work"
+
+Crossed = dict[tuple[str, str], int]
+
+
+def calibrated(bench: Bench, conditions: Sequence[Condition], seed: int) -> dict[str, Crossed]:
+    """By layout, what goes over the wire for a job to which nothing is done."""
+    crossed: dict[str, Crossed] = {}
+    for condition in (undisturbed(condition.layout) for condition in conditions):
+        if condition.layout.name in crossed:
+            continue
+        outcome = two_hosts_run.run(bench, condition, seed, {})
+        if outcome.is_bad:
+            raise RuntimeError(f"an undisturbed run went wrong: {outcome}")
+        pairs = ((pair.partition(" "), size) for pair, size in outcome.crossed.items())
+        crossed[condition.layout.name] = {(one, other): size for (one, _, other), size in pairs}
+    return crossed
+
+
+def page(conditions: Sequence[Condition], outcomes: Sequence[Outcome]) -> str:
+    """Markdown: a row per condition, then what went wrong."""
+    heads = (
+        "condition|wall: median|least to most|against none|attempts|failed ones|packets|lost"
+        "|sent again|cut off|cut after|ended well"
+    )
+    lines = [f"| {heads.replace('|', ' | ')} |", "|---" * (heads.count("|") + 1) + "|"]
+    for condition in conditions:
+        of = [outcome for outcome in outcomes if outcome.condition == condition.name]
+        none = undisturbed(condition.layout).name
+        walls = [outcome.wall_s for outcome in outcomes if outcome.condition == none]
+        lines.append(_row(condition.name, of, statistics.median(walls) if walls else None))
+    lines += ["", *(_failure(outcome) for outcome in outcomes if outcome.is_bad)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _row(name: str, outcomes: Sequence[Outcome], none_s: float | None) -> str:
+    walls = [outcome.wall_s for outcome in outcomes]
+    made = [outcome.attempts or {} for outcome in outcomes]
+    cut = [outcome.cut_after_s for outcome in outcomes if outcome.cut_after_s is not None]
+    median = statistics.median(walls)
+    cells = [
+        f"{median:.2f} s",
+        f"{min(walls):.2f} to {max(walls):.2f}",
+        f"{median - none_s:+.2f} s" if none_s is not None else "",
+        sum(one.get("map", 0) + one.get("reduce", 0) for one in made),
+        sum(one.get("failed", 0) for one in made),
+        *(
+            f"{statistics.median(getattr(outcome, count) for outcome in outcomes):,.0f}"
+            for count in ("packets", "lost", "retransmitted", "cut_off")
+        ),
+        f"{statistics.median(cut):.2f} s" if cut else "",
+        f"{sum(not outcome.is_bad for outcome in outcomes)} of {len(outcomes)}",
+    ]
+    return f"| {name} | {' | '.join(map(str, cells))} |"
+
+
+def _failure(outcome: Outcome) -> str:
+    why = [*outcome.wrong, *outcome.leftovers, outcome.missed, *outcome.told[-1:]]
+    told = "; ".join(text for text in why if text)
+    return f"- {outcome.condition}, seed {outcome.seed}: {outcome.state}: {told}"
+
+
+def _tell(outcome: Outcome) -> None:
+    bad = "BAD " if outcome.is_bad else ""
+    print(
+        f"{bad}{outcome.condition}, seed {outcome.seed}: {outcome.state} in {outcome.wall_s} s, "
+        f"{outcome.lost} of {outcome.packets} packets lost, {outcome.cut_off} cut off",
+        file=sys.stderr,
+    )
+    if outcome.is_bad:
+        for line in (outcome.missed, *outcome.wrong, *outcome.leftovers, *outcome.told):
+            print(f"  {line}", file=sys.stderr)
+    sys.stderr.flush()
+
+
+def measure(options: argparse.Namespace) -> int:
+    """All rounds; the exit code."""
+    conditions = [CONDITIONS[name.strip()] for name in options.conditions.split(";")]
+    data = datasets.DataSet("unique", options.rows, FILES)
+    inputs = datasets.generate(data, options.data.absolute())
+    bench = Bench(inputs, oracle.clicks_of(inputs), options.hang)
+    crossed = calibrated(bench, conditions, options.seed)
+    report: dict[str, Any] = {"machine": machine.description(), "rows": options.rows}
+    outcomes: list[Outcome] = []
+    options.out.mkdir(parents=True, exist_ok=True)
+    for number in range(options.rounds):
+        for condition in conditions if number % 2 == 0 else reversed(conditions):
+            seed = options.seed + number
+            outcomes.append(
+                two_hosts_run.run(bench, condition, seed, crossed[condition.layout.name])
+            )
+            _tell(outcomes[-1])
+            report["runs"] = [asdict(outcome) for outcome in outcomes]
+            (options.out / "two_hosts.json").write_text(json.dumps(report, indent=1))
+    table = page(conditions, outcomes)
+    (options.out / "two_hosts.md").write_text(table)
+    print(table)
+    return int(any(outcome.is_bad for outcome in outcomes))
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # to leave nothing
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--seed", type=int, default=1, help="of the packets lost in round one")
+    parser.add_argument("--conditions", default=";".join(CONDITIONS), help="separated by ;")
+    parser.add_argument("--hang", type=float, default=120.0, help="seconds that a job may take")
+    parser.add_argument("--data", type=Path, default=WORK / "data")
+    parser.add_argument("--out", type=Path, default=WORK / "two_hosts")
+    options = parser.parse_args()
+    try:
+        with two_hosts(options.seed, {}):
+            pass
+    except UnavailableError as error:
+        print(f"two_hosts is skipped: {error}")
+        return 0
+    return measure(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""The wire between two hosts: passes IP packets on, late, or not at all.
+
+Each of its ends is a tun device in one host's network namespace. What netem does in a kernel
+that has it is done here, packet by packet below TCP: what is lost is sent again by the kernels
+at both ends, and what is cut off gets no answer at all, not even a reset.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import heapq
+import os
+import random
+import selectors
+import struct
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+from mrflight.closing import Closes
+
+TUN = Path("/dev/net/tun")
+_TUNSETIFF = 0x400454CA
+_IFF_TUN = 0x0001
+_IFF_NO_PI = 0x1000
+_LONGEST_PACKET = 1 << 16
+_AT_ONCE = 64
+"""Packets that are taken of one end before the other one has its turn."""
+_JOIN_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Between which addresses nothing goes, in neither direction."""
+
+    one: IPv4Network
+    other: IPv4Network
+
+    def parts(self, source: IPv4Address, target: IPv4Address) -> bool:
+        """Whether a packet goes from one side of it to the other."""
+        return (source in self.one and target in self.other) or (
+            source in self.other and target in self.one
+        )
+
+
+@dataclass(frozen=True)
+class Arming:
+    """Cut once ``after_bytes`` more have gone ``source`` to ``target``, for a while or for good."""
+
+    cut: Cut
+    source: IPv4Network
+    target: IPv4Network
+    after_bytes: int
+    heals_after_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Weather:
+    """What happens to every packet. ``delay_s`` is of one direction."""
+
+    delay_s: float = 0.0
+    loss: float = 0.0
+
+
+STILL = Weather()
+
+
+@dataclass
+class WireCounts:
+    """What the wire did so far."""
+
+    packets: int = 0
+    """That were passed on."""
+    lost: int = 0
+    cut_off: int = 0
+    """Packets that came while their addresses were parted."""
+    bytes: dict[tuple[str, str], int] = field(default_factory=dict)
+    """That were passed on, by source and target."""
+
+
+def open_tun(name: str) -> int:
+    """A tun device of this thread's network namespace; gone when its descriptor is closed."""
+    tun = os.open(TUN, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        request = struct.pack("16sH22x", name.encode(), _IFF_TUN | _IFF_NO_PI)
+        fcntl.ioctl(tun, _TUNSETIFF, request)
+    except OSError:
+        os.close(tun)
+        raise
+    return tun
+
+
+class Wire(Closes):
+    """Joins the tun devices ``ends``, which it closes; one thread does all. Safe for many threads.
+
+    Which packets are lost follows from ``seed`` and their order.
+    """
+
+    def __init__(self, ends: tuple[int, int], seed: int) -> None:
+        self.counts = WireCounts()
+        self.cut_at: float | None = None
+        """When an arming cut, on the monotonic clock."""
+        self._ends = ends
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()  # held for a packet at most
+        self._weather = STILL
+        self._cuts: tuple[Cut, ...] = ()
+        self._arming: Arming | None = None
+        self._heals_at: float | None = None
+        self._late: list[tuple[float, int, int, bytes]] = []
+        self._woken, self._wake = os.pipe()
+        self._thread = threading.Thread(target=self._pass_on, name="wire", daemon=True)
+        self._thread.start()
+
+    def have(self, weather: Weather) -> None:
+        """From now on."""
+        with self._lock:
+            self._weather = weather
+
+    def arm(self, arming: Arming) -> None:
+        """Cut by itself when so much has gone by."""
+        with self._lock:
+            self._arming = arming
+
+    def heal(self) -> None:
+        """Pass on everything from now on, and forget what was armed."""
+        with self._lock:
+            self._weather, self._cuts = STILL, ()
+            self._arming = self._heals_at = None
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            os.close(self._wake)  # which the thread reads as an end
+            self._thread.join(_JOIN_TIMEOUT_S)
+            for descriptor in (*self._ends, self._woken):
+                os.close(descriptor)
+
+    def _pass_on(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._woken, selectors.EVENT_READ)
+            for number, end in enumerate(self._ends):
+                selector.register(end, selectors.EVENT_READ, number)
+            while True:
+                ready = [key for key, _ in selector.select(self._next_due_in())]
+                if any(key.fd == self._woken for key in ready):
+                    return
+                for key in ready:
+                    self._take(key.data)
+                self._give()
+
+    def _next_due_in(self) -> float | None:
+        """Seconds until a late packet goes or a cut heals."""
+        due = [self._late[0][0]] if self._late else []
+        if self._heals_at is not None:
+            due.append(self._heals_at)
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _take(self, end: int) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                packet = os.read(self._ends[end], _LONGEST_PACKET)
+            except BlockingIOError:
+                return
+            if packet[0] >> 4 != 4:
+                continue  # IPv6 speaks of itself on any device
+            with self._lock:
+                delay_s = self._delay_s(packet)
+            if delay_s == 0.0:
+                self._send(1 - end, packet)
+            elif delay_s is not None:
+                order = self.counts.packets
+                heapq.heappush(self._late, (time.monotonic() + delay_s, order, 1 - end, packet))
+
+    def _delay_s(self, packet: bytes) -> float | None:
+        """How late a packet is to go; None where it does not."""
+        source, target = IPv4Address(packet[12:16]), IPv4Address(packet[16:20])
+        self._follow_arming(source, target, len(packet))
+        if self._cuts and any(cut.parts(source, target) for cut in self._cuts):
+            self.counts.cut_off += 1
+            return None
+        if self._weather.loss and self._random.random() < self._weather.loss:
+            self.counts.lost += 1
+            return None
+        self.counts.packets += 1
+        pair = (str(source), str(target))
+        self.counts.bytes[pair] = self.counts.bytes.get(pair, 0) + len(packet)
+        return self._weather.delay_s
+
+    def _follow_arming(self, source: IPv4Address, target: IPv4Address, size: int) -> None:
+        now = time.monotonic()
+        if self._heals_at is not None and now >= self._heals_at:
+            self._cuts, self._heals_at = (), None
+        armed = self._arming
+        if armed is None or source not in armed.source or target not in armed.target:
+            return
+        self._arming = replace(armed, after_bytes=armed.after_bytes - size)
+        if self._arming.after_bytes <= 0:
+            self._arming, self._cuts, self.cut_at = None, (armed.cut,), now
+            if armed.heals_after_s is not None:
+                self._heals_at = now + armed.heals_after_s
+
+    def _give(self) -> None:
+        """Send on the late packets whose time has come."""
+        while self._late and self._late[0][0] <= time.monotonic():
+            _, _, end, packet = heapq.heappop(self._late)
+            self._send(end, packet)
+
+    def _send(self, end: int, packet: bytes) -> None:
+        try:
+            os.write(self._ends[end], packet)
+        except (BlockingIOError, OSError):  # a full queue, or a device that is down: it is lost
+            self.counts.lost += 1
