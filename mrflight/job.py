@@ -38,6 +38,7 @@ from mrflight.timeouts import AT_ONCE
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.executors.base import Executor
+    from mrflight.functions import FunctionRef
     from mrflight.plan import JobPlan
     from mrflight.produced import Produced
     from mrflight.shuffle.shuffle import Shuffle
@@ -103,11 +104,24 @@ def run_job(
             )
             stack.callback(cluster.close)
         executor = stack.enter_context(
-            LocalExecutor(settings.workers, fork_server, private.lifeline.path)
+            LocalExecutor(
+                settings.workers, fork_server, private.lifeline.path, settings.heartbeat_timeout_s
+            )
         )
         meter = stack.enter_context(MemoryMeter(fork_server.pids))
         run = _Run(progress, on_commit, started, meter)
         return _Job(spec, folder, executor, run, settings, scratch.path).run(cluster)
+
+
+@dataclass(frozen=True)
+class _Check:
+    """A look at a user's function, before there is much to lose."""
+
+    function: FunctionRef
+
+    @property
+    def name(self) -> str:
+        return f"check of {self.function}"
 
 
 class _Job:
@@ -189,12 +203,18 @@ class _Job:
         """Make the job's shuffle once the cluster is ready; workers load functions meanwhile."""
         from mrflight.functions import check_function
 
-        checks = [self._executor.submit(check_function, function) for function in plan.functions]
+        checks = [_Check(function) for function in plan.functions]
+        first = {check: self._executor.submit(check_function, check.function) for check in checks}
         if cluster is not None:
             cluster.wait()
         shuffle = make_shuffle(self._id)
-        for check in checks:
-            self._stages.wait(check)
+        self._stages.run_quietly(
+            "check",
+            checks,
+            lambda check, attempt: (
+                self._executor.submit(check_function, check.function) if attempt else first[check]
+            ),
+        )
         return shuffle
 
     def _make_shuffle(

@@ -97,7 +97,7 @@ class Produced(Generic[T, R]):
             self.refresh()
             tasks = [self.tasks[map_id] for map_id in lost]
             mender = _Writing(self, tasks)
-            self._stages.run_again(self._stage, tasks, self._submit, self._discard_losers, mender)
+            self._stages.run_quietly(self._stage, tasks, self._submit, self._discard_losers, mender)
             self.await_servers()
 
     def await_servers(self) -> None:

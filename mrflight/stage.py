@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from mrflight.attempts import LIMIT, Attempt, StageAttempts, slow_tasks
@@ -86,15 +85,15 @@ class Stages:
         self._progress.end(note(results))
         return results
 
-    def run_again(
+    def run_quietly(
         self,
         stage: str,
         tasks: Sequence[T],
         submit: Callable[[T, int], Future[R]],
-        tidy_up: Callable[[T, int], None],
-        mender: Mender[T],
+        tidy_up: Callable[[T, int], None] = nothing,
+        mender: Mender[T] = NOTHING_TO_MEND,
     ) -> list[R]:
-        """As `run`, in the middle of another stage, for tasks whose output was lost."""
+        """As `run`, without telling how it goes: beside or within another stage."""
         return self._run(stage, tasks, submit, tidy_up, mender, _WithinAStage(self._progress))
 
     def _run(
@@ -114,15 +113,6 @@ class Stages:
             self.started[stage] += attempts.started
             self.failed += attempts.failed
             self._next_number[stage] = max(self._next_number[stage], attempts.next_number)
-
-    def wait(self, future: Future[R]) -> R:
-        """The result of one future; DeadlineExceededError when the clock passes the deadline."""
-        try:
-            return future.result(_seconds_left(self._deadline))
-        except TimeoutError as error:
-            raise DeadlineExceededError(
-                "the job's timeout passed before its first task; raise job.timeout"
-            ) from error
 
 
 class _Stage(Generic[T, R]):
@@ -311,9 +301,3 @@ def _in_one_line(error: Exception) -> str:
     """What happened, without the lines of a traceback between its first and its last."""
     lines = str(error).splitlines() or [type(error).__name__]
     return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
-
-
-def _seconds_left(deadline: float | None) -> float | None:
-    if deadline is None:
-        return None
-    return min(max(0.0, deadline - time.monotonic()), TIMEOUT_MAX)

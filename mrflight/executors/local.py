@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -22,9 +23,13 @@ from mrflight.errors import JobFailedError, WorkerLostError
 from mrflight.executors.calls import decode_answer, encode_call
 from mrflight.fork_server import ForkServer
 from mrflight.oom_kills import oom_kills
+from mrflight.stopped_process import is_stopped
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_LOOK_EVERY_S = 0.5
+"""For workers that stand still."""
 
 _END_TIMEOUT_S = 5.0
 """Of a worker whose channel has closed, until its end is known."""
@@ -36,10 +41,20 @@ class _Call(NamedTuple):
 
 
 class LocalExecutor(Closes):
-    """``workers`` processes, started at once; they end with the driver through ``lifeline``."""
+    """``workers`` processes, started at once; they end with the driver through ``lifeline``.
 
-    def __init__(self, workers: int, fork_server: ForkServer, lifeline: Path) -> None:
+    One that somebody has stopped, and that is not let go on for ``stopped_timeout_s``, is ended.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        fork_server: ForkServer,
+        lifeline: Path,
+        stopped_timeout_s: float = 10.0,
+    ) -> None:
         self.workers = workers
+        self._stopped_timeout_s = stopped_timeout_s
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._closing = threading.Event()
         self._running: dict[Future[Any], _Worker] = {}
@@ -51,8 +66,9 @@ class LocalExecutor(Closes):
             threading.Thread(target=self._feed, args=[worker], name=worker.name, daemon=True)
             for worker in self._workers
         ]
-        for feeder in self._feeders:
-            feeder.start()
+        self._watch = threading.Thread(target=self._end_stopped, name="stopped", daemon=True)
+        for thread in (*self._feeders, self._watch):
+            thread.start()
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         if self._closing.is_set():
@@ -74,8 +90,8 @@ class LocalExecutor(Closes):
             worker.close()
         for _ in self._feeders:
             self._calls.put(None)
-        for feeder in self._feeders:
-            feeder.join()
+        for thread in (*self._feeders, self._watch):
+            thread.join()
 
     def _feed(self, worker: _Worker) -> None:
         """Give one worker call after call."""
@@ -97,6 +113,12 @@ class LocalExecutor(Closes):
                 call.future.set_result(answer)
         worker.close()
 
+    def _end_stopped(self) -> None:
+        """End workers that stand still: a job's only task would wait for one for ever."""
+        while not self._closing.wait(_LOOK_EVERY_S):
+            for worker in self._workers:
+                worker.end_if_stopped(self._stopped_timeout_s)
+
     def _end(self, call: _Call) -> None:
         with self._changing:
             del self._running[call.future]
@@ -111,6 +133,8 @@ class _Worker:
         self._arguments = arguments
         self._starting = threading.Lock()
         self._is_closed = False
+        self._stopped_since_s: float | None = None
+        self._was_stopped_s = 0.0
         self._start()
 
     def make(self, call: bytes) -> bytes:
@@ -130,6 +154,18 @@ class _Worker:
         raise WorkerLostError(
             f"a worker process ended in the middle of a task: {self._how_it_ended(before)}"
         )
+
+    def end_if_stopped(self, timeout_s: float) -> None:
+        """End the process where it has been stopped for so long."""
+        with suppress(JobFailedError):  # it was never started
+            if self._process.wait(0) is not None or not is_stopped(self._process.pid):
+                self._stopped_since_s = None
+                return
+            self._stopped_since_s = self._stopped_since_s or time.monotonic()
+            stopped_s = time.monotonic() - self._stopped_since_s
+            if stopped_s >= timeout_s:
+                self._was_stopped_s = stopped_s
+                self.kill()
 
     def close(self) -> None:
         """End the process, whatever it does, for good."""
@@ -152,6 +188,7 @@ class _Worker:
                 [theirs.fileno()],
             )
         self._channel = Connection(ours.detach())
+        self._stopped_since_s, self._was_stopped_s = None, 0.0
 
     def _restart(self) -> None:
         with self._starting:
@@ -163,6 +200,10 @@ class _Worker:
 
     def _how_it_ended(self, oom_kills_before: int | None) -> str:
         code = self._process.wait(_END_TIMEOUT_S)
+        if self._was_stopped_s:
+            return (
+                f"it had been stopped, by SIGSTOP, for {self._was_stopped_s:.0f} s, and was ended"
+            )
         if code is None:
             self._process.send_signal(signal.SIGKILL)
             return "it closed its channel to the driver"

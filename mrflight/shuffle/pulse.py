@@ -12,6 +12,7 @@ import atexit
 import logging
 import os
 import threading
+import weakref
 
 import pyarrow as pa
 from pyarrow import flight
@@ -37,22 +38,26 @@ class Pulse(Closes):
 
     def _begin(self) -> None:
         """Without clients: those of before a fork are not to be used after it."""
+        # Weak, so that who forgets to let go of a client does not have it for ever, and none is
+        # closed here after a fork, which would wait for threads of gRPC's that are not there.
         # Adding, removing and listing are one step each of the interpreter.
-        self._clients: dict[flight.FlightClient, None] = {}
+        self._clients: dict[weakref.ref[flight.FlightClient], None] = {}
+        self._starting = threading.Lock()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
     def add(self, client: flight.FlightClient) -> None:
-        """From now on, until it is removed."""
-        self._clients[client] = None
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
-            self._thread.start()
-            atexit.register(self.close)  # a thread in the midst of a call would end badly
+        """From now on, until it is removed or nobody has it any more."""
+        self._clients[weakref.ref(client)] = None
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
+                self._thread.start()
+                atexit.register(self.close)  # a thread in the midst of a call would end badly
 
     def remove(self, client: flight.FlightClient) -> None:
         """No more; a call may be under way."""
-        self._clients.pop(client, None)
+        self._clients.pop(weakref.ref(client), None)
 
     def close(self) -> None:
         """End the thread."""
@@ -63,10 +68,18 @@ class Pulse(Closes):
     def _beat(self) -> None:
         options = flight.FlightCallOptions(timeout=_CALL_TIMEOUT_S)
         while not self._ending.wait(self._every_s):
-            for client in list(self._clients):
+            for reference in list(self._clients):
                 if self._ending.is_set():
                     return
-                try:
-                    list(client.list_actions(options))
-                except (flight.FlightError, pa.ArrowException, OSError) as error:
-                    log.debug("a pulse had no answer: %s", error)
+                if (client := reference()) is None:
+                    self._clients.pop(reference, None)
+                else:
+                    _call(client, options)
+                del client  # not to be kept until the next beat
+
+
+def _call(client: flight.FlightClient, options: flight.FlightCallOptions) -> None:
+    try:
+        list(client.list_actions(options))
+    except (flight.FlightError, pa.ArrowException, OSError) as error:
+        log.debug("a pulse had no answer: %s", error)
