@@ -8,6 +8,8 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import settings
 
+pytest.register_assert_rewrite("tests.support")  # before any of it is imported
+
 CI = os.environ.get("CI") == "true"
 
 # A failure prints what reproduces it. In CI the examples are the same in every run.

@@ -12,7 +12,7 @@ from pyarrow import flight
 
 from mrflight.errors import ProtocolError, SchemaMismatchError
 from mrflight.shuffle.protocol import MetadataAction
-from tests.fault.test_hostile_requests import BATCH, SHUFFLE, Put, act, ask, unharmed_servers
+from tests.support.hostile_servers import BATCH, SHUFFLE, Put, act, ask, unharmed_servers
 
 MOST_GROWTH_OF_LARGE_BODIES_BYTES = 100 * 2**20
 """Measured: 16 to 63 MiB, which is what malloc keeps of bodies of 10 MB."""

@@ -19,11 +19,10 @@ import pytest
 from mrflight.shuffle.block import BlockTag, encode_block, ipc_options, to_wire
 from mrflight.shuffle.protocol import BlockStream
 from mrflight.testing.hostile_bytes import damaged, random_bytes
-from tests.fault.test_hostile_requests import BATCH, SHUFFLE, unharmed_servers
+from tests.support.hostile_servers import BATCH, SHUFFLE, WAIT_S, unharmed_servers
 
 CALLS = 1_000
 GARBAGE = 300
-WAIT_S = 30.0
 LONGEST_BODY = 60_000
 """Below what HTTP/2 lets us send before we have to read."""
 

@@ -6,23 +6,17 @@ gives its rows.
 
 from __future__ import annotations
 
-import json
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import msgspec
-import psutil
 import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-import mrflight
 from mrflight.errors import (
     DeadlineExceededError,
     MrflightError,
@@ -33,158 +27,23 @@ from mrflight.shuffle.block import BlockTag, encode_block, ipc_options, to_wire
 from mrflight.shuffle.flight_errors import from_flight
 from mrflight.shuffle.protocol import BlockStream, DataAction, Message, MetadataAction, ReadTicket
 from mrflight.testing.hostile_bytes import damaged, example_of, hostile_json, random_bytes
-from tests.support.cluster import StandingCluster, standing_cluster
+from tests.support.hostile_servers import (
+    BATCH,
+    SHUFFLE,
+    WAIT_S,
+    Put,
+    Servers,
+    act,
+    tidy_up,
+    unharmed_servers,
+)
 
-SHUFFLE = "clicks-1"
-"""One that is there, as examples of messages have this for a text."""
 ACTIONS = 2_500
 """Of each server."""
 READS = 1_000
 PUTS = 1_000
-WAIT_S = 30.0
-MOST_GROWTH_BYTES = 20 * 2**20
-"""Of a server's memory by all requests of a test. Measured: 0 to 10 MiB, and the same but for 3 MiB
-with four times as many requests."""
-BATCH = pa.record_batch({"n": pa.array([1, 2, None]), "text": ["a", None, "c"]})
 UNTYPED = (ServerUnavailableError, DeadlineExceededError)
 """What a client makes of a server that died, or hangs."""
-
-
-@dataclass(frozen=True)
-class Servers:
-    """A metadata server and a data server."""
-
-    cluster: mrflight.Cluster
-    metadata: str
-    data: str
-    processes: list[psutil.Process]
-
-
-@contextmanager
-def unharmed_servers(
-    capfd: pytest.CaptureFixture[str], growth_bytes: int = MOST_GROWTH_BYTES
-) -> Iterator[Servers]:
-    """Servers that at the end do as before, hold as much as before, and have logged no surprise."""
-    with (
-        standing_cluster(data_servers=1) as standing,
-        mrflight.connect(standing.metadata) as client,
-    ):
-        servers = servers_of(standing, client)
-        assert_shuffles(servers)
-        wait_for_a_heartbeat(servers)  # for which the data server has a connection of its own
-        before = footprint(servers)
-        yield servers
-        tidy_up(servers)
-        assert_shuffles(servers)
-        assert stats(servers) == (0, 0, 0)
-        assert_footprint(servers, before, growth_bytes)
-        assert [process.poll() for process in all_processes(standing)] == [None, None]
-    log = capfd.readouterr().err
-    assert "INFO mrflight.servers.process" in log
-    assert [line for line in log.splitlines() if surprising(line)] == []
-
-
-def servers_of(standing: StandingCluster, client: mrflight.Cluster) -> Servers:
-    processes = [psutil.Process(process.pid) for process in all_processes(standing)]
-    (data,) = client.status().servers
-    return Servers(client, standing.metadata, data.location, processes)
-
-
-def all_processes(standing: StandingCluster) -> list[Any]:
-    return [standing.metadata_process, *standing.data_processes]
-
-
-def surprising(line: str) -> bool:
-    return any(sign in line for sign in ("Traceback", "a request failed in", "a stream failed"))
-
-
-def assert_shuffles(servers: Servers) -> None:
-    shuffle = servers.cluster.create_shuffle("works", partitions=4)
-    with shuffle.writer(map_id=0, key=["n"]) as out:
-        out.write(pa.record_batch({"n": range(1_000)}))
-    seen = [n for p in range(4) for piece in shuffle.reader(p) for n in piece["n"].to_pylist()]
-    assert sorted(seen) == list(range(1_000))
-    shuffle.drop()
-
-
-def wait_for_a_heartbeat(servers: Servers) -> None:
-    """It tells the data server of a shuffle that was dropped without it."""
-    shuffle = servers.cluster.create_shuffle("forgotten", partitions=1)
-    with shuffle.writer(map_id=0, key=["n"]) as out:
-        out.write(BATCH)
-    assert stats(servers)[0] == 1
-    ask(servers.metadata, MetadataAction.DROP_SHUFFLE, '{"id": "forgotten"}')
-    until = time.monotonic() + WAIT_S
-    while stats(servers)[0]:
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
-def footprint(servers: Servers) -> list[tuple[int, int, int]]:
-    """Of each process its threads, its open files, and its memory in bytes.
-
-    Without connections that gRPC keeps open on our side, in this process.
-    """
-    ours = {connection.laddr for connection in psutil.Process().net_connections("tcp")}
-    return [
-        (
-            process.num_threads(),
-            process.num_fds() - sum(at.raddr in ours for at in process.net_connections("tcp")),
-            process.memory_info().rss,
-        )
-        for process in servers.processes
-    ]
-
-
-def assert_footprint(
-    servers: Servers, before: list[tuple[int, int, int]], growth_bytes: int
-) -> None:
-    """Threads and connections of calls that have ended go within some seconds."""
-    until = time.monotonic() + WAIT_S
-    while True:
-        after = footprint(servers)
-        as_before = all(
-            threads <= threads_before + 2 and files <= files_before
-            for (threads, files, _), (threads_before, files_before, _) in zip(
-                after, before, strict=True
-            )
-        )
-        if as_before:
-            break
-        assert time.monotonic() < until, (before, after)
-        time.sleep(0.05)
-    growth = [now[2] - then[2] for now, then in zip(after, before, strict=True)]
-    assert max(growth) < growth_bytes, [size / 2**20 for size in growth]
-
-
-def tidy_up(servers: Servers) -> None:
-    """Drop and unregister what hostile requests were well-formed enough to make."""
-    status = servers.cluster.status()
-    for shuffle in status.shuffles:
-        ask(servers.metadata, MetadataAction.DROP_SHUFFLE, json.dumps({"id": shuffle.id}))
-        ask(servers.data, DataAction.DROP_SHUFFLE, json.dumps({"id": shuffle.id}))
-    for server in status.servers:
-        if server.location != servers.data:
-            body = json.dumps({"location": server.location})
-            ask(servers.metadata, MetadataAction.UNREGISTER_SERVER, body)
-
-
-def stats(servers: Servers) -> tuple[int, int, int]:
-    answer = json.loads(ask(servers.data, DataAction.STATS, "{}"))
-    return answer["shuffles"], answer["blocks"], answer["size_bytes"]
-
-
-def ask(location: str, action: str, body: str | bytes) -> bytes:
-    with flight.FlightClient(location) as client:
-        return act(client, action, body)
-
-
-def act(client: flight.FlightClient, action: str, body: str | bytes) -> bytes:
-    body = body.encode() if isinstance(body, str) else body
-    options = flight.FlightCallOptions(timeout=WAIT_S)
-    with from_flight("the server", action):
-        (answer,) = client.do_action((action, body), options)
-    return bytes(answer.body)
 
 
 def outcome(request: Callable[[], object], what: str) -> str:
@@ -309,28 +168,6 @@ def any_descriptor(path: list[str], rng: random.Random) -> flight.FlightDescript
 
 
 # Puts
-
-
-@dataclass(frozen=True)
-class Put:
-    """A DoPut: ``messages`` are batches with their ``app_metadata``."""
-
-    descriptor: flight.FlightDescriptor
-    schema: pa.Schema
-    messages: list[tuple[pa.RecordBatch, bytes | None]]
-
-    def send(self, client: flight.FlightClient) -> None:
-        with from_flight("the server", "put"):
-            options = flight.FlightCallOptions(timeout=WAIT_S)
-            writer, reader = client.do_put(self.descriptor, self.schema, options)
-            with closing(writer):
-                for batch, metadata in self.messages:
-                    if metadata is None:
-                        writer.write_batch(batch)
-                    else:
-                        writer.write_with_metadata(batch, metadata)
-                writer.done_writing()
-                reader.read()
 
 
 def block_put(rng: random.Random) -> Put:

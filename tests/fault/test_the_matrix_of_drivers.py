@@ -13,7 +13,9 @@ import mrflight
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.protocol import DataAction, Done, ServerStats
-from tests.fault.test_the_matrix import (
+from tests.support import faults, faulty_job
+from tests.support.cluster import standing_cluster
+from tests.support.fault_matrix import (
     MOMENTS,
     PAUSE_S,
     Cell,
@@ -26,8 +28,6 @@ from tests.fault.test_the_matrix import (
     rows_of,
     unlisted,
 )
-from tests.support import faults
-from tests.support.cluster import standing_cluster
 from tests.support.faults import await_that, faulty_run, slow_commit
 
 SIGKILL = -9
@@ -39,7 +39,7 @@ def test_a_killed_driver(when: str, tmp_path: Path) -> None:
     with at_the_moment(tmp_path, when) as (run, victims):
         hit(run, when, lambda: faults.kill(victims["driver"]), is_its_end=True)
         assert run.driver.wait(faults.DEADLINE_S) == SIGKILL
-    assert rows_of(tmp_path) == [faults.BEFORE]
+    assert rows_of(tmp_path) == [faulty_job.BEFORE]
     left = unlisted(tmp_path)
     assert len(left) >= MOMENTS[when].reduces_done
     assert {line.split("  ")[0] for line in clean(tmp_path).splitlines()} == left
@@ -59,7 +59,7 @@ def check_rerun(folder: Path, cell: Cell, standing: str | None = None) -> None:
 def test_a_driver_that_is_killed_between_its_commit_and_its_answer(tmp_path: Path) -> None:
     """It has no room in its stderr to say that it has committed."""
     moment = MOMENTS["commit"]
-    job = faults.write_faulty_job(tmp_path, moment.map_function, moment.reduce)
+    job = faulty_job.write_faulty_job(tmp_path, moment.map_function, moment.reduce)
     reading, writing = os.pipe()
     with faulty_run(job, moment.stops, stderr_to=writing) as run:
         run.at(*moment.stops)
@@ -76,7 +76,7 @@ def test_a_driver_that_is_killed_between_its_commit_and_its_answer(tmp_path: Pat
         assert run.driver.wait(faults.DEADLINE_S) == SIGKILL
     os.close(reading)
     os.close(writing)
-    assert rows_of(tmp_path) == faults.expected_rows()
+    assert rows_of(tmp_path) == faulty_job.expected_rows()
     check_rerun(tmp_path, Cell("driver", "kill", "answer", 0, 0, 0, "was committed before"))
 
 
@@ -100,7 +100,7 @@ def test_a_killed_driver_frees_its_shuffles_on_a_standing_cluster(tmp_path: Path
         ):
             faults.kill(victims["driver"])
             await_no_shuffles(cluster.metadata)
-        assert rows_of(tmp_path) == [faults.BEFORE]
+        assert rows_of(tmp_path) == [faulty_job.BEFORE]
         check_rerun(tmp_path, Cell("driver", "kill", "shuffle", 5, 8), cluster.metadata)
 
 
@@ -129,7 +129,7 @@ def test_a_driver_that_is_stopped_for_longer_than_its_lease_fails(tmp_path: Path
             done = run.finish()
         assert done.code == 1, done.stderr
         assert "it was never made, or it has been dropped" in done.message
-        assert rows_of(tmp_path) == [faults.BEFORE]
+        assert rows_of(tmp_path) == [faulty_job.BEFORE]
         assert unlisted(tmp_path) == set()
 
 

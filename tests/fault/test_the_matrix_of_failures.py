@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.test_the_matrix import (
+from tests.support import faulty_job
+from tests.support.fault_matrix import (
     DO,
     KILLED,
+    SPILLING,
     Cell,
     at_the_moment,
     check,
-    check_table_untouched,
+    check_failed,
+    full_disk,
     hit,
 )
-from tests.fault.test_the_matrix_of_disks import SPILLING, full_disk
-from tests.support import faults
-from tests.support.driver import DriverRun
 from tests.support.faults import faulty_run
 
 ALONE = ("cluster.data_servers=1", "cluster.reconnect_timeout=1 s")
@@ -50,7 +50,7 @@ def test_the_job_fails_and_leaves_the_table_alone(cell: Cell, tmp_path: Path) ->
 
 
 def test_a_worker_that_is_killed_each_time(tmp_path: Path) -> None:
-    job = faults.write_faulty_job(tmp_path, "dies")
+    job = faulty_job.write_faulty_job(tmp_path, "dies")
     with faulty_run(job, ()) as run:
         done = run.finish()
     for attempt in (1, 2, 3):
@@ -62,16 +62,9 @@ def test_a_worker_that_is_killed_each_time(tmp_path: Path) -> None:
     )
 
 
-def check_failed(done: DriverRun, says: str, folder: Path) -> None:
-    assert done.code == 1, done.stderr
-    assert done.result["state"] == "failed"
-    assert re.search(says, done.message), done.stderr
-    check_table_untouched(folder)
-
-
 def test_a_worker_that_is_killed_between_its_commit_and_its_answer(tmp_path: Path) -> None:
     """The attempt after it learns that the rows are there already."""
-    job = faults.write_faulty_job(tmp_path, "dies_once_committed")
+    job = faulty_job.write_faulty_job(tmp_path, "dies_once_committed")
     with faulty_run(job, ()) as run:
         done = run.finish()
     assert (tmp_path / "places" / "map 3 is").readlink() == Path("COMMITTED")

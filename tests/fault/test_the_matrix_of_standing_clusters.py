@@ -8,10 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fault.test_the_matrix import Cell, at_the_moment, check, hit
-from tests.fault.test_the_matrix_of_failures import check_failed
 from tests.support import faults
 from tests.support.cluster import StandingCluster, standing_cluster
+from tests.support.fault_matrix import Cell, at_the_moment, check, check_failed, hit
 
 IMPATIENT = ("cluster.reconnect_timeout=2 s", "cluster.call_timeout=2 s")
 

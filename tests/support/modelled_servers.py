@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.shuffle_state import MapCommit, PartitionInfo
+from tests.support.registries import TIMEOUT_S, Clock
 
 Block = tuple[str, int, MapAttempt]
 """The shuffle, partition and source of rows."""
@@ -89,6 +90,47 @@ class ModelMove:
     target_incarnation: str
     epoch: int
     version: int
+
+
+@dataclass
+class KnownServers:
+    """The servers as a registry is to know them, by their locations."""
+
+    clock: Clock
+    last_seen: dict[str, float] = field(default_factory=dict)
+    incarnations: dict[str, str] = field(default_factory=dict)
+    draining: set[str] = field(default_factory=set)
+
+    def joined(self, location: str, incarnation: str) -> bool:
+        """Whether it is another process than the one that was known there."""
+        self.saw(location)
+        is_another = self.incarnations.get(location) != incarnation
+        if is_another:  # else it has said so before
+            self.draining.discard(location)
+        self.incarnations[location] = incarnation
+        return is_another
+
+    def saw(self, location: str) -> None:
+        self.last_seen[location] = self.clock.now_s
+
+    def drained(self, location: str) -> None:
+        if location in self.last_seen:
+            self.draining.add(location)
+
+    def left(self, location: str) -> None:
+        self.last_seen.pop(location, None)
+        self.incarnations.pop(location, None)
+        self.draining.discard(location)
+
+    def expire(self) -> None:
+        for location, seen_s in list(self.last_seen.items()):
+            if self.clock.now_s - seen_s > TIMEOUT_S:
+                self.left(location)
+
+    def open_for_partitions(self, but: Collection[str] = ()) -> set[str]:
+        """The locations of those that take them."""
+        self.expire()
+        return self.last_seen.keys() - self.draining - set(but)
 
 
 class DataServers:

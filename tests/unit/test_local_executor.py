@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 
-from mrflight.cluster import PrivateFolder
 from mrflight.errors import JobFileError, WorkerLostError
 from mrflight.executors.calls import WorkerTracebackError
 from mrflight.executors.local import LocalExecutor
-from mrflight.fork_server import ForkServer
+from tests.support.executors import local_executor
 from tests.support.worker_calls import (
     kill_at_the_gate,
     raise_what_cannot_be_sent,
@@ -41,11 +39,7 @@ def gates(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def executor() -> Iterator[LocalExecutor]:
-    with (
-        ForkServer() as fork_server,
-        closing(PrivateFolder()) as folder,
-        LocalExecutor(2, fork_server, folder.lifeline.path) as workers,
-    ):
+    with local_executor(2) as workers:
         yield workers
 
 
@@ -114,8 +108,7 @@ def test_a_worker_that_ends_costs_its_own_call_only(
 
 
 def test_closing_ends_workers_whatever_they_do(gates: Path) -> None:
-    with ForkServer() as fork_server, closing(PrivateFolder()) as folder:
-        executor = LocalExecutor(1, fork_server, folder.lifeline.path)
+    with local_executor(1) as executor:
         worker = psutil.Process(executor.submit(os.getpid).result(WAIT_S))
         busy = executor.submit(wait_at_the_gate, gates)
         (gates / "running").read_bytes()
@@ -163,11 +156,7 @@ def test_a_call_that_is_stopped_ends_and_the_next_is_made_by_a_new_worker(
 
 
 def test_a_call_that_waits_is_cancelled_when_it_is_stopped(gates: Path) -> None:
-    with (
-        ForkServer() as fork_server,
-        closing(PrivateFolder()) as folder,
-        LocalExecutor(1, fork_server, folder.lifeline.path) as executor,
-    ):
+    with local_executor(1) as executor:
         busy = executor.submit(wait_at_the_gate, gates)
         (gates / "running").read_bytes()
         waiting, next_one = (executor.submit(divmod, 7, number) for number in (2, 3))

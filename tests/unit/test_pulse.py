@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import threading
@@ -19,6 +20,7 @@ from mrflight.shuffle.pulse import Pulse
 
 EVERY_S = 0.01
 TIMEOUT_S = 20.0
+FORKS = 50
 TCP_USER_TIMEOUT = 18
 """Its number on Linux: Python has the name only where it was built with it."""
 
@@ -104,29 +106,49 @@ def test_a_server_that_does_not_answer_keeps_no_other_from_it(
         await_that(lambda: server.calls >= 2, "calls")
 
 
+def test_who_is_not_closed_is_called_over_no_more_when_nobody_has_it(
+    server: Counting, pulse: Pulse
+) -> None:
+    with Counting("grpc+tcp://127.0.0.1:0") as other, Connections() as used:
+        used.to(location(other))
+        forgotten = Connections()
+        forgotten.to(location(server))
+        await_that(lambda: server.calls >= 3, "calls")
+        del forgotten
+        goal = other.calls + 2
+        await_that(lambda: other.calls >= goal, "calls")
+        assert settles(server, other)
+
+
 def test_a_unix_socket_needs_no_pulse(pulse: Pulse, tmp_path: Any) -> None:
+    before = {thread for thread in threading.enumerate() if thread.name == "pulse"}
     with Counting(f"grpc+unix://{tmp_path}/s") as server, Connections() as ours:
         client = ours.to(f"grpc+unix://{tmp_path}/s")
         assert list(client.list_actions()) == []
         assert server.calls == 1
-        assert not any(thread.name == "pulse" for thread in threading.enumerate())
+        assert before == {thread for thread in threading.enumerate() if thread.name == "pulse"}
 
 
 def test_a_forked_process_has_a_pulse_of_its_own(server: Counting, pulse: Pulse) -> None:
     with Connections() as ours:
         ours.to(location(server))
-        await_that(lambda: server.calls >= 1, "calls")
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            pulse.add(Telling(writing))  # gRPC's own clients do not outlive a fork
-            signal.alarm(int(TIMEOUT_S))
-            signal.pause()
-        os.close(writing)
-        with open(reading, "rb") as told:
-            assert told.read(3) == b"..."
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        for number in range(FORKS):  # some of them in the midst of a call
+            goal = server.calls + 1
+            await_that(lambda goal=goal: server.calls >= goal, "calls")  # type: ignore[misc]
+            reading, writing = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                telling = Telling(writing)  # gRPC's own clients do not outlive a fork
+                pulse.add(telling)
+                signal.pause()
+            os.close(writing)
+            try:
+                assert select.select([reading], [], [], TIMEOUT_S)[0], f"no call, fork {number}"
+                assert os.read(reading, 1) == b"."
+            finally:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                os.close(reading)
 
 
 class Telling:

@@ -6,7 +6,6 @@ A registry beside a model of what the data servers hold, and of what its users w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 
 import pytest
 from hypothesis import settings
@@ -35,6 +34,7 @@ from mrflight.shuffle.events import AnyEvent, decode_event, encode_event
 from mrflight.shuffle.registry import Registry
 from tests.support.modelled_servers import (
     DataServers,
+    KnownServers,
     ModelMove,
     ModelShuffle,
     ModelWriter,
@@ -65,9 +65,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.events: list[AnyEvent] = []
         self.registry = Registry(self.clock, TIMEOUT_S, self.record)
         self.servers = DataServers()
-        self.last_seen: dict[str, float] = {}
-        self.incarnations: dict[str, str] = {}
-        self.draining: set[str] = set()
+        self.known = KnownServers(self.clock)
         self.shuffles: dict[str, ModelShuffle] = {}
         self.writers: list[ModelWriter] = []
         self.moves: list[ModelMove] = []
@@ -96,26 +94,23 @@ class RegistryMachine(RuleBasedStateMachine):
 
     def joins(self, location: str, incarnation: str) -> None:
         self.registry.register_server(location, incarnation)
-        self.last_seen[location] = self.clock.now_s
-        if self.incarnations.get(location) != incarnation:  # else it has said so before
-            self.draining.discard(location)
+        if self.known.joined(location, incarnation):
             for shuffle in self.shuffles.values():
                 shuffle.avoided.discard(location)
-        self.incarnations[location] = incarnation
 
     @rule(location=locations)
     def beat(self, location: str) -> None:
         process = self.servers.running.get(location)
         if process is None:
             return
-        self.expire()
+        self.known.expire()
         held = process.shuffles()
         is_known, drop = self.registry.heartbeat(location, held, 0, process.incarnation)
-        assert is_known == (self.incarnations.get(location) == process.incarnation)
+        assert is_known == (self.known.incarnations.get(location) == process.incarnation)
         assert drop == [name for name in held if name not in self.shuffles]
         process.forget(drop)
         if is_known:
-            self.last_seen[location] = self.clock.now_s
+            self.known.saw(location)
         else:
             process.forget(held)  # it was given up; who still reads there is told
             for shuffle in self.shuffles.values():
@@ -135,29 +130,13 @@ class RegistryMachine(RuleBasedStateMachine):
         process = self.servers.running.pop(location, None)
         if process is not None and is_told:
             self.registry.unregister_server(location, process.incarnation)
-            if self.incarnations.get(location) == process.incarnation:
-                self.left(location)
+            if self.known.incarnations.get(location) == process.incarnation:
+                self.known.left(location)
 
     @rule(location=locations)
     def drain(self, location: str) -> None:
         self.registry.drain_server(location)
-        if location in self.last_seen:
-            self.draining.add(location)
-
-    def expire(self) -> None:
-        for location, seen_s in list(self.last_seen.items()):
-            if self.clock.now_s - seen_s > TIMEOUT_S:
-                self.left(location)
-
-    def left(self, location: str) -> None:
-        self.last_seen.pop(location, None)
-        self.incarnations.pop(location, None)
-        self.draining.discard(location)
-
-    def open_servers(self, but: Collection[str] = ()) -> set[str]:
-        """The locations that take partitions."""
-        self.expire()
-        return self.last_seen.keys() - self.draining - set(but)
+        self.known.drained(location)
 
     # Shuffles
 
@@ -171,7 +150,7 @@ class RegistryMachine(RuleBasedStateMachine):
         token=st.sampled_from(["", "t"]),
     )
     def put_shuffle(self, name: str, partitions: int, replicas: int, token: str) -> None:
-        servers = self.open_servers()
+        servers = self.known.open_for_partitions()
         if name in self.shuffles:
             with pytest.raises(ShuffleExistsError):
                 self.registry.put_shuffle(name, partitions, replicas)
@@ -217,7 +196,7 @@ class RegistryMachine(RuleBasedStateMachine):
         try:
             target = self.registry.target(shuffle.name, map_id)
         except NoDataServersError:
-            assert not self.open_servers(but=shuffle.avoided)
+            assert not self.known.open_for_partitions(but=shuffle.avoided)
             return None
         self.made += 1
         source = MapAttempt(map_id, self.made % 3, f"w{self.made}")
@@ -333,11 +312,11 @@ class RegistryMachine(RuleBasedStateMachine):
         """Report the servers that ended, and run again what is lost: then all is there."""
         shuffle = self.shuffle(which)
         name = shuffle.name
-        self.expire()
-        for location in sorted(self.last_seen.keys() - self.servers.running.keys()):
+        self.known.expire()
+        for location in sorted(self.known.last_seen.keys() - self.servers.running.keys()):
             self.registry.lose(name, location)
             shuffle.avoided.add(location)
-        if not self.open_servers(but=shuffle.avoided):
+        if not self.known.open_for_partitions(but=shuffle.avoided):
             return
         for map_id in self.registry.health(name)[1]:
             writer = self.opened(shuffle, map_id)
@@ -359,7 +338,7 @@ class RegistryMachine(RuleBasedStateMachine):
     def copy_partitions(self, which: int, origin: str, other: int) -> None:
         shuffle = self.shuffle(which)
         name = shuffle.name
-        others = sorted(self.servers.running.keys() & self.open_servers() - {origin})
+        others = sorted(self.servers.running.keys() & self.known.open_for_partitions() - {origin})
         if not others or origin not in self.servers.running:
             return
         onto = others[other % len(others)]
@@ -389,14 +368,14 @@ class RegistryMachine(RuleBasedStateMachine):
             return
         self.servers.running[target].blocks.update(move.blocks)
         self.registry.servers()
-        self.expire()
+        self.known.expire()
         version, lost = self.registry.health(shuffle.name)
         moves = dict.fromkeys(move.partitions, target)
         call = (shuffle.name, moves, move.origin, move.epoch, move.version)
         if (len(shuffle.sources), version) != (move.epoch, move.version):
             with pytest.raises(PlacementChangedError):
                 self.registry.move(*call)
-        elif moves and target not in self.last_seen:
+        elif moves and target not in self.known.last_seen:
             with pytest.raises(ProtocolError):
                 self.registry.move(*call)
         else:
@@ -430,15 +409,16 @@ class RegistryMachine(RuleBasedStateMachine):
         self.registry = Registry(self.clock, TIMEOUT_S, self.record)
         self.registry.resume(iter(self.events[:]))
         assert knowledge(self.registry) == before
-        self.last_seen = dict.fromkeys(self.last_seen, self.clock.now_s)
+        for location in self.known.last_seen:
+            self.known.saw(location)
 
     # What always holds
 
     @invariant()
     def servers_are_those_that_live(self) -> None:
-        self.expire()
+        self.known.expire()
         servers = self.registry.servers()
-        assert [server.location for server in servers] == sorted(self.last_seen)
+        assert [server.location for server in servers] == sorted(self.known.last_seen)
         held = Counter(
             location
             for state in knowledge(self.registry)[1]
@@ -471,7 +451,7 @@ class RegistryMachine(RuleBasedStateMachine):
         try:
             placement = self.registry.target(shuffle.name).placement
         except NoDataServersError:
-            assert not self.open_servers(but=shuffle.avoided)
+            assert not self.known.open_for_partitions(but=shuffle.avoided)
             with pytest.raises(NoDataServersError):
                 self.registry.partitions(shuffle.name)
             return
@@ -479,14 +459,14 @@ class RegistryMachine(RuleBasedStateMachine):
         are_lost = []
         for partition, places in enumerate(placement):
             assert 1 <= len(places) == len(set(places)) <= shuffle.replicas
-            assert set(places) <= self.last_seen.keys()
+            assert set(places) <= self.known.last_seen.keys()
             try:
                 _, (info,) = self.registry.partitions(shuffle.name, partition)
             except OutputLostError:
                 are_lost.append(partition)
                 continue
             assert (info.locations, info.epoch) == (places, len(shuffle.sources))
-            seen = Seen(info, {at: self.incarnations[at] for at in places})
+            seen = Seen(info, {at: self.known.incarnations[at] for at in places})
             self.servers.check(shuffle, seen)
             if seen not in shuffle.seen:
                 shuffle.seen = [*shuffle.seen[1 - MOST_SEEN :], seen]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from mrflight.errors import (
@@ -11,53 +9,27 @@ from mrflight.errors import (
     NoDataServersError,
     NotRepeatableError,
     OutputLostError,
-    PlacementChangedError,
-    ProtocolError,
 )
-from mrflight.ids import MapAttempt
 from mrflight.shuffle.events import AnyEvent
 from mrflight.shuffle.registry import Registry
 from mrflight.shuffle.shuffle_state import NEVER, MapCommit
-from tests.support.registries import TIMEOUT_S, Clock, commit, knowledge, resumed
-
-FIRST = MapAttempt(0, 0, "first")
-SECOND = MapAttempt(0, 1, "second")
-THIRD = MapAttempt(0, 2, "third")
-OTHER = MapAttempt(1, 0, "other")
+from tests.support.placed_shuffles import (
+    FIRST,
+    OTHER,
+    SECOND,
+    THIRD,
+    counting,
+    placement,
+    registry_with_clicks,
+    rows,
+)
+from tests.support.registries import Clock, commit, knowledge, resumed
 
 
 @pytest.fixture
 def registry() -> Registry:
     """Partitions 0, 1 and 2 on a, b and c."""
-    return made()
-
-
-def made(
-    replicas: int = 1,
-    servers: str = "abc",
-    partitions: int = 3,
-    record: Callable[[AnyEvent], None] = lambda event: None,
-) -> Registry:
-    registry = Registry(Clock(), TIMEOUT_S, record)
-    for name in servers:
-        registry.register_server(name)
-    registry.put_shuffle("clicks", partitions, replicas)
-    return registry
-
-
-def placement(registry: Registry) -> list[tuple[str, ...]]:
-    return registry.target("clicks").placement
-
-
-def rows(registry: Registry) -> list[int]:
-    return [info.rows for info in registry.partitions("clicks")[1]]
-
-
-def counting(registry: Registry, partition: int) -> list[MapAttempt]:
-    """The attempts that a reader gets of a partition."""
-    _, (info,) = registry.partitions("clicks", partition)
-    commits = registry.commits("clicks", 0)[: info.epoch]
-    return [commit.source for commit in commits if commit.counts_for(info.generation)]
+    return registry_with_clicks()
 
 
 # A server that is gone
@@ -199,68 +171,6 @@ def test_a_map_that_sends_other_rows_the_second_time_is_refused(registry: Regist
     assert registry.health("clicks") == (1, [0])
 
 
-# Replicas
-
-
-def test_with_a_replica_nothing_is_lost() -> None:
-    registry = made(replicas=2)
-    assert placement(registry) == [("a", "b"), ("c", "a"), ("c", "b")]
-    commit(registry, FIRST, [1, 2, 3])
-    registry.unregister_server("b")
-    assert placement(registry) == [("a",), ("c", "a"), ("c",)]
-    assert registry.health("clicks") == (1, [])
-    assert rows(registry) == [1, 2, 3]
-    assert commit(registry, SECOND, [1, 2, 3], version=1) == FIRST
-
-
-def test_who_wrote_to_both_replicas_may_still_commit() -> None:
-    registry = made(replicas=2)
-    registry.unregister_server("b")
-    assert commit(registry, FIRST, [1, 2, 3], version=0) == FIRST
-    assert rows(registry) == [1, 2, 3]
-    assert registry.health("clicks") == (1, [])
-
-
-def test_the_second_loss_takes_what_was_left_of_a_replica() -> None:
-    registry = made(replicas=2, servers="abcd")
-    assert placement(registry) == [("a", "b"), ("c", "d"), ("b", "a")]
-    commit(registry, FIRST, [1, 2, 3])
-    registry.unregister_server("b")
-    registry.unregister_server("a")
-    assert placement(registry) == [("c", "d"), ("c", "d"), ("d", "c")]
-    assert registry.target("clicks", 0).wanted == [0, 2]
-    assert counting(registry, 1) == [FIRST]
-    assert commit(registry, SECOND, [1, 2, 3], version=2) == SECOND
-    assert rows(registry) == [1, 2, 3]
-
-
-def test_two_that_are_lost_at_once_take_both_replicas() -> None:
-    clock = Clock()
-    registry = Registry(clock, TIMEOUT_S)
-    for name in "abcd":
-        registry.register_server(name)
-    registry.put_shuffle("clicks", 2, replicas=2)
-    assert placement(registry) == [("a", "b"), ("c", "d")]
-    commit(registry, FIRST, [1, 2])
-    clock.now_s = TIMEOUT_S
-    for name in "cd":
-        registry.heartbeat(name, ["clicks"], 0)
-    clock.now_s += 1
-    assert registry.health("clicks")[1] == [0]
-    assert registry.target("clicks", 0).wanted == [0]
-    assert placement(registry) == [("c", "d"), ("c", "d")]
-
-
-def test_with_fewer_servers_than_replicas_a_lost_partition_has_fewer() -> None:
-    registry = made(replicas=2)
-    registry.unregister_server("b")
-    registry.unregister_server("a")
-    assert placement(registry) == [("c",)] * 3
-    registry.register_server("d")
-    registry.unregister_server("c")
-    assert placement(registry) == [("d",)] * 3
-
-
 # No server left
 
 
@@ -339,91 +249,12 @@ def test_one_partition_that_cannot_be_read_is_written_again(registry: Registry) 
 
 def test_one_partition_that_cannot_be_read_may_stay_on_its_server() -> None:
     """It works, but for a block."""
-    registry = made(servers="a")
+    registry = registry_with_clicks(servers="a")
     commit(registry, FIRST, [1, 2, 3])
     assert registry.lose("clicks", "a", [1], for_good=False)
     assert registry.target("clicks", 0) == ([("a",)] * 3, 1, [1])
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert [counting(registry, p) for p in range(3)] == [[FIRST], [SECOND], [FIRST]]
-
-
-def test_one_partition_that_cannot_be_read_has_a_replica() -> None:
-    registry = made(replicas=2)
-    commit(registry, FIRST, [1, 2, 3])
-    assert registry.lose("clicks", "b", [0], for_good=False)
-    assert placement(registry) == [("a",), ("c", "a"), ("c", "b")]
-    assert registry.health("clicks") == (1, [])
-    assert rows(registry) == [1, 2, 3]
-
-
-# Partitions that are moved
-
-
-def test_a_partition_that_was_moved_is_where_it_was_moved_to(registry: Registry) -> None:
-    commit(registry, FIRST, [1, 2, 3])
-    registry.move("clicks", {1: "c"}, "b", epoch=1, version=0)
-    assert placement(registry) == [("a",), ("c",), ("c",)]
-    assert registry.health("clicks") == (1, [])
-    assert rows(registry) == [1, 2, 3]
-    assert counting(registry, 1) == [FIRST]
-    registry.unregister_server("b")
-    assert registry.health("clicks") == (1, [])
-
-
-def test_who_wrote_to_where_a_partition_was_is_to_write_again(registry: Registry) -> None:
-    registry.move("clicks", {1: "c"}, "b", epoch=0, version=0)
-    with pytest.raises(PlacementChangedError, match="attempt 0 of map 0") as moved:
-        commit(registry, FIRST, [1, 2, 3], version=0)
-    assert moved.value.retryable
-    assert registry.commits("clicks", 0) == []
-    assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
-    assert rows(registry) == [1, 2, 3]
-
-
-def test_a_move_is_nothing_to_who_is_to_write_other_partitions(registry: Registry) -> None:
-    commit(registry, FIRST, [1, 2, 3])
-    registry.unregister_server("a")
-    assert registry.target("clicks", 0) == ([("b",), ("b",), ("c",)], 1, [0])
-    registry.move("clicks", {2: "b"}, "c", epoch=1, version=1)
-    assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
-    assert rows(registry) == [1, 2, 3]
-
-
-def test_a_move_of_what_has_changed_meanwhile_is_refused(registry: Registry) -> None:
-    commit(registry, FIRST, [1, 2, 3])
-    with pytest.raises(PlacementChangedError):
-        registry.move("clicks", {1: "c"}, "b", epoch=0, version=0)
-    registry.unregister_server("a")
-    with pytest.raises(PlacementChangedError):
-        registry.move("clicks", {1: "c"}, "b", epoch=1, version=0)
-    assert placement(registry) == [("b",), ("b",), ("c",)]
-
-
-@pytest.mark.parametrize(
-    ("moves", "origin"),
-    [
-        ({1: "c"}, "a"),  # it is not there
-        ({1: "b"}, "b"),
-        ({1: "never there"}, "b"),
-        ({3: "c"}, "b"),
-        ({-2: "c"}, "b"),
-        ({1: "c", 2: "a"}, "b"),
-    ],
-)
-def test_a_move_that_cannot_be_is_refused(
-    registry: Registry, moves: dict[int, str], origin: str
-) -> None:
-    with pytest.raises(ProtocolError, match="cannot be moved from"):
-        registry.move("clicks", moves, origin, epoch=0, version=0)
-    assert registry.target("clicks").version == 0
-
-
-def test_a_replica_is_not_moved_to_the_other() -> None:
-    registry = made(replicas=2)
-    with pytest.raises(ProtocolError):
-        registry.move("clicks", {0: "b"}, "a", epoch=0, version=0)
-    registry.move("clicks", {0: "c"}, "a", epoch=0, version=0)
-    assert placement(registry)[0] == ("c", "b")
 
 
 # A journal that fails
@@ -440,7 +271,7 @@ def test_a_loss_that_is_recorded_in_part_is_completed_later(works: int) -> None:
             raise JournalError("the disk is full")
         events.append(event)
 
-    registry = made(record=record)
+    registry = registry_with_clicks(record=record)
     registry.put_shuffle("other", 3)
     commit(registry, FIRST, [1, 2, 3])
     room[0] = len(events) + works
@@ -466,7 +297,7 @@ def test_a_commit_that_is_not_recorded_did_not_happen() -> None:
             raise JournalError("the disk is full")
 
     full = False
-    registry = made(record=record)
+    registry = registry_with_clicks(record=record)
     before = knowledge(registry)
     full = True
     with pytest.raises(JournalError):

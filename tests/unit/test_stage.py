@@ -6,13 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from mrflight.cluster import PrivateFolder
 from mrflight.errors import (
     DeadlineExceededError,
     InputError,
@@ -22,10 +20,10 @@ from mrflight.errors import (
     WorkerLostError,
 )
 from mrflight.executors.local import LocalExecutor
-from mrflight.fork_server import ForkServer
 from mrflight.progress import ProgressReport
 from mrflight.stage import Stages
 from mrflight.testing.scripted import ScriptedTask, perform
+from tests.support.executors import local_executor
 
 
 @dataclass
@@ -185,11 +183,7 @@ def test_a_deadline_that_is_far_away_does_no_harm(told: Told) -> None:
 
 @pytest.fixture
 def executor() -> Iterator[LocalExecutor]:
-    with (
-        ForkServer() as fork_server,
-        closing(PrivateFolder()) as folder,
-        LocalExecutor(3, fork_server, folder.lifeline.path) as workers,
-    ):
+    with local_executor(3) as workers:
         yield workers
 
 

@@ -1,0 +1,21 @@
+"""Executors with workers that are real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from mrflight.cluster import PrivateFolder
+from mrflight.executors.local import LocalExecutor
+from mrflight.fork_server import ForkServer
+
+
+@contextmanager
+def local_executor(workers: int) -> Iterator[LocalExecutor]:
+    """An executor with a fork server of its own; both end with the block."""
+    with (
+        ForkServer() as fork_server,
+        closing(PrivateFolder()) as folder,
+        LocalExecutor(workers, fork_server, folder.lifeline.path) as executor,
+    ):
+        yield executor

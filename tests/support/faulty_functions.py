@@ -1,0 +1,92 @@
+"""What the faulty job calls: it is given a copy of this file beside its job file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import pyarrow as pa
+
+import mrflight
+
+PARTITIONS = 8
+
+PLACES = Path(__file__).parent / "places"
+"""Beside the copy."""
+
+
+def tell(what: str, text: str) -> bool:
+    """Tell something that is told once; whether this is the first to tell it."""
+    try:
+        os.symlink(text, PLACES / what)
+    except FileExistsError:
+        return False
+    return True
+
+
+def reach(place: str) -> bool:
+    """Tell that this process is there, if it is the first; wait as long as it is to stop there."""
+    if not tell(place, str(os.getpid())):
+        return False
+    until = time.monotonic() + 60
+    while (PLACES / f"stop at {place}").exists():
+        if time.monotonic() > until:
+            raise TimeoutError(f"nobody lets the job go on from {place}")
+        time.sleep(0.002)
+    return True
+
+
+def narrow(batch: pa.RecordBatch) -> pa.RecordBatch:
+    reach(f"map {batch['file'][0]} batch {batch['part'][0]}")
+    return batch.select(["k", "v", "n"])
+
+
+def wide(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """So much that blocks are sent before the map ends."""
+    batch = narrow(batch)
+    return batch.append_column("pad", pa.repeat("x" * 1_500, batch.num_rows))
+
+
+def dies_once_committed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The worker of map 3 is killed when its attempt is committed, and has not told anybody."""
+
+    def look(frame: FrameType, event: str, argument: object) -> None:
+        if event == "return" and frame.f_code.co_qualname == "ShuffleWriter.commit":
+            tell("map 3 is", frame.f_locals["self"]._state.name)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if batch["file"][0].as_py() == 3 and reach("map 3"):
+        sys.setprofile(look)
+    return narrow(batch)
+
+
+def dies(batch: pa.RecordBatch) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def other_rows_each_time(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same sums, of more rows in every attempt of a map."""
+    mapped = narrow(batch)
+    if batch["part"][0].as_py() != 0:
+        return mapped
+    number = 1
+    while not tell(f"attempt {number} of map {batch['file'][0]}", "begun"):
+        number += 1
+    keys = list(range(number))
+    more = pa.record_batch([keys, [0] * number, [0] * number], schema=mapped.schema)
+    return pa.Table.from_batches([mapped, more]).combine_chunks().to_batches()[0]
+
+
+def total(table: pa.Table) -> pa.Table:
+    partition = mrflight.partition_ids(table.slice(0, 1).to_batches()[0], ["k"], PARTITIONS)[0]
+    for call in range(1_000):
+        if tell(f"begun {call}", str(os.getpid())):
+            tell(f"read {partition}", f"reduce {call}")
+            reach(f"reduce {call}")
+            break
+    sums = table.group_by("k", use_threads=False).aggregate([("v", "sum"), ("n", "sum")])
+    return sums.rename_columns(["k", "v", "n"])

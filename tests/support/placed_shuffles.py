@@ -1,0 +1,44 @@
+"""A shuffle 'clicks' on some servers, and what a registry says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mrflight.ids import MapAttempt
+from mrflight.shuffle.events import AnyEvent
+from mrflight.shuffle.registry import Registry
+from tests.support.registries import TIMEOUT_S, Clock
+
+FIRST = MapAttempt(0, 0, "first")
+SECOND = MapAttempt(0, 1, "second")
+THIRD = MapAttempt(0, 2, "third")
+OTHER = MapAttempt(1, 0, "other")
+
+
+def registry_with_clicks(
+    replicas: int = 1,
+    servers: str = "abc",
+    partitions: int = 3,
+    record: Callable[[AnyEvent], None] = lambda event: None,
+) -> Registry:
+    """With one partition of three on each of a, b and c, unless told otherwise."""
+    registry = Registry(Clock(), TIMEOUT_S, record)
+    for name in servers:
+        registry.register_server(name)
+    registry.put_shuffle("clicks", partitions, replicas)
+    return registry
+
+
+def placement(registry: Registry) -> list[tuple[str, ...]]:
+    return registry.target("clicks").placement
+
+
+def rows(registry: Registry) -> list[int]:
+    return [info.rows for info in registry.partitions("clicks")[1]]
+
+
+def counting(registry: Registry, partition: int) -> list[MapAttempt]:
+    """The attempts that a reader gets of a partition."""
+    _, (info,) = registry.partitions("clicks", partition)
+    commits = registry.commits("clicks", 0)[: info.epoch]
+    return [commit.source for commit in commits if commit.counts_for(info.generation)]

@@ -1,0 +1,164 @@
+"""With a replica nothing is lost; a partition that is moved is read and written where it is now."""
+
+from __future__ import annotations
+
+import pytest
+
+from mrflight.errors import PlacementChangedError, ProtocolError
+from mrflight.shuffle.registry import Registry
+from tests.support.placed_shuffles import (
+    FIRST,
+    SECOND,
+    counting,
+    placement,
+    registry_with_clicks,
+    rows,
+)
+from tests.support.registries import TIMEOUT_S, Clock, commit
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """Partitions 0, 1 and 2 on a, b and c."""
+    return registry_with_clicks()
+
+
+# Replicas
+
+
+def test_with_a_replica_nothing_is_lost() -> None:
+    registry = registry_with_clicks(replicas=2)
+    assert placement(registry) == [("a", "b"), ("c", "a"), ("c", "b")]
+    commit(registry, FIRST, [1, 2, 3])
+    registry.unregister_server("b")
+    assert placement(registry) == [("a",), ("c", "a"), ("c",)]
+    assert registry.health("clicks") == (1, [])
+    assert rows(registry) == [1, 2, 3]
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == FIRST
+
+
+def test_who_wrote_to_both_replicas_may_still_commit() -> None:
+    registry = registry_with_clicks(replicas=2)
+    registry.unregister_server("b")
+    assert commit(registry, FIRST, [1, 2, 3], version=0) == FIRST
+    assert rows(registry) == [1, 2, 3]
+    assert registry.health("clicks") == (1, [])
+
+
+def test_the_second_loss_takes_what_was_left_of_a_replica() -> None:
+    registry = registry_with_clicks(replicas=2, servers="abcd")
+    assert placement(registry) == [("a", "b"), ("c", "d"), ("b", "a")]
+    commit(registry, FIRST, [1, 2, 3])
+    registry.unregister_server("b")
+    registry.unregister_server("a")
+    assert placement(registry) == [("c", "d"), ("c", "d"), ("d", "c")]
+    assert registry.target("clicks", 0).wanted == [0, 2]
+    assert counting(registry, 1) == [FIRST]
+    assert commit(registry, SECOND, [1, 2, 3], version=2) == SECOND
+    assert rows(registry) == [1, 2, 3]
+
+
+def test_two_that_are_lost_at_once_take_both_replicas() -> None:
+    clock = Clock()
+    registry = Registry(clock, TIMEOUT_S)
+    for name in "abcd":
+        registry.register_server(name)
+    registry.put_shuffle("clicks", 2, replicas=2)
+    assert placement(registry) == [("a", "b"), ("c", "d")]
+    commit(registry, FIRST, [1, 2])
+    clock.now_s = TIMEOUT_S
+    for name in "cd":
+        registry.heartbeat(name, ["clicks"], 0)
+    clock.now_s += 1
+    assert registry.health("clicks")[1] == [0]
+    assert registry.target("clicks", 0).wanted == [0]
+    assert placement(registry) == [("c", "d"), ("c", "d")]
+
+
+def test_with_fewer_servers_than_replicas_a_lost_partition_has_fewer() -> None:
+    registry = registry_with_clicks(replicas=2)
+    registry.unregister_server("b")
+    registry.unregister_server("a")
+    assert placement(registry) == [("c",)] * 3
+    registry.register_server("d")
+    registry.unregister_server("c")
+    assert placement(registry) == [("d",)] * 3
+
+
+def test_one_partition_that_cannot_be_read_has_a_replica() -> None:
+    registry = registry_with_clicks(replicas=2)
+    commit(registry, FIRST, [1, 2, 3])
+    assert registry.lose("clicks", "b", [0], for_good=False)
+    assert placement(registry) == [("a",), ("c", "a"), ("c", "b")]
+    assert registry.health("clicks") == (1, [])
+    assert rows(registry) == [1, 2, 3]
+
+
+# Partitions that are moved
+
+
+def test_a_partition_that_was_moved_is_where_it_was_moved_to(registry: Registry) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    registry.move("clicks", {1: "c"}, "b", epoch=1, version=0)
+    assert placement(registry) == [("a",), ("c",), ("c",)]
+    assert registry.health("clicks") == (1, [])
+    assert rows(registry) == [1, 2, 3]
+    assert counting(registry, 1) == [FIRST]
+    registry.unregister_server("b")
+    assert registry.health("clicks") == (1, [])
+
+
+def test_who_wrote_to_where_a_partition_was_is_to_write_again(registry: Registry) -> None:
+    registry.move("clicks", {1: "c"}, "b", epoch=0, version=0)
+    with pytest.raises(PlacementChangedError, match="attempt 0 of map 0") as moved:
+        commit(registry, FIRST, [1, 2, 3], version=0)
+    assert moved.value.retryable
+    assert registry.commits("clicks", 0) == []
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
+    assert rows(registry) == [1, 2, 3]
+
+
+def test_a_move_is_nothing_to_who_is_to_write_other_partitions(registry: Registry) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    registry.unregister_server("a")
+    assert registry.target("clicks", 0) == ([("b",), ("b",), ("c",)], 1, [0])
+    registry.move("clicks", {2: "b"}, "c", epoch=1, version=1)
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
+    assert rows(registry) == [1, 2, 3]
+
+
+def test_a_move_of_what_has_changed_meanwhile_is_refused(registry: Registry) -> None:
+    commit(registry, FIRST, [1, 2, 3])
+    with pytest.raises(PlacementChangedError):
+        registry.move("clicks", {1: "c"}, "b", epoch=0, version=0)
+    registry.unregister_server("a")
+    with pytest.raises(PlacementChangedError):
+        registry.move("clicks", {1: "c"}, "b", epoch=1, version=0)
+    assert placement(registry) == [("b",), ("b",), ("c",)]
+
+
+@pytest.mark.parametrize(
+    ("moves", "origin"),
+    [
+        ({1: "c"}, "a"),  # it is not there
+        ({1: "b"}, "b"),
+        ({1: "never there"}, "b"),
+        ({3: "c"}, "b"),
+        ({-2: "c"}, "b"),
+        ({1: "c", 2: "a"}, "b"),
+    ],
+)
+def test_a_move_that_cannot_be_is_refused(
+    registry: Registry, moves: dict[int, str], origin: str
+) -> None:
+    with pytest.raises(ProtocolError, match="cannot be moved from"):
+        registry.move("clicks", moves, origin, epoch=0, version=0)
+    assert registry.target("clicks").version == 0
+
+
+def test_a_replica_is_not_moved_to_the_other() -> None:
+    registry = registry_with_clicks(replicas=2)
+    with pytest.raises(ProtocolError):
+        registry.move("clicks", {0: "b"}, "a", epoch=0, version=0)
+    registry.move("clicks", {0: "c"}, "a", epoch=0, version=0)
+    assert placement(registry)[0] == ("c", "b")
