@@ -19,10 +19,13 @@ from mrflight.shuffle.metadata_client import MetadataClient
 from mrflight.shuffle.protocol import Heartbeat
 from mrflight.shuffle.shuffle_state import MapCommit
 from mrflight.shuffle.store import BlockStore
+from mrflight.timeouts import Timeouts
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 0.5
+HEARTBEAT_TIMEOUT_S = 2.0
+"""Of a call: the next one is made over a new connection, which a network that is back takes."""
 
 
 class Membership:
@@ -34,7 +37,7 @@ class Membership:
         self._connections = Connections()
         patience_s = self._connections.timeouts.reconnect_s
         self._metadata = MetadataClient(metadata, self._connections, patience_s, self._stopping)
-        self._heart_connections = Connections()
+        self._heart_connections = Connections(Timeouts(call_s=HEARTBEAT_TIMEOUT_S))
         self._heartbeats = MetadataClient(metadata, self._heart_connections)
         self._location = ""
         self._incarnation = secrets.token_hex(8)

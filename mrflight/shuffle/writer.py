@@ -38,6 +38,7 @@ from mrflight.shuffle.protocol import (
     ShuffleDescription,
 )
 from mrflight.shuffle.sender import BlockSender
+from mrflight.timeouts import AT_ONCE
 
 log = logging.getLogger(__name__)
 
@@ -176,13 +177,14 @@ class ShuffleWriter:
         locations = self._sender.stop()
         if self._state is not _State.OPEN:
             return
-        for location in locations:
-            request = DiscardAttempt(self._shuffle_id, *self._source)
-            try:
-                call(self._connections, location, DataAction.DISCARD_ATTEMPT, request, Done)
-            except MrflightError as error:
-                # An attempt that is never committed is never read, so this costs memory only.
-                log.warning("%s keeps blocks of a lost attempt: %s", location, error)
+        request = DiscardAttempt(self._shuffle_id, *self._source)
+        with Connections(AT_ONCE) as hasty:  # one of them may be what went wrong
+            for location in locations:
+                try:
+                    call(hasty, location, DataAction.DISCARD_ATTEMPT, request, Done)
+                except MrflightError as error:
+                    # An attempt that is never committed is never read, so this costs memory only.
+                    log.info("%s keeps blocks of a lost attempt: %s", location, error)
 
     def __enter__(self) -> Self:
         return self
