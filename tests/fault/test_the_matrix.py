@@ -20,14 +20,16 @@ RESTARTED = "the metadata server was killed by SIGKILL; it is started again"
 
 # Of 5 maps and 8 reduces. What a data server holds without a replica all maps have to send again:
 # 3 that were done, and 2 that were running; at the reduce all 5.
+PATIENT = ("cluster.heartbeat_timeout=10 s",)  # with 2 s it would be ended before it has a twin
+
 CELLS = [
     #    who                 fault    when       maps reduces failed
     Cell("worker", "kill", "map", 6, 8, 1, KILLED),
     Cell("worker", "kill", "shuffle", 6, 8, 1, KILLED),
     Cell("worker", "kill", "reduce", 5, 9, 1, KILLED),
     Cell("worker", "kill", "commit", 5, 8),
-    Cell("worker", "stop", "shuffle", 6, 8, 0, TWIN),
-    Cell("worker", "stop", "reduce", 5, 9, 0, TWIN),
+    Cell("worker", "stop", "shuffle", 6, 8, 0, TWIN, PATIENT),
+    Cell("worker", "stop", "reduce", 5, 9, 0, TWIN, PATIENT),
     Cell("worker", "pause", "shuffle", 5, 8),
     Cell("data server", "kill", "map", 10, 8, AT_MOST_ONCE, AGAIN),
     Cell("data server", "kill", "shuffle", 10, 8, AT_MOST_ONCE, AGAIN),
