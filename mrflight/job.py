@@ -48,6 +48,9 @@ if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
 
 log = logging.getLogger(__name__)
 
+_FIRST_CONTACT_S = 5.0
+"""For a standing cluster that cannot be reached: whoever gave a wrong address is told soon."""
+
 
 @dataclass(frozen=True)
 class _Run:
@@ -225,8 +228,11 @@ class _Job:
 
         location = self._spec.cluster.metadata or (cluster.metadata if cluster else "")
         lease_s = None if cluster else LEASE_S
-        # The server may be starting anew at this moment, here as at any other.
-        with Cluster(location, self._timeouts, self._timeouts.reconnect_s) as client:
+        # The server may be starting anew at this moment, here as at any other; or it was never there.
+        patience_s = self._timeouts.reconnect_s
+        if cluster is None:
+            patience_s = min(patience_s, _FIRST_CONTACT_S)
+        with Cluster(location, self._timeouts, patience_s) as client:
             shuffle = client.create_shuffle(name, partitions, self._spec.shuffle.replicas, lease_s)
         if cluster is None:
             stack.push(partial(_drop_at_end, shuffle))

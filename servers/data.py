@@ -177,7 +177,7 @@ def serve(options: argparse.Namespace) -> None:
     """Run the server until it is told to stop."""
     tune_malloc()
     with (
-        _spill_folder(options.spill_dir) as scratch,
+        _spill_folder(options.spill_dir or Path(tempfile.gettempdir())) as scratch,
         BlockStore(options.memory, scratch) as store,
     ):
         membership = Membership(store, options.metadata)
@@ -220,7 +220,6 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--spill-dir",
         type=Path,
-        default=Path(tempfile.gettempdir()),
         help="folder to spill to, on a disk with room; default the system's temporary folder",
     )
     return options
