@@ -228,7 +228,7 @@ class _Job:
 
         location = self._spec.cluster.metadata or (cluster.metadata if cluster else "")
         lease_s = None if cluster else LEASE_S
-        # The server may be starting anew at this moment, here as at any other; or it was never there.
+        # The server may be starting anew at this moment, as at any other; or it was never there.
         patience_s = self._timeouts.reconnect_s
         if cluster is None:
             patience_s = min(patience_s, _FIRST_CONTACT_S)
