@@ -279,10 +279,11 @@ def put_tagged(location: str, shuffle: str, block: Block, hashes: list[int]) -> 
 def test_a_block_that_changed_on_its_way_is_refused_when_it_is_put(tmp_path: Path) -> None:
     block = encode_block([batch(0, 0)], ipc_options("none"))
     with spilling(LARGE, tmp_path) as server:
-        server.cluster.create_shuffle("way", partitions=1)
+        shuffle = server.cluster.create_shuffle("way", partitions=1)
         with pytest.raises(CorruptBlockError, match="map be done again"), from_flight("it", "put"):
             put_tagged(server.location, "way", block, [block.xxh3, block.xxh3 ^ 1])
         assert server.stats().blocks == 1, "the one before it, of an attempt that cannot commit"
+        shuffle.drop()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prlimit")
