@@ -18,6 +18,7 @@ from mrflight.errors import (
     MrflightError,
     NotRepeatableError,
     SchemaMismatchError,
+    ServerUnavailableError,
     ShuffleNotFoundError,
 )
 from mrflight.executors.local import LocalExecutor
@@ -47,9 +48,6 @@ if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.workers.tasks import MapResult, MapTask, ReduceResult
 
 log = logging.getLogger(__name__)
-
-_FIRST_CONTACT_S = 5.0
-"""For a standing cluster that cannot be reached: whoever gave a wrong address is told soon."""
 
 
 @dataclass(frozen=True)
@@ -228,12 +226,16 @@ class _Job:
 
         location = self._spec.cluster.metadata or (cluster.metadata if cluster else "")
         lease_s = None if cluster else LEASE_S
-        # The server may be starting anew at this moment, as at any other; or it was never there.
-        patience_s = self._timeouts.reconnect_s
-        if cluster is None:
-            patience_s = min(patience_s, _FIRST_CONTACT_S)
-        with Cluster(location, self._timeouts, patience_s) as client:
-            shuffle = client.create_shuffle(name, partitions, self._spec.shuffle.replicas, lease_s)
+        replicas = self._spec.shuffle.replicas
+        try:
+            with Cluster(location, self._timeouts) as client:
+                shuffle = client.create_shuffle(name, partitions, replicas, lease_s)
+        except ServerUnavailableError as error:
+            # It may be starting anew at this moment, as at any other; or it was never there.
+            patience_s = self._timeouts.reconnect_s
+            self._progress.tell(f"{error}; it is asked again for {patience_s:g} s")
+            with Cluster(location, self._timeouts, patience_s) as client:
+                shuffle = client.create_shuffle(name, partitions, replicas, lease_s)
         if cluster is None:
             stack.push(partial(_drop_at_end, shuffle))
         return shuffle
