@@ -14,25 +14,28 @@ from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
 class Cluster(Closes):
     """A running cluster, by the location of its metadata server; made by `connect`."""
 
-    def __init__(
-        self, location: str, timeouts: Timeouts = DEFAULT_TIMEOUTS, patience_s: float = 0.0
-    ) -> None:
-        """A server that cannot be reached is asked again for ``patience_s``."""
+    def __init__(self, location: str, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
         self.location = location
         self._connections = Connections(timeouts)
-        self._metadata = MetadataClient(location, self._connections, patience_s)
+        self._metadata = MetadataClient(location, self._connections)
 
     def create_shuffle(
-        self, name: str, partitions: int, replicas: int = 1, lease_s: float | None = None
+        self,
+        name: str,
+        partitions: int,
+        replicas: int = 1,
+        lease_s: float | None = None,
+        token: str | None = None,
     ) -> Shuffle:
         """Make a shuffle and place its partitions evenly over the data servers.
 
         It stays until it is dropped; with ``lease_s`` it is dropped as well when nobody has asked
-        for its `Shuffle.health` for so long.
+        for its `Shuffle.health` for so long. Who had no answer and asks again with the same
+        ``token``, up to 32 letters and digits of his own, gets the same shuffle.
         Raises ShuffleExistsError where there is one of this name,
         NoDataServersError where fewer servers than ``replicas`` are registered.
         """
-        self._metadata.put_shuffle(name, partitions, replicas, new_writer_id(), lease_s)
+        self._metadata.put_shuffle(name, partitions, replicas, token or new_writer_id(), lease_s)
         return Shuffle(self.location, name, partitions, self._connections.timeouts)
 
     def open_shuffle(self, name: str) -> Shuffle:

@@ -16,6 +16,7 @@ from mrflight.cluster import EmbeddedCluster, PrivateFolder
 from mrflight.errors import (
     JobFileError,
     MrflightError,
+    NoDataServersError,
     NotRepeatableError,
     SchemaMismatchError,
     ServerUnavailableError,
@@ -48,6 +49,8 @@ if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.workers.tasks import MapResult, MapTask, ReduceResult
 
 log = logging.getLogger(__name__)
+
+_ASK_AGAIN_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -222,23 +225,34 @@ class _Job:
         self, cluster: EmbeddedCluster | None, partitions: int, stack: ExitStack, name: str
     ) -> Shuffle:
         """A shuffle on the embedded cluster, or on a standing one, which drops it at the end."""
-        from mrflight.client import Cluster
-
         location = self._spec.cluster.metadata or (cluster.metadata if cluster else "")
         lease_s = None if cluster else LEASE_S
-        replicas = self._spec.shuffle.replicas
-        try:
-            with Cluster(location, self._timeouts) as client:
-                shuffle = client.create_shuffle(name, partitions, replicas, lease_s)
-        except ServerUnavailableError as error:
-            # It may be starting anew at this moment, as at any other; or it was never there.
-            patience_s = self._timeouts.reconnect_s
-            self._progress.tell(f"{error}; it is asked again for {patience_s:g} s")
-            with Cluster(location, self._timeouts, patience_s) as client:
-                shuffle = client.create_shuffle(name, partitions, replicas, lease_s)
+        shuffle = self._created(location, name, partitions, lease_s)
         if cluster is None:
             stack.push(partial(_drop_at_end, shuffle))
         return shuffle
+
+    def _created(self, location: str, name: str, partitions: int, lease_s: float | None) -> Shuffle:
+        """A shuffle; waits for servers that may be starting anew at this moment, as at any other.
+
+        Or that were never there, which is told at once.
+        """
+        from mrflight.client import Cluster
+
+        replicas, patience_s = self._spec.shuffle.replicas, self._timeouts.reconnect_s
+        give_up_at = time.monotonic() + patience_s
+        token, is_told = new_writer_id(), False
+        with Cluster(location, self._timeouts) as client:
+            while True:
+                try:
+                    return client.create_shuffle(name, partitions, replicas, lease_s, token)
+                except (ServerUnavailableError, NoDataServersError) as error:
+                    if time.monotonic() > give_up_at:
+                        raise
+                    if not is_told:
+                        self._progress.tell(f"{error}; asked again for {patience_s:g} s")
+                        is_told = True
+                time.sleep(_ASK_AGAIN_S)
 
     def _sampled(self, plan: JobPlan) -> tuple[MapTask, ...]:
         """The map tasks, a range partitioner's with its boundaries."""
