@@ -60,6 +60,7 @@ from mrflight.shuffle.protocol import (
 )
 from mrflight.shuffle.registry import Registry
 from mrflight.shuffle.shuffle_state import PartitionInfo
+from mrflight.shuffle.spill_memory import tune_malloc
 from mrflight.timeouts import Timeouts
 
 from . import process
@@ -247,6 +248,7 @@ def serve(options: argparse.Namespace) -> None:
 
     JobFileError where its journal belongs to another one, is damaged, or is none.
     """
+    tune_malloc()  # large requests, and their answers, are not kept once they are done
     if options.journal is None:
         _serve(options, Registry(RunningClock(), options.heartbeat_timeout))
         return
