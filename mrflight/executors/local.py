@@ -133,13 +133,14 @@ class _Worker:
         self._arguments = arguments
         self._starting = threading.Lock()
         self._is_closed = False
+        self._is_killed = False
         self._stopped_since_s: float | None = None
         self._was_stopped_s = 0.0
         self._start()
 
     def make(self, call: bytes) -> bytes:
         """The answer to a call; WorkerLostError where the process ended before it came."""
-        if self._process.wait(0) is not None:
+        if self._is_killed or self._process.wait(0) is not None:
             self._restart()
         before = oom_kills()
         try:
@@ -176,6 +177,7 @@ class _Worker:
     def kill(self) -> None:
         """End the process, whatever it does; the next call is made by another one."""
         with self._starting, suppress(JobFailedError):  # it was never started
+            self._is_killed = True  # known before the process has ended
             self._process.send_signal(signal.SIGKILL)
 
     def _start(self) -> None:
@@ -188,7 +190,7 @@ class _Worker:
                 [theirs.fileno()],
             )
         self._channel = Connection(ours.detach())
-        self._stopped_since_s, self._was_stopped_s = None, 0.0
+        self._is_killed, self._stopped_since_s, self._was_stopped_s = False, None, 0.0
 
     def _restart(self) -> None:
         with self._starting:

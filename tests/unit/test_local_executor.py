@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -153,6 +155,18 @@ def test_a_call_that_is_stopped_ends_and_the_next_is_made_by_a_new_worker(
     executor.stop(busy)  # it has ended: nothing happens
     answers = [executor.submit(divmod, number, 7) for number in range(20)]
     assert [answer.result(WAIT_S) for answer in answers] == [divmod(n, 7) for n in range(20)]
+
+
+def test_a_call_that_is_stopped_as_it_ends_takes_no_other_with_it(
+    executor: LocalExecutor,
+) -> None:
+    rng = random.Random(0)
+    for _ in range(300):
+        stopped, *others = (executor.submit(divmod, 7, 2) for _ in range(4))
+        with suppress(TimeoutError):
+            stopped.result(rng.random() / 2_000)  # before its end, at it, or after it
+        executor.stop(stopped)
+        assert [other.result(WAIT_S) for other in others] == [(3, 1)] * 3
 
 
 def test_a_call_that_waits_is_cancelled_when_it_is_stopped(gates: Path) -> None:
