@@ -42,7 +42,6 @@ class StageAttempts:
         self._next = [first] * tasks
         self._started = [0] * tasks
         self._failures = [0] * tasks
-        self._lost = 0
         self._running: list[set[Attempt]] = [set() for _ in range(tasks)]
         self._is_done = [False] * tasks
 
@@ -52,7 +51,8 @@ class StageAttempts:
 
     @property
     def failed(self) -> int:
-        return sum(self._failures) + self._lost
+        """Without those that were lost."""
+        return sum(self._failures)
 
     @property
     def next_number(self) -> int:
@@ -96,7 +96,6 @@ class StageAttempts:
     def lose(self, attempt: Attempt) -> None:
         """An attempt failed for what is made good now: that is none of its task's failures."""
         self._running[attempt.task].discard(attempt)
-        self._lost += 1
 
     def withdraw(self, attempt: Attempt) -> None:
         """An attempt was never begun."""

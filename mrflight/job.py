@@ -149,7 +149,9 @@ class _Job:
         self._clock = _StageClock(run.started)
         timeout_s = settings.timeout_s
         deadline = None if timeout_s is None else run.started + timeout_s
-        self._stages = Stages(executor, run.progress, deadline, settings.attempts)
+        self._stages = Stages(
+            executor, run.progress, deadline, settings.attempts, speculates=settings.speculates
+        )
         self._writer_id = new_writer_id()
         self._timeouts = settings.timeouts
         self._bytes_shuffled = 0

@@ -18,7 +18,10 @@ class StageSeconds(msgspec.Struct, frozen=True):
 
 
 class Attempts(msgspec.Struct, frozen=True):
-    """Attempts that were started, and how many of them failed."""
+    """Attempts that were started, and how many of them failed, as ``job.attempts`` counts.
+
+    Not among those are the ones that were ended, or failed, for what was lost with a server.
+    """
 
     map: int = 0
     reduce: int = 0

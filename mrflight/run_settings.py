@@ -21,6 +21,7 @@ class RunSettings:
 
     attempts: int
     """Of a task."""
+    speculates: bool
     timeout_s: float | None
     workers: int
     data_servers: int
@@ -45,6 +46,7 @@ class RunSettings:
             data_servers = 0
         return cls(
             attempts,
+            spec.job.speculation,
             None if timeout is None else _seconds(timeout, "job.timeout"),
             workers,
             data_servers,

@@ -26,6 +26,8 @@ class JobSection(_Section, frozen=True):
     timeout: str | None = None
     attempts: int = 4
     """Of a task, until its failure is the job's."""
+    speculation: bool = True
+    """Whether a task that takes much longer than its peers gets a second attempt beside it."""
     run_id: str | None = None
 
 

@@ -48,17 +48,24 @@ class Stages:
         progress: ProgressReport,
         deadline: float | None = None,
         limit: int = LIMIT,
+        *,
+        speculates: bool = True,
     ) -> None:
-        """``deadline`` is on the monotonic clock; a task may fail ``limit`` times."""
+        """``deadline`` is on the monotonic clock; a task may fail ``limit`` times.
+
+        ``speculates``: slow tasks get a second attempt.
+        """
         self._executor = executor
         self._progress = progress
         self._deadline = deadline
         self._limit = limit
+        self._speculates = speculates
         self.submit = executor.submit
         self.workers = executor.workers
         self.started: Counter[str] = Counter()
         """Attempts by stage."""
         self.failed = 0
+        """Attempts that count as failures of their tasks."""
         self._next_number: Counter[str] = Counter()
         self.tell = progress.tell
 
@@ -106,7 +113,9 @@ class Stages:
         progress: ProgressReport,
     ) -> list[R]:
         attempts = StageAttempts(len(tasks), self._limit, self._next_number[stage])
-        running = _Stage(attempts, self._executor, progress, tasks, submit, tidy_up, mender)
+        running = _Stage(
+            attempts, self._executor, progress, tasks, submit, tidy_up, mender, self._speculates
+        )
         try:
             return running.run(self._deadline)
         finally:
@@ -127,6 +136,7 @@ class _Stage(Generic[T, R]):
         submit: Callable[[T, int], Future[R]],
         tidy_up: Callable[[T, int], None],
         mender: Mender[T],
+        speculates: bool,
     ) -> None:
         self._attempts = attempts
         self._executor = executor
@@ -135,6 +145,7 @@ class _Stage(Generic[T, R]):
         self._submit = submit
         self._tidy_up = tidy_up
         self._mender = mender
+        self._speculates = speculates
         self._told: set[int] = set()
         self._ended: SimpleQueue[Attempt] = SimpleQueue()
         self._futures: dict[Attempt, Future[R]] = {}
@@ -164,7 +175,8 @@ class _Stage(Generic[T, R]):
             if time.monotonic() >= look_at:
                 if self._mender.has_news():
                     self._mend()
-                self._look_for_slow_tasks()
+                if self._speculates:
+                    self._look_for_slow_tasks()
                 look_at = time.monotonic() + _LOOK_EVERY_S
         self._let_go()
         return [self._results[task] for task in range(len(self._tasks))]

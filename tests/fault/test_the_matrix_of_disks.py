@@ -24,12 +24,12 @@ FULL = r"map [34] \(rows, .* is made again: cannot spill .*: \[Errno 27\] File t
 
 DAMAGES = [
     #    who                 fault                    when      maps reduces failed
-    Cell("data server", "corrupt in memory", "shuffle", 10, 9, 1, CORRUPT),
-    Cell("data server", "corrupt in memory", "reduce", 10, 9, 1, CORRUPT),
+    Cell("data server", "corrupt in memory", "shuffle", 10, 9, 0, CORRUPT),
+    Cell("data server", "corrupt in memory", "reduce", 10, 9, 0, CORRUPT),
     Cell("data server", "corrupt in memory", "reduce", 5, 8, 0, CORRUPT_HERE, TWICE),
-    Cell("data server", "corrupt on disk", "reduce", 10, 9, 1, CORRUPT, SPILLING),
-    Cell("data server", "truncate on disk", "reduce", 10, 9, 1, CUT, SPILLING),
-    Cell("data server", "full disk", "shuffle", 10, 8, 1, FULL, SPILLING),
+    Cell("data server", "corrupt on disk", "reduce", 10, 9, 0, CORRUPT, SPILLING),
+    Cell("data server", "truncate on disk", "reduce", 10, 9, 0, CUT, SPILLING),
+    Cell("data server", "full disk", "shuffle", 10, 8, 0, FULL, SPILLING),
 ]
 
 
