@@ -14,9 +14,6 @@ from mrflight.errors import ProtocolError, SchemaMismatchError
 from mrflight.shuffle.protocol import MetadataAction
 from tests.support.hostile_servers import BATCH, SHUFFLE, Put, act, ask, unharmed_servers
 
-MOST_GROWTH_OF_LARGE_BODIES_BYTES = 100 * 2**20
-"""Measured: 16 to 63 MiB, which is what malloc keeps of bodies of 10 MB."""
-
 
 def commit(**fields: Any) -> str:
     schema = BATCH.schema.serialize().to_pybytes()
@@ -60,7 +57,7 @@ BELIEVED: dict[str, tuple[str, str]] = {
 
 def test_what_is_out_of_bounds_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     with (
-        unharmed_servers(capfd, MOST_GROWTH_OF_LARGE_BODIES_BYTES) as servers,
+        unharmed_servers(capfd) as servers,
         flight.FlightClient(servers.metadata) as client,
     ):
         servers.cluster.create_shuffle(SHUFFLE, partitions=3)
@@ -77,7 +74,7 @@ def test_a_heartbeat_of_a_million_shuffles_leaves_nothing(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     names = [f"s{number}" for number in range(10**6)]
-    with unharmed_servers(capfd, MOST_GROWTH_OF_LARGE_BODIES_BYTES) as servers:
+    with unharmed_servers(capfd) as servers:
         body = json.dumps({"location": "grpc+tcp://127.0.0.1:1", "shuffles": names})
         answer = json.loads(ask(servers.metadata, MetadataAction.HEARTBEAT, body))
         assert answer == {"registered": False, "drop": names}
