@@ -15,8 +15,8 @@ from pathlib import Path
 from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.fork_server import ForkServer
 from mrflight.lifeline import Lifeline
-from mrflight.metadata_probe import MetadataProbe
 from mrflight.server_process import START_TIMEOUT_S, ServerProcess
+from mrflight.silence_probe import SilenceProbe
 from mrflight.supervision import Supervision
 
 log = logging.getLogger(__name__)
@@ -56,8 +56,8 @@ class EmbeddedCluster:
     """A metadata server and data servers on unix sockets in a private folder.
 
     They start side by side in the constructor, which does not wait: `wait`
-    does. From then on another one is started where one ends, or where the
-    metadata server does not answer. They end with `close`, or with this
+    does. From then on another one is started where one ends, or does not
+    answer. They end with `close`, or with this
     process, however it ends.
     """
 
@@ -96,7 +96,7 @@ class EmbeddedCluster:
         self._servers: list[ServerProcess] = []
         self._silence_s = heartbeat_timeout_s
         self._changing = threading.Lock()  # of `_servers`, and of the processes in it
-        self._probe: MetadataProbe | None = None
+        self._probe: SilenceProbe | None = None
         self._supervisions: list[Supervision[ServerProcess]] = []
         for kind, count in self._first.items():
             for _ in range(count):
@@ -114,7 +114,9 @@ class EmbeddedCluster:
         # First, and watched at once: the others wait for it.
         metadata = self._ready(metadata, deadline)
         self._supervisions.append(Supervision([metadata], self._replace))
-        self._probe = MetadataProbe(self.metadata, self._silence_s, self._end_the_silent)
+        self._probe = SilenceProbe(
+            self.metadata, self._data_servers, self._silence_s, self._end_the_silent
+        )
         data = [self._ready(server, deadline) for server in data]
         self._supervisions.append(Supervision(data, self._replace))
 
@@ -151,11 +153,16 @@ class EmbeddedCluster:
             raise JobFailedError(f"{_called(server)} cannot be started")
         return self._ready(other, deadline)
 
-    def _end_the_silent(self) -> None:
-        """End a metadata server that lives and does not answer, which starts another one."""
+    def _data_servers(self) -> list[str]:
+        """The locations of those that live, or seem to."""
+        with self._changing:
+            return [server.location for server in self._servers if server.kind == "data"]
+
+    def _end_the_silent(self, location: str) -> None:
+        """End a server that lives and does not answer, so that another one takes its place."""
         with self._changing:
             for server in self._servers:
-                if server.kind == "metadata":
+                if server.location == location:
                     silent = f"has not answered for {self._silence_s:g} s"
                     self._tell(f"{_called(server)} {silent} and is ended")
                     server.kill()
@@ -170,14 +177,9 @@ class EmbeddedCluster:
         self._started[kind] += 1
         name = f"data{number}" if kind == "data" else "metadata"
         socket = self._folder.path / f"{name}.sock"
-        socket.unlink(missing_ok=True)
-        arguments = [
-            *("--socket", str(socket)),
-            *("--lifeline", str(self._folder.lifeline.path)),
-            *self._options[kind],
-        ]
+        arguments = ["--lifeline", str(self._folder.lifeline.path), *self._options[kind]]
         log_path = self._folder.path / f"{kind}{number}.log"
-        return ServerProcess(self._fork_server, kind, name, arguments, log_path)
+        return ServerProcess(self._fork_server, kind, name, socket, arguments, log_path)
 
     def _replace(self, ended: ServerProcess) -> ServerProcess | None:
         """What is started where a server ended, or is about to."""

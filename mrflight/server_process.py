@@ -30,11 +30,15 @@ class ServerProcess:
         fork_server: ForkServer,
         kind: str,
         name: str,
+        socket: Path,
         arguments: Sequence[str],
         log_path: Path,
     ) -> None:
+        """It listens on ``socket``, which one that is gone may have left."""
         self.kind = kind
         self.name = name
+        self.location = f"grpc+unix://{socket}"
+        socket.unlink(missing_ok=True)
         self._log_path = log_path
         self._started = time.monotonic()
         self._ready, stdout = os.pipe()
@@ -43,7 +47,7 @@ class ServerProcess:
                 self._process = fork_server.start(
                     f"mrflight-{name}",
                     f"mrflight.servers.{kind}:main",
-                    arguments,
+                    ["--socket", str(socket), *arguments],
                     stdout=stdout,
                     stderr=log_file.fileno(),
                 )

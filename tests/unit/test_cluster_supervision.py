@@ -24,11 +24,11 @@ from mrflight.client import connect
 from mrflight.cluster import MOST_RESTARTS, EmbeddedCluster, PrivateFolder
 from mrflight.errors import JobFailedError, MrflightError
 from mrflight.fork_server import ForkServer
-from mrflight.metadata_probe import MetadataProbe
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
 from mrflight.shuffle.protocol import DataAction, Done, ServerStats
+from mrflight.silence_probe import SilenceProbe
 from tests.support.leftovers import nothing_left_over
 
 WAIT_S = 30.0
@@ -186,17 +186,52 @@ def test_a_metadata_server_that_stands_still_is_replaced(around: Surroundings) -
 
 def test_a_driver_that_stood_still_itself_ends_no_server(around: Surroundings) -> None:
     """The call that was under way is late then, the next one is not."""
-    ended = threading.Event()
+    ended: list[str] = []
     with started(around.cluster()) as cluster:
         metadata = around.server("metadata")
-        probe = MetadataProbe(cluster.metadata, 2.0, ended.set)
+        probe = SilenceProbe(cluster.metadata, list, 2.0, ended.append)
         metadata.suspend()
         with closing(probe):
             until(lambda: probe.late_calls == 1)
             metadata.resume()
             until(lambda: probe.late_calls == 0)
         probe.join(WAIT_S)
-        assert not ended.is_set()
+        assert ended == []
+
+
+def test_data_servers_that_stand_still_are_replaced(around: Surroundings) -> None:
+    with started(around.cluster()) as cluster:
+        for name in ("data0", "data1"):
+            around.server(name).suspend()
+        said = sorted(around.told.get(timeout=WAIT_S) for _ in range(4))
+        assert said[0] == "the data server data0 has not answered for 3 s and is ended"
+        assert said[1].startswith("the data server data0 was killed by SIGKILL; data")
+        assert said[2] == "the data server data1 has not answered for 3 s and is ended"
+        assert said[3].startswith("the data server data1 was killed by SIGKILL; data")
+        until(lambda: alive(cluster.metadata) == {"data2", "data3"})
+        assert len(around.servers()) == 3
+    assert around.told.empty()
+
+
+def test_a_data_server_that_was_given_up_and_answers_is_not_ended(around: Surroundings) -> None:
+    """It is on its way back, or about to end by itself."""
+    ended: list[str] = []
+    asked = threading.Event()
+
+    def suspects() -> list[str]:
+        asked.set()
+        return [around.location("data0"), around.location("nowhere")]
+
+    with started(around.cluster()) as cluster:
+        with Connections() as connections:
+            client = MetadataClient(cluster.metadata, connections)
+            with closing(SilenceProbe(cluster.metadata, suspects, 2.0, ended.append)) as probe:
+                for _ in range(3):
+                    asked.clear()
+                    client.unregister_server(around.location("data0"))
+                    assert asked.wait(WAIT_S)
+            probe.join(WAIT_S)
+        assert ended == []
 
 
 @pytest.mark.parametrize(
