@@ -20,6 +20,7 @@ import json
 import signal
 import statistics
 import sys
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -47,23 +48,27 @@ def undisturbed(bench: Bench, clusters: list[Cluster], runs: int) -> dict[str, l
 
 
 def disturbed(bench: Bench, scenario: Scenario, endings: Executor) -> Future[Outcome]:
-    """A run that was hit; the last of some where the job was always faster.
+    """A run that was hit; the last of some where the job was always faster, or one that went wrong.
 
     It is over when this returns, but for what may be left of it, which ``endings`` wait for.
     """
-    for _ in range(MISSES_ALLOWED):
-        outcome, finish = chaos_run.begin(bench, scenario)
-        if not outcome.missed:
-            break
-        finish()
-        scenario = sooner(scenario)
 
-    def end() -> Outcome:
+    def end(outcome: Outcome, finish: Callable[[], None]) -> Outcome:
         finish()
         _tell(outcome)
         return outcome
 
-    return endings.submit(end)
+    for _ in range(MISSES_ALLOWED - 1):
+        outcome, finish = chaos_run.begin(bench, scenario)
+        if not outcome.missed:
+            return endings.submit(end, outcome, finish)
+        end(outcome, finish)
+        if outcome.went_wrong:
+            ended: Future[Outcome] = Future()
+            ended.set_result(outcome)
+            return ended
+        scenario = sooner(scenario)
+    return endings.submit(end, *chaos_run.begin(bench, scenario))
 
 
 def _tell(outcome: Outcome) -> None:

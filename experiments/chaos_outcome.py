@@ -49,8 +49,13 @@ class Outcome:
 
     @property
     def is_bad(self) -> bool:
+        """Anything that must never be in a result."""
+        return self.went_wrong or bool(self.missed)
+
+    @property
+    def went_wrong(self) -> bool:
         """Anything that must never be; a job that failed but should not have included."""
         failed = self.state == "failed" and not self.may_fail
         rerun_failed = self.rerun not in ("", "committed")
         hung = self.state == "hung"
-        return bool(failed or rerun_failed or hung or self.wrong or self.leftovers or self.missed)
+        return bool(failed or rerun_failed or hung or self.wrong or self.leftovers)
