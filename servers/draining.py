@@ -13,6 +13,7 @@ import threading
 from mrflight.errors import (
     DeadlineExceededError,
     MrflightError,
+    ProtocolError,
     ServerUnavailableError,
     ShuffleNotFoundError,
 )
@@ -28,6 +29,8 @@ from .membership import Membership
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.2
+_PATIENCE_S = 5.0
+"""With a metadata server that cannot be reached: it may be starting anew, in a second or two."""
 
 
 class Draining:
@@ -37,8 +40,9 @@ class Draining:
         self._store = store
         self._membership = membership
         self._connections = Connections()
-        self._metadata = MetadataClient(metadata, self._connections)
+        self._metadata = MetadataClient(metadata, self._connections, _PATIENCE_S)
         self._targets: dict[tuple[str, int], str] = {}
+        self._offered: dict[str, set[str]] = {}
         self._copied: dict[tuple[str, int], set[MapAttempt]] = {}
         self._spoilt: set[tuple[str, int, str]] = set()
         self._reasons: dict[str, str] = {}
@@ -49,13 +53,20 @@ class Draining:
 
         What cannot be moved is waited for to be dropped, however long that takes.
         """
-        while held := [name for name in self._store.shuffles() if not self._is_free_of(name)]:
-            log.debug("still held: %s", held)
-            self._pause.wait(_LOOK_EVERY_S)
-        self._connections.close()
+        try:
+            while held := [name for name in self._store.shuffles() if not self._is_free_of(name)]:
+                log.debug("still held: %s", held)
+                self._pause.wait(_LOOK_EVERY_S)
+        except (ServerUnavailableError, DeadlineExceededError) as error:
+            log.warning("nobody can ask for what is held any more: %s", error)
+        finally:
+            self._connections.close()
 
     def _is_free_of(self, shuffle_id: str) -> bool:
-        """Move what can be moved of a shuffle; whether nothing depends on this server then."""
+        """Move what can be moved of a shuffle; whether nothing depends on this server then.
+
+        ServerUnavailableError or DeadlineExceededError where the metadata server cannot be asked.
+        """
         try:
             plan = self._metadata.plan_move(shuffle_id, self._membership.location)
             targets = dict(zip(plan.partitions, plan.targets, strict=False))
@@ -68,45 +79,60 @@ class Draining:
         except MrflightError as error:
             is_unreachable = isinstance(error, ServerUnavailableError | DeadlineExceededError)
             if is_unreachable and error.location == self._metadata.location:
-                log.warning("nobody can ask for shuffle %s any more: %s", shuffle_id, error)
-                return True
+                raise
             if self._reasons.get(shuffle_id) != str(error):
                 log.info("shuffle %s is not moved yet: %s", shuffle_id, error)
                 self._reasons[shuffle_id] = str(error)
             return False
 
     def _choose_targets(self, shuffle_id: str, planned: dict[int, str]) -> list[int]:
-        """The partitions that can go somewhere: where they were going, or else as planned."""
+        """The partitions that can go somewhere: where they were going, or else as planned.
+
+        Where that target is spoilt, another one that was offered for any partition will do.
+        """
+        offered = self._offered.setdefault(shuffle_id, set())
+        offered.update(planned.values())
         for partition, target in planned.items():
-            if (shuffle_id, partition, target) not in self._spoilt:
-                self._targets.setdefault((shuffle_id, partition), target)
+            for each in (target, *sorted(offered)):
+                if (shuffle_id, partition, each) not in self._spoilt:
+                    self._targets.setdefault((shuffle_id, partition), each)
+                    break
         return [partition for partition in planned if (shuffle_id, partition) in self._targets]
 
     def _move(self, shuffle_id: str, partitions: list[int]) -> None:
         version = self._metadata.describe_shuffle(shuffle_id).version
         infos = {info.partition: info for info in self._metadata.partitions(shuffle_id)[1]}
         epoch = infos[partitions[0]].epoch
-        wanted: dict[MapAttempt, list[int]] = {}
+        wanted: dict[tuple[MapAttempt, str], list[int]] = {}
         for partition in partitions:
             copied = self._copied.setdefault((shuffle_id, partition), set())
             counting = self._membership.winners(shuffle_id, epoch, infos[partition].generation)
+            target = self._targets[shuffle_id, partition]
             for source in counting:
                 if source not in copied:
-                    wanted.setdefault(source, []).append(partition)
-        for source, missing in wanted.items():
-            self._copy(shuffle_id, source, missing, len(infos))
+                    wanted.setdefault((source, target), []).append(partition)
+        for (source, target), missing in wanted.items():
+            self._copy(shuffle_id, source, target, missing, len(infos))
         targets = [self._targets[shuffle_id, partition] for partition in partitions]
         here = self._membership.location
-        self._metadata.move_partitions(
-            MovePartitions(shuffle_id, here, partitions, targets, epoch, version)
-        )
+        request = MovePartitions(shuffle_id, here, partitions, targets, epoch, version)
+        try:
+            self._metadata.move_partitions(request)
+        except ProtocolError:  # a target may have gone since all was copied there, or be avoided
+            there = {server.location for server in self._metadata.status().servers}
+            going = zip(partitions, targets, strict=True)
+            gone = [partition for partition, at in going if at not in there]
+            self._spoil(shuffle_id, gone or partitions)
+            raise
         log.info("%d partitions of shuffle %s have been moved", len(partitions), shuffle_id)
 
-    def _copy(self, shuffle_id: str, source: MapAttempt, partitions: list[int], count: int) -> None:
-        """Send what an attempt put into partitions to their targets."""
+    def _copy(
+        self, shuffle_id: str, source: MapAttempt, target: str, partitions: list[int], count: int
+    ) -> None:
+        """Send what an attempt put into partitions to the target that they have in common."""
         placement: list[tuple[str, ...]] = [()] * count
         for partition in partitions:
-            placement[partition] = (self._targets[shuffle_id, partition],)
+            placement[partition] = (target,)
         sender = BlockSender(shuffle_id, source, placement, self._connections, "none")
         try:
             for partition in partitions:
@@ -121,7 +147,7 @@ class Draining:
             self._copied[shuffle_id, partition].add(source)
 
     def _spoil(self, shuffle_id: str, partitions: list[int]) -> None:
-        """Targets may have got a part of an attempt's blocks, which would be read twice there."""
+        """Targets may have a part of an attempt's blocks, which would be read twice, or nothing."""
         for partition in partitions:
             target = self._targets.pop((shuffle_id, partition))
             self._spoilt.add((shuffle_id, partition, target))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -19,7 +21,7 @@ from mrflight.shuffle.metadata_client import MetadataClient
 from mrflight.shuffle.protocol import Heartbeat
 from mrflight.shuffle.shuffle_state import MapCommit
 from mrflight.shuffle.store import BlockStore
-from mrflight.timeouts import Timeouts
+from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 log = logging.getLogger(__name__)
 
@@ -29,21 +31,30 @@ HEARTBEAT_TIMEOUT_S = 2.0
 
 
 class Membership:
-    """Speaks to the metadata server for one data server. Safe for many threads."""
+    """Speaks to the metadata server for one data server. Safe for many threads.
 
-    def __init__(self, store: BlockStore, metadata: str) -> None:
+    Its heart waits for no request, and for no disk.
+    """
+
+    def __init__(
+        self, store: BlockStore, metadata: str, timeouts: Timeouts = DEFAULT_TIMEOUTS
+    ) -> None:
         self._store = store
         self._stopping = threading.Event()
-        self._connections = Connections()
-        patience_s = self._connections.timeouts.reconnect_s
+        self._is_draining = False
+        self._drain_is_told = False  # by the heart
+        self._connections = Connections(timeouts)
+        patience_s = timeouts.reconnect_s
         self._metadata = MetadataClient(metadata, self._connections, patience_s, self._stopping)
         self._heart_connections = Connections(Timeouts(call_s=HEARTBEAT_TIMEOUT_S))
         self._heartbeats = MetadataClient(metadata, self._heart_connections)
         self._location = ""
         self._incarnation = secrets.token_hex(8)
-        self._lock = threading.Lock()  # of what requests use: the heart has its own connection
+        self._asking = threading.Lock()  # of the connections that requests use, one at a time
+        self._knowing = threading.Lock()  # of `_commits`; nobody is asked while it is held
         self._commits: dict[str, list[MapCommit]] = {}
         self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._forgetting: threading.Thread | None = None
 
     def join(self, location: str) -> None:
         """Register as ``location``, waiting for a metadata server that still starts."""
@@ -64,10 +75,12 @@ class Membership:
 
     def drain(self) -> None:
         """Take no new partitions from now on. Heartbeats go on."""
+        self._is_draining = True
         try:
-            self._heartbeats.drain_server(self._location)
+            with Connections(Timeouts(call_s=HEARTBEAT_TIMEOUT_S)) as connections:
+                MetadataClient(self._metadata.location, connections).drain_server(self._location)
         except MrflightError as error:
-            log.info("stopping without telling the metadata server: %s", error)
+            log.info("the metadata server is told later that this one stops: %s", error)
 
     def leave(self) -> None:
         """Be no data server any more: what is still held is lost."""
@@ -83,21 +96,23 @@ class Membership:
     def open(self, shuffle_id: str) -> None:
         """Open a shuffle in the store; ShuffleNotFoundError where there is none of this id."""
         if not self._store.is_open(shuffle_id):
-            with self._lock:
-                described = self._metadata.describe_shuffle(shuffle_id)
+            with self._turn() as metadata:
+                described = metadata.describe_shuffle(shuffle_id)
             self._store.open(shuffle_id, len(described.placement))
 
     def winners(self, shuffle_id: str, epoch: int, generation: int = 0) -> list[MapAttempt]:
         """The attempts that count for partitions of a generation, of the first ``epoch``."""
-        with self._lock:
+        with self._turn() as metadata:
             known = self._commits.get(shuffle_id, [])
             last, since = known[-1:], max(len(known) - 1, 0)
-            news = self._metadata.commits(shuffle_id, since)
+            news = metadata.commits(shuffle_id, since)
             if last and last != news[:1]:
                 # Another shuffle of this name: this server was not told that the first was dropped.
-                known, news, since = [], self._metadata.commits(shuffle_id, 0), 0
+                known, news, since = [], metadata.commits(shuffle_id, 0), 0
             known = known[:since] + news
-            self._commits[shuffle_id] = known
+            with self._knowing:
+                if self._store.is_open(shuffle_id):  # not where it was forgotten meanwhile
+                    self._commits[shuffle_id] = known
         if len(known) < epoch:
             raise ProtocolError(
                 f"a ticket of epoch {epoch}; shuffle {shuffle_id!r} is at {len(known)}"
@@ -106,14 +121,32 @@ class Membership:
 
     def schema(self, shuffle_id: str, partition: int) -> pa.Schema:
         """Of the rows of a shuffle, which are those of every partition."""
-        with self._lock:
-            return self._metadata.partitions(shuffle_id, only=partition)[0]
+        with self._turn() as metadata:
+            return metadata.partitions(shuffle_id, only=partition)[0]
 
     def forget(self, shuffle_id: str) -> None:
         """A shuffle is no more."""
         self._store.drop(shuffle_id)
-        with self._lock:
+        with self._knowing:
             self._commits.pop(shuffle_id, None)
+
+    @contextmanager
+    def _turn(self) -> Iterator[MetadataClient]:
+        """Whom a request may ask, one at a time.
+
+        Where the one before has to be patient, all who wait are so at the same time, and not one
+        after the other.
+        """
+        if not self._asking.acquire(timeout=self._connections.timeouts.reconnect_s):
+            error = ServerUnavailableError(
+                f"{self._metadata.location} has not answered another request in time"
+            )
+            error.location = self._metadata.location
+            raise error
+        try:
+            yield self._metadata
+        finally:
+            self._asking.release()
 
     def _beat(self) -> None:
         while not self._stopping.wait(HEARTBEAT_S):
@@ -134,5 +167,18 @@ class Membership:
             for shuffle_id in held.shuffles:
                 self.forget(shuffle_id)  # it was given up: all of it has been placed elsewhere
             self._heartbeats.register_server(self._location, self._incarnation)
-        for shuffle_id in answer.drop:
+            self._drain_is_told = False
+        if self._is_draining and not self._drain_is_told:
+            self._heartbeats.drain_server(self._location)
+            self._drain_is_told = True
+        if answer.drop and (self._forgetting is None or not self._forgetting.is_alive()):
+            # Removing files takes seconds, and longer where the disk hangs; what is not forgotten
+            # by then the next heartbeats tell again.
+            self._forgetting = threading.Thread(
+                target=self._forget_all, args=(answer.drop,), name="forgetting", daemon=True
+            )
+            self._forgetting.start()
+
+    def _forget_all(self, shuffle_ids: list[str]) -> None:
+        for shuffle_id in shuffle_ids:
             self.forget(shuffle_id)

@@ -15,11 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from mrflight.errors import (
-    ProtocolError,
-    ShuffleExistsError,
-    ShuffleNotFoundError,
-)
+from mrflight.errors import ProtocolError, ShuffleExistsError, ShuffleNotFoundError
 from mrflight.ids import MAX_PARTITIONS, MapAttempt, check_attempt, check_shuffle_id
 from mrflight.shuffle.commit_rules import check_commit, check_not_lost
 from mrflight.shuffle.events import (
@@ -34,11 +30,7 @@ from mrflight.shuffle.events import (
 )
 from mrflight.shuffle.placement import place_partitions
 from mrflight.shuffle.relocation import held_alone, plan_homes, plan_loss, plan_move
-from mrflight.shuffle.shuffle_state import (
-    MapCommit,
-    PartitionInfo,
-    ShuffleState,
-)
+from mrflight.shuffle.shuffle_state import MapCommit, PartitionInfo, ShuffleState
 
 log = logging.getLogger(__name__)
 
@@ -139,12 +131,14 @@ class Registry:
     ) -> tuple[bool, list[str]]:
         """Whether the server is registered, and which of its shuffles it must drop."""
         with self._lock:
-            self._expire()
-            server = self._servers.get(location)
-            is_known = server is not None and server.incarnation == incarnation
-            if server is not None and is_known:
-                server.last_seen_s = self._clock()
-                server.stored_bytes = stored_bytes
+            try:
+                self._expire()
+            finally:  # that others cannot be recorded as gone is no reason to give up this one
+                server = self._servers.get(location)
+                is_known = server is not None and server.incarnation == incarnation
+                if server is not None and is_known:
+                    server.last_seen_s = self._clock()
+                    server.stored_bytes = stored_bytes
             return is_known, [name for name in held if name not in self._shuffles]
 
     def is_alive(self, location: str) -> bool:
@@ -328,7 +322,7 @@ class Registry:
 
         Of all its partitions there, or of some. Replicas are used instead; without any the
         partitions are placed anew and their rows are lost. ``for_good``: nothing of this shuffle
-        is placed there again.
+        is placed there again, unless a server joins there.
         """
         with self._lock:
             self._expire()
@@ -371,7 +365,7 @@ class Registry:
             case ServerJoined():
                 self._servers[event.location] = _Server(event.incarnation, self._clock())
                 for state in self._shuffles.values():
-                    state.avoided.discard(event.location)  # it is another process
+                    state.avoided.discard(event.location)  # it has nothing of before
             case ServerDraining():
                 self._servers[event.location].is_draining = True
             case ServerGone():

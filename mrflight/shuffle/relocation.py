@@ -30,7 +30,9 @@ def plan_loss(
     held = [p for p, places in enumerate(state.placement) if location in places]
     if partitions is not None:
         held = sorted(set(held) & set(partitions))
-    if not held and not (for_good and location not in state.avoided):
+    # One that is gone need not be avoided: another one that joins there would not be.
+    is_to_be_avoided = for_good and location in living and location not in state.avoided
+    if not held and not is_to_be_avoided:
         return None
     homes = {p: [at for at in state.placement[p] if at != location and at in living] for p in held}
     lost = [p for p in held if not homes[p]]
@@ -84,7 +86,8 @@ def plan_move(
     for partition, target in moves.items():
         is_there = 0 <= partition < len(state.placement)
         places = state.placement[partition] if is_there else ()
-        if origin not in places or target in places or target not in living:
+        can_take = target in living and target not in state.avoided
+        if origin not in places or target in places or not can_take:
             raise ProtocolError(
                 f"partition {partition} of shuffle {state.id!r} cannot be moved from "
                 f"{origin[:256]} to {target[:256]}"

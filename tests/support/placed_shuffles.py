@@ -20,17 +20,18 @@ def registry_with_clicks(
     servers: str = "abc",
     partitions: int = 3,
     record: Callable[[AnyEvent], None] = lambda event: None,
+    clock: Clock | None = None,
 ) -> Registry:
     """With one partition of three on each of a, b and c, unless told otherwise."""
-    registry = Registry(Clock(), TIMEOUT_S, record)
+    registry = Registry(clock or Clock(), TIMEOUT_S, record)
     for name in servers:
         registry.register_server(name)
     registry.put_shuffle("clicks", partitions, replicas)
     return registry
 
 
-def placement(registry: Registry) -> list[tuple[str, ...]]:
-    return registry.target("clicks").placement
+def placement(registry: Registry, shuffle_id: str = "clicks") -> list[tuple[str, ...]]:
+    return registry.target(shuffle_id).placement
 
 
 def rows(registry: Registry) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -17,25 +17,18 @@ from mrflight.errors import (
 from mrflight.ids import MAX_MAPS, MAX_PARTITIONS, MapAttempt
 from mrflight.shuffle.registry import Registry
 from mrflight.shuffle.shuffle_state import NEVER, MapCommit
-from tests.support.registries import OTHER_SCHEMA, SCHEMA, TIMEOUT_S, Clock, commit
+from tests.support.placed_shuffles import registry_with_clicks
+from tests.support.registries import OTHER_SCHEMA, SCHEMA, Clock, commit
+from tests.support.threads import run_threads
 
 FIRST = MapAttempt(0, 0)
 LEASE_S = 8.0
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def registry(clock: Clock) -> Registry:
     """Three servers, and a shuffle of two partitions."""
-    made = Registry(clock, TIMEOUT_S)
-    for name in ("a", "b", "c"):
-        made.register_server(name)
-    made.put_shuffle("clicks", 2)
-    return made
+    return registry_with_clicks(partitions=2, clock=clock)
 
 
 def winners(registry: Registry, since: int = 0) -> list[MapAttempt]:
@@ -136,11 +129,7 @@ def test_of_many_twins_at_once_one_wins(registry: Registry) -> None:
     def race(attempt: int) -> None:
         answers.extend(commit(registry, MapAttempt(m, attempt), [1, attempt]) for m in range(50))
 
-    threads = [threading.Thread(target=race, args=(attempt,)) for attempt in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(partial(race, attempt) for attempt in range(4))
     won = winners(registry)
     assert sorted(source.map_id for source in won) == list(range(50))
     assert set(answers) == set(won)

@@ -1,7 +1,4 @@
-"""Whatever happens to servers, shuffles and attempts, in any order: nothing is lost or read twice.
-
-A registry beside a model of what the data servers hold, and of what its users were told.
-"""
+"""Whatever happens to servers, shuffles and maps, in any order: nothing is lost or read twice."""
 
 from __future__ import annotations
 
@@ -10,18 +7,11 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import initialize, precondition, rule
 
 from mrflight.errors import (
     NoDataServersError,
     NotRepeatableError,
-    OutputLostError,
     PlacementChangedError,
     ProtocolError,
     SchemaMismatchError,
@@ -30,22 +20,13 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.event_journal import head_of, still_matter
-from mrflight.shuffle.events import AnyEvent, decode_event, encode_event
 from mrflight.shuffle.registry import Registry
-from tests.support.modelled_servers import (
-    DataServers,
-    KnownServers,
-    ModelMove,
-    ModelShuffle,
-    ModelWriter,
-    Seen,
-    rows_of,
-)
-from tests.support.registries import OTHER_SCHEMA, SCHEMA, TIMEOUT_S, Clock, knowledge
+from tests.support.modelled_servers import ModelMove, ModelShuffle, rows_of
+from tests.support.registries import OTHER_SCHEMA, SCHEMA, TIMEOUT_S, knowledge
+from tests.support.registry_model import RegistryModel
 
 MAPS = 5
 MOST_PARTITIONS = 4
-MOST_SEEN = 12
 
 locations = st.sampled_from("abcd")
 names = st.sampled_from("xy")
@@ -58,22 +39,7 @@ if_waiting = precondition(lambda self: self.waiting())
 if_written = precondition(lambda self: self.written())
 
 
-class RegistryMachine(RuleBasedStateMachine):
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = Clock()
-        self.events: list[AnyEvent] = []
-        self.registry = Registry(self.clock, TIMEOUT_S, self.record)
-        self.servers = DataServers()
-        self.known = KnownServers(self.clock)
-        self.shuffles: dict[str, ModelShuffle] = {}
-        self.writers: list[ModelWriter] = []
-        self.moves: list[ModelMove] = []
-        self.made = 0
-
-    def record(self, event: AnyEvent) -> None:
-        self.events.append(decode_event(encode_event(event)))
-
+class RegistryMachine(RegistryModel):
     @initialize(replicas=st.integers(1, 2), partitions=st.integers(1, MOST_PARTITIONS))
     def begin(self, replicas: int, partitions: int) -> None:
         for location in "abc":
@@ -91,12 +57,6 @@ class RegistryMachine(RuleBasedStateMachine):
     def register_again(self, location: str) -> None:
         if (incarnation := self.servers.incarnation(location)) is not None:
             self.joins(location, incarnation)
-
-    def joins(self, location: str, incarnation: str) -> None:
-        self.registry.register_server(location, incarnation)
-        if self.known.joined(location, incarnation):
-            for shuffle in self.shuffles.values():
-                shuffle.avoided.discard(location)
 
     @rule(location=locations)
     def beat(self, location: str) -> None:
@@ -139,9 +99,6 @@ class RegistryMachine(RuleBasedStateMachine):
         self.known.drained(location)
 
     # Shuffles
-
-    def shuffle(self, which: int) -> ModelShuffle:
-        return list(self.shuffles.values())[which % len(self.shuffles)]
 
     @rule(
         name=names,
@@ -192,24 +149,6 @@ class RegistryMachine(RuleBasedStateMachine):
     def open_writer(self, which: int, map_id: int) -> None:
         self.opened(self.shuffle(which), map_id)
 
-    def opened(self, shuffle: ModelShuffle, map_id: int) -> ModelWriter | None:
-        try:
-            target = self.registry.target(shuffle.name, map_id)
-        except NoDataServersError:
-            assert not self.known.open_for_partitions(but=shuffle.avoided)
-            return None
-        self.made += 1
-        source = MapAttempt(map_id, self.made % 3, f"w{self.made}")
-        writer = ModelWriter(shuffle, source, *target)
-        self.writers = [*self.writers[-9:], writer]
-        return writer
-
-    def waiting(self) -> list[ModelWriter]:
-        return [writer for writer in self.writers if not writer.is_written]
-
-    def written(self) -> list[ModelWriter]:
-        return [writer for writer in self.writers if writer.is_written]
-
     @if_waiting
     @rule(which=any_one, unlucky=st.none() | locations)
     def write(self, which: int, unlucky: str | None) -> None:
@@ -235,34 +174,6 @@ class RegistryMachine(RuleBasedStateMachine):
     def run_maps(self, which: int) -> None:
         for map_id in range(MAPS - 1):  # so that there is often one that nobody has run
             self.run_map(which, map_id, None)
-
-    def commit_writer(self, writer: ModelWriter) -> None:
-        shuffle, source = writer.shuffle, writer.source
-        for location in sorted(writer.without):
-            self.registry.lose(shuffle.name, location)
-            shuffle.avoided.add(location)
-        version, lost = self.registry.health(shuffle.name)
-        has_new = source.map_id not in shuffle.maps or (
-            source.map_id in lost and writer.version == version
-        )
-        try:
-            winner = self.ask_for_commit(writer)
-        except PlacementChangedError:
-            assert writer.version < shuffle.moved_in
-            assert source not in shuffle.sources
-            return
-        if source in shuffle.sources or has_new:
-            assert winner == source
-        if winner not in shuffle.sources:
-            assert winner == source
-            shuffle.sources.append(source)
-        assert winner.map_id == source.map_id
-
-    def ask_for_commit(self, writer: ModelWriter) -> MapAttempt:
-        rows = writer.shuffle.rows(writer.source.map_id)
-        sizes = [10 * n if p in writer.wanted else 0 for p, n in enumerate(rows)]
-        name = writer.shuffle.name
-        return self.registry.commit_map(name, writer.source, SCHEMA, rows, sizes, writer.version)
 
     @if_shuffles
     @rule(which=any_one, map_id=maps, wrong=st.sampled_from(["rows", "schema", "count", "version"]))
@@ -375,7 +286,7 @@ class RegistryMachine(RuleBasedStateMachine):
         if (len(shuffle.sources), version) != (move.epoch, move.version):
             with pytest.raises(PlacementChangedError):
                 self.registry.move(*call)
-        elif moves and target not in self.known.last_seen:
+        elif moves and target not in self.known.last_seen.keys() - shuffle.avoided:
             with pytest.raises(ProtocolError):
                 self.registry.move(*call)
         else:
@@ -412,65 +323,7 @@ class RegistryMachine(RuleBasedStateMachine):
         for location in self.known.last_seen:
             self.known.saw(location)
 
-    # What always holds
-
-    @invariant()
-    def servers_are_those_that_live(self) -> None:
-        self.known.expire()
-        servers = self.registry.servers()
-        assert [server.location for server in servers] == sorted(self.known.last_seen)
-        held = Counter(
-            location
-            for state in knowledge(self.registry)[1]
-            for places in state["placement"]
-            for location in places
-        )
-        assert {server.location: server.partitions for server in servers if server.partitions} == (
-            held
-        )
-
-    @invariant()
-    def shuffles_are_as_promised(self) -> None:
-        assert [info.id for info in self.registry.shuffles()] == list(self.shuffles)
-        for shuffle in self.shuffles.values():
-            version, lost = self.registry.health(shuffle.name)
-            assert version >= shuffle.version
-            shuffle.version = version
-            commits = self.registry.commits(shuffle.name, 0)
-            assert commits[: len(shuffle.commits)] == shuffle.commits  # an epoch stays what it was
-            assert [commit.source for commit in commits] == shuffle.sources
-            shuffle.commits = commits
-            assert set(lost) <= set(shuffle.maps)
-            for seen in shuffle.seen:
-                self.servers.check(shuffle, seen)
-            self.check_partitions(shuffle)
-
-    def check_partitions(self, shuffle: ModelShuffle) -> None:
-        """Each is placed on servers that live, and either lost or read whole."""
-        shuffle.commits = self.registry.commits(shuffle.name, 0)
-        try:
-            placement = self.registry.target(shuffle.name).placement
-        except NoDataServersError:
-            assert not self.known.open_for_partitions(but=shuffle.avoided)
-            with pytest.raises(NoDataServersError):
-                self.registry.partitions(shuffle.name)
-            return
-        _, lost = self.registry.health(shuffle.name)
-        are_lost = []
-        for partition, places in enumerate(placement):
-            assert 1 <= len(places) == len(set(places)) <= shuffle.replicas
-            assert set(places) <= self.known.last_seen.keys()
-            try:
-                _, (info,) = self.registry.partitions(shuffle.name, partition)
-            except OutputLostError:
-                are_lost.append(partition)
-                continue
-            assert (info.locations, info.epoch) == (places, len(shuffle.sources))
-            seen = Seen(info, {at: self.known.incarnations[at] for at in places})
-            self.servers.check(shuffle, seen)
-            if seen not in shuffle.seen:
-                shuffle.seen = [*shuffle.seen[1 - MOST_SEEN :], seen]
-        assert bool(are_lost) == bool(lost)
+    # The end
 
     def teardown(self) -> None:
         """In the end everything can be made whole, and then given back."""

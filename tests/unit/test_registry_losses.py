@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mrflight.errors import (
-    JournalError,
-    NoDataServersError,
-    NotRepeatableError,
-    OutputLostError,
-)
+from mrflight.errors import JournalError, NoDataServersError, NotRepeatableError, OutputLostError
 from mrflight.shuffle.events import AnyEvent
 from mrflight.shuffle.registry import Registry
 from mrflight.shuffle.shuffle_state import NEVER, MapCommit
@@ -24,13 +19,6 @@ from tests.support.placed_shuffles import (
     rows,
 )
 from tests.support.registries import Clock, commit, knowledge, resumed
-
-
-@pytest.fixture
-def registry() -> Registry:
-    """Partitions 0, 1 and 2 on a, b and c."""
-    return registry_with_clicks()
-
 
 # A server that is gone
 

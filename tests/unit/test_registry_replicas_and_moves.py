@@ -16,13 +16,6 @@ from tests.support.placed_shuffles import (
 )
 from tests.support.registries import TIMEOUT_S, Clock, commit
 
-
-@pytest.fixture
-def registry() -> Registry:
-    """Partitions 0, 1 and 2 on a, b and c."""
-    return registry_with_clicks()
-
-
 # Replicas
 
 
@@ -58,12 +51,8 @@ def test_the_second_loss_takes_what_was_left_of_a_replica() -> None:
     assert rows(registry) == [1, 2, 3]
 
 
-def test_two_that_are_lost_at_once_take_both_replicas() -> None:
-    clock = Clock()
-    registry = Registry(clock, TIMEOUT_S)
-    for name in "abcd":
-        registry.register_server(name)
-    registry.put_shuffle("clicks", 2, replicas=2)
+def test_two_that_are_lost_at_once_take_both_replicas(clock: Clock) -> None:
+    registry = registry_with_clicks(replicas=2, servers="abcd", partitions=2, clock=clock)
     assert placement(registry) == [("a", "b"), ("c", "d")]
     commit(registry, FIRST, [1, 2])
     clock.now_s = TIMEOUT_S

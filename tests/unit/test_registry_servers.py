@@ -7,12 +7,8 @@ import pytest
 from mrflight.errors import NoDataServersError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.registry import Registry
+from tests.support.placed_shuffles import placement
 from tests.support.registries import TIMEOUT_S, Clock, commit
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
@@ -29,10 +25,6 @@ def locations(registry: Registry) -> list[str]:
     return [server.location for server in registry.servers()]
 
 
-def placement(registry: Registry, shuffle_id: str) -> list[tuple[str, ...]]:
-    return registry.target(shuffle_id).placement
-
-
 def test_partitions_go_to_living_servers_only(registry: Registry, clock: Clock) -> None:
     clock.now_s = TIMEOUT_S
     assert registry.heartbeat("b", [], 0, "first b") == (True, [])
@@ -40,7 +32,7 @@ def test_partitions_go_to_living_servers_only(registry: Registry, clock: Clock) 
     clock.now_s = TIMEOUT_S + 1
     registry.put_shuffle("late", 4)
     assert placement(registry, "late") == [("b",)] * 4
-    assert placement(registry, "clicks") == [("b",)] * 2
+    assert placement(registry) == [("b",)] * 2
     assert registry.servers() == [("b", True, 6, 0)]
     assert [registry.is_alive(name) for name in ("a", "b", "c")] == [False, True, False]
 
@@ -55,7 +47,7 @@ def test_a_server_that_speaks_again_is_to_register_again(registry: Registry, clo
     assert registry.heartbeat("a", ["clicks"], 7, "first a") == (True, [])
     registry.put_shuffle("late", 1)
     assert placement(registry, "late") == [("a",)]
-    assert placement(registry, "clicks") == [("a",)] * 2
+    assert placement(registry) == [("a",)] * 2
     assert registry.servers() == [("a", True, 3, 7)]
 
 
@@ -73,7 +65,7 @@ def test_a_server_that_left_gets_nothing_more(registry: Registry) -> None:
 
 
 def test_the_next_shuffle_begins_where_the_least_is_held(registry: Registry) -> None:
-    (first,), (second,) = placement(registry, "clicks")
+    (first,), (second,) = placement(registry)
     registry.put_shuffle("next", 1)
     assert placement(registry, "next")[0][0] not in (first, second)
 
@@ -87,10 +79,10 @@ def test_registering_twice_changes_nothing(registry: Registry) -> None:
 
 def test_another_process_at_a_location_has_nothing_of_the_first(registry: Registry) -> None:
     commit(registry, MapAttempt(0, 0), [1, 1])
-    assert placement(registry, "clicks") == [("a",), ("b",)]
+    assert placement(registry) == [("a",), ("b",)]
     registry.register_server("a", "second a")
     assert registry.health("clicks") == (1, [0])
-    assert placement(registry, "clicks") == [("c",), ("b",)]
+    assert placement(registry) == [("c",), ("b",)]
     assert registry.heartbeat("a", [], 0, "first a") == (False, [])
     assert registry.heartbeat("a", [], 0, "second a") == (True, [])
     assert registry.heartbeat("a", [], 0) == (False, [])
@@ -111,14 +103,14 @@ def test_a_draining_server_keeps_what_it_has_and_gets_nothing(registry: Registry
         registry.drain_server("a")
     registry.drain_server("never there")
     assert registry.health("clicks") == (0, [])
-    assert placement(registry, "clicks") == [("a",), ("b",)]
+    assert placement(registry) == [("a",), ("b",)]
     assert registry.heartbeat("a", [], 0, "first a") == (True, [])
     registry.put_shuffle("late", 4)
     assert {location for (location,) in placement(registry, "late")} == {"b", "c"}
     registry.unregister_server("b")
     assert {at for name in ("clicks", "late") for (at,) in placement(registry, name)} == {"a", "c"}
     assert [at for (at,) in placement(registry, "late")] == ["c"] * 4
-    assert placement(registry, "clicks") == [("a",), ("c",)]
+    assert placement(registry) == [("a",), ("c",)]
 
 
 def test_where_all_drain_there_is_nowhere_to_go(registry: Registry) -> None:
@@ -130,7 +122,7 @@ def test_where_all_drain_there_is_nowhere_to_go(registry: Registry) -> None:
     with pytest.raises(NoDataServersError, match="1 partitions of shuffle 'clicks' are lost"):
         registry.target("clicks")
     registry.register_server("a", "second a")
-    assert placement(registry, "clicks") == [("a",), ("b",)]
+    assert placement(registry) == [("a",), ("b",)]
 
 
 def test_who_stops_does_not_take_its_successor_with_it(clock: Clock) -> None:

@@ -1,0 +1,76 @@
+"""Servers in this process, with real sockets, whose registry and stores a test can reach."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mrflight.servers.data import DataServer
+from mrflight.servers.membership import Membership
+from mrflight.servers.metadata import MetadataServer
+
+from mrflight.scratch import ScratchFolder
+from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.store import BlockStore
+
+_WAIT_S = 20.0
+
+
+@dataclass(frozen=True)
+class NearDataServer:
+    """A data server and its parts."""
+
+    location: str
+    store: BlockStore
+    membership: Membership
+    server: DataServer
+
+    def die(self) -> None:
+        """Be silent and gone, and let the metadata server find out."""
+        self.membership._stopping.set()
+        self.membership._heart.join()
+        self.server.shutdown()
+
+
+@contextmanager
+def near_metadata(registry: Registry) -> Iterator[str]:
+    """The location of a metadata server."""
+    server = MetadataServer("grpc+tcp://127.0.0.1:0", registry)
+    try:
+        yield f"grpc+tcp://127.0.0.1:{server.port}"
+    finally:
+        server.shutdown()
+
+
+@contextmanager
+def near_data_servers(
+    metadata: str, count: int, folder: Path, stores: type[BlockStore] = BlockStore
+) -> Iterator[list[NearDataServer]]:
+    """Data servers that have joined; those that did not die leave at the end."""
+    with ExitStack() as stack:
+        servers = []
+        for number in range(count):
+            scratch = stack.enter_context(ScratchFolder(f"spill{number}", folder))
+            store = stack.enter_context(stores(2**30, scratch))
+            membership = Membership(store, metadata)
+            server = DataServer("grpc+tcp://127.0.0.1:0", store, membership)
+            location = f"grpc+tcp://127.0.0.1:{server.port}"
+            membership.join(location)
+            servers.append(NearDataServer(location, store, membership, server))
+        try:
+            yield servers
+        finally:
+            for near in servers:
+                near.membership.leave()
+                near.server.shutdown()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return once it holds; AssertionError where that takes very long."""
+    until = time.monotonic() + _WAIT_S
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)

@@ -1,0 +1,165 @@
+"""A registry beside a model of what the data servers hold, and of what its users were told."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis.stateful import RuleBasedStateMachine, invariant
+
+from mrflight.errors import NoDataServersError, OutputLostError, PlacementChangedError
+from mrflight.ids import MapAttempt
+from mrflight.shuffle.events import AnyEvent, decode_event, encode_event
+from mrflight.shuffle.registry import Registry
+from tests.support.modelled_servers import (
+    DataServers,
+    KnownServers,
+    ModelMove,
+    ModelShuffle,
+    ModelWriter,
+    Seen,
+)
+from tests.support.registries import SCHEMA, TIMEOUT_S, Clock, knowledge
+
+MOST_SEEN = 12
+
+
+class RegistryModel(RuleBasedStateMachine):
+    """What is done to the registry is done to the model, and what always holds is checked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.events: list[AnyEvent] = []
+        self.registry = Registry(self.clock, TIMEOUT_S, self.record)
+        self.servers = DataServers()
+        self.known = KnownServers(self.clock)
+        self.shuffles: dict[str, ModelShuffle] = {}
+        self.writers: list[ModelWriter] = []
+        self.moves: list[ModelMove] = []
+        self.made = 0
+
+    def record(self, event: AnyEvent) -> None:
+        self.events.append(decode_event(encode_event(event)))
+
+    # What is done to both
+
+    def joins(self, location: str, incarnation: str) -> None:
+        self.registry.register_server(location, incarnation)
+        if self.known.joined(location, incarnation):
+            for shuffle in self.shuffles.values():
+                shuffle.avoided.discard(location)
+
+    def shuffle(self, which: int) -> ModelShuffle:
+        return list(self.shuffles.values())[which % len(self.shuffles)]
+
+    def waiting(self) -> list[ModelWriter]:
+        return [writer for writer in self.writers if not writer.is_written]
+
+    def written(self) -> list[ModelWriter]:
+        return [writer for writer in self.writers if writer.is_written]
+
+    def opened(self, shuffle: ModelShuffle, map_id: int) -> ModelWriter | None:
+        try:
+            target = self.registry.target(shuffle.name, map_id)
+        except NoDataServersError:
+            assert not self.known.open_for_partitions(but=shuffle.avoided)
+            return None
+        self.made += 1
+        source = MapAttempt(map_id, self.made % 3, f"w{self.made}")
+        writer = ModelWriter(shuffle, source, *target)
+        self.writers = [*self.writers[-9:], writer]
+        return writer
+
+    def ask_for_commit(self, writer: ModelWriter) -> MapAttempt:
+        rows = writer.shuffle.rows(writer.source.map_id)
+        sizes = [10 * n if p in writer.wanted else 0 for p, n in enumerate(rows)]
+        name = writer.shuffle.name
+        return self.registry.commit_map(name, writer.source, SCHEMA, rows, sizes, writer.version)
+
+    def commit_writer(self, writer: ModelWriter) -> None:
+        shuffle, source = writer.shuffle, writer.source
+        for location in sorted(writer.without):
+            self.registry.lose(shuffle.name, location)
+            shuffle.avoided.add(location)
+        version, lost = self.registry.health(shuffle.name)
+        has_new = source.map_id not in shuffle.maps or (
+            source.map_id in lost and writer.version == version
+        )
+        try:
+            winner = self.ask_for_commit(writer)
+        except PlacementChangedError:
+            assert writer.version < shuffle.moved_in
+            assert source not in shuffle.sources
+            return
+        if source in shuffle.sources or has_new:
+            assert winner == source
+        if winner not in shuffle.sources:
+            assert winner == source
+            shuffle.sources.append(source)
+        assert winner.map_id == source.map_id
+
+    # What always holds
+
+    @invariant()
+    def servers_are_those_that_live(self) -> None:
+        self.known.expire()
+        servers = self.registry.servers()
+        assert [server.location for server in servers] == sorted(self.known.last_seen)
+        held = Counter(
+            location
+            for state in knowledge(self.registry)[1]
+            for places in state["placement"]
+            for location in places
+        )
+        assert {server.location: server.partitions for server in servers if server.partitions} == (
+            held
+        )
+
+    @invariant()
+    def shuffles_are_as_promised(self) -> None:
+        assert [info.id for info in self.registry.shuffles()] == list(self.shuffles)
+        for shuffle in self.shuffles.values():
+            version, lost = self.registry.health(shuffle.name)
+            assert version >= shuffle.version
+            shuffle.version = version
+            self.check_commits(shuffle)
+            assert set(lost) <= set(shuffle.maps)
+            for seen in shuffle.seen:
+                self.servers.check(shuffle, seen)
+            self.check_partitions(shuffle)
+
+    def check_commits(self, shuffle: ModelShuffle) -> None:
+        """They are of those that were told that they won; an epoch stays what it was."""
+        commits = self.registry.commits(shuffle.name, 0)
+        assert commits[: len(shuffle.commits)] == shuffle.commits
+        assert [commit.source for commit in commits] == shuffle.sources
+        shuffle.commits = commits
+
+    def check_partitions(self, shuffle: ModelShuffle) -> None:
+        """Each is placed on servers that live, and either lost or read whole."""
+        self.check_commits(shuffle)
+        try:
+            placement = self.registry.target(shuffle.name).placement
+        except NoDataServersError:
+            assert not self.known.open_for_partitions(but=shuffle.avoided)
+            with pytest.raises(NoDataServersError):
+                self.registry.partitions(shuffle.name)
+            return
+        _, lost = self.registry.health(shuffle.name)
+        are_lost = []
+        for partition, places in enumerate(placement):
+            assert 1 <= len(places) == len(set(places)) <= shuffle.replicas
+            assert set(places) <= self.known.last_seen.keys()
+            assert shuffle.avoided.isdisjoint(places)
+            try:
+                _, (info,) = self.registry.partitions(shuffle.name, partition)
+            except OutputLostError:
+                are_lost.append(partition)
+                continue
+            assert (info.locations, info.epoch) == (places, len(shuffle.sources))
+            seen = Seen(info, {at: self.known.incarnations[at] for at in places})
+            self.servers.check(shuffle, seen)
+            if seen not in shuffle.seen:
+                shuffle.seen = [*shuffle.seen[1 - MOST_SEEN :], seen]
+        assert bool(are_lost) == bool(lost)

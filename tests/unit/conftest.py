@@ -1,0 +1,21 @@
+"""What the tests of a registry can ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from mrflight.shuffle.registry import Registry
+from tests.support.placed_shuffles import registry_with_clicks
+from tests.support.registries import Clock
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The registry's, which stands still until it is set."""
+    return Clock()
+
+
+@pytest.fixture
+def registry(clock: Clock) -> Registry:
+    """Partitions 0, 1 and 2 of 'clicks' on a, b and c."""
+    return registry_with_clicks(clock=clock)

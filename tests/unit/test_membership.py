@@ -1,0 +1,124 @@
+"""A data server's membership: nothing that takes long keeps its heart from beating."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mrflight.servers.membership import Membership
+
+import mrflight
+from mrflight.errors import ServerUnavailableError
+from mrflight.scratch import ScratchFolder
+from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.store import BlockStore
+from mrflight.testing.transport import FlakyTransport
+from mrflight.timeouts import Timeouts
+from tests.support.near_cluster import near_data_servers, near_metadata, wait_until
+
+HEARTBEAT_TIMEOUT_S = 2.0
+
+
+class StoreOfSlowDrops(BlockStore):
+    """Drops as with a disk that takes its time to remove the files."""
+
+    ended = threading.Event()
+
+    def drop(self, shuffle_id: str) -> None:
+        super().drop(shuffle_id)
+        self.ended.wait(3 * HEARTBEAT_TIMEOUT_S)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry(time.monotonic, HEARTBEAT_TIMEOUT_S)
+
+
+@pytest.fixture
+def metadata(registry: Registry) -> Iterator[str]:
+    with near_metadata(registry) as location:
+        yield location
+
+
+def test_a_heart_beats_while_files_are_removed(
+    registry: Registry, metadata: str, tmp_path: Path
+) -> None:
+    StoreOfSlowDrops.ended.clear()
+    with near_data_servers(metadata, 1, tmp_path, StoreOfSlowDrops) as (near,):
+        with mrflight.connect(metadata) as client:
+            client.create_shuffle("dropped", 3)
+        near.membership.open("dropped")
+        registry.drop_shuffle("dropped")  # the server hears of it at its next heartbeat
+        wait_until(lambda: near.store.shuffles() == [])
+        until = time.monotonic() + 2 * HEARTBEAT_TIMEOUT_S
+        while time.monotonic() < until:
+            assert registry.is_alive(near.location)
+            time.sleep(0.1)
+        StoreOfSlowDrops.ended.set()
+
+
+def test_a_heart_beats_while_a_request_waits_for_metadata(
+    registry: Registry, metadata: str, tmp_path: Path
+) -> None:
+    with near_data_servers(metadata, 1, tmp_path) as (near,):
+        with mrflight.connect(metadata) as client:
+            client.create_shuffle("dropped", 3)
+        near.membership.open("dropped")
+        with near.membership._asking:  # as by a call over a connection that was cut
+            registry.drop_shuffle("dropped")
+            wait_until(lambda: near.store.shuffles() == [])
+            until = time.monotonic() + 2 * HEARTBEAT_TIMEOUT_S
+            while time.monotonic() < until:
+                assert registry.is_alive(near.location)
+                time.sleep(0.1)
+
+
+def test_a_server_that_drains_and_was_given_up_takes_nothing_when_it_is_back(
+    registry: Registry, metadata: str, tmp_path: Path
+) -> None:
+    with near_data_servers(metadata, 2, tmp_path) as (near, other):
+        near.membership.drain()
+        registry.unregister_server(near.location)
+        wait_until(lambda: len(registry.servers()) == 2)  # its heart has registered it again
+        wait_until(lambda: registry._servers[near.location].is_draining)
+        assert registry.put_shuffle("late", 2) == [(other.location,)] * 2
+
+
+def test_a_drain_that_nobody_heard_of_is_told_again(
+    registry: Registry, metadata: str, tmp_path: Path
+) -> None:
+    with (
+        FlakyTransport(metadata) as between,
+        near_data_servers(between.location, 1, tmp_path) as (near,),
+    ):
+        between.cut_off()
+        near.membership.drain()
+        assert not registry._servers[near.location].is_draining
+        between.heal()
+        wait_until(lambda: registry._servers[near.location].is_draining)
+
+
+def test_requests_wait_for_a_metadata_server_together(tmp_path: Path) -> None:
+    patience_s = 1.0
+    nowhere = "grpc+tcp://127.0.0.1:1"
+    with ScratchFolder("spill", tmp_path) as scratch, BlockStore(2**20, scratch) as store:
+        membership = Membership(store, nowhere, Timeouts(call_s=1.0, reconnect_s=patience_s))
+        raised = []
+
+        def ask() -> None:
+            try:
+                membership.open("clicks")
+            except ServerUnavailableError as error:
+                raised.append(error.location)
+
+        began = time.monotonic()
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert raised == [nowhere] * 8
+        assert time.monotonic() - began < 4 * patience_s
