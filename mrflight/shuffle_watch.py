@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WATCH_EVERY_S = 1.0
+WATCH_EVERY_S = 0.25
 LEASE_S = 60.0
 """Of a job's shuffles on a standing cluster. A driver that is stopped for longer loses them."""
 
-_STOP_TIMEOUT_S = 5.0
+_STOP_TIMEOUT_S = 1.0
+"""Of the 5 s that an interrupted job has for its end."""
 
 
 class ShuffleWatch(Closes):

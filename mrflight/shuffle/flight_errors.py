@@ -7,6 +7,7 @@ that is gone, say, becomes ours here as well.
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -54,13 +55,23 @@ def answer_errors(handler: Callable[P, R]) -> Callable[P, R]:
             raise to_flight(error) from error
         except flight.FlightError:
             raise
+        except MemoryError as error:  # one of Arrow's is an ArrowException as well
+            raise to_flight(_out_of_memory(error)) from error
         except (pa.ArrowException, UnicodeDecodeError) as error:  # a name that is no UTF-8
             raise to_flight(ProtocolError(f"not valid Arrow data: {error}")) from error
-        except Exception:
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+                raise to_flight(_out_of_memory(error)) from error
             log.exception("a request failed in %s", handler.__qualname__)
             raise
 
     return wrapped
+
+
+def _out_of_memory(error: Exception) -> ServerUnavailableError:
+    return ServerUnavailableError(
+        f"the server has no memory left: {error}; give it more, or less to hold (--memory)"
+    )
 
 
 def answer_stream(items: Iterator[R]) -> Iterator[R]:
@@ -69,6 +80,8 @@ def answer_stream(items: Iterator[R]) -> Iterator[R]:
         yield from items
     except MrflightError as error:
         raise to_flight(error) from error
+    except MemoryError as error:
+        raise to_flight(_out_of_memory(error)) from error
     except Exception:
         log.exception("a stream failed")
         raise

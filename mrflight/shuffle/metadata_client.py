@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -10,11 +11,17 @@ from typing import TypeVar
 import pyarrow as pa
 from pyarrow import flight
 
-from mrflight.errors import DeadlineExceededError, ProtocolError, ServerUnavailableError
+from mrflight.errors import (
+    DeadlineExceededError,
+    ProtocolError,
+    ServerUnavailableError,
+    ShuffleNotFoundError,
+)
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
+from mrflight.shuffle.interruptible import interruptibly
 from mrflight.shuffle.protocol import (
     CommitMap,
     CommitMapResponse,
@@ -114,9 +121,24 @@ class MetadataClient:
         self._ask(MetadataAction.MOVE_PARTITIONS, request, Done)
 
     def drop_shuffle(self, shuffle_id: str) -> list[str]:
-        """Forget the shuffle; returns the data servers that are to be told."""
-        request = ShuffleName(shuffle_id)
-        return self._ask(MetadataAction.DROP_SHUFFLE, request, DropShuffleResponse).locations
+        """Forget the shuffle; returns the data servers that are to be told.
+
+        None of them where it was dropped when no answer came: their heartbeats tell them.
+        """
+        asked = itertools.count(1)
+
+        def ask() -> list[str]:
+            is_first = next(asked) == 1
+            try:
+                return self._call(
+                    MetadataAction.DROP_SHUFFLE, ShuffleName(shuffle_id), DropShuffleResponse
+                ).locations
+            except ShuffleNotFoundError:
+                if is_first:
+                    raise
+                return []
+
+        return self._patiently(ask)
 
     def commit_map(self, commit: CommitMap) -> MapAttempt:
         """The attempt that won this map. Asking twice commits once."""
@@ -164,16 +186,17 @@ class MetadataClient:
     ) -> tuple[pa.Schema, list[PartitionInfo]]:
         path = [shuffle_id] if only is None else [shuffle_id, str(only)]
         with from_flight(self.location, "flight-info"):
-            info = self._connections.to(self.location).get_flight_info(
-                flight.FlightDescriptor.for_path(*path),
-                flight.FlightCallOptions(timeout=self._connections.timeouts.call_s),
-            )
+            client = self._connections.to(self.location)
+            descriptor = flight.FlightDescriptor.for_path(*path)
+            options = flight.FlightCallOptions(timeout=self._connections.timeouts.call_s)
+            info = interruptibly(lambda: client.get_flight_info(descriptor, options))
             return info.schema, [_partition_info(endpoint) for endpoint in info.endpoints]
 
     def _ask(self, action: MetadataAction, request: Message, answer: type[M]) -> M:
-        return self._patiently(
-            lambda: call(self._connections, self.location, action, request, answer)
-        )
+        return self._patiently(lambda: self._call(action, request, answer))
+
+    def _call(self, action: MetadataAction, request: Message, answer: type[M]) -> M:
+        return call(self._connections, self.location, action, request, answer)
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask until the server answers, within the patience. Every request may be repeated."""

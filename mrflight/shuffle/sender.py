@@ -8,6 +8,8 @@ had a map.
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -26,6 +28,7 @@ from mrflight.shuffle.block import WIRE_SCHEMA, Block, BlockTag, encode_block, i
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
 from mrflight.shuffle.protocol import BlockStream, PutReceipt, decode
+from mrflight.timeouts import AT_ONCE
 
 log = logging.getLogger(__name__)
 
@@ -90,9 +93,13 @@ class BlockSender:
                 self._streams[location].cancel()
 
     def stop(self) -> list[str]:
-        """Send no more, whatever is under way; the servers that may hold blocks."""
-        for stream in self._streams.values():
-            stream.cancel()
+        """Send no more, whatever is under way; the servers that may hold blocks.
+
+        They have ended their streams then, but for those that do not answer.
+        """
+        until = time.monotonic() + AT_ONCE.call_s
+        for ending in [stream.cancel() for stream in self._streams.values()]:
+            ending.join(max(0.0, until - time.monotonic()))
         return list(self._streams)
 
     def _stream_to(self, location: str) -> _Stream:
@@ -121,6 +128,7 @@ class _Stream:
         descriptor = flight.FlightDescriptor.for_command(BlockStream(shuffle_id, *source).encode())
         self._blocks = 0
         self._rows = 0
+        self._ending: threading.Thread | None = None
         with from_flight(location, self._doing):
             self._writer, self._reader = client.do_put(
                 descriptor, WIRE_SCHEMA, flight.FlightCallOptions(timeout=timeout_s)
@@ -146,9 +154,18 @@ class _Stream:
                 f"{receipt.rows} rows of {self._blocks} and {self._rows}"
             )
 
-    def cancel(self) -> None:
-        """End the stream whatever its state; what the server says of it is of no use any more."""
+    def cancel(self) -> threading.Thread:
+        """End the stream whatever its state; what the server says of it is of no use any more.
+
+        In a thread, as Flight can end a put only together with its server, which may stand still.
+        """
+        if self._ending is None:
+            self._ending = threading.Thread(target=self._end, name="ending a put", daemon=True)
+            self._ending.start()
+        return self._ending
+
+    def _end(self) -> None:
         try:
             self._writer.close()
-        except (flight.FlightError, pa.ArrowException) as error:
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
             log.debug("%s ended: %s", self._doing, error)

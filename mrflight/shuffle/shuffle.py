@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from mrflight.errors import JobError, MrflightError
 from mrflight.ids import MapAttempt, check_attempt, new_writer_id
-from mrflight.shuffle.calls import call
+from mrflight.shuffle.calls import tell
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
 from mrflight.shuffle.partition_buffers import BUFFER_BYTES
@@ -18,14 +18,13 @@ from mrflight.shuffle.partitioners import HashPartitioner, Partitioner
 from mrflight.shuffle.protocol import (
     DataAction,
     DiscardAttempt,
-    Done,
     ShuffleHealth,
     ShuffleName,
 )
 from mrflight.shuffle.reader import read_partition
 from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.shuffle.writer import ShuffleWriter
-from mrflight.timeouts import AT_ONCE, DEFAULT_TIMEOUTS, Timeouts
+from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 log = logging.getLogger(__name__)
 
@@ -138,32 +137,42 @@ class Shuffle:
         Those are the first so many, by one writer, none of which runs any more. What a server
         that cannot be reached keeps is never read, so that it costs memory only.
         """
-        with Connections(self.timeouts) as connections, Connections(AT_ONCE) as hasty:
+        kept = "blocks of lost attempts of shuffle %s are kept: %s"
+        try:
+            losers, locations = self._losers(map_id, attempts, writer_id)
+        except MrflightError as error:
+            log.warning(kept, self.id, error)
+            return
+        for loser in losers:
+            request = DiscardAttempt(self.id, *loser)
+            failed = tell(locations, DataAction.DISCARD_ATTEMPT, request)
+            for failure in failed.values():
+                log.warning(kept, self.id, failure)
+            locations = [location for location in locations if location not in failed]
+
+    def _losers(
+        self, map_id: int, attempts: int, writer_id: str
+    ) -> tuple[list[MapAttempt], list[str]]:
+        """Those of the first so many attempts of a map whose blocks nobody reads, and where."""
+        with Connections(self.timeouts) as connections:
             metadata = self._metadata(connections)
-            try:
-                commits = [c.source for c in metadata.commits(self.id, 0) if c.source[0] == map_id]
-                losers = [MapAttempt(map_id, number, writer_id) for number in range(attempts)]
-                for loser in losers if commits else ():
-                    if loser in commits:
-                        continue  # whoever answered first, this one's blocks are read
-                    request = DiscardAttempt(self.id, *loser)
-                    for location in metadata.describe_shuffle(self.id).locations:
-                        call(hasty, location, DataAction.DISCARD_ATTEMPT, request, Done)
-            except MrflightError as error:
-                log.warning("blocks of lost attempts of shuffle %s are kept: %s", self.id, error)
+            commits = [c.source for c in metadata.commits(self.id, 0) if c.source.map_id == map_id]
+            tried = (MapAttempt(map_id, number, writer_id) for number in range(attempts))
+            # Whoever answered first, the blocks of one that is committed are read.
+            losers = [attempt for attempt in tried if commits and attempt not in commits]
+            locations = metadata.describe_shuffle(self.id).locations if losers else []
+        return losers, locations
 
     def drop(self) -> None:
         """Forget the shuffle on all servers.
 
         A data server that cannot be reached now forgets it at its next heartbeat.
         """
-        with Connections(self.timeouts) as connections, Connections(AT_ONCE) as hasty:
-            name = ShuffleName(self.id)
-            for location in self._metadata(connections).drop_shuffle(self.id):
-                try:
-                    call(hasty, location, DataAction.DROP_SHUFFLE, name, Done)
-                except MrflightError as error:
-                    log.warning("%s drops shuffle %s later: %s", location, self.id, error)
+        with Connections(self.timeouts) as connections:
+            locations = self._metadata(connections).drop_shuffle(self.id)
+        failed = tell(locations, DataAction.DROP_SHUFFLE, ShuffleName(self.id))
+        for location, error in failed.items():
+            log.warning("%s drops shuffle %s later: %s", location, self.id, error)
 
     def _metadata(self, connections: Connections) -> MetadataClient:
         return MetadataClient(self.metadata, connections, self.timeouts.reconnect_s)

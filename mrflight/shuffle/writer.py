@@ -20,7 +20,7 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt
 from mrflight.schemas import describe_difference
-from mrflight.shuffle.calls import call
+from mrflight.shuffle.calls import tell
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.layout import plain_batch, plain_schema
 from mrflight.shuffle.metadata_client import MetadataClient
@@ -34,11 +34,9 @@ from mrflight.shuffle.protocol import (
     CommitMap,
     DataAction,
     DiscardAttempt,
-    Done,
     ShuffleDescription,
 )
 from mrflight.shuffle.sender import BlockSender
-from mrflight.timeouts import AT_ONCE
 
 log = logging.getLogger(__name__)
 
@@ -178,13 +176,9 @@ class ShuffleWriter:
         if self._state is not _State.OPEN:
             return
         request = DiscardAttempt(self._shuffle_id, *self._source)
-        with Connections(AT_ONCE) as hasty:  # one of them may be what went wrong
-            for location in locations:
-                try:
-                    call(hasty, location, DataAction.DISCARD_ATTEMPT, request, Done)
-                except MrflightError as error:
-                    # An attempt that is never committed is never read, so this costs memory only.
-                    log.info("%s keeps blocks of a lost attempt: %s", location, error)
+        for location, error in tell(locations, DataAction.DISCARD_ATTEMPT, request).items():
+            # An attempt that is never committed is never read, so this costs memory only.
+            log.info("%s keeps blocks of a lost attempt: %s", location, error)
 
     def __enter__(self) -> Self:
         return self

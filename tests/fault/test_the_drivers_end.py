@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests.support.cluster import standing_cluster
 from tests.support.driver import driver_command, write_job
+from tests.support.faults import await_that
 from tests.support.leftovers import nothing_left_over, tree
 
 JOB = """
@@ -69,3 +73,52 @@ def test_a_signal_in_the_middle_of_the_map(job: Path, number: signal.Signals, co
         driver.communicate(timeout=5)
         assert driver.returncode == code
     assert tree(folder / "out") == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/net/tcp")
+@pytest.mark.parametrize("when", ["at the start", "in the map"])
+def test_a_signal_while_the_metadata_server_stands_still(job: Path, when: str) -> None:
+    """A call to it is under way then, and nobody waits for the answer."""
+    folder = job.parent
+    with (
+        standing_cluster(data_servers=1) as cluster,
+        nothing_left_over(folder / "tmp") as environment,
+    ):
+        if when == "at the start":
+            cluster.metadata_process.send_signal(signal.SIGSTOP)
+        driver = subprocess.Popen(
+            [*driver_command(job), "--set", f"cluster.metadata={cluster.metadata}"],
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            if when == "in the map":
+                (folder / "running").read_bytes()
+                cluster.metadata_process.send_signal(signal.SIGSTOP)
+            at = int(cluster.metadata.rpartition(":")[2])
+            await_that(lambda: ports_to(at, driver.pid) & unread_from(at), "a call under way")
+            driver.send_signal(signal.SIGINT)
+            driver.communicate(timeout=5)
+        finally:
+            driver.kill()
+            cluster.metadata_process.send_signal(signal.SIGCONT)
+        assert driver.returncode == 130
+    assert tree(folder / "out") == {}
+
+
+def ports_to(at: int, pid: int) -> set[int]:
+    """From which a process is connected to a port."""
+    connections = psutil.Process(pid).net_connections("tcp")
+    return {each.laddr.port for each in connections if each.raddr and each.raddr.port == at}
+
+
+def unread_from(at: int) -> set[int]:
+    """From which something came to a port that its process has not read."""
+    tables = [Path("/proc/net", name).read_text() for name in ("tcp", "tcp6")]
+    lines = [line.split() for table in tables for line in table.splitlines()[1:]]
+    return {
+        int(remote.rpartition(":")[2], 16)
+        for _, local, remote, _, queues, *_ in lines
+        if local.endswith(f":{at:04X}") and int(queues.partition(":")[2], 16) > 0
+    }

@@ -1,0 +1,31 @@
+"""Calls into C++ that Ctrl-C need not wait for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def interruptibly(call: Callable[[], T]) -> T:
+    """What ``call`` returns or raises; in the main thread a signal's handler may end the wait.
+
+    Python runs handlers in the main thread, and only between two of its own instructions: a call
+    to a server that stands still would hold up Ctrl-C for as long as its deadline. The call goes
+    on by itself then, and ends with the process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    future: Future[T] = Future()
+
+    def make() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # whoever waits decides
+            future.set_exception(error)
+
+    threading.Thread(target=make, name="call", daemon=True).start()
+    return future.result()
