@@ -25,7 +25,7 @@ from mrflight.errors import JobError, MrflightError  # noqa: E402
 from mrflight.job import run_job  # noqa: E402
 from mrflight.job_file import load_job, parse_override  # noqa: E402
 from mrflight.progress import progress_for  # noqa: E402
-from mrflight.result import JobResult  # noqa: E402
+from mrflight.result import JobRecord, JobResult  # noqa: E402
 
 log = logging.getLogger(__name__)
 
@@ -58,22 +58,30 @@ def drive(options: argparse.Namespace) -> int:
     for number in _INTERRUPTS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup, or a shell's &, has it
             signal.signal(number, _interrupt)
+    record = JobRecord()
     try:
         overrides = dict(parse_override(text) for text in options.set)
         path = options.job.resolve()
         with progress_for(sys.stderr) as progress:
             spec = load_job(path, overrides)
             result = run_job(
-                spec, path.parent, progress, STARTED, _let_the_commit_end, owns_process=True
+                spec,
+                path.parent,
+                progress,
+                STARTED,
+                _let_the_commit_end,
+                owns_process=True,
+                record=record,
             )
     except KeyboardInterrupt:
-        return _report_failure(options, "interrupted", _interrupted(), EXIT_INTERRUPTED)
+        return _report_failure(options, record, "interrupted", _interrupted(), EXIT_INTERRUPTED)
     except MrflightError as error:
         code = EXIT_WRONG_JOB if isinstance(error, JobError) else EXIT_FAILED
-        return _report_failure(options, "failed", _message(error), code)
+        return _report_failure(options, record, "failed", _message(error), code)
     except Exception as error:  # a bug of ours: told in full, and in the JSON as well
         log.exception("the driver failed")
-        return _report_failure(options, "failed", f"{type(error).__name__}: {error}", EXIT_FAILED)
+        told = f"{type(error).__name__}: {error}"
+        return _report_failure(options, record, "failed", told, EXIT_FAILED)
     _say(f"{result.summary()}\n", sys.stderr)
     _print_json(options, result)
     return 0
@@ -117,9 +125,12 @@ def _message(error: MrflightError) -> str:
     return f"{error}{where}"
 
 
-def _report_failure(options: argparse.Namespace, state: str, message: str, code: int) -> int:
+def _report_failure(
+    options: argparse.Namespace, record: JobRecord, state: str, message: str, code: int
+) -> int:
     _say(f"mrflight: {message}\n", sys.stderr)
-    _print_json(options, JobResult(job_id="", state=state, error=message))
+    result = JobResult(job_id=record.job_id, state=state, attempts=record.attempts, error=message)
+    _print_json(options, result)
     return code
 
 

@@ -149,7 +149,10 @@ class PlacementChangedError(ShuffleError):
 
 
 class NotRepeatableError(ShuffleError):
-    """A map that was run again sent other rows than the first time: the two do not go together."""
+    """What is made again does not go together with what is there, so that all has to be.
+
+    A map that sends other rows than the first time, or a share of a partition that was lost.
+    """
 
 
 class JournalError(ShuffleError):

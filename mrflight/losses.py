@@ -26,7 +26,7 @@ _INSISTS_FROM = 3
 """Failures by one server that its cluster finds alive: then it is alive for others."""
 
 MOST_LOSSES = 100
-"""Of one job. Each takes a server from a shuffle, so there cannot be many."""
+"""Each time that a job begins. Each takes a server, or a partition, from a shuffle."""
 
 
 class Losses:
@@ -53,7 +53,8 @@ class Losses:
             return False
         if error.location in {shuffle.metadata for shuffle in shuffles}:
             return False
-        is_lost = [self._report(error, error.location, shuffle) for shuffle in shuffles]
+        insists = self._insists(error, error.location)
+        is_lost = [_report(error, error.location, shuffle, insists) for shuffle in shuffles]
         if not any(is_lost):
             return False
         self._reports += 1
@@ -61,22 +62,11 @@ class Losses:
             raise error
         return True
 
-    def _report(self, error: MrflightError, location: str, shuffle: Shuffle) -> bool:
-        match error:
-            case CorruptBlockError() | IncompletePartitionError() if error.partition is not None:
-                return shuffle.report_loss(location, [error.partition])
-            case SpillError():
-                is_lost = shuffle.report_loss(location, insists=True)
-                try:
-                    shuffle.placement()
-                except NoDataServersError as nowhere:
-                    raise error from nowhere  # to wait would give the disk no room
-                return is_lost
-            case ServerUnavailableError() | DeadlineExceededError():
-                self._failures[location] += 1
-                insists = self._failures[location] >= _INSISTS_FROM
-                return shuffle.report_loss(location, insists=insists)
-        return False
+    def _insists(self, error: MrflightError, location: str) -> bool:
+        """Whether a server is given up for this failure, one of several, though others reach it."""
+        if isinstance(error, ServerUnavailableError | DeadlineExceededError):
+            self._failures[location] += 1
+        return self._failures[location] >= _INSISTS_FROM
 
     def await_servers(self, shuffles: Sequence[Shuffle]) -> None:
         """Wait until every partition is somewhere; NoDataServersError where that takes too long."""
@@ -90,3 +80,19 @@ class Losses:
                     if time.monotonic() > give_up_at:
                         raise
                 time.sleep(_LOOK_EVERY_S)
+
+
+def _report(error: MrflightError, location: str, shuffle: Shuffle, insists: bool) -> bool:
+    match error:
+        case CorruptBlockError() | IncompletePartitionError() if error.partition is not None:
+            return shuffle.report_loss(location, [error.partition])
+        case SpillError():
+            is_lost = shuffle.report_loss(location, insists=True)
+            try:
+                shuffle.placement()
+            except NoDataServersError as nowhere:
+                raise error from nowhere  # to wait would give the disk no room
+            return is_lost
+        case ServerUnavailableError() | DeadlineExceededError():
+            return shuffle.report_loss(location, insists=insists)
+    return False

@@ -6,6 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 M = TypeVar("M", covariant=True)
+T = TypeVar("T")
+
+Stop = Callable[[Iterable[int]], None]
+"""Ends the attempts of tasks, which are made again in any case."""
+
+Anew = Mapping[int, T]
+"""Tasks by their numbers in a stage, as they are now."""
 
 
 class Mender(Protocol[M]):
@@ -15,16 +22,13 @@ class Mender(Protocol[M]):
         """Whether something may have been lost since `mend` was called. Does not wait."""
 
     def mend(
-        self,
-        error: Exception | None,
-        unfinished: Sequence[int],
-        stop: Callable[[Iterable[int]], None],
-    ) -> Mapping[int, M] | None:
-        """The tasks that are to be done anew, as they are now; None where nothing was lost.
+        self, error: Exception | None, unfinished: Sequence[int], stop: Stop
+    ) -> Anew[M] | None:
+        """The tasks that are to be done anew, besides the unfinished; None: nothing was lost.
 
         Called with the error of an attempt, or None where there are news. Tasks that are done may
-        be among them as well. ``stop`` ends the attempts of tasks, which are made again in any
-        case: they may wait for a server that is gone, in a worker that is needed.
+        be among them as well. ``stop`` is for attempts that may wait for a server that is gone, in
+        a worker that is needed.
         Raises what makes it of no use to go on.
         """
 
@@ -36,11 +40,8 @@ class NothingToMend:
         return False
 
     def mend(
-        self,
-        error: Exception | None,
-        unfinished: Sequence[int],
-        stop: Callable[[Iterable[int]], None],
-    ) -> Mapping[int, Any] | None:
+        self, error: Exception | None, unfinished: Sequence[int], stop: Stop
+    ) -> Anew[Any] | None:
         return None
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from mrflight.errors import NoDataServersError, OutputLostError
+from mrflight.errors import MrflightError, NoDataServersError, OutputLostError
 from mrflight.losses import Losses
+from mrflight.mender import Anew, Stop
 from mrflight.shuffle.protocol import ShuffleHealth
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.shuffle.shuffle_state import PartitionInfo
@@ -29,6 +31,7 @@ class WritingTask(Protocol):
 
 T = TypeVar("T", bound=WritingTask)
 R = TypeVar("R")
+U = TypeVar("U")
 
 Layout = tuple[pa.Schema, list[PartitionInfo]]
 
@@ -50,7 +53,7 @@ class Produced(Generic[T, R]):
         """``tasks`` are in the order of their map ids, from 0 on.
 
         ``writer_id`` is that of all attempts, whose numbers tell them apart. The shuffle has just
-        been made.
+        been made, and ``watch`` watches it.
         """
         self.shuffle = shuffle
         self.version = 0
@@ -62,10 +65,9 @@ class Produced(Generic[T, R]):
         self._stages = stages
         self.watch = watch
         self.losses = losses
-        watch.add(shuffle)
 
     @property
-    def reads(self) -> Sequence[Produced[Any, Any]]:
+    def reads(self) -> Sequence[AnyProduced]:
         """The shuffles that the tasks read."""
         return ()
 
@@ -116,13 +118,13 @@ class Produced(Generic[T, R]):
             except (OutputLostError, NoDataServersError):
                 self.repair()
 
+    def infos(self) -> dict[int, PartitionInfo]:
+        """The partitions of `layout` by their numbers."""
+        return {info.partition: info for info in self.layout()[1]}
+
     def has_changed(self, version: int) -> bool:
         """Whether the placement is known not to be this version any more. Does not ask."""
         return self.watch.has_changed(self.shuffle, version)
-
-    def report(self, error: Exception) -> bool:
-        """Whether an attempt failed for what was lost of this shuffle, or of those it reads."""
-        return self.losses.report(error, [self.shuffle, *(read.shuffle for read in self.reads)])
 
     def tell_of_losses(self, health: ShuffleHealth) -> None:
         """Say what is made again, and who had it."""
@@ -142,32 +144,75 @@ class Produced(Generic[T, R]):
         self.shuffle.discard_losers(task.map_id, attempts, self._writer_id)
 
 
-class _Writing(Generic[T]):
+AnyProduced = Produced[Any, Any]
+
+
+class PlacementMender(ABC, Generic[U]):
+    """Mends a stage by how the shuffles that it uses are placed now."""
+
+    def __init__(self, uses: Sequence[AnyProduced]) -> None:
+        """``uses`` are without doubles, and their ``version`` is the one that the tasks go by."""
+        self._uses = uses
+        self._versions = [produced.version for produced in uses]
+
+    def has_news(self) -> bool:
+        """Whether one is known to have changed. Does not ask."""
+        pairs = zip(self._uses, self._versions, strict=True)
+        return any(produced.has_changed(version) for produced, version in pairs)
+
+    def mend(
+        self, error: Exception | None, unfinished: Sequence[int], stop: Stop
+    ) -> Anew[U] | None:
+        """See `Mender.mend`."""
+        if error is not None and not self._report(error):
+            return None
+        if not self._look():
+            return None
+        return self._anew(unfinished, stop, is_told=error is not None)
+
+    @abstractmethod
+    def _anew(self, unfinished: Sequence[int], stop: Stop, *, is_told: bool) -> Anew[U]:
+        """The tasks to be done anew, once all is there that they need.
+
+        ``is_told``: the stage says why it does so.
+        """
+
+    @abstractmethod
+    def _read_with(self, partition: int) -> Sequence[AnyProduced]:
+        """Of which shuffles the stage reads a partition with this number."""
+
+    def _report(self, error: Exception) -> bool:
+        """Whether an attempt failed for what was lost of these shuffles."""
+        about = self._uses
+        if isinstance(error, MrflightError) and error.partition is not None:
+            about = self._read_with(error.partition)  # in others the same number is well
+        return self._uses[0].losses.report(error, [produced.shuffle for produced in about])
+
+    def _look(self) -> bool:
+        """Look again; whether one had changed. Raises why that cannot be known any more."""
+        self._uses[0].watch.check()
+        before = self._versions
+        self._versions = [produced.look().version for produced in self._uses]
+        return self._versions != before
+
+
+class _Writing(PlacementMender[T]):
     """Mends a stage that writes some of a shuffle's maps."""
 
     def __init__(self, produced: Produced[T, Any], tasks: Sequence[T]) -> None:
+        super().__init__([*produced.reads, produced])
         self._produced = produced
         self._maps = [task.map_id for task in tasks]
-        self._watched = Versions([*produced.reads, produced])
 
-    def has_news(self) -> bool:
-        return self._watched.have_news()
+    def _read_with(self, partition: int) -> Sequence[AnyProduced]:
+        return self._produced.reads
 
-    def mend(
-        self,
-        error: Exception | None,
-        unfinished: Sequence[int],
-        stop: Callable[[Iterable[int]], None],
-    ) -> Mapping[int, T] | None:
+    def _anew(self, unfinished: Sequence[int], stop: Stop, *, is_told: bool) -> Anew[T]:
         """The tasks that are not done, as they write to what is not there any more, or read it.
 
         And those that are done, and whose rows are lost.
         """
         produced = self._produced
-        if error is not None and not produced.report(error):
-            return None
-        if not self._watched.take():
-            return None
         stop(unfinished)
         for read in produced.reads:
             read.repair()
@@ -175,29 +220,8 @@ class _Writing(Generic[T]):
         produced.refresh()
         if lost := (health := produced.look()).lost_maps:
             produced.tell_of_losses(health)
-        elif error is None:
+        elif not is_told:
             produced.tell_of_changes(len(unfinished))
         places = {map_id: place for place, map_id in enumerate(self._maps)}
         anew = {*unfinished, *(places[map_id] for map_id in lost if map_id in places)}
         return {place: produced.tasks[self._maps[place]] for place in sorted(anew)}
-
-
-class Versions:
-    """The placements of some shuffles as they were last looked at."""
-
-    def __init__(self, of: Sequence[Produced[Any, Any]]) -> None:
-        self._of = of
-        self._versions = [produced.version for produced in of]
-
-    def have_news(self) -> bool:
-        """Whether one is known to have changed. Does not ask."""
-        pairs = zip(self._of, self._versions, strict=True)
-        return any(produced.has_changed(version) for produced, version in pairs)
-
-    def take(self) -> bool:
-        """Look again; whether one had changed. Raises why that cannot be known any more."""
-        for produced in self._of:
-            produced.watch.check()
-        before = self._versions
-        self._versions = [produced.look().version for produced in self._of]
-        return self._versions != before

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from mrflight.errors import NotRepeatableError
+import pyarrow as pa
+
+from mrflight.errors import IncompletePartitionError, NotRepeatableError
 from mrflight.memory import MemoryPlan
+from mrflight.mender import Anew, Stop
 from mrflight.plan import JobPlan
-from mrflight.produced import Produced, Versions
+from mrflight.produced import AnyProduced, PlacementMender, Produced
 from mrflight.reduce_plan import (
     PlannedReduce,
     check_shares,
@@ -23,8 +25,6 @@ from mrflight.sinks.base import PartWriter
 from mrflight.stage import Stages
 from mrflight.workers.tasks import MergeTask, ReduceResult, ReduceTask, run_merge, run_reduce
 from mrflight.workers.workspace import Workspace
-
-AnyProduced = Produced[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,10 @@ class ReduceStage:
         if reduction.keeps_rows:
             tasks = [(mapped, each) for each in largest_first([*planned, *shares])]
         elif shares:
-            merged = self._merge(mapped, shares)
+            merged = self._merge(mapped, schema, shares)
             filled = [info for info in merged.layout()[1] if info.rows]
+            now = mapped.infos()  # last: of what was lost meanwhile there are no news any more
+            tasks = [(mapped, each.as_in(now)) for each in planned]
             tasks += [(merged, PlannedReduce(((info,),))) for info in filled]
         make_task = partial(
             ReduceTask,
@@ -79,10 +81,12 @@ class ReduceStage:
             mender=reducing,
         )
         done = list(zip(reducing.planned, results, strict=True))
-        check_shares([(each, result.rows_out) for each, result in done if each.share])
+        _count_shares([(each, result.rows_out) for each, result in done if each.share])
         return [result for _, result in sorted(done, key=lambda pair: pair[0].place)]
 
-    def _merge(self, mapped: AnyProduced, shares: Sequence[PlannedReduce]) -> AnyProduced:
+    def _merge(
+        self, mapped: AnyProduced, schema: pa.Schema, shares: Sequence[PlannedReduce]
+    ) -> AnyProduced:
         """A second shuffle, with what the shares come to in the partitions that they are of."""
         shuffle = self.make_shuffle(f"{mapped.shuffle.id}-merged")
         tasks = [
@@ -90,7 +94,7 @@ class ReduceStage:
                 share.partition,
                 share.share,
                 mapped.shuffle,
-                mapped.layout()[0],
+                schema,
                 self.plan.reduction,
                 shuffle,
                 number,
@@ -103,8 +107,16 @@ class ReduceStage:
         ]
         merged = Merged(mapped, shuffle, tasks, self.stages, self.writer_id)
         rows = merged.write()
-        check_shares(list(zip(shares, rows, strict=True)))
+        _count_shares(list(zip(shares, rows, strict=True)))
         return merged
+
+
+def _count_shares(read: Sequence[tuple[PlannedReduce, int]]) -> None:
+    """Raise NotRepeatableError where rows are missing, which no attempt alone could see."""
+    try:
+        check_shares(read)
+    except IncompletePartitionError as error:
+        raise NotRepeatableError(str(error)) from error
 
 
 class Merged(Produced[MergeTask, int]):
@@ -140,7 +152,7 @@ class Merged(Produced[MergeTask, int]):
         NotRepeatableError where a shared partition was written again: its blocks are others, so
         that its shares would not be those that have been merged already.
         """
-        infos = {info.partition: info for info in self._mapped.layout()[1]}
+        infos = self._mapped.infos()
         for number, task in enumerate(self.tasks):
             info = infos[task.info.partition]
             if info.generation != task.info.generation:
@@ -150,7 +162,7 @@ class Merged(Produced[MergeTask, int]):
             self.tasks[number] = replace(task, info=info)
 
 
-class _Reducing:
+class _Reducing(PlacementMender[ReduceTask]):
     """Mends the reduces: those read elsewhere whose partitions are elsewhere now."""
 
     def __init__(
@@ -161,49 +173,35 @@ class _Reducing:
         self.planned = [each for _, each in tasks]
         self._of = [produced for produced, _ in tasks]
         self._make_task = make_task
-        self._read = list({id(produced): produced for produced in self._of}.values())
-        self._watched = Versions(self._read)
+        super().__init__(list({id(produced): produced for produced in self._of}.values()))
+
+    def _read_with(self, partition: int) -> Sequence[AnyProduced]:
+        """The one: what is merged is not read from where it was before."""
+        of = zip(self._of, self.planned, strict=True)
+        read = (p for p, each in of if partition in {info.partition for info in each.infos})
+        return list({id(produced): produced for produced in read}.values())
 
     def tasks(self) -> list[ReduceTask]:
         return [self._task(number) for number in range(len(self.planned))]
 
-    def has_news(self) -> bool:
-        return self._watched.have_news()
-
-    def mend(
-        self,
-        error: Exception | None,
-        unfinished: Sequence[int],
-        stop: Callable[[Iterable[int]], None],
-    ) -> Mapping[int, ReduceTask] | None:
+    def _anew(self, unfinished: Sequence[int], stop: Stop, *, is_told: bool) -> Anew[ReduceTask]:
         """Tasks that are not done and whose partitions are elsewhere now.
 
         And all shares of a partition that was written again: its blocks are others, and so are
         the rows of a share.
         """
-        if error is not None:
-            are_lost = [produced.report(error) for produced in self._read]
-            if not any(are_lost):
-                return None
-        if not self._watched.take():
-            return None
-        for produced in self._read:
+        for produced in self._uses:
             produced.await_servers()
-        placements = {id(produced): produced.shuffle.placement() for produced in self._read}
+        placements = {id(produced): produced.shuffle.placement() for produced in self._uses}
         stop(
             number
             for number in unfinished
             if self.planned[number].is_away_from(placements[id(self._of[number])])
         )
-        infos = {
-            (id(produced), info.partition): info
-            for produced in self._read
-            for info in produced.layout()[1]
-        }
+        infos = {id(produced): produced.infos() for produced in self._uses}
         anew = []
         for number, each in enumerate(self.planned):
-            of = id(self._of[number])
-            now = each.as_in({info.partition: infos[of, info.partition] for info in each.infos})
+            now = each.as_in(infos[id(self._of[number])])
             if (number in unfinished and now.is_elsewhere(each)) or now.is_cut_anew(each):
                 self.planned[number] = now
                 anew.append(number)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import msgspec
 
 from mrflight.quantities import format_bytes
@@ -26,6 +28,15 @@ class Attempts(msgspec.Struct, frozen=True):
     map: int = 0
     reduce: int = 0
     failed: int = 0
+
+
+@dataclass
+class JobRecord:
+    """What is known of a job while it runs, and still is where it has failed."""
+
+    job_id: str = ""
+    """Empty until the job file was found to be right."""
+    attempts: Attempts = field(default_factory=Attempts)
 
 
 class JobResult(msgspec.Struct, frozen=True):

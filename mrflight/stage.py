@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Task")
 R = TypeVar("R")
 
-_LOOK_EVERY_S = 0.5
+_LOOK_EVERY_S = 0.25
 """For tasks that have begun, and for slow ones."""
 
 _STOP_TIMEOUT_S = 10.0
@@ -151,7 +151,8 @@ class _Stage(Generic[T, R]):
         self._futures: dict[Attempt, Future[R]] = {}
         self._stopped: list[Future[R]] = []
         self._began_s: dict[Attempt, float] = {}
-        self._took_s: list[float] = []
+        self._took_s: dict[int, float] = {}
+        """Of the tasks that are done."""
         self._results: dict[int, R] = {}
 
     def run(self, deadline: float | None) -> list[R]:
@@ -198,7 +199,7 @@ class _Stage(Generic[T, R]):
             with self._naming(attempt):
                 self._take_failure(attempt, error)
             return
-        self._took_s.append(time.monotonic() - self._began_s.get(attempt, time.monotonic()))
+        self._took_s[attempt.task] = time.monotonic() - self._began_s.get(attempt, time.monotonic())
         for twin in self._attempts.succeed(attempt):
             self._stopped.append(self._futures.pop(twin))
             self._executor.stop(self._stopped[-1])
@@ -249,6 +250,7 @@ class _Stage(Generic[T, R]):
     def _stop(self, tasks: Iterable[int]) -> None:
         """End the attempts of tasks, which are not done then."""
         for task in tasks:
+            self._took_s.pop(task, None)
             for attempt in self._attempts.reopen(task):
                 if (future := self._futures.pop(attempt, None)) is None:
                     continue  # it has ended, and its end is what is looked at
@@ -272,7 +274,7 @@ class _Stage(Generic[T, R]):
             if not self._attempts.has_twin(attempt.task)
         }
         idle = self._executor.workers - len(running)
-        for task in slow_tasks(single, self._took_s, len(self._tasks), idle):
+        for task in slow_tasks(single, list(self._took_s.values()), len(self._tasks), idle):
             self._progress.tell(
                 f"{self._tasks[task].name} has taken {single[task]:.0f} s, much longer than "
                 "others; a second attempt is started beside it"

@@ -185,7 +185,7 @@ def run_merge(task: MergeTask, attempt: int, writer_id: str) -> int:
             rows_in += batch.num_rows
             yield batch
 
-    with Connections() as connections:
+    with Connections(task.shuffle.timeouts) as connections:
         rows = counted(read_share(task.shuffle.id, task.info, task.share, connections))
         shuffle_batches(merge_partial_rows(plan, rows, task.combiner_bytes), writer)
     return rows_in
@@ -217,7 +217,7 @@ class _Result(NamedTuple):
 def _reduced(task: ReduceTask) -> Generator[_Result]:
     """The results of all partitions, file after file: of each at least a batch without rows."""
     infos = [info for file in task.files for info in file]
-    with Connections() as connections:
+    with Connections(task.shuffle.timeouts) as connections:
         partitions = (
             iter([read_share(task.shuffle.id, infos[0], task.share, connections)])
             if task.share

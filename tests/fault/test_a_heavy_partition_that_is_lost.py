@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,8 @@ from deltalake import DeltaTable
 
 import mrflight
 from mrflight.progress import ProgressReport
-from mrflight.reduce_plan import PlannedReduce
+from mrflight.reduce_plan import PlannedReduce, check_shares
+from mrflight.reduce_stage import Merged
 from tests.support.driver import write_job
 from tests.support.heavy_partition import FILES, ORDER, ROWS, watch_shares, write_rows
 
@@ -69,14 +71,19 @@ class Killing(ProgressReport):
         if self.killed or (self._now, self._done) != (self._stage, self._after):
             return
         name = Path(self._shares[0].partition.locations[0]).stem
-        (server,) = [
-            process
-            for process in psutil.Process(os.getpid()).children(recursive=True)
-            if process.name() == f"mrflight-{name}"
-        ]
-        server.kill()
-        server.wait(10)
+        kill(name)
         self.killed.append(name)
+
+
+def kill(name: str) -> None:
+    """Kill a data server of this process's only job."""
+    (server,) = [
+        process
+        for process in psutil.Process(os.getpid()).children(recursive=True)
+        if process.name() == f"mrflight-{name}"
+    ]
+    server.kill()
+    server.wait(10)
 
 
 @pytest.fixture
@@ -134,3 +141,64 @@ def test_groups_that_are_merged(
     grouped = rows.group_by("key").aggregate([("value", "sum"), ("value", "count")])
     expected = grouped.rename_columns(["key", "total", "rows"])
     assert got.sort_by("key").cast(expected.schema) == expected.sort_by("key")
+
+
+class LosingAnother(Merged):
+    """Loses a server without a share as its tasks start, and notices that at once."""
+
+    killed: list[str] = []  # noqa: RUF012
+
+    def write(
+        self, note: Callable[[list[int]], str] = lambda results: f"{len(results)} done"
+    ) -> list[int]:
+        (mapped,) = self.reads
+        home = self.tasks[0].info.locations
+        other = next(at for at in mapped.shuffle.placement() if at != home)[0]
+        kill(Path(other).stem)
+        self.killed.append(other)
+        for produced in (mapped, self):
+            produced.shuffle.report_loss(other, insists=True)
+        mapped.repair()
+        return super().write(note)
+
+
+def test_reduces_beside_a_merge_go_by_what_was_made_again_meanwhile(
+    tmp_path: Path,
+    rows: pa.Table,
+    shares: list[PlannedReduce],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mrflight.reduce_stage.Merged", LosingAnother)
+    job = JOB.replace("REPLICAS", "1") + GROUPS
+    result = mrflight.run(write_job(tmp_path, job))
+    assert len(LosingAnother.killed) == 1
+    assert result.attempts.failed == 0
+    assert result.rows_out == len(rows["key"].unique())
+
+
+@pytest.mark.parametrize("groups", ["", GROUPS], ids=["rows", "groups"])
+def test_shares_that_are_not_the_whole_are_made_again(
+    groups: str,
+    tmp_path: Path,
+    rows: pa.Table,
+    shares: list[PlannedReduce],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No server counts what others read of a partition: only all shares together can be wrong."""
+    checked = 0
+
+    def miss_rows(read: Sequence[tuple[PlannedReduce, int]]) -> None:
+        nonlocal checked
+        checked += 1
+        missing = 1 if checked == 1 else 0
+        check_shares([(share, count - missing) for share, count in read])
+
+    monkeypatch.setattr("mrflight.reduce_stage.check_shares", miss_rows)
+    job = JOB.replace("REPLICAS", "1") + groups
+    result = mrflight.run(write_job(tmp_path, job))
+    assert checked > 1
+    assert shares
+    assert "all maps and reduces are made again" in caplog.text
+    expected = len(rows["key"].unique()) if groups else len(rows)
+    assert result.rows_out == expected

@@ -22,6 +22,10 @@ PATIENT = ("cluster.heartbeat_timeout=10 s",)  # with 2 s it would be ended befo
 # A reduce that waits for a server would have a twin after 2 s, if that is not missed before.
 ALONE = ("job.speculation=false",)
 
+# The reader gives up before anybody misses a heartbeat.
+HASTY = ("cluster.heartbeat_timeout=1 min", "cluster.stream_timeout=1 s")
+LATE = r"reduce of partition \d is made again: .* did not answer in time"
+
 # It is all there is: maps, or two reduces, wait for the one that takes its place.
 SINGLE = ("cluster.data_servers=1",)
 ENDED = "the data server data0 has not answered for 2 s and is ended"
@@ -42,6 +46,7 @@ CELLS = [
     Cell("data server", "stop", "map", 10, 8, 0, AGAIN),
     Cell("data server", "stop", "shuffle", 10, 8, 0, AGAIN),
     Cell("data server", "stop", "reduce", 10, 9, 0, AGAIN, ALONE),
+    Cell("data server", "stop", "reduce", 10, 9, 0, LATE, (*HASTY, *ALONE)),
     Cell("data server", "stop", "commit", 5, 8),
     Cell("data server", "stop", "map", 10, 8, 0, ENDED, SINGLE),
     Cell("data server", "stop", "reduce", 10, 10, 0, ENDED, (*SINGLE, *ALONE)),

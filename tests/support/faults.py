@@ -194,8 +194,8 @@ def _driver(lease_s: float | None) -> list[str]:
     if lease_s is None:
         return [sys.executable, "-m", "mrflight.driver"]
     program = (
-        "import sys, mrflight.driver, mrflight.job\n"
-        f"mrflight.job.LEASE_S = {lease_s}\n"
+        "import sys, mrflight.driver, mrflight.job_shuffles\n"
+        f"mrflight.job_shuffles.LEASE_S = {lease_s}\n"
         "mrflight.driver.leave(mrflight.driver.main(sys.argv[1:]))"
     )
     return [sys.executable, "-c", program]

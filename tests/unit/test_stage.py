@@ -264,10 +264,8 @@ def test_a_slow_task_gets_a_twin_and_is_stopped(executor: LocalExecutor, told: T
     assert again == [(0, 0), (1, 0), (2, 0)]
 
 
-def test_without_speculation_a_slow_task_is_waited_for(
-    executor: LocalExecutor, told: Told
-) -> None:
-    stages = Stages(executor, told, time.monotonic() + 4, speculates=False)
+def test_without_speculation_a_slow_task_is_waited_for(executor: LocalExecutor, told: Told) -> None:
+    stages = Stages(executor, told, time.monotonic() + 3, speculates=False)
     scripts = [ScriptedTask(0, ()), ScriptedTask(1, ("hang",)), ScriptedTask(2, ())]
     with pytest.raises(DeadlineExceededError, match="1 of 3 tasks unfinished"):
         stages.run("map", scripts, lambda task, attempt: stages.submit(perform, task, attempt))

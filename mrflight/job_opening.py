@@ -1,0 +1,48 @@
+"""What a job reads and writes, looked at and found possible before anything is moved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mrflight.errors import JobFileError
+from mrflight.memory import MemoryPlan
+from mrflight.plan import SPLIT_BYTES, JobPlan, plan_job
+from mrflight.sinks import open_sink
+from mrflight.sinks.base import Sink
+from mrflight.sources import open_source
+from mrflight.sources.base import Source
+from mrflight.spec import JobSpec
+from mrflight.storage import locate
+
+
+def open_job(
+    spec: JobSpec, folder: Path, job_id: str, workers: int, memory: MemoryPlan
+) -> tuple[JobPlan, Sink]:
+    """Look at the inputs and the output, and decide what is done. Raises JobError."""
+    options = spec.storage
+    sources = [
+        open_source(name, section, folder, options, SPLIT_BYTES)
+        for name, section in spec.inputs.items()
+    ]
+    plan = plan_job(spec, sources, str(folder), job_id, workers, memory)
+    run_id = spec.job.run_id
+    app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
+    _check_output_apart(spec, folder, sources)
+    return plan, open_sink(spec.output, folder, options, job_id, app_id)
+
+
+def _check_output_apart(spec: JobSpec, folder: Path, sources: list[Source]) -> None:
+    """Raise JobFileError where a rerun would read what this run writes as part of its input.
+
+    A table that is input and output as a whole is no such case: it is read before it is written.
+    """
+    output = locate(spec.output.table, folder, spec.storage).path
+    for source in sources:
+        given = locate(spec.inputs[source.name].path, folder, spec.storage).path
+        inside = [file for file in source.files if file.startswith(f"{output}/")]
+        lies_below = output.startswith(f"{given}/")
+        if given != output and (inside or lies_below):
+            raise JobFileError(
+                f"output.table: {output} lies in what inputs.{source.name}.path reads, {given}; "
+                "the next run would read its files as input: choose another folder"
+            )

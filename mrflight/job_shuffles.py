@@ -1,0 +1,119 @@
+"""The shuffles that a job makes: watched from the first moment, dropped when they are of no use."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from mrflight.errors import (
+    DeadlineExceededError,
+    MrflightError,
+    NoDataServersError,
+    ServerUnavailableError,
+    ShuffleNotFoundError,
+)
+from mrflight.ids import new_writer_id
+from mrflight.progress import ProgressReport
+from mrflight.shuffle_watch import LEASE_S, ShuffleWatch
+from mrflight.timeouts import AT_ONCE, Timeouts
+
+if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
+    from mrflight.client import Cluster
+    from mrflight.shuffle.shuffle import Shuffle
+
+log = logging.getLogger(__name__)
+
+_ASK_AGAIN_S = 0.2
+
+
+class JobShuffles:
+    """Makes shuffles on a cluster, as a context manager, at whose end a standing one drops them.
+
+    An embedded one ends with its job.
+    """
+
+    def __init__(
+        self,
+        metadata: str,
+        partitions: int,
+        replicas: int,
+        timeouts: Timeouts,
+        progress: ProgressReport,
+        *,
+        is_standing: bool,
+    ) -> None:
+        self._metadata = metadata
+        self._partitions = partitions
+        self._replicas = replicas
+        self._timeouts = timeouts
+        self._progress = progress
+        self._is_standing = is_standing
+        self._made: list[Shuffle] = []
+        self.watch = ShuffleWatch()
+        """Of all shuffles; to be closed once nobody reads them any more."""
+
+    def make(self, name: str) -> Shuffle:
+        """A shuffle that is watched; waits for servers that may be starting anew, as at any time.
+
+        Or that were never there, which is told at once.
+        """
+        from mrflight.client import Cluster
+
+        with Cluster(self._metadata, self._timeouts) as client:
+            shuffle = self._patiently_made(client, name)
+        self._made.append(shuffle)
+        self.watch.add(shuffle)
+        return shuffle
+
+    def drop(self) -> None:
+        """Free all that were made until now, as the job begins anew."""
+        while self._made:
+            shuffle = self._made.pop()
+            self.watch.remove(shuffle)
+            _drop(shuffle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.watch.close()
+        for shuffle in self._made if self._is_standing else ():
+            # A job that failed has waited for servers already, or was interrupted.
+            if not _drop(shuffle if error is None else replace(shuffle, timeouts=AT_ONCE)):
+                return  # nor would the next one be, and their leases end as well
+
+    def _patiently_made(self, client: Cluster, name: str) -> Shuffle:
+        lease_s = LEASE_S if self._is_standing else None
+        patience_s = self._timeouts.reconnect_s
+        give_up_at = time.monotonic() + patience_s
+        token, is_told = new_writer_id(), False
+        while True:
+            try:
+                return client.create_shuffle(name, self._partitions, self._replicas, lease_s, token)
+            except (ServerUnavailableError, DeadlineExceededError, NoDataServersError) as error:
+                if time.monotonic() > give_up_at:
+                    raise
+                if not is_told:
+                    self._progress.tell(f"{error}; asked again for {patience_s:g} s")
+                    is_told = True
+            time.sleep(_ASK_AGAIN_S)
+
+
+def _drop(shuffle: Shuffle) -> bool:
+    """Whether a shuffle is freed; what became of the job is decided before this."""
+    try:
+        shuffle.drop()
+    except ShuffleNotFoundError:
+        log.debug("shuffle %s has been dropped already", shuffle.id)
+    except MrflightError as error:
+        log.warning("shuffle %s stays on the cluster: %s", shuffle.id, error)
+        return False
+    return True

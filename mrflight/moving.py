@@ -1,0 +1,130 @@
+"""A job's rows on their way from its inputs to part files: sample, map, reduce."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from mrflight.errors import NotRepeatableError, SchemaMismatchError
+from mrflight.ids import new_writer_id
+from mrflight.job_shuffles import JobShuffles
+from mrflight.losses import Losses
+from mrflight.memory import MemoryPlan
+from mrflight.plan import JobPlan
+from mrflight.produced import Produced
+from mrflight.quantities import format_bytes
+from mrflight.reduce_stage import ReduceStage
+from mrflight.shuffle.partitioners import choose_boundaries
+from mrflight.shuffle.shuffle import Shuffle
+from mrflight.sinks.base import PartWriter
+from mrflight.stage import Stages
+from mrflight.stage_clock import StageClock
+from mrflight.workers.tasks import MapResult, MapTask, ReduceResult, run_map, run_sample
+from mrflight.workers.workspace import Workspace
+
+
+class Moved(NamedTuple):
+    """What came of it."""
+
+    mapped: list[MapResult]
+    reduced: list[ReduceResult]
+    """In the order of the partitions; at least one."""
+    bytes_shuffled: int
+
+
+@dataclass(frozen=True)
+class Moving:
+    """How the rows of one job are moved."""
+
+    plan: JobPlan
+    stages: Stages
+    shuffles: JobShuffles
+    part_writer: PartWriter
+    space: Workspace
+    memory: MemoryPlan
+    clock: StageClock
+    most_runs: int
+    """Where what is lost cannot be made again alone, and all is."""
+    writer_id: str = field(default_factory=new_writer_id)
+    """Of all attempts, whose numbers tell them apart."""
+
+    def run(self, shuffle: Shuffle) -> Moved:
+        """Sample, map and reduce, by a shuffle that was just made. Leaves part files."""
+        tasks = self._sampled()
+        job_id = shuffle.id
+        for number in range(1, self.most_runs + 1):
+            try:
+                return self._run(self._mapped(tasks, shuffle))
+            except NotRepeatableError as error:
+                if number == self.most_runs:
+                    raise
+                self.stages.tell(f"all maps and reduces are made again: {error}")
+                self.shuffles.drop()
+                shuffle = self.shuffles.make(f"{job_id}-{number}")
+        raise AssertionError("there is at least one run")
+
+    def _run(self, mapped: Produced[MapTask, MapResult]) -> Moved:
+        bytes_shuffled = 0
+
+        def note(results: list[MapResult]) -> str:
+            nonlocal bytes_shuffled
+            bytes_shuffled = mapped.shuffle.health().size_bytes
+            rows = sum(result.rows_in for result in results)
+            return f"{rows:,} rows read, {format_bytes(bytes_shuffled)} shuffled"
+
+        results = mapped.write(note)
+        self.clock.lap("map")
+        stage = ReduceStage(
+            self.plan,
+            self.stages,
+            self.part_writer,
+            self.space,
+            self.memory,
+            self.shuffles.make,
+            self.writer_id,
+        )
+        try:
+            return Moved(results, stage.run(mapped), bytes_shuffled)
+        finally:
+            self.clock.lap("reduce")
+
+    def _mapped(self, tasks: tuple[MapTask, ...], shuffle: Shuffle) -> Produced[MapTask, MapResult]:
+        """The job's shuffle, and how it is written."""
+        return Produced(
+            shuffle,
+            "map",
+            tasks,
+            lambda task, attempt: self.stages.submit(
+                run_map, task, attempt, shuffle, self.writer_id
+            ),
+            self.writer_id,
+            self.stages,
+            self.shuffles.watch,
+            Losses(),
+        )
+
+    def _sampled(self) -> tuple[MapTask, ...]:
+        """The map tasks, a range partitioner's with its boundaries."""
+        plan = self.plan
+        if not plan.sample_tasks:
+            return plan.map_tasks
+        samples = self.stages.run(
+            "sample", plan.sample_tasks, lambda task, _: self.stages.submit(run_sample, task)
+        )
+        try:
+            sample = pa.concat_tables(samples, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise SchemaMismatchError(
+                f"the keys of the inputs do not go together: {error}; give them the same types"
+            ) from error
+        spreads = plan.reduction.sorts_rows  # groups and functions want equal keys together
+        boundaries = choose_boundaries(
+            sample, sample.column_names, plan.partitions, repeats=spreads
+        )
+        maps = len(plan.map_tasks) if spreads else None
+        return tuple(
+            replace(task, partitioner=replace(task.partitioner, boundaries=boundaries, maps=maps))
+            for task in plan.map_tasks
+        )

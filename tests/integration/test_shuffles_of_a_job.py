@@ -1,0 +1,84 @@
+"""The shuffles that a job makes on a standing cluster: kept as long as it runs, and no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+import mrflight
+from mrflight.job_shuffles import JobShuffles
+from mrflight.progress import progress_for
+from mrflight.timeouts import DEFAULT_TIMEOUTS
+from tests.support.cluster import StandingCluster, standing_cluster
+from tests.support.driver import write_job
+
+LEASE_S = 2.0
+
+JOB = """
+[job]
+name = "slow"
+[inputs.rows]
+path = "in.csv"
+map = "slow_to_load:keep"
+key = ["k"]
+[shuffle]
+partitions = 3
+[output]
+table = "out"
+[cluster]
+metadata = "METADATA"
+workers = 1
+"""
+
+SLOW_TO_LOAD = f"""
+import time
+
+time.sleep({2 * LEASE_S})
+
+
+def keep(batch):
+    return batch
+"""
+
+
+@pytest.fixture
+def cluster() -> Iterator[StandingCluster]:
+    with standing_cluster(data_servers=1) as cluster:
+        yield cluster
+
+
+def test_the_lease_is_renewed_before_the_maps_begin(
+    cluster: StandingCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that is loaded, or a sample that is taken, may take longer than it."""
+    monkeypatch.setattr("mrflight.job_shuffles.LEASE_S", LEASE_S)
+    (tmp_path / "slow_to_load.py").write_text(SLOW_TO_LOAD)
+    pyarrow.csv.write_csv(pa.table({"k": range(100)}), tmp_path / "in.csv")
+    job = write_job(tmp_path, JOB.replace("METADATA", cluster.metadata))
+    assert mrflight.run(job).rows_out == 100
+    with mrflight.connect(cluster.metadata) as client:
+        assert client.status().shuffles == []
+
+
+def test_a_job_that_begins_anew_frees_all_that_it_made(cluster: StandingCluster) -> None:
+    with mrflight.connect(cluster.metadata) as client:
+
+        def held() -> list[str]:
+            return [shuffle.id for shuffle in client.status().shuffles]
+
+        progress = progress_for(None)
+        with JobShuffles(
+            cluster.metadata, 2, 1, DEFAULT_TIMEOUTS, progress, is_standing=True
+        ) as shuffles:
+            for name in ("maps", "maps-merged"):
+                shuffles.make(name)
+            assert held() == ["maps", "maps-merged"]
+            shuffles.drop()
+            assert held() == []
+            shuffles.make("maps-1")
+            assert held() == ["maps-1"]
+        assert held() == []

@@ -1,0 +1,61 @@
+"""What the reduces of a job with a heavy partition say of a failure, and to which shuffle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from mrflight.errors import CorruptBlockError, IncompletePartitionError, MrflightError
+from mrflight.losses import Losses
+from mrflight.reduce_plan import PlannedReduce
+from mrflight.reduce_stage import _Reducing
+from mrflight.shuffle.shuffle_state import PartitionInfo
+
+SERVER = "grpc+tcp://127.0.0.1:1"
+LIGHT, HEAVY = 3, 7
+
+
+@dataclass
+class NotingShuffle:
+    """In place of one; whatever is reported is known already."""
+
+    metadata: str = "grpc+tcp://127.0.0.1:2"
+    told: list[list[int] | None] = field(default_factory=list)
+
+    def report_loss(
+        self, location: str, partitions: list[int] | None = None, *, insists: bool = False
+    ) -> bool:
+        self.told.append(partitions)
+        return False
+
+
+@dataclass
+class NotingProduced:
+    """In place of a shuffle that is produced."""
+
+    losses: Losses
+    shuffle: NotingShuffle = field(default_factory=NotingShuffle)
+    version: int = 0
+
+
+def reads(partition: int) -> PlannedReduce:
+    return PlannedReduce(((PartitionInfo(partition, (SERVER,), 0, 1, 1),),))
+
+
+@pytest.mark.parametrize("kind", [CorruptBlockError, IncompletePartitionError])
+@pytest.mark.parametrize(("partition", "is_merged"), [(LIGHT, False), (HEAVY, True)])
+def test_a_damaged_partition_is_lost_of_the_shuffle_that_it_is_read_from(
+    kind: type[MrflightError], partition: int, is_merged: bool
+) -> None:
+    """Of the other one the same server holds a partition of this number, which is well."""
+    losses = Losses()
+    mapped, merged = NotingProduced(losses), NotingProduced(losses)
+    tasks: list[Any] = [(mapped, reads(LIGHT)), (merged, reads(HEAVY))]
+    error = kind("a block is damaged")
+    error.location, error.partition = SERVER, partition
+    assert _Reducing(tasks, make_task=lambda *_: None).mend(error, [0, 1], list) is None  # type: ignore[arg-type]
+    told, other = (merged, mapped) if is_merged else (mapped, merged)
+    assert told.shuffle.told == [[partition]]
+    assert other.shuffle.told == []
