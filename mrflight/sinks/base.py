@@ -86,7 +86,8 @@ class Sink(ABC):
 
         Then removes the job's other part files. Where another run of the same ``run_id`` was
         faster, removes them all, and the version is that run's. Raises OutputError where the
-        table changed so that it does not take the parts, CommitError where the store fails.
+        table changed so that it does not take the parts, CommitError where the store fails: with
+        nothing committed, unless it says that it is, or that this is not known.
         """
 
     @abstractmethod

@@ -67,12 +67,10 @@ class DeltaCommit:
         failure: CommitError | None = None
         seen: int | None = None
         for _ in range(TRIES):
-            table = DeltaTable.load(self.location) if failure is None else self._look_after(failure)
+            table, done = self._look() if failure is None else self._look_after(failure)
+            if table is not None and done is not None:
+                return done, table.added_paths(self.app_id)
             version = None if table is None else table.version
-            if table is not None:
-                done = table.committed_version(self.app_id)
-                if done is not None:
-                    return done, table.added_paths(self.app_id)
             if failure is not None:
                 if version == seen:
                     raise failure  # nobody was faster: it is the store
@@ -87,11 +85,16 @@ class DeltaCommit:
             f"{self.location.url}: other writers were faster {TRIES} times; run the job again"
         ) from failure
 
-    def _look_after(self, failure: CommitError) -> DeltaTable | None:
-        """The table after a commit that failed, which may have landed all the same."""
+    def _look(self) -> tuple[DeltaTable | None, int | None]:
+        """The table as it is now, and the version that ``app_id`` has committed."""
+        table = DeltaTable.load(self.location)
+        return table, None if table is None else table.committed_version(self.app_id)
+
+    def _look_after(self, failure: CommitError) -> tuple[DeltaTable | None, int | None]:
+        """The same after a commit that failed, which may have landed all the same."""
         for _ in range(LOOKS):
             try:
-                return DeltaTable.load(self.location)
+                return self._look()
             except CommitError as error:
                 unreadable = error
                 time.sleep(random.uniform(0, LONGEST_PAUSE_S))

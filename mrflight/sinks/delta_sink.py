@@ -89,13 +89,13 @@ class DeltaSink(Sink):
         """See `Sink.abort`. Where the log cannot be read, nothing is known to be uncommitted."""
         if self._finished:
             return
+        kept: set[str] | None = set()
         try:
             table = DeltaTable.load(self._location)
+            if table is not None and table.committed_version(self._app_id) is not None:
+                kept = table.added_paths(self._app_id)
         except CommitError:
             return
-        kept: set[str] | None = set()
-        if table is not None and table.committed_version(self._app_id) is not None:
-            kept = table.added_paths(self._app_id)
         if kept is not None:
             self._own_files.delete_except(kept)
 

@@ -71,9 +71,13 @@ class DeltaTable:
         return self.handle.protocol().writer_features or ()
 
     def committed_version(self, app_id: str) -> int | None:
-        """The version that ``app_id`` committed: our transactions carry it as their number."""
-        version: int | None = self.handle.transaction_version(app_id)
-        return version
+        """The version that ``app_id`` committed: our transactions carry it as their number.
+
+        CommitError where the log, which is read again for it, is unreadable.
+        """
+        with delta_errors(f"the Delta table {self.location.url} cannot be read"):
+            version: int | None = self.handle.transaction_version(app_id)
+            return version
 
     def added_paths(self, app_id: str) -> set[str] | None:
         """The files that ``app_id`` added when it committed; None if the log does not tell."""

@@ -78,7 +78,7 @@ class FolderSink(Sink):
                 manifest = self._write(self._next(commit, manifest))
             self._finished = True
             if manifest.removing:
-                finish_removing(self._location)
+                self._finish_removing()
         self._own_files.delete_except(manifest.files)
 
     def abort(self) -> None:
@@ -90,6 +90,14 @@ class FolderSink(Sink):
         except OutputError:
             return
         self._own_files.delete_except(manifest.files if manifest else ())
+
+    def _finish_removing(self) -> None:
+        try:
+            finish_removing(self._location)
+        except CommitError as error:
+            raise CommitError(
+                f"{error}; this job is committed: delete that file, and do not run it again"
+            ) from error
 
     def _write(self, manifest: Manifest) -> Manifest:
         """The manifest that is there afterwards; a write that failed may have landed all the same.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import logging
 import os
 import posixpath
 import re
@@ -29,6 +30,8 @@ NAME = "_mrflight.json"
 _TEMPORARY = re.compile(re.escape(NAME) + r"\.[0-9a-f]{8}\.tmp")
 LOCK_TIMEOUT_S = 60.0
 _LOCK_POLL_S = 0.02
+
+log = logging.getLogger(__name__)
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -112,7 +115,11 @@ def write_manifest(folder: Location, manifest: Manifest) -> None:
 
 
 def finish_removing(folder: Location) -> Manifest | None:
-    """Delete what the newest manifest says is to go, then say so in it; call it `locked`."""
+    """Delete what the newest manifest says is to go, then say so in it; call it `locked`.
+
+    Raises CommitError for a file that cannot be deleted. A manifest that still names files which
+    are gone does no harm: the next look tries again.
+    """
     manifest = read_manifest(folder)
     if manifest is None or not manifest.removing:
         return manifest
@@ -132,7 +139,10 @@ def finish_removing(folder: Location) -> Manifest | None:
         while path := posixpath.dirname(path):
             folder.child(path).delete_empty_folder()
     manifest = msgspec.structs.replace(manifest, removing=[])
-    write_manifest(folder, manifest)
+    try:
+        write_manifest(folder, manifest)
+    except CommitError as error:
+        log.warning("old files are deleted, which is not noted: %s", error)
     return manifest
 
 

@@ -16,10 +16,10 @@ from mrflight.errors import CommitError, OutputError
 from mrflight.sinks import manifest as manifests
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, Sink
-from mrflight.sinks.manifest import locked, read_manifest
+from mrflight.sinks.manifest import Manifest, locked, read_manifest
 from mrflight.sinks.part_name import run_mark
 from mrflight.spec import OutputSection
-from mrflight.storage import locate
+from mrflight.storage import Location, locate
 from tests.support.leftovers import tree
 
 Mode = Literal["error", "append", "overwrite"]
@@ -148,3 +148,50 @@ def test_a_lock_that_is_held_ends_in_a_message(
         locked(locate(".", tmp_path)),
     ):
         pass
+
+
+def test_a_commit_whose_tidying_is_not_noted_is_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The disk is full by then: the old files are gone, and the next job finds that they are."""
+    run(tmp_path, "error", "one")
+    write = manifests.write_manifest
+
+    def write_once(folder: Location, manifest: Manifest) -> None:
+        if not manifest.removing:
+            raise CommitError("no space left on device")
+        write(folder, manifest)
+
+    monkeypatch.setattr(manifests, "write_manifest", write_once)
+    run(tmp_path, "overwrite", "two")
+    assert "no space left" in caplog.text
+    monkeypatch.undo()
+    run(tmp_path, "append", "three")
+    manifest = read_manifest(locate("t", tmp_path))
+    assert manifest is not None
+    assert [(entry.job, len(entry.files)) for entry in manifest.runs] == [
+        ("one", 0),
+        ("two", 2),
+        ("three", 2),
+    ]
+    assert manifest.removing == []
+
+
+def test_who_cannot_tidy_up_says_that_the_commit_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the job would be run again, and an append be there twice."""
+    run(tmp_path, "error", "one")
+
+    def refuse(location: Location) -> None:
+        raise PermissionError(location.path)
+
+    monkeypatch.setattr(Location, "delete_file", refuse)
+    with pytest.raises(CommitError, match="this job is committed: delete that file"):
+        run(tmp_path, "overwrite", "two")
+    monkeypatch.undo()
+    assert open_folder(tmp_path, "append", "three").committed_version() is None
+    manifest = read_manifest(locate("t", tmp_path))
+    assert manifest is not None
+    assert manifest.runs[-1].job == "two"
+    assert manifest.removing == []

@@ -1,0 +1,161 @@
+"""A commit that fails, or whose answer is lost: nothing is deleted that may be in the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from mrflight.errors import CommitError
+from mrflight.sinks import delta_commit, delta_table
+from mrflight.sinks.base import Commit
+from mrflight.sinks.delta_commit import DeltaCommit
+from mrflight.storage import Location
+from tests.support.delta_outputs import (
+    ROWS,
+    create_with_checkpoints,
+    finish,
+    open_delta,
+    run,
+    versions,
+)
+from tests.support.outputs import Mode
+
+
+def test_a_rerun_whose_log_entry_is_gone_deletes_nothing(tmp_path: Path) -> None:
+    """Then nobody can tell which of the job's files are in the table."""
+    late = open_delta(tmp_path, app_id="run 1")
+    run(tmp_path, app_id="run 1")
+    DeltaTable(tmp_path / "t").create_checkpoint()
+    (tmp_path / "t" / "_delta_log" / f"{0:020}.json").unlink()
+    late.abort()
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 2
+
+
+def test_a_broken_log_is_said_at_once_and_nothing_is_deleted(tmp_path: Path) -> None:
+    late = open_delta(tmp_path)
+    run(tmp_path)
+    (tmp_path / "t" / "_delta_log" / f"{0:020}.json").write_text("{not json")
+    with pytest.raises(CommitError, match="cannot be read"):
+        open_delta(tmp_path)
+    late.abort()
+    assert (tmp_path / "t" / "part-00000-0-job.parquet").exists()
+
+
+def test_a_log_that_cannot_be_written_is_a_failed_commit(tmp_path: Path) -> None:
+    sink = open_delta(tmp_path)
+    parts = sink.part_writer.write(0, 0, ROWS.schema, ROWS.to_batches())
+    (tmp_path / "t" / "_delta_log").write_text("in the way")
+    with pytest.raises(CommitError, match="did not take the commit") as caught:
+        sink.commit(Commit(tuple(parts), ROWS.schema))
+    assert caught.value.retryable
+    (tmp_path / "t" / "_delta_log").unlink()
+    assert sink.commit(Commit(tuple(parts), ROWS.schema)) == 0
+
+
+def test_a_commit_that_raised_after_it_had_landed_is_found(tmp_path: Path) -> None:
+    """As when the checkpoint that comes after it cannot be written."""
+    create_with_checkpoints(tmp_path)
+    for i in range(1, 7):
+        (tmp_path / "t" / "_delta_log" / f"{i:020}.checkpoint.parquet").mkdir()
+    for i in range(1, 7):
+        assert run(tmp_path, job_id=f"job{i}") == i
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 12
+
+
+def lose_the_answer(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
+    """Commits land and raise all the same; after one, the log is ``unreadable`` so often."""
+    write, load = DeltaCommit._write, delta_table.DeltaTable.load.__func__  # type: ignore[attr-defined]
+    left = 0
+
+    def land_and_raise(self: DeltaCommit, table: delta_table.DeltaTable, schema: pa.Schema) -> None:
+        nonlocal left
+        left = unreadable
+        write(self, table, schema)
+        raise CommitError("the answer was lost")
+
+    def fail_at_first(cls: type, location: Location) -> delta_table.DeltaTable | None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise CommitError("the log cannot be read")
+        return load(cls, location)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(DeltaCommit, "_write", land_and_raise)
+    monkeypatch.setattr(delta_table.DeltaTable, "load", classmethod(fail_at_first))
+    monkeypatch.setattr(delta_commit, "LONGEST_PAUSE_S", 0.0)
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("unreadable", [0, 1, delta_commit.LOOKS - 1])
+def test_a_commit_whose_answer_was_lost_is_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unreadable: int, mode: Mode
+) -> None:
+    run(tmp_path, job_id="old")
+    sink = open_delta(tmp_path, mode)
+    lose_the_answer(monkeypatch, unreadable)
+    assert finish(sink) == 1
+    assert versions(tmp_path) == 2
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == (4 if mode == "append" else 2)
+
+
+def test_a_commit_whose_answer_was_lost_and_that_cannot_be_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there; nobody knows, so it is said, and its files stay."""
+    run(tmp_path, job_id="old")
+    sink = open_delta(tmp_path, job_id="lost")
+    lose_the_answer(monkeypatch, delta_commit.LOOKS + 1)
+    with pytest.raises(CommitError, match="is not known, as the log cannot be read; look for lost"):
+        finish(sink)
+    assert versions(tmp_path) == 2
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 4
+
+
+def let_transactions_fail(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+    """The log can be read when the table is loaded, and so often not right after that."""
+    look = delta_table.DeltaTable.committed_version
+
+    def lose_the_log_at_first(table: delta_table.DeltaTable, app_id: str) -> int | None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            return look(table, app_id)
+        log = Path(table.location.path) / "_delta_log"
+        away = log.rename(log.with_name("away"))
+        try:
+            return look(table, app_id)
+        finally:
+            away.rename(log)
+
+    monkeypatch.setattr(delta_table.DeltaTable, "committed_version", lose_the_log_at_first)
+
+
+def test_a_store_that_fails_for_a_moment_after_a_lost_answer_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, job_id="old")
+    sink = open_delta(tmp_path)
+    lose_the_answer(monkeypatch, unreadable=0)
+    write = DeltaCommit._write
+
+    def write_and_fail(self: DeltaCommit, table: delta_table.DeltaTable, schema: pa.Schema) -> None:
+        let_transactions_fail(monkeypatch, 2)
+        write(self, table, schema)
+
+    monkeypatch.setattr(DeltaCommit, "_write", write_and_fail)
+    assert finish(sink) == 1
+    assert versions(tmp_path) == 2
+
+
+def test_who_ends_a_job_while_the_store_fails_hides_no_other_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, job_id="old")
+    sink = open_delta(tmp_path)
+    parts = sink.part_writer.write(0, 0, ROWS.schema, ROWS.to_batches())
+    let_transactions_fail(monkeypatch, 1)
+    sink.abort()
+    assert (tmp_path / "t" / parts[0].path).exists()
