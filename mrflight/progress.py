@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from abc import abstractmethod
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from mrflight.closing import Closes
 
@@ -40,7 +40,27 @@ def progress_for(stream: TextIO | None) -> ProgressReport:
     """Bars where ``stream`` is a terminal, lines where it is not, nothing where there is none."""
     if stream is None:
         return _Quiet()
-    return _Bars(stream) if stream.isatty() else _Lines(stream)
+    tolerant = cast(TextIO, _Tolerant(stream))
+    return _Bars(tolerant) if stream.isatty() else _Lines(tolerant)
+
+
+class _Tolerant:
+    """A stream that nobody may read any more, which a job does not mind."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class _Quiet(ProgressReport):
@@ -82,9 +102,8 @@ class _Lines(ProgressReport):
         self._write(line)
 
     def _write(self, line: str) -> None:
-        with contextlib.suppress(OSError):  # nobody reads any more; the job does not mind
-            self._stream.write(f"{line}\n")
-            self._stream.flush()
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
 
 
 class _Bars(ProgressReport):
@@ -109,7 +128,10 @@ class _Bars(ProgressReport):
             self._progress.update(self._current, note=note)
 
     def tell(self, line: str) -> None:
-        if self._progress is not None:
+        if self._progress is None:  # no stage has begun
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+        else:
             self._progress.console.print(line, markup=False, highlight=False)
 
     def close(self) -> None:

@@ -148,6 +148,34 @@ def test_a_terminal_is_left_alone_after_a_failure(monkeypatch: pytest.MonkeyPatc
         assert not thread.is_alive()
 
 
+def test_a_terminal_shows_what_is_told_before_the_first_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stage(report: ProgressReport) -> None:
+        with report:
+            report.tell("no server yet")
+            report.begin("map", 1)
+            report.tell("gone [again]")
+
+    shown = shown_on_a_terminal(stage, monkeypatch)
+    assert shown.index("no server yet") < shown.index("0/1")
+    assert "gone [again]" in shown
+
+
+def test_a_terminal_that_hangs_up_is_not_minded() -> None:
+    ours, theirs = pty.openpty()
+    stream = open(theirs, "w")  # noqa: SIM115 - to close it is to write what is left
+    with progress_for(stream) as report:
+        os.close(ours)
+        report.tell("no server yet")
+        report.begin("map", 2)
+        report.advance()
+        report.tell("gone again")
+        report.end("done")
+    with suppress(OSError):
+        stream.close()
+
+
 def test_inside_another_program_nothing_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
     two_stages(progress_for(None))
     assert capfd.readouterr() == ("", "")
