@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 PROBE_EVERY_S = 1.0
 _LATE_CALLS = 2
 """In a row. Of one call that is late the driver itself may have been stopped for as long."""
+_GIVEN_UP_CALL_S = 1.0
+"""Of a data server, for which the metadata server has waited already."""
 
 
 class SilenceProbe(Closes):
@@ -93,7 +95,7 @@ class SilenceProbe(Closes):
         from mrflight.shuffle.protocol import DataAction, Done, ServerStats
 
         try:
-            with Connections(Timeouts(call_s=self._call_s)) as connections:
+            with Connections(Timeouts(call_s=_GIVEN_UP_CALL_S)) as connections:
                 call(connections, location, DataAction.STATS, Done(), ServerStats)
         except DeadlineExceededError:
             return True

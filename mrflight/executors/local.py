@@ -99,9 +99,9 @@ class LocalExecutor(Closes):
             if self._closing.is_set():
                 call.future.cancel()
                 continue
-            if not call.future.set_running_or_notify_cancel():
-                continue
-            with self._changing:
+            with self._changing:  # a call that runs is one that can be stopped
+                if not call.future.set_running_or_notify_cancel():
+                    continue
                 self._running[call.future] = worker
             try:
                 answer = decode_answer(worker.make(call.encoded))

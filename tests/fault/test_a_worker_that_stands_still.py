@@ -15,6 +15,7 @@ from tests.support.leftovers import nothing_left_over
 JOB = """
 [job]
 name = "still"
+speculation = false  # a twin would be done before
 [inputs.rows]
 path = "in.csv"
 map = "standing:still"

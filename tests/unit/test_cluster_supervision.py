@@ -239,8 +239,9 @@ def test_a_data_server_that_was_given_up_and_answers_is_not_ended(around: Surrou
     [("metadata", signal.SIGSTOP), ("metadata", signal.SIGKILL), ("data1", signal.SIGKILL)],
 )
 def test_what_happens_to_a_server_in_its_start_is_made_good(
-    around: Surroundings, name: str, number: signal.Signals
+    around: Surroundings, name: str, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("mrflight.cluster.SLOW_START_S", 3.0)
     cluster = around.cluster()
     with closing(cluster):
         around.server(name).send_signal(number)  # most likely before it is ready
