@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from tests.support.outputs import (
     finish,
     written,
 )
+from tests.support.threads import run_threads
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -146,9 +148,5 @@ def together(sinks: list[Sink], commits: list[Commit]) -> list[Exception | None]
             raised[i] = error
         sinks[i].abort()
 
-    threads = [threading.Thread(target=commit, args=(i,)) for i in range(len(sinks))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(partial(commit, i) for i in range(len(sinks)))
     return raised

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ from mrflight.shuffle.events import (
 from mrflight.shuffle.journal import Journal
 from mrflight.shuffle.registry import Registry
 from tests.support.registries import SCHEMA, TIMEOUT_S, Clock, commit, knowledge, resumed
+from tests.support.threads import run_threads
 
 HISTORY: list[AnyEvent] = [
     ServerJoined("a", "1"),
@@ -237,11 +238,7 @@ def test_what_many_threads_record_is_there_after_any_compaction(path: Path) -> N
                 journal.record(ShuffleDropped(name))
 
     with EventJournal(path, compact_bytes=2_000) as journal:
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(partial(work, number) for number in range(4))
         left = kept(list(journal.events()))
         assert journal.size_bytes < 12_000
     names = sorted(event.id for event in left if isinstance(event, ShuffleMade))

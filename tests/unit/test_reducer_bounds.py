@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import math
-import resource
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +25,7 @@ from mrflight.workers.external_sort import ExternalSort
 from mrflight.workers.pieces import PieceWriter
 from mrflight.workers.reducer import Reduction
 from mrflight.workers.workspace import Workspace
+from tests.support.full_disk import largest_file
 
 LITTLE, MUCH = 64 * 2**10, 2**30
 ROWS = 3000
@@ -395,12 +395,7 @@ class TestTheMiddle:
         assert list(folder.iterdir()) == []
 
     def test_a_disk_that_is_full(self, reduction: Reduction, folder: Path) -> None:
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
-        try:
-            with pytest.raises(JobFailedError, match=str(folder)) as failed:
-                reduce(reduction, table_of(10**9), LITTLE, folder)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with largest_file(4000), pytest.raises(JobFailedError, match=str(folder)) as failed:
+            reduce(reduction, table_of(10**9), LITTLE, folder)
         assert isinstance(failed.value.__cause__, OSError)
         assert failed.value.__cause__.errno in (None, errno.EFBIG)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,21 +11,11 @@ import pytest
 from mrflight.errors import CorruptBlockError, SpillError
 from mrflight.shuffle.block import Block, decode_block
 from mrflight.shuffle.spill_file import SpillFile, append_blocks
+from tests.support.full_disk import largest_file
 
 
 def blocks(count: int, size: int = 100) -> list[Block]:
     return [Block.of(n, pa.py_buffer((b"%8d" % n * size)[:size])) for n in range(count)]
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """No file of this process grows beyond ``size``: a disk that is full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("count", [1, 5_000])  # 5,000: more than one call of the system takes

@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.block import Block, decode_block
 from mrflight.shuffle.share import Share
 from mrflight.shuffle.store import BlockStore, StoreStats
+from tests.support.threads import run_threads
 
 KIB = 2**10
 BUDGET = 1_000 * KIB
@@ -201,26 +203,14 @@ def test_two_thousand_partitions_of_small_blocks(spilling: Spilling) -> None:
 
 
 def test_many_writers_and_readers_at_once(spilling: Spilling) -> None:
-    failures: list[BaseException] = []
-
     def write_and_read(map_id: int) -> None:
-        try:
-            source = MapAttempt(map_id, 0)
-            for number in range(300):
-                spilling.store.put(NAME, number % 3, source, block(number, 8 * KIB))
-                if number % 50 == 49:
-                    assert rows(spilling.store.read(NAME, 0, [source])) == [
-                        *range(0, number + 1, 3)
-                    ]
-        except BaseException as error:
-            failures.append(error)
+        source = MapAttempt(map_id, 0)
+        for number in range(300):
+            spilling.store.put(NAME, number % 3, source, block(number, 8 * KIB))
+            if number % 50 == 49:
+                assert rows(spilling.store.read(NAME, 0, [source])) == [*range(0, number + 1, 3)]
 
-    threads = [threading.Thread(target=write_and_read, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert failures == []
+    run_threads(partial(write_and_read, map_id) for map_id in range(6))
     assert spilling.stats().memory_peak_bytes <= BUDGET
     attempts = [MapAttempt(map_id, 0) for map_id in range(6)]
     for partition in range(3):

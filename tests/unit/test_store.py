@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
-import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -21,6 +21,7 @@ from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.block import Block, decode_block, encode_block, ipc_options
 from mrflight.shuffle.spill_memory import PACKED_BYTES
 from mrflight.shuffle.store import BlockStore, StoreStats
+from tests.support.threads import run_threads
 
 PARTITIONS = 3
 BUDGET = 10_000
@@ -164,11 +165,7 @@ def test_many_threads_lose_nothing(store: BlockStore) -> None:
             store.put("clicks", i % PARTITIONS, MapAttempt(map_id, 0), block(size=map_id))
         store.discard("clicks", MapAttempt(map_id, 0)) if map_id % 2 else None
 
-    threads = [threading.Thread(target=put_all, args=(map_id,)) for map_id in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(partial(put_all, map_id) for map_id in range(8))
     kept = [0, 2, 4, 6]
     assert held(store.stats()) == (1, 200 * len(kept), 200 * sum(kept))
 

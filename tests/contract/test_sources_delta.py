@@ -1,0 +1,52 @@
+"""A Delta table as an input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet
+from deltalake import DeltaTable, WriterProperties, write_deltalake
+
+from tests.support.source_contract import SourceContract, batches, rows
+
+
+class TestDelta(SourceContract):
+    suffix = ""
+    partition_by: ClassVar[list[str]] = []
+
+    def write(self, table: pa.Table, path: Path) -> None:
+        rows = WriterProperties(max_row_group_size=max(10, table.num_rows // 10))
+        partition_by = self.partition_by
+        write_deltalake(
+            str(path), table, mode="append", partition_by=partition_by, writer_properties=rows
+        )
+
+    def lay_out(self, folder: Path, *tables: pa.Table) -> str:
+        for table in tables:
+            self.write(table, folder)
+        return folder.name
+
+    def oracle(self, path: str, schema: pa.Schema) -> pa.Table:
+        return pa.parquet.ParquetFile(path).read(schema.names)
+
+    def test_a_table_without_rows(self, folder: Path) -> None:
+        DeltaTable.create(str(folder), rows(0, 0).schema)
+        source = self.open(folder, "visits")
+        assert len(source.splits) == 1
+        assert list(batches(source)) == []
+        assert source.reader.schema == rows(0, 0).schema
+
+
+class TestDeltaPartitioned(TestDelta):
+    partition_by: ClassVar = ["seen"]
+
+    def oracle(self, path: str, schema: pa.Schema) -> pa.Table:
+        stored = pa.parquet.ParquetFile(path).read([n for n in schema.names if n != "seen"])
+        seen = pa.array(["seen=true" in path] * stored.num_rows, pa.bool_())
+        return stored.append_column("seen", seen).select(schema.names)
+
+    def test_a_table_without_rows(self, folder: Path) -> None:
+        DeltaTable.create(str(folder), rows(0, 0).schema, partition_by=["seen"])
+        assert list(batches(self.open(folder, "visits", columns=["seen"]))) == []

@@ -1,0 +1,76 @@
+"""What a job says on stdout is its result alone; all else goes to stderr."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.support.clicks_job import WEIGH, write_visits
+from tests.support.driver import drive, driver_command, write_job
+
+
+def test_progress_is_plain_lines_in_a_pipe(clicks: Path, tmp_path: Path) -> None:
+    write_visits(tmp_path / "visits", "csv")
+    lines = drive(clicks).stderr.splitlines()
+    assert "map: 1 of 4" in lines
+    assert any(line.startswith("map: 20,000 rows read, ") for line in lines)
+    assert "reduce: 998 rows written" in lines
+    assert "commit: 7 files, version 0" in lines
+    assert lines[-1] == f"{tmp_path}/out/clicks, version 0"
+
+
+def test_what_a_map_prints_does_not_reach_the_result(clicks: Path, tmp_path: Path) -> None:
+    write_visits(tmp_path / "visits", "csv")
+    shouting = WEIGH.replace("    return", "    print('working', end='', flush=True)\n    return")
+    (tmp_path / "clicks.py").write_text(shouting)
+    done = drive(clicks)
+    assert done.result["state"] == "committed"
+    assert "working" in done.stderr
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_what_functions_print_is_for_people(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    (tmp_path / "rows.csv").write_text("k\n1\n2\n")
+    (tmp_path / "prints.py").write_text(
+        "def rows(batch):\n    print('map saw', batch.num_rows)\n    return batch\n"
+        "def table(table):\n    print('reduce saw', table.num_rows)\n    return table\n"
+    )
+    job = write_job(
+        tmp_path,
+        """
+[job]
+name = "prints"
+[inputs.rows]
+path = "rows.csv"
+map = "prints:rows"
+key = ["k"]
+[shuffle]
+partitions = 1
+[reduce]
+function = "prints:table"
+[output]
+table = "out"
+""",
+    )
+    done = drive(job)
+    assert done.code == 0, done.stderr
+    assert "map saw 2\n" in done.stderr
+    assert "reduce saw 2\n" in done.stderr
+    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "> /dev/full", "2> /dev/full"])
+def test_a_job_that_nobody_listens_to_commits_all_the_same(
+    clicks: Path, tmp_path: Path, closed: str
+) -> None:
+    write_visits(tmp_path / "visits", "csv")
+    command = " ".join(driver_command(clicks))
+    done = subprocess.run(f"{command} {closed}", shell=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert DeltaTable(tmp_path / "out" / "clicks").version() == 0

@@ -1,0 +1,21 @@
+"""What journals hold once they are opened again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mrflight.shuffle.journal import Journal
+
+
+def records_in(path: Path) -> list[bytes]:
+    with Journal(path) as journal:
+        return list(journal.records())
+
+
+def check_order(records: list[bytes], expected: dict[int, int]) -> None:
+    """Of each thread there is every record once, in order."""
+    found: dict[int, list[int]] = {thread: [] for thread in expected}
+    for record in records:
+        thread, number = map(int, record.split()[:2])
+        found[thread].append(number)
+    assert found == {thread: list(range(count)) for thread, count in expected.items()}

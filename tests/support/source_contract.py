@@ -1,0 +1,176 @@
+"""What holds for every input that can be read; pyarrow reading whole files is the oracle."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import ColumnNotFoundError, InputError, JobFileError
+from mrflight.sources import open_source
+from mrflight.sources.base import Source, Split
+from mrflight.spec import InputSpec
+
+COLUMNS = ["id", "word", "share", "seen"]
+WORDS = ["plain", "", "with, comma", 'with "quotes"', "çédille", "日本語", "tab\there", " blanks "]
+LARGE = 1 << 30
+
+
+def rows(start: int, count: int) -> pa.Table:
+    """Rows of every kind that all formats hold; ``id`` counts them."""
+    chosen = random.Random(start)
+    return pa.table(
+        {
+            "id": pa.array(range(start, start + count), pa.int64()),
+            "word": pa.array([chosen.choice(WORDS) for _ in range(count)], pa.string()),
+            "share": pa.array(
+                [chosen.choice([None, 0.25, -1e300, 3.5]) for _ in range(count)], pa.float64()
+            ),
+            "seen": pa.array([chosen.choice([True, False]) for _ in range(count)], pa.bool_()),
+        }
+    )
+
+
+def open_at(folder: Path, path: str, split_bytes: int = LARGE, **spec: Any) -> Source:
+    return open_source("visits", InputSpec(path=path, **spec), folder, {}, split_bytes)
+
+
+def batches(source: Source) -> Iterator[pa.RecordBatch]:
+    for split in source.splits:
+        yield from source.reader.read(split)
+
+
+def read(source: Source) -> pa.Table:
+    return pa.Table.from_batches(batches(source), source.reader.schema)
+
+
+class SourceContract(ABC):
+    """A format, by how a table is written and read without us; each test is run for each format."""
+
+    suffix: str
+    spec: ClassVar[dict[str, Any]] = {}
+    splits_files = True
+
+    @abstractmethod
+    def write(self, table: pa.Table, path: Path) -> None:
+        """Write a file, in several row groups or batches where the format has them."""
+
+    @abstractmethod
+    def oracle(self, path: str, schema: pa.Schema) -> pa.Table:
+        """All rows of a file of the input."""
+
+    def lay_out(self, folder: Path, *tables: pa.Table) -> str:
+        """Write the tables as files of an input in ``folder``; the path to name it by."""
+        for i, table in enumerate(tables):
+            self.write(table, folder / f"part-{i}{self.suffix}")
+        return folder.name
+
+    def open(self, folder: Path, path: str, split_bytes: int = LARGE, **spec: Any) -> Source:
+        return open_at(folder.parent, path, split_bytes, **{**self.spec, **spec})
+
+    def expected(self, source: Source, schema: pa.Schema | None = None) -> pa.Table:
+        schema = schema or source.reader.schema
+        return pa.concat_tables([self.oracle(file, schema) for file in source.files])
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "visits"
+        folder.mkdir()
+        return folder
+
+    @pytest.mark.parametrize("split_bytes", [1, 17, 500, LARGE])
+    def test_splits_tile_the_input_in_order(self, folder: Path, split_bytes: int) -> None:
+        source = self.open(
+            folder, self.lay_out(folder, rows(0, 40), rows(40, 1), rows(41, 20)), split_bytes
+        )
+        assert read(source).equals(self.expected(source))
+        assert sorted(read(source)["id"].to_pylist()) == list(range(61))
+        order = [(source.files.index(split.path), split.start) for split in source.splits]
+        assert order == sorted(order)
+
+    def test_a_large_file_becomes_several_splits(self, folder: Path) -> None:
+        path = self.lay_out(folder, rows(0, 5000))
+        size = self.open(folder, path).size_bytes
+        source = self.open(folder, path, size // 5)
+        assert len(source.splits) >= 4 if self.splits_files else len(source.splits) == 1
+        assert read(source).equals(self.expected(source))
+
+    @pytest.mark.parametrize("count", [1, 2, 3, 50])
+    def test_pieces_tile_their_split(self, folder: Path, count: int) -> None:
+        source = self.open(folder, self.lay_out(folder, rows(0, 300)), 4000)
+        for split in source.splits:
+            pieces = source.reader.pieces(split, count)
+            assert 1 <= len(pieces) <= count
+            whole = list(source.reader.read(split))
+            cut = [batch for piece in pieces for batch in source.reader.read(piece)]
+            schema = source.reader.schema
+            assert pa.Table.from_batches(cut, schema).equals(pa.Table.from_batches(whole, schema))
+
+    def test_all_batches_have_the_schema_and_rows(self, folder: Path) -> None:
+        source = self.open(folder, self.lay_out(folder, rows(0, 200), rows(200, 50)), 500)
+        for batch in batches(source):
+            assert batch.schema.equals(source.reader.schema, check_metadata=True)
+            assert batch.num_rows > 0
+            batch.validate(full=True)
+
+    def test_types_are_what_was_written(self, folder: Path) -> None:
+        source = self.open(folder, self.lay_out(folder, rows(0, 200)))
+        assert source.reader.schema.types == rows(0, 1).schema.types
+        assert source.reader.schema.names == COLUMNS
+
+    def test_batches_stay_valid_while_the_next_are_read(self, folder: Path) -> None:
+        source = self.open(folder, self.lay_out(folder, rows(0, 2000)), 300)
+        kept = list(batches(source))
+        assert pa.Table.from_batches(kept).equals(self.expected(source))
+
+    def test_a_read_can_be_repeated_anywhere(self, folder: Path) -> None:
+        source = self.open(folder, self.lay_out(folder, rows(0, 300), rows(300, 20)), 2000)
+        moved: list[tuple[Any, Split]] = [
+            pickle.loads(pickle.dumps((source.reader, split))) for split in source.splits
+        ]
+        again = [batch for reader, split in moved for batch in reader.read(split)]
+        assert pa.Table.from_batches(again).equals(read(source))
+        assert read(source).equals(read(source))
+
+    def test_what_travels_is_small_for_any_number_of_files(self, folder: Path) -> None:
+        source = self.open(folder, self.lay_out(folder, *(rows(i, 1) for i in range(40))))
+        assert len(source.files) == 40
+        assert len(pickle.dumps(source.reader)) < 10_000
+        assert max(len(pickle.dumps(split)) for split in source.splits) < 10_000
+
+    @pytest.mark.parametrize("columns", [["word"], ["seen", "id"], list(reversed(COLUMNS))])
+    def test_columns_are_selected_in_their_order(self, folder: Path, columns: list[str]) -> None:
+        path = self.lay_out(folder, rows(0, 100), rows(100, 30))
+        source = self.open(folder, path, 600, columns=columns)
+        assert source.reader.schema.names == columns
+        whole = self.open(folder, path)
+        assert read(source).equals(self.expected(source, whole.reader.schema).select(columns))
+
+    def test_a_column_that_is_not_there(self, folder: Path) -> None:
+        path = self.lay_out(folder, rows(0, 10))
+        with pytest.raises(ColumnNotFoundError, match="no column 'wrod'; it has 'id', 'word'"):
+            self.open(folder, path, columns=["id", "wrod"])
+
+    def test_columns_that_name_none_or_one_twice(self, folder: Path) -> None:
+        path = self.lay_out(folder, rows(0, 10))
+        with pytest.raises(JobFileError, match=r"inputs\.visits\.columns names no column"):
+            self.open(folder, path, columns=[])
+        with pytest.raises(JobFileError, match=r"inputs\.visits\.columns names 'id' twice"):
+            self.open(folder, path, columns=["id", "word", "id"])
+
+    def test_sizes_are_those_of_the_files(self, folder: Path) -> None:
+        source = self.open(folder, self.lay_out(folder, rows(0, 500), rows(500, 10)), 700)
+        assert source.size_bytes == sum(Path(file).stat().st_size for file in source.files)
+        weight = sum(split.size_bytes for split in source.splits)
+        assert source.size_bytes * 0.95 <= weight <= source.size_bytes
+
+    def test_nothing_there(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError) as raised:
+            open_at(tmp_path, "visits", **self.spec)
+        assert str(raised.value) == f"inputs.visits.path: nothing matches {tmp_path}/visits"

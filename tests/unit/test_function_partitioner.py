@@ -1,0 +1,77 @@
+"""A user's own partitioner is followed where it answers rightly, and named where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrflight.errors import UserFunctionError
+from mrflight.shuffle.partitioners import FunctionPartitioner
+from tests.support.partitioning import batch_of, examples, placed
+
+
+def users(answer: object) -> FunctionPartitioner:
+    return FunctionPartitioner(lambda batch, key, partitions: answer, "m:place", ("k",), 3)
+
+
+def test_a_users_partitioner_is_asked_and_followed() -> None:
+    def place(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> pa.Array:
+        assert (tuple(key), partitions) == (("k",), 3)
+        return pa.array([value % partitions for value in batch.column("k").to_pylist()])
+
+    batch = batch_of(k=pa.array([5, 4, 3, 2]))
+    assert placed(FunctionPartitioner(place, "m:place", ("k",), 3), batch, 3) == [2, 1, 0, 2]
+
+
+@examples
+@given(st.lists(st.integers(0, 2)), st.sampled_from(["int8", "int32", "int64", "uint64"]))
+def test_a_users_partitioner_may_answer_any_integers(ids: list[int], type_: str) -> None:
+    batch = batch_of(k=pa.nulls(len(ids)))
+    assert placed(users(pa.array(ids, type_)), batch, 3) == ids
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (None, "it returned NoneType"),
+        ([0, 1], "it returned list"),
+        (np.array([0, 1]), "it returned ndarray"),
+        (pa.chunked_array([[0, 1]]), "it returned ChunkedArray"),
+        (pa.array([0]), "for 2 rows"),
+        (pa.array([0, 1, 2]), "for 2 rows"),
+        (pa.array([0, 3]), "row 1 is placed in partition 3, which does not exist"),
+        (pa.array([-1, 0]), "row 0 is placed in partition -1, which does not exist"),
+        (pa.array([0, 2**40]), "not in range"),
+        (pa.array([0, None]), "row 1 has no partition: its id is null"),
+        (pa.nulls(2), "null"),
+        (pa.array([0.5, 1.0]), ""),
+        (pa.array(["a", "b"]), ""),
+        (pa.array([[0], [1]]), ""),
+    ],
+    ids=str,
+)
+def test_a_users_partitioner_that_answers_wrongly_is_named(answer: object, says: str) -> None:
+    with pytest.raises(UserFunctionError) as refused:
+        users(answer).ids(batch_of(k=pa.array([1, 2])))
+    assert str(refused.value).startswith("the partitioner m:place")
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("answer", [pa.array(["0", "1"]), pa.array([b"0", b"1"])], ids=str)
+def test_a_users_partitioner_must_answer_numbers(answer: pa.Array) -> None:
+    with pytest.raises(UserFunctionError, match="m:place"):
+        users(answer).ids(batch_of(k=pa.array([1, 2])))
+
+
+@pytest.mark.parametrize("error", [KeyError("no such site"), SystemExit("no such site")], ids=repr)
+def test_a_users_partitioner_that_raises_is_named(error: BaseException) -> None:
+    def place(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> pa.Array:
+        raise error
+
+    with pytest.raises(UserFunctionError, match=r"(?s)m:place.*no such site"):
+        FunctionPartitioner(place, "m:place", ("k",), 3).ids(batch_of(k=pa.array([1])))

@@ -1,0 +1,116 @@
+"""What a journal acknowledged is on the disk, and threads that wait at once share a sync."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mrflight.errors import JournalError
+from mrflight.shuffle.journal import Journal
+from tests.support.journals import check_order, records_in
+from tests.support.threads import WAIT_S, run_threads
+
+
+def test_threads_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+
+        def append_all(thread: int) -> None:
+            for number in range(50):
+                journal.append(b"%d %d" % (thread, number))
+
+        def rewrite_all() -> None:
+            for _ in range(20):
+                journal.rewrite(journal.records())
+
+        run_threads([*(partial(append_all, thread) for thread in range(8)), rewrite_all])
+    check_order(records_in(tmp_path / "j"), dict.fromkeys(range(8), 50))
+
+
+def test_those_who_wait_at_the_same_time_share_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The syncs are real; the first is held up until all others wait behind it."""
+    journal, sync, gate = Journal(tmp_path / "j"), os.fdatasync, threading.Event()
+    syncs = 0
+
+    def counted(file: int) -> None:
+        nonlocal syncs
+        syncs += 1
+        assert gate.wait(WAIT_S)
+        sync(file)
+
+    monkeypatch.setattr(os, "fdatasync", counted)
+    threads = [
+        threading.Thread(target=journal.append, args=[b"%d 0" % number], daemon=True)
+        for number in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + WAIT_S
+    while waiting_threads(threads) < 16 or syncs == 0:
+        assert time.monotonic() < deadline
+    gate.set()
+    for thread in threads:
+        thread.join(WAIT_S)
+    journal.close()
+    assert syncs == 2
+    check_order(records_in(tmp_path / "j"), dict.fromkeys(range(16), 1))
+
+
+def waiting_threads(threads: list[threading.Thread]) -> int:
+    """How many of them wait for an event."""
+    frames = sys._current_frames()
+    innermost = [frames[thread.ident] for thread in threads if thread.ident in frames]
+    return sum(frame.f_code.co_name == "wait" for frame in innermost)
+
+
+def test_what_is_synced_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that loses its power is not at hand, so the calls are watched."""
+    synced: list[str] = []
+
+    def watched(sync: Callable[[int], None], file: int) -> None:
+        synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{file}"), tmp_path))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", partial(watched, os.fsync))
+    monkeypatch.setattr(os, "fdatasync", partial(watched, os.fdatasync))
+    with Journal(tmp_path / "j") as journal:
+        assert synced == ["j", "."]
+        journal.append(b"one")
+        assert synced[2:] == ["j"]
+        journal.rewrite([b"two"])
+        assert synced[3:] == ["j.new", "."]  # before it takes the other's place, and after
+    Journal(tmp_path / "j").close()
+    assert synced[5:] == ["j", "."]  # who wrote it may have been killed before its sync
+
+
+def test_nothing_is_taken_after_a_sync_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No disk here fails at a sync, so the call is made to: a later one would tell nothing."""
+
+    def fails(file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    path = tmp_path / "j"
+    with Journal(path) as journal:
+        journal.append(b"before")
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "fdatasync", fails)
+            with pytest.raises(JournalError, match="Input/output error"):
+                journal.append(b"lost")
+        assert journal.size_bytes == path.stat().st_size
+        with pytest.raises(JournalError, match=r"a sync failed .*start the server anew"):
+            journal.append(b"later")
+        assert list(journal.records()) == [b"before"]
+        journal.rewrite(journal.records())  # is another file
+        journal.append(b"after")
+    assert records_in(path) == [b"before", b"after"]

@@ -1,0 +1,107 @@
+"""Keys of every type that has an order can be cut into ranges; others are refused."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from mrflight.errors import ColumnNotFoundError, KeyTypeError
+from mrflight.shuffle.layout import plain_batch, plain_schema
+from mrflight.shuffle.partitioners import RangePartitioner, check_sortable, choose_boundaries
+from tests.support.partitioning import batch_of, few_examples, layouts, placed, texts
+
+
+@few_examples
+@given(st.lists(texts, min_size=1, max_size=20), st.integers(1, 5))
+def test_ranges_hold_strings_alike_in_every_layout(
+    values: list[str | None], partitions: int
+) -> None:
+    assume(any(value is not None for value in values))
+    boundaries = choose_boundaries(pa.table({"k": pa.array(values)}), ["k"], partitions)
+    partitioner = RangePartitioner(("k",), boundaries, partitions)
+    texts_only = [array for array in layouts(values) if "binary" not in str(array.type)]
+    expected, *others = (
+        placed(partitioner, batch_of(k=array), partitions)
+        for array in texts_only
+        if not pa.types.is_run_end_encoded(array.type)
+    )
+    assert all(other == expected for other in others)
+
+
+def test_run_ends_are_a_range_key_like_the_values_in_them() -> None:
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", "b"]))
+    boundaries = batch_of(k=pa.array(["b"]))
+    partitioner = RangePartitioner(("k",), boundaries, 2)
+    assert placed(partitioner, batch_of(k=runs), 2) == [0, 0, 1]
+
+
+def test_integers_of_another_width_than_the_boundaries_find_their_range() -> None:
+    boundaries = batch_of(k=pa.array([0, 2**40]))
+    partitioner = RangePartitioner(("k",), boundaries, 3)
+    batch = batch_of(k=pa.array([-1, 0, 1, None], pa.int8()))
+    assert placed(partitioner, batch, 3) == [0, 1, 1, 2]
+
+
+def numbers(type_: pa.DataType, *values: int) -> pa.Array:
+    """Times from their numbers, which Python's own types may not hold."""
+    width = pa.int32() if type_.bit_width == 32 else pa.int64()
+    return pa.array(values, width).view(type_)
+
+
+SORTABLE = [
+    pa.array([False, True]),
+    pa.array([-1, 1], pa.int8()),
+    pa.array([1, 2**64 - 1], pa.uint64()),
+    pa.array([-1.5, 1.5], pa.float16()),
+    pa.array([-1.5, 1.5], pa.float32()),
+    pa.array(["a", "b"]),
+    pa.array(["a", "b"], pa.string_view()),
+    pa.array(["a", "b"]).dictionary_encode(),
+    pa.array([b"a", b"b"]),
+    pa.array([b"aa", b"ab"], pa.binary(2)),
+    numbers(pa.date32(), 0, 1),
+    numbers(pa.date32(), 0, 2**30),
+    numbers(pa.date64(), 0, 86_400_000),
+    numbers(pa.time32("ms"), 0, 1),
+    numbers(pa.time64("ns"), 1, 2),
+    numbers(pa.timestamp("s"), 0, 10**12),
+    numbers(pa.timestamp("us", "Europe/Rome"), 0, 1),
+    numbers(pa.timestamp("ns"), 1, 2),
+    numbers(pa.duration("s"), 0, 10**17),
+    numbers(pa.duration("ns"), 1, 2),
+    pa.array([Decimal("-1.25"), Decimal("1.25")], pa.decimal32(5, 2)),
+    pa.array([Decimal("-1.25"), Decimal("1.25")], pa.decimal64(12, 2)),
+    pa.array([Decimal("-1.25"), Decimal("1.25")], pa.decimal128(20, 2)),
+    pa.array([Decimal("-1.25"), Decimal("1.25")], pa.decimal256(50, 2)),
+]
+
+
+@pytest.mark.parametrize("keys", SORTABLE, ids=lambda keys: str(keys.type))
+def test_every_type_that_is_let_through_is_sampled_and_cut(keys: pa.Array) -> None:
+    batch = batch_of(k=pa.concat_arrays([keys, pa.nulls(1, keys.type), keys]))
+    check_sortable(batch.schema, ["k"])
+    plain = plain_batch(batch, plain_schema(batch.schema))
+    boundaries = choose_boundaries(pa.Table.from_batches([plain]), ["k"], 5)
+    assert boundaries.num_rows == 3  # all keys but no repetition: the least is a cut as well
+    of_row = placed(RangePartitioner(("k",), boundaries, 5), batch, 5)
+    assert of_row[0] < of_row[1] < of_row[2]
+    assert of_row[3:] == of_row[:2]
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [pa.null(), pa.list_(pa.int8()), pa.struct({"x": pa.int8()}), pa.month_day_nano_interval()],
+    ids=str,
+)
+def test_types_without_an_order_are_refused(type_: pa.DataType) -> None:
+    with pytest.raises(KeyTypeError, match="'k'"):
+        check_sortable(pa.schema({"k": type_}), ["k"])
+
+
+def test_a_range_key_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ColumnNotFoundError, match="'x'"):
+        check_sortable(pa.schema({"k": pa.int8()}), ["x"])
