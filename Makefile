@@ -26,8 +26,14 @@ demo: install
 	$(python) examples/clicks/generate.py
 	$(python) -m mrflight.driver examples/clicks/job.toml $(ARGS)
 
+# What measures time, or kills, has the machine to itself.
 test: install
+ifeq ($(strip $(ARGS)),)
+	$(python) -m pytest --numprocesses 2 --dist loadfile tests/contract tests/unit
+	$(python) -m pytest tests/fault tests/integration
+else
 	$(python) -m pytest $(ARGS)
+endif
 
 bench: install
 	$(python) -m experiments.peers --jobs clicks-unique,clicks-10 \
