@@ -72,9 +72,9 @@ def disturbed(bench: Bench, scenario: Scenario, endings: Executor) -> Future[Out
 
 
 def _tell(outcome: Outcome) -> None:
-    bad = "BAD " if outcome.is_bad else ""
+    how = "BAD " if outcome.went_wrong else "missed, " if outcome.missed else ""
     print(
-        f"{bad}seed {outcome.seed}: {outcome.scenario}: {outcome.state} in {outcome.wall_s:.2f} s; "
+        f"{how}seed {outcome.seed}: {outcome.scenario}: {outcome.state} in {outcome.wall_s:.2f} s; "
         f"{'; '.join(outcome.hits) or outcome.missed}",
         file=sys.stderr,
     )

@@ -246,7 +246,7 @@ def _judge(scene: _Scene, end: _End, outcome: Outcome) -> None:
         outcome.attempts = end.report.get("attempts")
         outcome.message = end.report.get("error") or ""
     outcome.stacks = end.stacks
-    if outcome.state != "committed":
+    if outcome.state in ("failed", "hung"):
         outcome.stderr = end.stderr[-20_000:]
     if outcome.state == "failed" and not table_is_untouched(scene.table):
         outcome.wrong.append("the job failed and its table was changed")

@@ -31,10 +31,13 @@ def work(lifeline: str, channel: int) -> None:
     keep_freed_blocks()
     pa.set_cpu_count(1)  # one process per core: threads inside only take turns
     pa.set_io_thread_count(1)
+    encoded: bytes | None = None
     with Connection(channel) as calls:
         while True:
             try:
+                if encoded is not None:
+                    calls.send_bytes(encoded)
                 call = calls.recv_bytes()
-            except EOFError:
+            except (EOFError, ConnectionError):  # how it ends depends on what it was about to read
                 return
-            calls.send_bytes(answer(call))
+            encoded = answer(call)

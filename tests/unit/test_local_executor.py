@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
 import pytest
 
+from mrflight.cluster import PrivateFolder
 from mrflight.errors import JobFileError, WorkerLostError
-from mrflight.executors.calls import WorkerTracebackError
+from mrflight.executors.calls import WorkerTracebackError, encode_call
 from mrflight.executors.local import LocalExecutor
+from mrflight.fork_server import ForkServer
 from tests.support.executors import local_executor
 from tests.support.worker_calls import (
     kill_at_the_gate,
@@ -178,6 +182,27 @@ def test_a_call_that_waits_is_cancelled_when_it_is_stopped(gates: Path) -> None:
         assert waiting.cancelled()
         (gates / "gate").write_text("open")
         assert (busy.result(WAIT_S), next_one.result(WAIT_S)) == ("open", (2, 1))
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_worker_whose_driver_is_gone_ends_without_a_word(
+    gates: Path, calls: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ForkServer() as fork_server, closing(PrivateFolder()) as folder:
+        arguments = [str(folder.lifeline.path)]
+        with theirs:
+            process = fork_server.start(
+                "worker", "mrflight.executors.worker:work", arguments, [theirs.fileno()]
+            )
+        with Connection(ours.detach()) as channel:
+            for _ in range(calls):
+                channel.send_bytes(encode_call(wait_at_the_gate, (gates,), {}))
+                (gates / "running").read_bytes()
+        if calls:
+            (gates / "gate").write_text("open")  # its answer finds nobody
+        assert process.wait(WAIT_S) == 0
+    assert capfd.readouterr() == ("", "")
 
 
 def test_workers_leave_the_result_to_the_driver(
