@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from mrflight.closing import Closes
+from mrflight.errors import JobError
 from mrflight.ids import new_writer_id
+from mrflight.locations import parse_location
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
 from mrflight.shuffle.protocol import StatusResponse
@@ -56,6 +58,10 @@ class Cluster(Closes):
 def connect(location: str, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> Cluster:
     """A client of the cluster whose metadata server is at ``location``, ``grpc+tcp://host:port``.
 
-    Connects at the first call; ServerUnavailableError comes from there.
+    Connects at the first call; ServerUnavailableError comes from there, JobError from here for a
+    text that is no location.
     """
-    return Cluster(location, timeouts)
+    try:
+        return Cluster(parse_location(location), timeouts)
+    except ValueError as error:
+        raise JobError(str(error)) from error

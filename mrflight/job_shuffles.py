@@ -100,6 +100,8 @@ class JobShuffles:
                 return client.create_shuffle(name, self._partitions, self._replicas, lease_s, token)
             except (ServerUnavailableError, DeadlineExceededError, NoDataServersError) as error:
                 if time.monotonic() > give_up_at:
+                    if self._is_standing:
+                        error.add_note("the cluster of cluster.metadata: are its servers started?")
                     raise
                 if not is_told:
                     self._progress.tell(f"{error}; asked again for {patience_s:g} s")

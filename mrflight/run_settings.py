@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mrflight.errors import JobFileError
 from mrflight.ids import MAX_ATTEMPTS
+from mrflight.locations import parse_location
 from mrflight.memory import MemoryPlan, plan_memory
 from mrflight.quantities import parse_seconds
 from mrflight.spec import JobSpec
@@ -44,6 +45,7 @@ class RunSettings:
         data_servers = cluster.data_servers or max(1, workers // 4)
         if cluster.metadata is not None:
             data_servers = 0
+            _check_location(cluster.metadata)
         return cls(
             attempts,
             spec.job.speculation,
@@ -67,6 +69,13 @@ def _workers(wanted: int | None) -> int:
     if not 1 <= wanted <= 1024:
         raise JobFileError(f"cluster.workers: {wanted} is not from 1 to 1024")
     return wanted
+
+
+def _check_location(text: str) -> None:
+    try:
+        parse_location(text)
+    except ValueError as error:
+        raise JobFileError(f"cluster.metadata: {error}") from error
 
 
 def _seconds(text: str, key: str) -> float:

@@ -15,6 +15,7 @@ from pyarrow import flight
 
 from mrflight.errors import JobFileError, ProtocolError
 from mrflight.ids import check_attempt
+from mrflight.locations import parse_location
 from mrflight.quantities import parse_bytes
 from mrflight.scratch import ScratchFolder, remove_leftovers
 from mrflight.shuffle.block import (
@@ -210,7 +211,12 @@ def _spill_folder(root: Path) -> ScratchFolder:
 def parser() -> argparse.ArgumentParser:
     """The options of a data server."""
     options = process.arguments("An mrflight data server.", default_port=0)
-    options.add_argument("--metadata", required=True, help="location of the metadata server")
+    options.add_argument(
+        "--metadata",
+        type=process.quantity(parse_location),
+        required=True,
+        help="location of the metadata server",
+    )
     options.add_argument(
         "--memory",
         type=process.quantity(parse_bytes),

@@ -20,6 +20,7 @@ from mrflight.errors import (
     ServerUnavailableError,
 )
 from mrflight.ids import MapAttempt
+from mrflight.locations import is_location
 from mrflight.quantities import parse_seconds
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
@@ -203,7 +204,7 @@ class MetadataServer(flight.FlightServerBase):
         return WinnersResponse([(*source, since, until) for source, since, until in commits])
 
     def _register_server(self, request: ServerLocation) -> Message:
-        if not process.is_location(request.location):
+        if not is_location(request.location):
             raise ProtocolError(f"register_server: {request.location!r} is not a location")
         self._registry.register_server(request.location, request.incarnation)
         return Done()

@@ -6,7 +6,6 @@ import argparse
 import ipaddress
 import logging
 import os
-import re
 import signal
 import sys
 import threading
@@ -19,13 +18,12 @@ from pyarrow import flight
 
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.lifeline import hold_on
+from mrflight.locations import parse_location
 from mrflight.quantities import parse_seconds
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-_LOCATION = re.compile(r"grpc\+(tcp|tls)://[^/\s\0]+:\d+|grpc\+unix:///[^\s\0]+")
 
 
 def arguments(description: str, default_port: int) -> argparse.ArgumentParser:
@@ -44,7 +42,7 @@ def arguments(description: str, default_port: int) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--advertise",
-        type=_location,
+        type=quantity(parse_location),
         metavar="LOCATION",
         help="what clients are told, where a proxy or NAT is in front; default where it listens",
     )
@@ -147,20 +145,6 @@ def main(
         where = options.socket or f"{options.host}:{options.port}"
         sys.stderr.write(f"mrflight: cannot serve at {where} (is it taken?): {error}\n")
         sys.exit(2)
-
-
-def is_location(text: str) -> bool:
-    """Whether a client can connect there, as far as the text tells."""
-    return _LOCATION.fullmatch(text) is not None
-
-
-def _location(text: str) -> str:
-    """The type of an option: a location that a client can connect to."""
-    if not is_location(text):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a location such as grpc+tcp://127.0.0.1:5005 or grpc+unix:///path"
-        )
-    return text
 
 
 def _is_loopback(host: str) -> bool:

@@ -93,6 +93,10 @@ def setting(key: str, value: str) -> tuple[str, str]:
         ),
         (setting("inputs.visits.columns", "['url', 'who']"), ["'who'", "'visitor'"]),
         (setting("job.timeout", "soon"), ["job.timeout", "soon"]),
+        (
+            setting("cluster.metadata", "127.0.0.1:5005"),
+            ["cluster.metadata: '127.0.0.1:5005' is not", "grpc+tcp://"],
+        ),
         (setting("output.mode", "error"), ["out/clicks", "mode"]),
     ],
     ids=lambda value: value[1] if isinstance(value, tuple) else "",
@@ -186,3 +190,4 @@ def test_a_cluster_that_is_not_there(job: Path) -> None:
     options = setting("cluster.metadata", "grpc+tcp://127.0.0.1:1")
     message = refused(job, 1, *options, *setting("cluster.reconnect_timeout", "1 s"))
     assert "127.0.0.1:1" in message
+    assert "are its servers started?" in message

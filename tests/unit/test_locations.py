@@ -1,0 +1,28 @@
+"""Locations that a client can connect to, and texts that are none."""
+
+from __future__ import annotations
+
+import pytest
+
+import mrflight
+from mrflight.errors import JobError
+from mrflight.locations import is_location
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["grpc+tcp://127.0.0.1:5005", "grpc://host:1", "grpc+tls://h:443", "grpc+unix:///tmp/a.sock"],
+)
+def test_a_location(text: str) -> None:
+    assert is_location(text)
+    mrflight.connect(text).close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "127.0.0.1:5005", "http://h:1", "grpc+tcp://h", "grpc+tcp://\0:1", "grpc+unix://a.sock"],
+)
+def test_no_location(text: str) -> None:
+    assert not is_location(text)
+    with pytest.raises(JobError, match=r"is not a location such as grpc\+tcp://127.0.0.1:5005"):
+        mrflight.connect(text)
