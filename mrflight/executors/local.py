@@ -158,7 +158,7 @@ class _Worker:
 
     def end_if_stopped(self, timeout_s: float) -> None:
         """End the process where it has been stopped for so long."""
-        with suppress(JobFailedError):  # it was never started
+        with self._starting, suppress(JobFailedError):  # it was never started
             if self._process.wait(0) is not None or not is_stopped(self._process.pid):
                 self._stopped_since_s = None
                 return
@@ -166,7 +166,7 @@ class _Worker:
             stopped_s = time.monotonic() - self._stopped_since_s
             if stopped_s >= timeout_s:
                 self._was_stopped_s = stopped_s
-                self.kill()
+                self._kill()
 
     def close(self) -> None:
         """End the process, whatever it does, for good."""
@@ -177,8 +177,11 @@ class _Worker:
     def kill(self) -> None:
         """End the process, whatever it does; the next call is made by another one."""
         with self._starting, suppress(JobFailedError):  # it was never started
-            self._is_killed = True  # known before the process has ended
-            self._process.send_signal(signal.SIGKILL)
+            self._kill()
+
+    def _kill(self) -> None:
+        self._is_killed = True  # known before the process has ended
+        self._process.send_signal(signal.SIGKILL)
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
