@@ -222,7 +222,12 @@ def stop(process: psutil.Process) -> None:
 
 
 def flip_in_memory(process: psutil.Process, needle: bytes) -> int:
-    """Flip a bit of each ``needle`` in the memory of a process; how many there were."""
+    """Flip a bit of each ``needle`` in the memory of a process; how many there were.
+
+    In its middle: at its ends, where it has zeros, it may be a pointer that lies beside what is
+    left of a needle in memory that was freed.
+    """
+    middle = len(needle) // 2
     flips = 0
     maps = Path(f"/proc/{process.pid}/smaps").read_text()
     used = r"^(\w+)-(\w+) rw(?:.*\n){1,5}?Rss: +[1-9]"  # others are large, and have nothing in them
@@ -233,8 +238,8 @@ def flip_in_memory(process: psutil.Process, needle: bytes) -> int:
             held = memory.read(int(end, 16) - first)
             at = held.find(needle)
             while at >= 0:
-                memory.seek(first + at)
-                memory.write(bytes([needle[0] ^ 1]))
+                memory.seek(first + at + middle)
+                memory.write(bytes([needle[middle] ^ 1]))
                 flips += 1
                 at = held.find(needle, at + len(needle))
     return flips
