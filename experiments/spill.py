@@ -35,15 +35,14 @@ from mrflight.shuffle.block import WIRE_SCHEMA, Block, BlockTag, to_wire
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.protocol import (
-    BlockStream,
     CommitMap,
     CommitMapResponse,
     DataAction,
     Done,
     MetadataAction,
-    ReadTicket,
     ServerStats,
 )
+from mrflight.shuffle.tickets import BlockStream, ReadTicket
 
 PARTITIONS = 64
 WRITERS = 2

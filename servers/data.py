@@ -39,12 +39,10 @@ from mrflight.shuffle.protocol import (
     PutReceipt,
     ServerStats,
     ShuffleName,
-    decode_block_stream,
-    decode_put_path,
-    decode_ticket,
 )
 from mrflight.shuffle.spill_memory import exactly, tune_malloc
 from mrflight.shuffle.store import BlockStore
+from mrflight.shuffle.tickets import decode_block_stream, decode_put_path, decode_ticket
 
 from . import process
 from .actions import Actions

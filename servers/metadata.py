@@ -44,7 +44,6 @@ from mrflight.shuffle.protocol import (
     PlanMoveResponse,
     PutShuffle,
     PutShuffleResponse,
-    ReadTicket,
     ReportLoss,
     ReportLossResponse,
     ServerLocation,
@@ -57,11 +56,11 @@ from mrflight.shuffle.protocol import (
     StatusResponse,
     Winners,
     WinnersResponse,
-    decode_info_path,
 )
 from mrflight.shuffle.registry import Registry
 from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.shuffle.spill_memory import tune_malloc
+from mrflight.shuffle.tickets import ReadTicket, decode_info_path
 from mrflight.timeouts import Timeouts
 
 from . import process

@@ -39,7 +39,6 @@ from mrflight.shuffle.protocol import (
     PlanMoveResponse,
     PutShuffle,
     PutShuffleResponse,
-    ReadTicket,
     ReportLoss,
     ReportLossResponse,
     ServerLocation,
@@ -50,9 +49,9 @@ from mrflight.shuffle.protocol import (
     Winners,
     WinnersResponse,
     decode,
-    decode_ticket,
 )
 from mrflight.shuffle.shuffle_state import MapCommit, PartitionInfo
+from mrflight.shuffle.tickets import ReadTicket, decode_ticket
 
 T = TypeVar("T")
 

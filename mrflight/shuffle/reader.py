@@ -21,9 +21,9 @@ from mrflight.errors import (
 from mrflight.shuffle.block import WIRE_SCHEMA, BlockTag, decode_block, from_wire
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
-from mrflight.shuffle.protocol import ReadTicket
 from mrflight.shuffle.share import Share
 from mrflight.shuffle.shuffle_state import PartitionInfo
+from mrflight.shuffle.tickets import ReadTicket
 
 log = logging.getLogger(__name__)
 

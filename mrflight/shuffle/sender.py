@@ -27,7 +27,8 @@ from mrflight.ids import MapAttempt
 from mrflight.shuffle.block import WIRE_SCHEMA, Block, BlockTag, encode_block, ipc_options, to_wire
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
-from mrflight.shuffle.protocol import BlockStream, PutReceipt, decode
+from mrflight.shuffle.protocol import PutReceipt, decode
+from mrflight.shuffle.tickets import BlockStream
 from mrflight.timeouts import AT_ONCE
 
 log = logging.getLogger(__name__)

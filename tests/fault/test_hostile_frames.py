@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.shuffle.block import BlockTag, encode_block, ipc_options, to_wire
-from mrflight.shuffle.protocol import BlockStream
+from mrflight.shuffle.tickets import BlockStream
 from mrflight.testing.hostile_bytes import damaged, random_bytes
 from tests.support.hostile_servers import BATCH, SHUFFLE, WAIT_S, unharmed_servers
 

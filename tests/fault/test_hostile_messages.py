@@ -23,11 +23,12 @@ from pyarrow import flight
 from mrflight import errors
 from mrflight.errors import CorruptBlockError, MrflightError, ProtocolError
 from mrflight.ids import MAX_ATTEMPTS, MAX_MAPS, MAX_PARTITIONS, check_shuffle_id
-from mrflight.shuffle import protocol
+from mrflight.shuffle import tickets
 from mrflight.shuffle.block import Block, BlockTag, decode_block, encode_block, ipc_options
 from mrflight.shuffle.flight_errors import from_flight, to_flight
-from mrflight.shuffle.protocol import BlockStream, Message, PutTarget, ReadTicket, decode
+from mrflight.shuffle.protocol import Message, decode
 from mrflight.shuffle.share import Share
+from mrflight.shuffle.tickets import BlockStream, PutTarget, ReadTicket
 from mrflight.testing.hostile_bytes import damaged, example_of, hostile_json, random_bytes
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +73,7 @@ NAMES: dict[str, list[bytes]] = {
 
 
 def test_every_decoder_is_fed() -> None:
-    decoders = {name for name in vars(protocol) if name.startswith("decode_")}
+    decoders = {name for name in vars(tickets) if name.startswith("decode_")}
     assert set(NAMES) == decoders
 
 
@@ -118,7 +119,7 @@ def test_a_body_is_a_message_or_refused(message: type[Message]) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_ticket_or_descriptor_is_within_bounds_or_refused(name: str) -> None:
-    decoder = getattr(protocol, name)
+    decoder = getattr(tickets, name)
     takes_parts = "list[bytes]" in str(inspect.signature(decoder))
 
     def make(rng: random.Random) -> bytes:
@@ -140,7 +141,7 @@ def assert_within_bounds(accepted: Any) -> None:
             assert re.fullmatch("[A-Za-z0-9]{0,32}", source.writer)
             partitions = (partition,)
         case ReadTicket(shuffle, partition):
-            assert protocol.decode_ticket(accepted.encode()) == accepted
+            assert tickets.decode_ticket(accepted.encode()) == accepted
             partitions = (partition, *accepted.others)
         case (str() as shuffle, partition):
             partitions = (partition,)

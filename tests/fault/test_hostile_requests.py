@@ -25,7 +25,8 @@ from mrflight.errors import (
 )
 from mrflight.shuffle.block import BlockTag, encode_block, ipc_options, to_wire
 from mrflight.shuffle.flight_errors import from_flight
-from mrflight.shuffle.protocol import BlockStream, DataAction, Message, MetadataAction, ReadTicket
+from mrflight.shuffle.protocol import DataAction, Message, MetadataAction
+from mrflight.shuffle.tickets import BlockStream, ReadTicket
 from mrflight.testing.hostile_bytes import damaged, example_of, hostile_json, random_bytes
 from tests.support.hostile_servers import (
     BATCH,

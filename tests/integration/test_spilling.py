@@ -31,7 +31,8 @@ from mrflight.shuffle.block import (
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
-from mrflight.shuffle.protocol import BlockStream, DataAction, Done, ServerStats
+from mrflight.shuffle.protocol import DataAction, Done, ServerStats
+from mrflight.shuffle.tickets import BlockStream
 from tests.support.cluster import standing_cluster
 
 MIB = 2**20

@@ -19,7 +19,7 @@ LAYERS = [
     "stopped_process supervision timeouts",
     "spec job_file functions memory run_settings",
     "canonical_floats comparable kernel kernel_native kernel_reference _kernel key_types "
-    "plain_types storage shuffle.protocol shuffle.share",
+    "plain_types storage shuffle.protocol shuffle.share shuffle.tickets",
     "aggregates sources sinks shuffle",
     "workers executors",
     "plan reduce_plan reduce_stage stage attempts mender losses produced shuffle_watch cluster "
