@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from mrflight.errors import ProtocolError, ShuffleExistsError, ShuffleNotFoundError
 from mrflight.ids import MAX_PARTITIONS, MapAttempt, check_attempt, check_shuffle_id
+from mrflight.shuffle.cluster_state import ClusterState
 from mrflight.shuffle.commit_rules import check_commit, check_not_lost
 from mrflight.shuffle.events import (
     AnyEvent,
     MapCommitted,
-    PartitionsPlaced,
     ServerDraining,
     ServerGone,
     ServerJoined,
@@ -33,14 +32,6 @@ from mrflight.shuffle.relocation import held_alone, plan_homes, plan_loss, plan_
 from mrflight.shuffle.shuffle_state import MapCommit, PartitionInfo, ShuffleState
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class _Server:
-    incarnation: str
-    last_seen_s: float
-    stored_bytes: int = 0
-    is_draining: bool = False
 
 
 class ServerInfo(NamedTuple):
@@ -87,14 +78,13 @@ class Registry:
         self._server_timeout_s = server_timeout_s
         self._record = record
         self._lock = threading.Lock()
-        self._servers: dict[str, _Server] = {}
-        self._shuffles: dict[str, ShuffleState] = {}
+        self._now = ClusterState()
 
     def resume(self, events: Iterable[AnyEvent]) -> None:
         """Know what the registry knew that recorded these; servers and leases get new time."""
         with self._lock:
             for event in events:
-                self._apply(event)
+                self._now.apply(event, self._clock())
 
     # Servers
 
@@ -104,7 +94,7 @@ class Registry:
         What an earlier one at this location held is lost.
         """
         with self._lock:
-            known = self._servers.get(location)
+            known = self._now.servers.get(location)
             if known is not None and known.incarnation == incarnation:
                 known.last_seen_s = self._clock()
                 return
@@ -115,14 +105,14 @@ class Registry:
     def drain_server(self, location: str) -> None:
         """A data server is about to stop: it gets no new partitions."""
         with self._lock:
-            server = self._servers.get(location)
+            server = self._now.servers.get(location)
             if server is not None and not server.is_draining:
                 self._happen(ServerDraining(location))
 
     def unregister_server(self, location: str, incarnation: str | None = None) -> None:
         """A data server has stopped, this one or whichever; what it still held is lost."""
         with self._lock:
-            known = self._servers.get(location)
+            known = self._now.servers.get(location)
             if known is not None and incarnation in (None, known.incarnation):
                 self._lose_server(location, "it has ended")
 
@@ -134,27 +124,27 @@ class Registry:
             try:
                 self._expire()
             finally:  # that others cannot be recorded as gone is no reason to give up this one
-                server = self._servers.get(location)
+                server = self._now.servers.get(location)
                 is_known = server is not None and server.incarnation == incarnation
                 if server is not None and is_known:
                     server.last_seen_s = self._clock()
                     server.stored_bytes = stored_bytes
-            return is_known, [name for name in held if name not in self._shuffles]
+            return is_known, [name for name in held if name not in self._now.shuffles]
 
     def is_alive(self, location: str) -> bool:
         """Whether a data server has been heard of lately."""
         with self._lock:
             self._expire()
-            return location in self._servers
+            return location in self._now.servers
 
     def servers(self) -> list[ServerInfo]:
         """In the order of their locations."""
         with self._lock:
             self._expire()
-            load = self._load(self._servers)
+            load = self._now.load(self._now.servers)
             return [
                 ServerInfo(location, True, load[location], server.stored_bytes)
-                for location, server in sorted(self._servers.items())
+                for location, server in sorted(self._now.servers.items())
             ]
 
     # Shuffles
@@ -179,7 +169,7 @@ class Registry:
             raise ProtocolError(f"a partition has at least 1 replica, not {replicas}")
         with self._lock:
             self._expire()
-            known = self._shuffles.get(shuffle_id)
+            known = self._now.shuffles.get(shuffle_id)
             if known is not None:
                 if token and known.token == token:
                     self._place_homeless(known)
@@ -187,7 +177,7 @@ class Registry:
                 raise ShuffleExistsError(
                     f"shuffle {shuffle_id!r} is there already; drop it, or take another name"
                 )
-            placement = place_partitions(partitions, self._load(self._open_servers()), replicas)
+            placement = place_partitions(partitions, self._now.open_load(), replicas)
             locations = sorted({location for places in placement for location in places})
             place = {location: i for i, location in enumerate(locations)}
             indices = [[place[location] for location in places] for places in placement]
@@ -227,7 +217,7 @@ class Registry:
                     int(state.rows.sum()),
                     int(state.size_bytes.sum()),
                 )
-                for state in self._shuffles.values()
+                for state in self._now.shuffles.values()
             ]
 
     def health(self, shuffle_id: str) -> tuple[int, list[int]]:
@@ -336,8 +326,8 @@ class Registry:
         with self._lock:
             self._expire()
             state = self._get(shuffle_id)
-            alone = held_alone(state, origin, self._servers)
-            load = self._load(at for at in self._open_servers() if at not in state.avoided)
+            alone = held_alone(state, origin, self._now.servers)
+            load = self._now.open_load(state.avoided)
             load.pop(origin, None)
             places = place_partitions(len(alone), load) if load else []
             return alone, [target for (target,) in places]
@@ -352,42 +342,22 @@ class Registry:
         """
         with self._lock:
             state = self._get(shuffle_id)
-            self._happen(plan_move(state, moves, origin, self._servers, epoch, version))
+            self._happen(plan_move(state, moves, origin, self._now.servers, epoch, version))
 
     # Inside, with the lock held
 
     def _happen(self, event: AnyEvent) -> None:
         self._record(event)
-        self._apply(event)
-
-    def _apply(self, event: AnyEvent) -> None:
-        match event:
-            case ServerJoined():
-                self._servers[event.location] = _Server(event.incarnation, self._clock())
-                for state in self._shuffles.values():
-                    state.avoided.discard(event.location)  # it has nothing of before
-            case ServerDraining():
-                self._servers[event.location].is_draining = True
-            case ServerGone():
-                self._servers.pop(event.location, None)
-            case ShuffleMade():
-                self._shuffles[event.id] = ShuffleState.made(event, self._clock())
-            case ShuffleDropped():
-                del self._shuffles[event.id]
-            case MapCommitted():
-                schema = pa.ipc.read_schema(pa.py_buffer(event.schema))
-                self._shuffles[event.id].apply_commit(event, schema)
-            case PartitionsPlaced():
-                self._shuffles[event.id].apply_placed(event)
+        self._now.apply(event, self._clock())
 
     def _expire(self) -> None:
         """Let go of servers that are silent, and of shuffles that nobody cares for."""
         now = self._clock()
-        for location, server in list(self._servers.items()):
+        for location, server in list(self._now.servers.items()):
             silent_s = now - server.last_seen_s
             if silent_s > self._server_timeout_s:
                 self._lose_server(location, f"it has not been heard of for {silent_s:.0f} s")
-        for state in list(self._shuffles.values()):
+        for state in list(self._now.shuffles.values()):
             if state.lease_s is not None and now - state.renewed_s > state.lease_s:
                 log.warning("shuffle %s is dropped: nobody has renewed its lease", state.id)
                 self._happen(ShuffleDropped(state.id))
@@ -395,7 +365,7 @@ class Registry:
     def _lose_server(self, location: str, why: str) -> None:
         log.warning("the data server %s is not used any more: %s", location, why)
         # Gone last: where an event in between is not recorded, the rest is done the next time.
-        for state in self._shuffles.values():
+        for state in self._now.shuffles.values():
             self._lose(state, location, is_leaving=True)
         self._happen(ServerGone(location))
 
@@ -409,40 +379,20 @@ class Registry:
         is_leaving: bool = False,
     ) -> bool:
         event = plan_loss(
-            state, location, partitions, self._servers, self._place, for_good, is_leaving
+            state, location, partitions, self._now.servers, self._now.place, for_good, is_leaving
         )
         if event is not None:
             self._happen(event)
         return event is not None
 
     def _place_homeless(self, state: ShuffleState) -> None:
-        if (event := plan_homes(state, self._place)) is not None:
+        if (event := plan_homes(state, self._now.place)) is not None:
             self._happen(event)
 
-    def _place(self, state: ShuffleState, count: int, avoided: Collection[str]) -> list[list[str]]:
-        """Where so many partitions go; nowhere, where there is no server."""
-        load = self._load(at for at in self._open_servers() if at not in avoided)
-        if not load:
-            return [[] for _ in range(count)]
-        replicas = min(state.replicas, len(load))
-        return [list(places) for places in place_partitions(count, load, replicas)]
-
     def _get(self, shuffle_id: str) -> ShuffleState:
-        state = self._shuffles.get(check_shuffle_id(shuffle_id))
+        state = self._now.shuffles.get(check_shuffle_id(shuffle_id))
         if state is None:
             raise ShuffleNotFoundError(
                 f"no shuffle {shuffle_id!r}: it was never made, or it has been dropped"
             )
         return state
-
-    def _open_servers(self) -> Iterator[str]:
-        return (at for at, server in self._servers.items() if not server.is_draining)
-
-    def _load(self, servers: Iterable[str]) -> dict[str, int]:
-        load = dict.fromkeys(servers, 0)
-        for state in self._shuffles.values():
-            for locations in state.placement:
-                for location in locations:
-                    if location in load:
-                        load[location] += 1
-        return load

@@ -52,7 +52,7 @@ def knowledge(registry: Registry) -> Any:
     """
     servers = {
         location: (server.incarnation, server.is_draining)
-        for location, server in registry._servers.items()
+        for location, server in registry._now.servers.items()
     }
     shuffles = [
         {
@@ -61,7 +61,7 @@ def knowledge(registry: Registry) -> Any:
             if field.name not in ("renewed_s", "avoided")
         }
         | {"avoided": state.avoided & servers.keys()}
-        for state in registry._shuffles.values()
+        for state in registry._now.shuffles.values()
     ]
     return servers, shuffles
 

@@ -83,7 +83,7 @@ def test_a_server_that_drains_and_was_given_up_takes_nothing_when_it_is_back(
         near.membership.drain()
         registry.unregister_server(near.location)
         wait_until(lambda: len(registry.servers()) == 2)  # its heart has registered it again
-        wait_until(lambda: registry._servers[near.location].is_draining)
+        wait_until(lambda: registry._now.servers[near.location].is_draining)
         assert registry.put_shuffle("late", 2) == [(other.location,)] * 2
 
 
@@ -96,9 +96,9 @@ def test_a_drain_that_nobody_heard_of_is_told_again(
     ):
         between.cut_off()
         near.membership.drain()
-        assert not registry._servers[near.location].is_draining
+        assert not registry._now.servers[near.location].is_draining
         between.heal()
-        wait_until(lambda: registry._servers[near.location].is_draining)
+        wait_until(lambda: registry._now.servers[near.location].is_draining)
 
 
 def test_requests_wait_for_a_metadata_server_together(tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""What events make of a cluster: its servers and its shuffles. Applies, and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from mrflight.shuffle.events import (
+    AnyEvent,
+    MapCommitted,
+    PartitionsPlaced,
+    ServerDraining,
+    ServerGone,
+    ServerJoined,
+    ShuffleDropped,
+    ShuffleMade,
+)
+from mrflight.shuffle.placement import place_partitions
+from mrflight.shuffle.shuffle_state import ShuffleState
+
+
+@dataclass
+class ServerState:
+    """A data server that takes part."""
+
+    incarnation: str
+    last_seen_s: float
+    stored_bytes: int = 0
+    is_draining: bool = False
+
+
+@dataclass
+class ClusterState:
+    """The same for whoever applies the same events, but for the times."""
+
+    servers: dict[str, ServerState] = field(default_factory=dict)
+    """By their locations."""
+    shuffles: dict[str, ShuffleState] = field(default_factory=dict)
+    """By their names, in the order in which they were made."""
+
+    def apply(self, event: AnyEvent, now_s: float) -> None:
+        """Take in what has happened; servers and leases are as fresh as ``now_s``."""
+        match event:
+            case ServerJoined():
+                self.servers[event.location] = ServerState(event.incarnation, now_s)
+                for state in self.shuffles.values():
+                    state.avoided.discard(event.location)  # it has nothing of before
+            case ServerDraining():
+                self.servers[event.location].is_draining = True
+            case ServerGone():
+                self.servers.pop(event.location, None)
+            case ShuffleMade():
+                self.shuffles[event.id] = ShuffleState.made(event, now_s)
+            case ShuffleDropped():
+                del self.shuffles[event.id]
+            case MapCommitted():
+                schema = pa.ipc.read_schema(pa.py_buffer(event.schema))
+                self.shuffles[event.id].apply_commit(event, schema)
+            case PartitionsPlaced():
+                self.shuffles[event.id].apply_placed(event)
+
+    def place(self, state: ShuffleState, count: int, avoided: Collection[str]) -> list[list[str]]:
+        """Where so many partitions go; nowhere, where there is no server."""
+        load = self.open_load(avoided)
+        if not load:
+            return [[] for _ in range(count)]
+        replicas = min(state.replicas, len(load))
+        return [list(places) for places in place_partitions(count, load, replicas)]
+
+    def open_load(self, avoided: Collection[str] = ()) -> dict[str, int]:
+        """The load of the locations that partitions may be placed on."""
+        return self.load(
+            at
+            for at, server in self.servers.items()
+            if not server.is_draining and at not in avoided
+        )
+
+    def load(self, servers: Iterable[str]) -> dict[str, int]:
+        """How many partitions, replicas counted, each of these servers has."""
+        load = dict.fromkeys(servers, 0)
+        for state in self.shuffles.values():
+            for locations in state.placement:
+                for location in locations:
+                    if location in load:
+                        load[location] += 1
+        return load
