@@ -37,14 +37,16 @@ class Cluster(Closes):
         Raises ShuffleExistsError where there is one of this name,
         NoDataServersError where fewer servers than ``replicas`` are registered.
         """
-        self._metadata.put_shuffle(name, partitions, replicas, token or new_writer_id(), lease_s)
-        return Shuffle(self.location, name, partitions, self._connections.timeouts)
+        token = token or new_writer_id()
+        self._metadata.put_shuffle(name, partitions, replicas, token, lease_s)
+        return Shuffle(self.location, name, partitions, self._connections.timeouts, token)
 
     def open_shuffle(self, name: str) -> Shuffle:
         """A shuffle that somebody made; ShuffleNotFoundError where there is none."""
         description = self._metadata.describe_shuffle(name)
         partitions = len(description.placement)
-        return Shuffle(self.location, name, partitions, self._connections.timeouts)
+        timeouts = self._connections.timeouts
+        return Shuffle(self.location, name, partitions, timeouts, description.token)
 
     def status(self) -> StatusResponse:
         """The servers and shuffles of the cluster, as its metadata server sees them now."""

@@ -131,7 +131,8 @@ class MetadataServer(flight.FlightServerBase):
         )
 
     def _describe_shuffle(self, request: DescribeShuffle) -> Message:
-        placement, version, wanted = self._registry.target(request.id, request.map_id)
+        target = self._registry.target(request.id, request.map_id, request.token)
+        placement, version, wanted, token = target
         locations = sorted({location for locations in placement for location in locations})
         position = {location: i for i, location in enumerate(locations)}
         return ShuffleDescription(
@@ -140,10 +141,11 @@ class MetadataServer(flight.FlightServerBase):
             [[position[location] for location in at] for at in placement],
             version,
             wanted if len(wanted) < len(placement) else None,
+            token,
         )
 
     def _health(self, request: ShuffleName) -> Message:
-        version, lost_maps = self._registry.health(request.id)
+        version, lost_maps = self._registry.health(request.id, request.token)
         return ShuffleHealth(
             version,
             lost_maps,
@@ -164,7 +166,13 @@ class MetadataServer(flight.FlightServerBase):
                 self._registry.unregister_server(request.location)
             except MrflightError as error:
                 log.info("%s does not answer: %s", request.location, error)
-        self._registry.lose(request.id, request.location, request.partitions, for_good=is_whole)
+        self._registry.lose(
+            request.id,
+            request.location,
+            request.partitions,
+            for_good=is_whole,
+            token=request.token,
+        )
         return ReportLossResponse(is_lost=True)
 
     def _plan_move(self, request: PlanMove) -> Message:
@@ -178,7 +186,7 @@ class MetadataServer(flight.FlightServerBase):
         return Done()
 
     def _drop_shuffle(self, request: ShuffleName) -> Message:
-        return DropShuffleResponse(self._registry.drop_shuffle(request.id))
+        return DropShuffleResponse(self._registry.drop_shuffle(request.id, request.token))
 
     def _commit_map(self, request: CommitMap) -> Message:
         source = MapAttempt(request.map_id, request.attempt, request.writer)
@@ -195,6 +203,7 @@ class MetadataServer(flight.FlightServerBase):
             request.size_bytes,
             request.version,
             request.without,
+            request.token,
         )
         return CommitMapResponse(winner.attempt, winner.writer)
 

@@ -62,7 +62,8 @@ _LONGEST_PAUSE_S = 1.0
 class MetadataClient:
     """Asks the metadata server at ``location``. Every call raises what the server answers.
 
-    A server that cannot be reached is asked again for ``patience_s``: it may be starting anew.
+    A server that cannot be reached is asked again for ``patience_s``: it may be starting anew. With
+    a shuffle's ``token`` a call is about no other shuffle of its name: ShuffleNotFoundError.
     """
 
     def __init__(
@@ -89,14 +90,16 @@ class MetadataClient:
         request = PutShuffle(shuffle_id, partitions, replicas, token, lease_s)
         return self._ask(MetadataAction.PUT_SHUFFLE, request, PutShuffleResponse)
 
-    def describe_shuffle(self, shuffle_id: str, map_id: int | None = None) -> ShuffleDescription:
+    def describe_shuffle(
+        self, shuffle_id: str, map_id: int | None = None, token: str = ""
+    ) -> ShuffleDescription:
         """Where its partitions are; with a map, which of them it is to be written to."""
-        request = DescribeShuffle(shuffle_id, map_id)
+        request = DescribeShuffle(shuffle_id, map_id, token)
         return self._ask(MetadataAction.DESCRIBE_SHUFFLE, request, ShuffleDescription)
 
-    def health(self, shuffle_id: str) -> ShuffleHealth:
+    def health(self, shuffle_id: str, token: str = "") -> ShuffleHealth:
         """How often the placement has changed, and which maps are lost; renews the lease."""
-        return self._ask(MetadataAction.HEALTH, ShuffleName(shuffle_id), ShuffleHealth)
+        return self._ask(MetadataAction.HEALTH, ShuffleName(shuffle_id, token), ShuffleHealth)
 
     def report_loss(
         self,
@@ -105,9 +108,10 @@ class MetadataClient:
         partitions: list[int] | None = None,
         *,
         insists: bool = False,
+        token: str = "",
     ) -> bool:
         """Whether the shuffle goes without a location now, or without some partitions there."""
-        request = ReportLoss(shuffle_id, location, partitions, insists)
+        request = ReportLoss(shuffle_id, location, partitions, insists, token)
         return self._ask(MetadataAction.REPORT_LOSS, request, ReportLossResponse).is_lost
 
     def plan_move(self, shuffle_id: str, origin: str) -> PlanMoveResponse:
@@ -119,19 +123,18 @@ class MetadataClient:
         """Partitions have other locations, with all that was in them."""
         self._ask(MetadataAction.MOVE_PARTITIONS, request, Done)
 
-    def drop_shuffle(self, shuffle_id: str) -> list[str]:
+    def drop_shuffle(self, shuffle_id: str, token: str = "") -> list[str]:
         """Forget the shuffle; returns the data servers that are to be told.
 
         None of them where it was dropped when no answer came: their heartbeats tell them.
         """
-        asked = itertools.count(1)
+        request, asked = ShuffleName(shuffle_id, token), itertools.count(1)
 
         def ask() -> list[str]:
             is_first = next(asked) == 1
             try:
-                return self._call(
-                    MetadataAction.DROP_SHUFFLE, ShuffleName(shuffle_id), DropShuffleResponse
-                ).locations
+                answer = self._call(MetadataAction.DROP_SHUFFLE, request, DropShuffleResponse)
+                return answer.locations
             except ShuffleNotFoundError:
                 if is_first:
                     raise

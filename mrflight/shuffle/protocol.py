@@ -85,6 +85,8 @@ class ShuffleName(Message, frozen=True):
     """The body of every request that only names a shuffle."""
 
     id: str
+    token: str = ""
+    """That of `PutShuffle`, where not just any shuffle of this name is meant."""
 
 
 class DescribeShuffle(Message, frozen=True):
@@ -92,6 +94,7 @@ class DescribeShuffle(Message, frozen=True):
 
     id: str
     map_id: int | None = None
+    token: str = ""
 
 
 class ShuffleDescription(Message, frozen=True):
@@ -105,6 +108,8 @@ class ShuffleDescription(Message, frozen=True):
     wanted: list[int] | None = None
     """The partitions that a map is to be written to, where that is not all of them: those that
     were lost since it was committed."""
+    token: str = ""
+    """What tells this shuffle from another one that is given its name later."""
 
 
 class ShuffleHealth(Message, frozen=True):
@@ -128,6 +133,7 @@ class ReportLoss(Message, frozen=True):
     location: str
     partitions: list[int] | None = None
     insists: bool = False
+    token: str = ""
 
 
 class ReportLossResponse(Message, frozen=True):
@@ -187,6 +193,8 @@ class CommitMap(Message, frozen=True):
     """Of the placement that it was written to."""
     without: list[str] = []
     """Locations that could not be reached, and do not have the blocks that their replicas have."""
+    token: str = ""
+    """Of the shuffle that it was written to: one that was dropped and made anew has another."""
 
 
 class CommitMapResponse(Message, frozen=True):

@@ -59,6 +59,7 @@ class WriteTarget(NamedTuple):
     placement: list[tuple[str, ...]]
     version: int
     wanted: list[int]
+    token: str
 
 
 class Registry:
@@ -184,24 +185,24 @@ class Registry:
             self._happen(ShuffleMade(shuffle_id, token, replicas, lease_s, locations, indices))
             return placement
 
-    def target(self, shuffle_id: str, map_id: int | None = None) -> WriteTarget:
+    def target(self, shuffle_id: str, map_id: int | None = None, token: str = "") -> WriteTarget:
         """Where a map is to be written, or one that nobody has written yet.
 
         NoDataServersError where a partition is lost and there is no server for it.
         """
         with self._lock:
             self._expire()
-            state = self._get(shuffle_id)
+            state = self._get(shuffle_id, token)
             self._place_homeless(state)
             wanted = list(range(len(state.placement)))
             if map_id is not None:
                 wanted = state.wanted(map_id)
-            return WriteTarget(state.placement[:], state.version, wanted)
+            return WriteTarget(state.placement[:], state.version, wanted, state.token)
 
-    def drop_shuffle(self, shuffle_id: str) -> list[str]:
+    def drop_shuffle(self, shuffle_id: str, token: str = "") -> list[str]:
         """Forget a shuffle; the servers that held it are to do the same."""
         with self._lock:
-            locations = self._get(shuffle_id).locations()
+            locations = self._get(shuffle_id, token).locations()
             self._happen(ShuffleDropped(shuffle_id))
             return locations
 
@@ -220,11 +221,11 @@ class Registry:
                 for state in self._now.shuffles.values()
             ]
 
-    def health(self, shuffle_id: str) -> tuple[int, list[int]]:
+    def health(self, shuffle_id: str, token: str = "") -> tuple[int, list[int]]:
         """The version of a shuffle's placement, and the maps that are lost; renews its lease."""
         with self._lock:
             self._expire()
-            state = self._get(shuffle_id)
+            state = self._get(shuffle_id, token)
             state.renewed_s = self._clock()
             return state.version, state.lost_maps()
 
@@ -249,6 +250,7 @@ class Registry:
         sizes: list[int],
         version: int = 0,
         without: Iterable[str] = (),
+        token: str = "",
     ) -> MapAttempt:
         """Commit a map attempt that was written to a ``version`` of the placement.
 
@@ -261,7 +263,7 @@ class Registry:
         """
         check_attempt(*source)
         with self._lock:
-            state = self._get(shuffle_id)
+            state = self._get(shuffle_id, token)
             if not 0 <= version <= state.version:
                 raise ProtocolError(f"shuffle {shuffle_id!r} has no version {version}")
             winner = state.winner(source, version)
@@ -307,6 +309,7 @@ class Registry:
         partitions: list[int] | None = None,
         *,
         for_good: bool = True,
+        token: str = "",
     ) -> bool:
         """What a location held of a shuffle cannot be used; whether that is news.
 
@@ -316,7 +319,8 @@ class Registry:
         """
         with self._lock:
             self._expire()
-            return self._lose(self._get(shuffle_id), location, partitions, for_good=for_good)
+            state = self._get(shuffle_id, token)
+            return self._lose(state, location, partitions, for_good=for_good)
 
     def targets(self, shuffle_id: str, origin: str) -> tuple[list[int], list[str]]:
         """The partitions that only ``origin`` holds, and where each could go.
@@ -389,10 +393,15 @@ class Registry:
         if (event := plan_homes(state, self._now.place)) is not None:
             self._happen(event)
 
-    def _get(self, shuffle_id: str) -> ShuffleState:
+    def _get(self, shuffle_id: str, token: str = "") -> ShuffleState:
+        """The shuffle of this name, and with a token no other one than it was made with."""
         state = self._now.shuffles.get(check_shuffle_id(shuffle_id))
         if state is None:
             raise ShuffleNotFoundError(
                 f"no shuffle {shuffle_id!r}: it was never made, or it has been dropped"
+            )
+        if token and token != state.token:
+            raise ShuffleNotFoundError(
+                f"shuffle {shuffle_id!r} has been dropped, and another one has its name now"
             )
         return state

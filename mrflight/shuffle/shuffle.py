@@ -42,6 +42,8 @@ class Shuffle:
     id: str
     partitions: int
     timeouts: Timeouts = DEFAULT_TIMEOUTS
+    token: str = ""
+    """What tells it from another shuffle that is given its name once it is dropped."""
 
     def writer(
         self,
@@ -72,7 +74,7 @@ class Shuffle:
         partitioner = partitioner or HashPartitioner(tuple(key), self.partitions)
         connections = Connections(self.timeouts)
         metadata = self._metadata(connections)
-        target = metadata.describe_shuffle(self.id, map_id)
+        target = metadata.describe_shuffle(self.id, map_id, self.token)
         return ShuffleWriter(
             self.id,
             source,
@@ -108,7 +110,7 @@ class Shuffle:
         Renews the lease, where the shuffle was made with one.
         """
         with Connections(self.timeouts) as connections:
-            return self._metadata(connections).health(self.id)
+            return self._metadata(connections).health(self.id, self.token)
 
     def placement(self) -> list[tuple[str, ...]]:
         """The locations of each partition.
@@ -116,7 +118,8 @@ class Shuffle:
         NoDataServersError where one is lost and there is no server for it.
         """
         with Connections(self.timeouts) as connections:
-            described = self._metadata(connections).describe_shuffle(self.id)
+            metadata = self._metadata(connections)
+            described = metadata.describe_shuffle(self.id, token=self.token)
         return [tuple(described.locations[i] for i in places) for places in described.placement]
 
     def report_loss(
@@ -129,7 +132,9 @@ class Shuffle:
         """
         with Connections(self.timeouts) as connections:
             metadata = self._metadata(connections)
-            return metadata.report_loss(self.id, location, partitions, insists=insists)
+            return metadata.report_loss(
+                self.id, location, partitions, insists=insists, token=self.token
+            )
 
     def discard_losers(self, map_id: int, attempts: int, writer_id: str) -> None:
         """Let the data servers forget what attempts of a committed map put that did not win.
@@ -169,7 +174,7 @@ class Shuffle:
         A data server that cannot be reached now forgets it at its next heartbeat.
         """
         with Connections(self.timeouts) as connections:
-            locations = self._metadata(connections).drop_shuffle(self.id)
+            locations = self._metadata(connections).drop_shuffle(self.id, self.token)
         failed = tell(locations, DataAction.DROP_SHUFFLE, ShuffleName(self.id))
         for location, error in failed.items():
             log.warning("%s drops shuffle %s later: %s", location, self.id, error)

@@ -78,6 +78,7 @@ class ShuffleWriter:
         self._partitioner = partitioner
         self._partitions = len(target.placement)
         self._version = target.version
+        self._token = target.token
         self._wanted = _mask(target)
         self._rows: npt.NDArray[np.int64] = np.zeros(self._partitions, np.int64)
         self._metadata = metadata
@@ -158,6 +159,7 @@ class ShuffleWriter:
             writer=self._source.writer,
             version=self._version,
             without=sorted(self._sender.without),
+            token=self._token,
         )
         self._state = _State.UNKNOWN
         try:

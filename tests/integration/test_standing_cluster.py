@@ -251,6 +251,31 @@ def test_errors_arrive_as_what_they_are(cluster: mrflight.Cluster) -> None:
         shuffle.writer(2, key=["url"])
 
 
+def test_who_wrote_to_a_dropped_shuffle_commits_nothing_into_the_next_one_of_its_name(
+    cluster: mrflight.Cluster,
+) -> None:
+    old = cluster.create_shuffle("again", partitions=2)
+    late = old.writer(map_id=0, attempt=0, key=["url"])
+    late.write(batch(0))
+    old.drop()
+    new = cluster.create_shuffle("again", partitions=2)
+    for ask in (
+        late.commit,
+        old.health,
+        old.placement,
+        old.drop,
+        lambda: old.writer(1, 0, ["url"]),
+    ):
+        with pytest.raises(ShuffleNotFoundError, match="another one has its name now"):
+            ask()
+    late.abort()
+    with cluster.open_shuffle("again").writer(map_id=0, attempt=0, key=["url"]) as out:
+        out.write(batch(5_000))
+    seen = [n for p in range(2) for piece in new.reader(p) for n in piece["n"].to_pylist()]
+    assert sorted(seen) == list(range(5_000, 6_000))
+    new.drop()
+
+
 def test_a_dropped_shuffle_frees_all_and_refuses_late_blocks(
     cluster: mrflight.Cluster, running: StandingCluster
 ) -> None:

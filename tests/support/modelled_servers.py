@@ -74,6 +74,7 @@ class ModelWriter:
     placement: list[tuple[str, ...]]
     version: int
     wanted: list[int]
+    token: str
     without: set[str] = field(default_factory=set)
     is_written: bool = False
 

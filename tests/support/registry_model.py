@@ -7,7 +7,12 @@ from collections import Counter
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
-from mrflight.errors import NoDataServersError, OutputLostError, PlacementChangedError
+from mrflight.errors import (
+    NoDataServersError,
+    OutputLostError,
+    PlacementChangedError,
+    ShuffleNotFoundError,
+)
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.events import AnyEvent, decode_event, encode_event
 from mrflight.shuffle.registry import Registry
@@ -36,6 +41,8 @@ class RegistryModel(RuleBasedStateMachine):
         self.known = KnownServers(self.clock)
         self.shuffles: dict[str, ModelShuffle] = {}
         self.writers: list[ModelWriter] = []
+        self.late: list[ModelWriter] = []
+        """Of shuffles that were dropped."""
         self.moves: list[ModelMove] = []
         self.made = 0
 
@@ -75,7 +82,16 @@ class RegistryModel(RuleBasedStateMachine):
         rows = writer.shuffle.rows(writer.source.map_id)
         sizes = [10 * n if p in writer.wanted else 0 for p, n in enumerate(rows)]
         name = writer.shuffle.name
-        return self.registry.commit_map(name, writer.source, SCHEMA, rows, sizes, writer.version)
+        return self.registry.commit_map(
+            name, writer.source, SCHEMA, rows, sizes, writer.version, token=writer.token
+        )
+
+    def refuse_late(self, name: str) -> None:
+        """Who wrote to a dropped shuffle commits nowhere, also where another has its name."""
+        for writer in self.late:
+            if writer.shuffle.name == name and (writer.token or name not in self.shuffles):
+                with pytest.raises(ShuffleNotFoundError):
+                    self.ask_for_commit(writer)
 
     def commit_writer(self, writer: ModelWriter) -> None:
         shuffle, source = writer.shuffle, writer.source

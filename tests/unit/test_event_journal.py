@@ -121,7 +121,7 @@ def do(registry: Registry, clock: Clock, step: Step, position: int) -> None:
         case "drop":
             registry.drop_shuffle(name)
         case "run":
-            placement, version, _ = registry.target(name, number)
+            placement, version, *_ = registry.target(name, number)
             source = MapAttempt(number, 0, f"w{position}")
             commit(registry, source, [number] * len(placement), version, name)
         case "lose":

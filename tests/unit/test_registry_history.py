@@ -108,6 +108,8 @@ class RegistryMachine(RegistryModel):
     )
     def put_shuffle(self, name: str, partitions: int, replicas: int, token: str) -> None:
         servers = self.known.open_for_partitions()
+        self.made += 1
+        token = token and f"{token}{self.made}"
         if name in self.shuffles:
             with pytest.raises(ShuffleExistsError):
                 self.registry.put_shuffle(name, partitions, replicas)
@@ -124,6 +126,7 @@ class RegistryMachine(RegistryModel):
             self.shuffles[name] = ModelShuffle(name, replicas, placement)
             if token:
                 assert self.registry.put_shuffle(name, partitions, replicas, token) == placement
+            self.refuse_late(name)
 
     @rule(name=names)
     def drop(self, name: str) -> None:
@@ -136,10 +139,9 @@ class RegistryMachine(RegistryModel):
             if location in self.servers.running:
                 self.servers.running[location].forget([name])
         late = [writer for writer in self.writers if writer.shuffle is shuffle]
-        for writer in late:
-            with pytest.raises(ShuffleNotFoundError):
-                self.ask_for_commit(writer)
         self.writers = [writer for writer in self.writers if writer not in late]
+        self.late = [*self.late[-9:], *late]
+        self.refuse_late(name)
         self.moves = [move for move in self.moves if move.shuffle is not shuffle]
 
     # Maps
@@ -254,7 +256,7 @@ class RegistryMachine(RegistryModel):
             return
         onto = others[other % len(others)]
         try:
-            placement, version, _ = self.registry.target(name)
+            placement, version, *_ = self.registry.target(name)
         except NoDataServersError:
             return
         moved = [p for p, at in enumerate(placement) if origin in at and onto not in at]

@@ -28,7 +28,7 @@ def test_only_what_a_lost_server_held_is_wanted_again(registry: Registry) -> Non
     commit(registry, OTHER, [10, 20, 30])
     registry.unregister_server("b")
     assert registry.health("clicks") == (1, [0, 1])
-    assert registry.target("clicks", 0) == ([("a",), ("a",), ("c",)], 1, [1])
+    assert registry.target("clicks", 0) == ([("a",), ("a",), ("c",)], 1, [1], "")
     assert registry.target("clicks", 7).wanted == [0, 1, 2]  # nobody has written it
     for partition in (0, 2):
         assert counting(registry, partition) == [FIRST, OTHER]
@@ -107,7 +107,7 @@ def test_a_loss_between_the_opening_and_the_commit_of_what_is_written_again(
 ) -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("b")
-    assert registry.target("clicks", 0) == ([("a",), ("a",), ("c",)], 1, [1])
+    assert registry.target("clicks", 0) == ([("a",), ("a",), ("c",)], 1, [1], "")
     registry.unregister_server("a")
     assert commit(registry, SECOND, [1, 2, 3], version=1) == FIRST  # nothing of it is left
     assert registry.commits("clicks", 1) == []
@@ -229,7 +229,7 @@ def test_one_partition_that_cannot_be_read_is_written_again(registry: Registry) 
     assert not registry.lose("clicks", "b", [0, 2, 99, -1], for_good=False)
     assert not registry.lose("clicks", "never there", [1], for_good=False)
     assert registry.health("clicks") == (1, [0])
-    assert registry.target("clicks", 0) == ([("a",), ("a",), ("c",)], 1, [1])
+    assert registry.target("clicks", 0) == ([("a",), ("a",), ("c",)], 1, [1], "")
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert [counting(registry, p) for p in range(3)] == [[FIRST], [SECOND], [FIRST]]
     assert rows(registry) == [1, 2, 3]
@@ -240,7 +240,7 @@ def test_one_partition_that_cannot_be_read_may_stay_on_its_server() -> None:
     registry = registry_with_clicks(servers="a")
     commit(registry, FIRST, [1, 2, 3])
     assert registry.lose("clicks", "a", [1], for_good=False)
-    assert registry.target("clicks", 0) == ([("a",)] * 3, 1, [1])
+    assert registry.target("clicks", 0) == ([("a",)] * 3, 1, [1], "")
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert [counting(registry, p) for p in range(3)] == [[FIRST], [SECOND], [FIRST]]
 
