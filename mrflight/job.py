@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrflight.cluster import EmbeddedCluster, PrivateFolder
-from mrflight.errors import (
-    JobFileError,
-)
+from mrflight.deadline import Deadline
+from mrflight.errors import JobFileError
 from mrflight.executors.local import LocalExecutor
 from mrflight.fork_server import ForkServer, load_here
 from mrflight.ids import new_job_id
@@ -135,10 +134,13 @@ class _Job:
         self._progress = run.progress
         self._on_commit = run.on_commit
         self._clock = StageClock(run.started)
-        timeout_s = settings.timeout_s
-        deadline = None if timeout_s is None else run.started + timeout_s
+        self._deadline = Deadline(run.started + settings.timeout_s)
         self._stages = Stages(
-            executor, run.progress, deadline, settings.attempts, speculates=settings.speculates
+            executor,
+            run.progress,
+            self._deadline,
+            settings.attempts,
+            speculates=settings.speculates,
         )
         self._timeouts = settings.timeouts
         self._meter = run.meter
@@ -166,9 +168,11 @@ class _Job:
             stack.callback(sink.abort)  # removes what is not committed, and nothing else,
             stack.callback(self._executor.close)  # once no worker writes any more
             shuffles = stack.enter_context(self._shuffles(cluster, plan.partitions))
-            shuffle = self._first_shuffle(shuffles, cluster, plan)
-            self._clock.lap("start")
-            moved = self._moving(plan, sink, shuffles).run(shuffle)
+            with self._deadline.blamed():
+                shuffle = self._first_shuffle(shuffles, cluster, plan)
+                self._clock.lap("start")
+                moved = self._moving(plan, sink, shuffles).run(shuffle)
+            self._deadline.check("nothing committed")
             shuffles.watch.close()
             version = self._commit(sink, moved.reduced)
             self._clock.lap("commit")
@@ -181,6 +185,7 @@ class _Job:
             partitions,
             self._spec.shuffle.replicas,
             self._timeouts,
+            self._deadline,
             self._progress,
             is_standing=cluster is None,
         )
@@ -217,6 +222,7 @@ class _Job:
             Workspace(self._memory.reducer, self._scratch),
             self._memory,
             self._clock,
+            self._deadline,
             self._spec.job.attempts,
         )
 

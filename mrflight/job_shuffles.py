@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from mrflight.deadline import Deadline
 from mrflight.errors import (
     DeadlineExceededError,
     MrflightError,
@@ -16,6 +16,7 @@ from mrflight.errors import (
     ShuffleNotFoundError,
 )
 from mrflight.ids import new_writer_id
+from mrflight.patience import ask_patiently
 from mrflight.progress import ProgressReport
 from mrflight.shuffle_watch import LEASE_S, ShuffleWatch
 from mrflight.timeouts import AT_ONCE, Timeouts
@@ -25,8 +26,6 @@ if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.shuffle.shuffle import Shuffle
 
 log = logging.getLogger(__name__)
-
-_ASK_AGAIN_S = 0.2
 
 
 class JobShuffles:
@@ -41,6 +40,7 @@ class JobShuffles:
         partitions: int,
         replicas: int,
         timeouts: Timeouts,
+        deadline: Deadline,
         progress: ProgressReport,
         *,
         is_standing: bool,
@@ -49,6 +49,7 @@ class JobShuffles:
         self._partitions = partitions
         self._replicas = replicas
         self._timeouts = timeouts
+        self._deadline = deadline
         self._progress = progress
         self._is_standing = is_standing
         self._made: list[Shuffle] = []
@@ -62,8 +63,10 @@ class JobShuffles:
         """
         from mrflight.client import Cluster
 
-        with Cluster(self._metadata, self._timeouts) as client:
-            shuffle = self._patiently_made(client, name)
+        timeouts = self._deadline.within(self._timeouts)
+        with Cluster(self._metadata, timeouts) as client:
+            shuffle = self._made_on(client, name, timeouts.reconnect_s)
+        shuffle = replace(shuffle, timeouts=self._timeouts)
         self._made.append(shuffle)
         self.watch.add(shuffle)
         return shuffle
@@ -90,23 +93,29 @@ class JobShuffles:
             if not _drop(shuffle if error is None else replace(shuffle, timeouts=AT_ONCE)):
                 return  # nor would the next one be, and their leases end as well
 
-    def _patiently_made(self, client: Cluster, name: str) -> Shuffle:
+    def _made_on(self, client: Cluster, name: str, patience_s: float) -> Shuffle:
         lease_s = LEASE_S if self._is_standing else None
-        patience_s = self._timeouts.reconnect_s
-        give_up_at = time.monotonic() + patience_s
-        token, is_told = new_writer_id(), False
-        while True:
-            try:
-                return client.create_shuffle(name, self._partitions, self._replicas, lease_s, token)
-            except (ServerUnavailableError, DeadlineExceededError, NoDataServersError) as error:
-                if time.monotonic() > give_up_at:
-                    if self._is_standing:
-                        error.add_note("the cluster of cluster.metadata: are its servers started?")
-                    raise
-                if not is_told:
-                    self._progress.tell(f"{error}; asked again for {patience_s:g} s")
-                    is_told = True
-            time.sleep(_ASK_AGAIN_S)
+        token = new_writer_id()
+        told: list[Exception] = []
+
+        def tell_once(error: Exception) -> None:
+            if not told:
+                told.append(error)
+                self._progress.tell(f"{error}; asked again for {patience_s:g} s")
+
+        try:
+            return ask_patiently(
+                lambda: client.create_shuffle(
+                    name, self._partitions, self._replicas, lease_s, token
+                ),
+                patience_s,
+                (ServerUnavailableError, DeadlineExceededError, NoDataServersError),
+                tell_once,
+            )
+        except (ServerUnavailableError, DeadlineExceededError, NoDataServersError) as error:
+            if self._is_standing:
+                error.add_note("the cluster of cluster.metadata: are its servers started?")
+            raise
 
 
 def _drop(shuffle: Shuffle) -> bool:

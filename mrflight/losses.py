@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
+from mrflight.deadline import NO_DEADLINE, Deadline
 from mrflight.errors import (
     CorruptBlockError,
     DeadlineExceededError,
@@ -18,9 +19,8 @@ from mrflight.errors import (
     ShuffleNotFoundError,
     SpillError,
 )
+from mrflight.patience import ask_patiently
 from mrflight.shuffle.shuffle import Shuffle
-
-_LOOK_EVERY_S = 0.2
 
 _INSISTS_FROM = 3
 """Failures by one server that its cluster finds alive: then it is alive for others."""
@@ -30,9 +30,10 @@ MOST_LOSSES = 100
 
 
 class Losses:
-    """Reports what attempts say of servers, for one job."""
+    """Reports what attempts say of servers, for one job, and not beyond its ``deadline``."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadline: Deadline = NO_DEADLINE) -> None:
+        self._deadline = deadline
         self._failures: Counter[str] = Counter()
         self._reports = 0
 
@@ -54,7 +55,9 @@ class Losses:
         if error.location in {shuffle.metadata for shuffle in shuffles}:
             return False
         insists = self._insists(error, error.location)
-        is_lost = [_report(error, error.location, shuffle, insists) for shuffle in shuffles]
+        is_lost = [
+            _report(error, error.location, self.in_time(shuffle), insists) for shuffle in shuffles
+        ]
         if not any(is_lost):
             return False
         self._reports += 1
@@ -70,16 +73,13 @@ class Losses:
 
     def await_servers(self, shuffles: Sequence[Shuffle]) -> None:
         """Wait until every partition is somewhere; NoDataServersError where that takes too long."""
-        for shuffle in shuffles:
-            give_up_at = time.monotonic() + shuffle.timeouts.reconnect_s
-            while True:
-                try:
-                    shuffle.placement()
-                    break
-                except NoDataServersError:
-                    if time.monotonic() > give_up_at:
-                        raise
-                time.sleep(_LOOK_EVERY_S)
+        for shuffle in map(self.in_time, shuffles):
+            patience_s = shuffle.timeouts.reconnect_s
+            ask_patiently(shuffle.placement, patience_s, (NoDataServersError,))
+
+    def in_time(self, shuffle: Shuffle) -> Shuffle:
+        """The same for calls that are made now, none of which outlasts the job."""
+        return replace(shuffle, timeouts=self._deadline.within(shuffle.timeouts))
 
 
 def _report(error: MrflightError, location: str, shuffle: Shuffle, insists: bool) -> bool:

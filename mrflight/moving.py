@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from mrflight.deadline import Deadline
 from mrflight.errors import NotRepeatableError, SchemaMismatchError
 from mrflight.ids import new_writer_id
 from mrflight.job_shuffles import JobShuffles
@@ -45,6 +46,7 @@ class Moving:
     space: Workspace
     memory: MemoryPlan
     clock: StageClock
+    deadline: Deadline
     most_runs: int
     """Where what is lost cannot be made again alone, and all is."""
     writer_id: str = field(default_factory=new_writer_id)
@@ -70,7 +72,7 @@ class Moving:
 
         def note(results: list[MapResult]) -> str:
             nonlocal bytes_shuffled
-            bytes_shuffled = mapped.shuffle.health().size_bytes
+            bytes_shuffled = mapped.asked.health().size_bytes
             rows = sum(result.rows_in for result in results)
             return f"{rows:,} rows read, {format_bytes(bytes_shuffled)} shuffled"
 
@@ -102,7 +104,7 @@ class Moving:
             self.writer_id,
             self.stages,
             self.shuffles.watch,
-            Losses(),
+            Losses(self.deadline),
         )
 
     def _sampled(self) -> tuple[MapTask, ...]:

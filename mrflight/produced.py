@@ -67,13 +67,18 @@ class Produced(Generic[T, R]):
         self.losses = losses
 
     @property
+    def asked(self) -> Shuffle:
+        """The shuffle for who calls now, and has no more time than the job."""
+        return self.losses.in_time(self.shuffle)
+
+    @property
     def reads(self) -> Sequence[AnyProduced]:
         """The shuffles that the tasks read."""
         return ()
 
     def look(self) -> ShuffleHealth:
         """How the shuffle is now, which is not news any more."""
-        health = self.shuffle.health()
+        health = self.asked.health()
         self.version = health.version
         return health
 
@@ -114,7 +119,7 @@ class Produced(Generic[T, R]):
         while True:
             try:
                 self.look()  # before: what changes in between is news then
-                return self.shuffle.layout()
+                return self.asked.layout()
             except (OutputLostError, NoDataServersError):
                 self.repair()
 
@@ -141,7 +146,7 @@ class Produced(Generic[T, R]):
         )
 
     def _discard_losers(self, task: T, attempts: int) -> None:
-        self.shuffle.discard_losers(task.map_id, attempts, self._writer_id)
+        self.asked.discard_losers(task.map_id, attempts, self._writer_id)
 
 
 AnyProduced = Produced[Any, Any]

@@ -192,7 +192,7 @@ class _Reducing(PlacementMender[ReduceTask]):
         """
         for produced in self._uses:
             produced.await_servers()
-        placements = {id(produced): produced.shuffle.placement() for produced in self._uses}
+        placements = {id(produced): produced.asked.placement() for produced in self._uses}
         stop(
             number
             for number in unfinished

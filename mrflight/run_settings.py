@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ class RunSettings:
     attempts: int
     """Of a task."""
     speculates: bool
-    timeout_s: float | None
+    timeout_s: float
+    """Of the whole job; infinite where none was set."""
     workers: int
     data_servers: int
     """Of an embedded cluster: as told, or one for every four workers. 0 on a standing one."""
@@ -49,7 +51,7 @@ class RunSettings:
         return cls(
             attempts,
             spec.job.speculation,
-            None if timeout is None else _seconds(timeout, "job.timeout"),
+            math.inf if timeout is None else _seconds(timeout, "job.timeout"),
             workers,
             data_servers,
             _seconds(cluster.heartbeat_timeout, "cluster.heartbeat_timeout"),

@@ -11,7 +11,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from mrflight.attempts import LIMIT, Attempt, StageAttempts, slow_tasks
-from mrflight.errors import DeadlineExceededError, NotRepeatableError
+from mrflight.deadline import NO_DEADLINE, Deadline
+from mrflight.errors import NotRepeatableError
 from mrflight.mender import NOTHING_TO_MEND, Mender
 from mrflight.progress import ProgressReport
 
@@ -46,12 +47,12 @@ class Stages:
         self,
         executor: Executor,
         progress: ProgressReport,
-        deadline: float | None = None,
+        deadline: Deadline = NO_DEADLINE,
         limit: int = LIMIT,
         *,
         speculates: bool = True,
     ) -> None:
-        """``deadline`` is on the monotonic clock; a task may fail ``limit`` times.
+        """A task may fail ``limit`` times.
 
         ``speculates``: slow tasks get a second attempt.
         """
@@ -155,7 +156,7 @@ class _Stage(Generic[T, R]):
         """Of the tasks that are done."""
         self._results: dict[int, R] = {}
 
-    def run(self, deadline: float | None) -> list[R]:
+    def run(self, deadline: Deadline) -> list[R]:
         """The results of all tasks; see `Stages.run`."""
         try:
             return self._run(deadline)
@@ -164,12 +165,12 @@ class _Stage(Generic[T, R]):
             self._let_go()
             raise
 
-    def _run(self, deadline: float | None) -> list[R]:
+    def _run(self, deadline: Deadline) -> list[R]:
         for task in range(len(self._tasks)):
             self._start(task)
         look_at = time.monotonic() + _LOOK_EVERY_S
         while self._attempts.unfinished:
-            wake_at = look_at if deadline is None else min(look_at, deadline)
+            wake_at = min(look_at, deadline.at)
             with suppress(Empty):
                 self._take(self._ended.get(timeout=max(0.0, wake_at - time.monotonic())))
             self._check(deadline)
@@ -281,12 +282,9 @@ class _Stage(Generic[T, R]):
             )
             self._start(task)
 
-    def _check(self, deadline: float | None) -> None:
-        if deadline is not None and time.monotonic() > deadline and self._attempts.unfinished:
-            raise DeadlineExceededError(
-                f"the job's timeout passed with {self._attempts.unfinished} of {len(self._tasks)} "
-                "tasks unfinished; raise job.timeout"
-            )
+    def _check(self, deadline: Deadline) -> None:
+        if self._attempts.unfinished:
+            deadline.check(f"{self._attempts.unfinished} of {len(self._tasks)} tasks unfinished")
 
     def _let_go(self) -> None:
         """Wait for the attempts that were stopped, so that they write nothing any more."""

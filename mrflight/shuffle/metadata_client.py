@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -18,6 +17,7 @@ from mrflight.errors import (
     ShuffleNotFoundError,
 )
 from mrflight.ids import MapAttempt
+from mrflight.patience import ask_patiently
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
@@ -55,8 +55,7 @@ from mrflight.shuffle.tickets import ReadTicket, decode_ticket
 
 T = TypeVar("T")
 
-_FIRST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 1.0
+_NO_ANSWER = (ServerUnavailableError, DeadlineExceededError)
 
 
 class MetadataClient:
@@ -202,16 +201,15 @@ class MetadataClient:
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask until the server answers, within the patience. Every request may be repeated."""
-        give_up_at = time.monotonic() + self._patience_s
-        pause_s = _FIRST_PAUSE_S
-        while True:
+
+        def ask_anew() -> T:
             try:
                 return ask()
-            except (ServerUnavailableError, DeadlineExceededError):
+            except _NO_ANSWER:
                 self._connections.forget(self.location)
-                if time.monotonic() + pause_s > give_up_at or self._is_over.wait(pause_s):
-                    raise
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                raise
+
+        return ask_patiently(ask_anew, self._patience_s, _NO_ANSWER, is_over=self._is_over)
 
 
 def _partition_info(endpoint: flight.FlightEndpoint) -> PartitionInfo:

@@ -10,6 +10,7 @@ import pyarrow.csv
 import pytest
 
 import mrflight
+from mrflight.deadline import NO_DEADLINE
 from mrflight.job_shuffles import JobShuffles
 from mrflight.progress import progress_for
 from mrflight.timeouts import DEFAULT_TIMEOUTS
@@ -72,7 +73,7 @@ def test_a_job_that_begins_anew_frees_all_that_it_made(cluster: StandingCluster)
 
         progress = progress_for(None)
         with JobShuffles(
-            cluster.metadata, 2, 1, DEFAULT_TIMEOUTS, progress, is_standing=True
+            cluster.metadata, 2, 1, DEFAULT_TIMEOUTS, NO_DEADLINE, progress, is_standing=True
         ) as shuffles:
             for name in ("maps", "maps-merged"):
                 shuffles.make(name)

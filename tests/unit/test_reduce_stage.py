@@ -12,6 +12,7 @@ from mrflight.losses import Losses
 from mrflight.reduce_plan import PlannedReduce
 from mrflight.reduce_stage import _Reducing
 from mrflight.shuffle.shuffle_state import PartitionInfo
+from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 SERVER = "grpc+tcp://127.0.0.1:1"
 LIGHT, HEAVY = 3, 7
@@ -22,6 +23,7 @@ class NotingShuffle:
     """In place of one; whatever is reported is known already."""
 
     metadata: str = "grpc+tcp://127.0.0.1:2"
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
     told: list[list[int] | None] = field(default_factory=list)
 
     def report_loss(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mrflight.deadline import NO_DEADLINE, Deadline
 from mrflight.errors import (
     DeadlineExceededError,
     InputError,
@@ -85,7 +86,7 @@ def run(
     told: Told,
     count: int,
     submit: Callable[[ScriptedTask, int], Future[int]],
-    deadline: float | None = None,
+    deadline: Deadline = NO_DEADLINE,
 ) -> list[int]:
     """A stage over futures that the test makes, without a second attempt."""
     return Stages(NoExecutor(), told, deadline, limit=1).run("map", tasks(count), submit)
@@ -119,14 +120,17 @@ def test_all_tasks_are_submitted_before_the_first_is_waited_for(told: Told) -> N
 def test_threads_end_in_their_own_time(told: Told) -> None:
     with ThreadPoolExecutor(3) as pool:
         results = run(
-            told, 40, lambda task, _: pool.submit(lambda: task.number**2), time.monotonic() + 60
+            told,
+            40,
+            lambda task, _: pool.submit(lambda: task.number**2),
+            Deadline(time.monotonic() + 60),
         )
     assert results == [number**2 for number in range(40)]
     assert told.done == 40
 
 
 def test_a_stage_without_tasks_is_done(told: Told) -> None:
-    assert run(told, 0, lambda task, _: ended(0), time.monotonic() - 1) == []
+    assert run(told, 0, lambda task, _: ended(0), Deadline(time.monotonic() - 1)) == []
 
 
 @pytest.mark.parametrize("kind", [JobError, WorkerLostError, MrflightError])
@@ -154,7 +158,7 @@ def test_a_failure_that_nobody_foresaw_has_its_tasks_name_as_well(
 def test_a_deadline_that_has_passed_is_named_with_what_is_unfinished(told: Told) -> None:
     futures: list[Future[int]] = [ended(1), Future(), Future()]
     with pytest.raises(DeadlineExceededError) as late:
-        run(told, 3, lambda task, _: futures[task.number], time.monotonic() - 1)
+        run(told, 3, lambda task, _: futures[task.number], Deadline(time.monotonic() - 1))
     assert "2 of 3 tasks unfinished" in str(late.value)
     assert "job.timeout" in str(late.value)
 
@@ -163,12 +167,12 @@ def test_a_deadline_ends_the_wait(told: Told) -> None:
     futures: list[Future[int]] = [ended(1), Future()]
     started = time.monotonic()
     with pytest.raises(DeadlineExceededError, match="1 of 2 tasks unfinished"):
-        run(told, 2, lambda task, _: futures[task.number], started + 0.05)
+        run(told, 2, lambda task, _: futures[task.number], Deadline(started + 0.05))
     assert 0.05 <= time.monotonic() - started < 10
 
 
 def test_a_deadline_that_is_far_away_does_no_harm(told: Told) -> None:
-    far = time.monotonic() + 400 * 365 * 86400
+    far = Deadline(time.monotonic() + 400 * 365 * 86400)
     pending: Future[int] = Future()
     timer = threading.Timer(0.05, pending.set_result, [7])
     timer.start()
@@ -197,7 +201,7 @@ def perform_all(
     And the number of attempts of those that were tidied up after.
     """
     repeated: dict[int, int] = {}
-    stages = Stages(executor, told, time.monotonic() + 60)
+    stages = Stages(executor, told, Deadline(time.monotonic() + 60))
     results = stages.run(
         "map",
         [ScriptedTask(number, script) for number, script in enumerate(scripts)],
@@ -265,7 +269,7 @@ def test_a_slow_task_gets_a_twin_and_is_stopped(executor: LocalExecutor, told: T
 
 
 def test_without_speculation_a_slow_task_is_waited_for(executor: LocalExecutor, told: Told) -> None:
-    stages = Stages(executor, told, time.monotonic() + 3, speculates=False)
+    stages = Stages(executor, told, Deadline(time.monotonic() + 3), speculates=False)
     scripts = [ScriptedTask(0, ()), ScriptedTask(1, ("hang",)), ScriptedTask(2, ())]
     with pytest.raises(DeadlineExceededError, match="1 of 3 tasks unfinished"):
         stages.run("map", scripts, lambda task, attempt: stages.submit(perform, task, attempt))

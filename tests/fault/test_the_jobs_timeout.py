@@ -1,0 +1,49 @@
+"""The job's timeout holds also where servers are awaited that do not come back."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support import faults
+from tests.support.cluster import standing_cluster
+from tests.support.fault_matrix import at_the_moment, check_failed
+
+TIMEOUT_S = 6.0
+END_S = 5.0
+"""For the end of the job, as after Ctrl-C."""
+
+PATIENT = (
+    f"job.timeout={TIMEOUT_S:g} s",
+    "cluster.reconnect_timeout=10 min",
+    "cluster.call_timeout=10 min",
+)
+LATE = "the job's timeout passed .*; raise job.timeout"
+
+
+@pytest.mark.parametrize(
+    ("who", "when", "fault"),
+    [
+        ("data servers", "map", "kill"),
+        ("data servers", "reduce", "stop"),
+        ("metadata server", "reduce", "stop"),
+    ],
+)
+def test_no_wait_for_servers_outlasts_it(who: str, when: str, fault: str, tmp_path: Path) -> None:
+    began = time.monotonic()
+    with standing_cluster() as cluster:
+        is_data = who == "data servers"
+        servers = cluster.data_processes if is_data else [cluster.metadata_process]
+        with at_the_moment(tmp_path, when, *PATIENT, standing=cluster.metadata) as (run, _):
+            for server in servers:
+                (faults.kill if fault == "kill" else faults.stop)(psutil.Process(server.pid))
+            run.go_on()
+            done = run.finish()
+            took_s = time.monotonic() - began
+        for server in (cluster.metadata_process, *cluster.data_processes):
+            server.kill()
+    check_failed(done, LATE, tmp_path)
+    assert TIMEOUT_S < took_s < TIMEOUT_S + END_S

@@ -1,0 +1,75 @@
+"""A deadline shortens what is waited for, and is told as the reason where it did."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from mrflight.deadline import NO_DEADLINE, Deadline
+from mrflight.errors import (
+    BadRowError,
+    DeadlineExceededError,
+    MrflightError,
+    NoDataServersError,
+    ServerUnavailableError,
+)
+from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
+
+SERVER = "grpc+tcp://127.0.0.1:1"
+OVER = Deadline(time.monotonic() - 1)
+
+
+def soon() -> Deadline:
+    return Deadline(time.monotonic() + 60)
+
+
+def about_a_server(error: MrflightError) -> MrflightError:
+    error.location = SERVER
+    return error
+
+
+def test_who_has_all_the_time_waits_as_long_as_ever() -> None:
+    assert NO_DEADLINE.within(DEFAULT_TIMEOUTS) == DEFAULT_TIMEOUTS
+    assert not NO_DEADLINE.is_over()
+
+
+def test_no_wait_is_longer_than_what_is_left() -> None:
+    left = soon().within(Timeouts(call_s=30.0, stream_s=3600.0, reconnect_s=600.0))
+    assert left.call_s == 30.0
+    assert 50.0 < left.stream_s <= 60.0
+    assert 50.0 < left.reconnect_s <= 60.0
+
+
+def test_once_it_is_over_a_call_is_short_and_nothing_is_waited_for() -> None:
+    assert OVER.is_over()
+    left = OVER.within(DEFAULT_TIMEOUTS)
+    assert 0 < left.call_s == left.stream_s < 0.1
+    assert left.reconnect_s == 0
+
+
+@pytest.mark.parametrize(
+    "kind", [ServerUnavailableError, DeadlineExceededError, NoDataServersError]
+)
+def test_it_is_blamed_for_a_server_that_was_not_awaited_any_longer(
+    kind: type[MrflightError],
+) -> None:
+    with pytest.raises(DeadlineExceededError) as late, OVER.blamed():
+        raise about_a_server(kind("it is gone"))
+    assert "job's timeout passed" in str(late.value)
+    assert "it is gone; raise job.timeout" in str(late.value)
+
+
+@pytest.mark.parametrize(
+    ("deadline", "error"),
+    [
+        (OVER, BadRowError("line 7")),
+        (OVER, DeadlineExceededError("the job's timeout passed with 2 of 3 tasks unfinished")),
+        (soon(), about_a_server(ServerUnavailableError("it is gone"))),
+        (NO_DEADLINE, about_a_server(ServerUnavailableError("it is gone"))),
+    ],
+)
+def test_it_is_not_blamed_for_anything_else(deadline: Deadline, error: MrflightError) -> None:
+    with pytest.raises(type(error)) as raised, deadline.blamed():
+        raise error
+    assert raised.value is error
