@@ -1,4 +1,4 @@
-"""What the tests of a registry can ask for."""
+"""What several files of these tests can ask for."""
 
 from __future__ import annotations
 
@@ -19,3 +19,11 @@ def clock() -> Clock:
 def registry(clock: Clock) -> Registry:
     """Partitions 0, 1 and 2 of 'clicks' on a, b and c."""
     return registry_with_clicks(clock=clock)
+
+
+@pytest.fixture(params=["scattered", "sliced"], scope="module")
+def form(request: pytest.FixtureRequest) -> str:
+    """Of partition buffers."""
+    if request.param == "scattered":
+        request.getfixturevalue("needs_kernel")
+    return str(request.param)
