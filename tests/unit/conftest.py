@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mrflight.shuffle.registry import Registry
 from tests.support.placed_shuffles import registry_with_clicks
+from tests.support.plans import Plan, planner
 from tests.support.registries import Clock
 
 
@@ -19,6 +22,12 @@ def clock() -> Clock:
 def registry(clock: Clock) -> Registry:
     """Partitions 0, 1 and 2 of 'clicks' on a, b and c."""
     return registry_with_clicks(clock=clock)
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    """Plans a job over two csv files that are cut into several splits each."""
+    return planner(tmp_path)
 
 
 @pytest.fixture(params=["scattered", "sliced"], scope="module")

@@ -1,0 +1,153 @@
+"""A job that cannot work is refused before it runs, and the mistake is named by its key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mrflight.errors import (
+    ColumnNotFoundError,
+    JobError,
+    JobFileError,
+    KeyTypeError,
+    UserFunctionError,
+)
+from mrflight.ids import MAX_PARTITIONS
+from mrflight.plan import plan_job
+from tests.support.plans import WORKERS, Plan, job
+
+
+@pytest.mark.parametrize(
+    ("sections", "start"),
+    [
+        ({"shuffle": {"partitions": 0}}, "shuffle.partitions: 0 is not from 1 to 100000; "),
+        ({"shuffle": {"partitions": -3}}, "shuffle.partitions: -3 is not from 1 to 100000; "),
+        (
+            {"shuffle": {"partitions": MAX_PARTITIONS + 1}},
+            "shuffle.partitions: 100001 is not from 1 to 100000; ",
+        ),
+        (
+            {"reduce": {"function": "m:f", "group_by": ["url"]}},
+            "reduce.function: takes the place of group_by and aggregate; ",
+        ),
+        (
+            {"reduce": {"function": "m:f", "aggregate": {"n": "count(*)"}}},
+            "reduce.function: takes the place of group_by and aggregate; ",
+        ),
+        (
+            {"reduce": {"aggregate": {"n": "count(*)"}}},
+            "reduce.group_by: an aggregate needs the columns to group by",
+        ),
+        (
+            {"reduce": {"group_by": ["url"], "aggregate": {"url": "count(*)"}}},
+            "reduce.aggregate.url: is the name of a group_by column",
+        ),
+        (
+            {"reduce": {"group_by": ["url"], "aggregate": {"n": "median(weight)"}}},
+            "reduce.aggregate.n: 'median(weight)' is not an aggregate; ",
+        ),
+        (
+            {"inputs": {"visits": {"path": "visits.csv"}}},
+            "inputs.visits.key: the hash partitioner needs the columns to partition by; ",
+        ),
+        (
+            {"inputs": {"visits": {"path": "visits.csv"}}, "shuffle": {"partitioner": "range"}},
+            "inputs.visits.key: the range partitioner needs the columns to partition by; ",
+        ),
+        (
+            {"inputs": {"visits": {"path": "visits.csv", "key": ["url", "url"]}}},
+            "inputs.visits.key: ['url', 'url'] names a column twice",
+        ),
+        (
+            {"shuffle": {"partitioner": "round_robin"}, "reduce": {"group_by": ["url"]}},
+            "shuffle.partitioner: round_robin does not bring equal keys together, ",
+        ),
+        (
+            {"reduce": {"group_by": ["weight"]}},
+            "inputs.visits.key: ['url'] must be among reduce.group_by, ['weight'], ",
+        ),
+        (
+            {"shuffle": {"partitioner": "hsah"}},
+            "shuffle.partitioner: 'hsah' is none of hash, range, round_robin or module:function",
+        ),
+    ],
+)
+def test_each_mistake_is_named_by_its_key(plan: Plan, sections: dict[str, Any], start: str) -> None:
+    spec = job(**sections)
+    with pytest.raises(JobFileError) as refused:
+        plan(spec)
+    assert str(refused.value).startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("sections", "start"),
+    [
+        (
+            {"inputs": {"visits": {"path": "visits.csv", "map": "weigh", "key": ["url"]}}},
+            "inputs.visits.map: 'weigh' is not a function; ",
+        ),
+        ({"reduce": {"function": "m.:f"}}, "reduce.function: 'm.:f' is not a function; "),
+        (
+            {"shuffle": {"partitioner": "m:f:g"}},
+            "shuffle.partitioner: 'm:f:g' is not a function; ",
+        ),
+    ],
+)
+def test_what_is_no_function_is_named_by_its_key(
+    plan: Plan, sections: dict[str, Any], start: str
+) -> None:
+    spec = job(**sections)
+    with pytest.raises(UserFunctionError) as refused:
+        plan(spec)
+    assert str(refused.value).startswith(start)
+
+
+def test_columns_are_checked_where_no_map_makes_them(plan: Plan) -> None:
+    inputs = {"visits": {"path": "visits.csv", "key": ["ulr"]}}
+    with pytest.raises(ColumnNotFoundError, match="'ulr'"):
+        plan(job(inputs=inputs))
+    with pytest.raises(ColumnNotFoundError, match=r"^reduce\.aggregate\.n: .*'wait'"):
+        plan(job(reduce={"group_by": ["url"], "aggregate": {"n": "sum(wait)"}}))
+
+
+def test_columns_are_not_checked_where_a_map_makes_them(plan: Plan) -> None:
+    inputs = {"visits": {"path": "visits.csv", "map": "m:f", "key": ["made"]}}
+    assert plan(job(inputs=inputs)).map_tasks[0].partitioner.key == ("made",)
+
+
+def test_a_key_without_a_hash_is_refused(plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "nested.json").write_text('{"tags": ["a"]}\n')
+    inputs = {"nested": {"path": "nested.json", "key": ["tags"]}}
+    with pytest.raises(KeyTypeError, match="tags"):
+        plan(job(inputs=inputs))
+
+
+@pytest.mark.parametrize("group_by", [["url", "url"], ["url", "weight", "weight"]])
+def test_a_group_column_is_named_once(plan: Plan, group_by: list[str]) -> None:
+    spec = job(reduce={"group_by": group_by})
+    with pytest.raises(JobFileError, match=r"^reduce\.group_by: .*twice"):
+        plan(spec)
+
+
+@pytest.mark.parametrize("partitioner", ["hash", "range"])
+def test_a_job_without_inputs_is_refused(partitioner: str) -> None:
+    with pytest.raises(JobFileError, match=r"^inputs"):
+        plan_job(job(inputs={}, shuffle={"partitioner": partitioner}), [], "/", "job-1", WORKERS)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"shuffle": {"replicas": 0}},
+        {"cluster": {"data_servers": -1}},
+        {"cluster": {"data_servers": 1}, "shuffle": {"replicas": 2}},
+    ],
+    ids=str,
+)
+def test_numbers_that_cannot_work_are_refused_before_anything_runs(
+    plan: Plan, sections: dict[str, Any]
+) -> None:
+    with pytest.raises(JobError):
+        plan(job(**sections))

@@ -1,0 +1,71 @@
+"""How many partitions a job has: as many as it says, or by its input, workers and memory."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mrflight.ids import MAX_PARTITIONS
+from mrflight.memory import divide_memory, least_memory
+from mrflight.plan import AUTO_PARTITION_BYTES, count_partitions
+from mrflight.sources import open_source
+from tests.support.plans import MEMORY, SPLIT_BYTES, Plan, job
+
+
+@pytest.mark.parametrize(
+    ("rows_bytes", "workers", "partitions"),
+    [
+        (0, 4, 1),
+        (1, 4, 1),
+        (AUTO_PARTITION_BYTES, 4, 1),
+        (AUTO_PARTITION_BYTES + 1, 4, 4),
+        (AUTO_PARTITION_BYTES + 1, 1, 2),
+        (10 * AUTO_PARTITION_BYTES, 4, 10),
+        (10 * AUTO_PARTITION_BYTES + 1, 4, 11),
+        (2**60, 4, MEMORY.writer // (16 * 2**10)),
+    ],
+)
+def test_auto_partitions_follow_the_input_and_the_workers(
+    rows_bytes: int, workers: int, partitions: int
+) -> None:
+    assert count_partitions(job(), rows_bytes, workers, MEMORY) == partitions
+
+
+def test_auto_partitions_fit_a_reducer_with_little_memory() -> None:
+    little = divide_memory(least_memory(2, 1), 2, data_servers=1)
+    partitions = count_partitions(job(), 2**30, 2, little)
+    assert 2**30 / partitions <= little.reducer / 4
+
+
+def test_what_is_compressed_weighs_more_in_memory(plan: Plan, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"url": ["a"] * 10}), tmp_path / "visits.parquet")
+    (tmp_path / "visits.csv.gz").write_bytes(gzip.compress(b"url\na\n"))
+    for name in ("visits.parquet", "visits.csv.gz", "visits.csv"):
+        section = job(inputs={"visits": {"path": name, "key": ["url"]}}).inputs["visits"]
+        source = open_source("visits", section, tmp_path, {}, SPLIT_BYTES)
+        assert source.rows_bytes == source.size_bytes * (1 if name == "visits.csv" else 4)
+
+
+@pytest.mark.parametrize(
+    ("sections", "resizes"),
+    [
+        ({"shuffle": {"partitions": "auto"}}, True),
+        ({"shuffle": {"partitions": 7}}, False),
+        ({"shuffle": {"partitions": "auto"}, "reduce": {"function": "clicks:reduce"}}, False),
+    ],
+)
+def test_partitions_share_files_where_their_number_is_ours_and_their_rows_alike(
+    plan: Plan, sections: dict[str, Any], resizes: bool
+) -> None:
+    assert plan(job(**sections)).resizes is resizes
+
+
+@pytest.mark.parametrize("partitions", [1, 7, MAX_PARTITIONS])
+def test_partitions_are_as_told(partitions: int) -> None:
+    spec = job(shuffle={"partitions": partitions})
+    assert count_partitions(spec, 2**40, 4, MEMORY) == partitions

@@ -1,0 +1,33 @@
+"""Ranges are planned with a sample of the whole input, and their rows are sorted."""
+
+from __future__ import annotations
+
+from tests.support.plans import Plan, job
+
+
+def test_ranges_are_sampled_over_the_whole_input(plan: Plan) -> None:
+    planned = plan(job(shuffle={"partitioner": "range", "partitions": 3}))
+    samples, maps = planned.sample_tasks, planned.map_tasks
+    assert {sample.split.path for sample in samples} == {task.split.path for task in maps}
+    assert max(sample.split.stop for sample in samples) > max(task.split.start for task in maps)
+    assert min(sample.split.start for sample in samples) < min(task.split.stop for task in maps)
+    assert all(sample.key == ("url",) and sample.rows >= 100 for sample in samples)
+    assert len(samples) < 2 * 64
+
+
+def test_ranges_are_sorted_inside_by_the_key(plan: Plan) -> None:
+    spec = job(
+        inputs={"visits": {"path": "visits.csv", "key": ["weight", "url"]}},
+        shuffle={"partitioner": "range", "partitions": 3},
+    )
+    assert plan(spec).reduction.sort_by == ("weight", "url")
+    assert plan(job()).reduction.sort_by == ()
+
+
+def test_more_partitions_take_more_sampled_rows(plan: Plan) -> None:
+    def sampled(partitions: int) -> int:
+        spec = job(shuffle={"partitioner": "range", "partitions": partitions})
+        return sum(sample.rows for sample in plan(spec).sample_tasks)
+
+    assert sampled(10_000) >= 100 * 10_000 * 0.9
+    assert sampled(10) <= sampled(10_000)
