@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,10 @@ def form(request: pytest.FixtureRequest) -> str:
     if request.param == "scattered":
         request.getfixturevalue("needs_kernel")
     return str(request.param)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where reductions work: empty at the end, whatever has happened."""
+    yield tmp_path
+    assert list(tmp_path.iterdir()) == []

@@ -1,10 +1,8 @@
-"""A reduction in little memory, through local files, comes to what it does in much."""
+"""Groups that are made in little memory, through local files, are those made in much."""
 
 from __future__ import annotations
 
-import errno
 import math
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,41 +10,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from mrflight import kernel
-from mrflight.aggregates import FUNCTIONS, Aggregate
-from mrflight.errors import JobError, JobFailedError, UserFunctionError
-from mrflight.functions import FunctionRef
+from mrflight.aggregates import Aggregate
+from mrflight.errors import JobError
 from mrflight.shuffle.partitioners import sort_indices
 from mrflight.workers.combiner import Combiner
-from mrflight.workers.external_sort import ExternalSort
 from mrflight.workers.pieces import PieceWriter
 from mrflight.workers.reducer import Reduction
-from mrflight.workers.workspace import Workspace
-from tests.support.full_disk import largest_file
+from tests.support.reductions import (
+    COMBINABLE,
+    DISTINCT,
+    LITTLE,
+    MUCH,
+    ROWS,
+    by_key,
+    every,
+    reduce,
+    table_of,
+)
 
-LITTLE, MUCH = 64 * 2**10, 2**30
-ROWS = 3000
-
-examples = settings(max_examples=40, derandomize=True)
-
-
-def every(column: str = "v") -> tuple[Aggregate, ...]:
-    return tuple(Aggregate(function, function, column) for function in FUNCTIONS)  # type: ignore[arg-type]
-
-
-COMBINABLE = tuple(each for each in every() if each.function != "count_distinct")
-DISTINCT = (Aggregate("n", "count_distinct", "v"),)
 SEVERAL_DISTINCT = (*every(), Aggregate("texts", "count_distinct", "text"))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where reductions work: empty at the end, whatever has happened."""
-    yield tmp_path
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
@@ -61,37 +44,6 @@ def cuts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(PieceWriter, "__init__", noted)
     return names
-
-
-def table_of(distinct: int, rows: int = ROWS, values: int = 300) -> pa.Table:
-    """Keys of which so many differ, values with nulls, and the number of the row."""
-    random = np.random.default_rng(1)
-    numbers = random.integers(0, values, rows)
-    return pa.table(
-        {
-            "k": [f"key {key}" for key in random.integers(0, distinct, rows)],
-            "v": pa.array(numbers, mask=numbers == 0),
-            "text": [f"text {number % 70}" for number in numbers],
-            "row": np.arange(rows),
-        }
-    )
-
-
-def reduce(
-    reduction: Reduction, table: pa.Table, memory_bytes: int, folder: Path, rows: int = 200
-) -> pa.Table:
-    batches = iter(table.to_batches(max_chunksize=rows))
-    space = Workspace(memory_bytes, folder)
-    schema, results = reduction.apply(3, table.schema, batches, space)
-    return pa.Table.from_batches(results, schema)
-
-
-def by_key(result: pa.Table) -> pa.Table:
-    assert len(result["k"].unique()) == len(result)
-    return result.sort_by("k").combine_chunks()
-
-
-# Groups
 
 
 @pytest.mark.parametrize("distinct", [1, 20, 1000, 10**9])
@@ -227,175 +179,3 @@ def test_without_rows_there_is_a_schema(folder: Path) -> None:
         result = reduce(reduction, table, LITTLE, folder)
         wanted = reduce(reduction, table_of(1), MUCH, folder)
         assert (result.num_rows, result.schema) == (0, wanted.schema)
-
-
-# Sorted rows
-
-
-KEYS = {
-    "few": lambda row: row * 7919 % 5,
-    "one": lambda row: 1,
-    "sorted": lambda row: row,
-    "backwards": lambda row: -row,
-    "mixed": lambda row: row * 7919 % 6007,
-    "one and others": lambda row: 500 if row % 10 else row % 1000,
-    "at the end": lambda row: 10**6 if row > 300 else row,
-}
-
-
-@pytest.mark.parametrize("keys", KEYS)
-@pytest.mark.parametrize("memory_bytes", [LITTLE // 4, LITTLE])
-def test_sorted_rows_are_the_same(keys: str, memory_bytes: int, folder: Path) -> None:
-    table = pa.table({"k": [KEYS[keys](row) for row in range(ROWS)], "row": range(ROWS)})
-    result = reduce(Reduction(sort_by=("k",)), table, memory_bytes, folder)
-    assert result == table.take(sort_indices(table, ["k"]))
-
-
-@examples
-@given(data=st.data())
-def test_any_rows_are_sorted(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("sort")
-    float_ = st.none() | st.sampled_from([0.0, -0.0, math.nan, math.inf, 1.5])
-    text = st.none() | st.sampled_from(["", "a", "b", "ä"])
-    rows = data.draw(st.lists(st.tuples(float_, text), max_size=60))
-    table = pa.table(
-        {
-            "x": pa.array([x for x, _ in rows], pa.float64(), from_pandas=False),
-            "t": pa.array([t for _, t in rows], pa.string()),
-            "row": pa.array(range(len(rows)), pa.int64()),
-        }
-    )
-    names = data.draw(st.sampled_from([("x",), ("t",), ("x", "t"), ("t", "x")]))
-    result = reduce(Reduction(sort_by=names), table, data.draw(st.integers(1, 3000)), folder, 7)
-    wanted = table.take(sort_indices(table, list(names)))
-    assert result["row"].to_pylist() == wanted["row"].to_pylist()
-
-
-def test_one_key_is_not_sorted_but_streamed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = pa.table({"k": np.ones(ROWS, np.int64), "row": np.arange(ROWS)})
-    sorted_rows: list[int] = []
-    sort = ExternalSort._sorted
-
-    def noted(self: ExternalSort, rows: pa.Table) -> pa.Table:
-        sorted_rows.append(rows.num_rows)
-        return sort(self, rows)
-
-    monkeypatch.setattr(ExternalSort, "_sorted", noted)
-    assert reduce(Reduction(sort_by=("k",)), table, LITTLE // 4, folder) == table
-    assert sorted_rows == []
-
-
-# Functions
-
-
-def sizes(table: pa.Table) -> pa.Table:
-    """The keys of a table with their rows."""
-    counted = table.group_by("k").aggregate([([], "count_all")])
-    return pa.table(
-        {"k": counted["k"], "rows": counted["count_all"], "of": [len(table)] * len(counted)}
-    )
-
-
-def types_by_row(table: pa.Table) -> pa.Table:
-    """A result whose column is of another type for some keys."""
-    return pa.table({"k": table["k"] if "key 0" in table["k"].to_pylist() else [1] * len(table)})
-
-
-def function_of(name: str) -> FunctionRef:
-    """A function of this module, as a job file beside it names it."""
-    module = Path(__file__)
-    return FunctionRef("reduce.function", module.stem, name, str(module.parent))
-
-
-def test_functions_get_whole_keys(folder: Path) -> None:
-    table = table_of(300)
-    function = function_of("sizes")
-    wanted = reduce(Reduction(function=function, key=("k",)), table, MUCH, folder)
-    result = reduce(Reduction(function=function, key=("k",)), table, LITTLE, folder)
-    assert by_key(result.select(["k", "rows"])) == by_key(wanted.select(["k", "rows"]))
-    assert set(wanted["of"].to_pylist()) == {ROWS}
-    assert max(result["of"].to_pylist()) < ROWS / 4
-
-
-@pytest.mark.parametrize(("key", "distinct"), [((), 300), (("k",), 1)])
-def test_functions_get_all_rows_where_they_cannot_be_cut(
-    key: tuple[str, ...], distinct: int, folder: Path
-) -> None:
-    function = function_of("sizes")
-    result = reduce(Reduction(function=function, key=key), table_of(distinct), LITTLE, folder)
-    assert set(result["of"].to_pylist()) == {ROWS}
-
-
-def test_a_function_gets_heavy_keys_apart_though_their_hashes_begin_alike(folder: Path) -> None:
-    hashes = kernel.hash_rows([pa.array(range(2000))]).to_pylist()
-    alike = [key for key, hash_ in enumerate(hashes) if hash_ % 16 == 5][:40]
-    keys = [key for key in alike for _ in range(1000)]
-    table = pa.table({"k": keys, "v": range(len(keys))})
-    reduction = Reduction(function=function_of("sizes"), key=("k",))
-    space = Workspace(384_000, folder)
-    _, results = reduction.apply(0, table.schema, iter(table.to_batches(500)), space)
-    result = pa.Table.from_batches(results)
-    assert sorted(result["k"].to_pylist()) == alike
-    assert set(result["rows"].to_pylist()) == {1000}
-    assert max(result["of"].to_pylist()) * 16 <= space.rows_bytes
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_zeros_of_both_signs_sort_as_one_key(folder: Path, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    zeros = {name: random.choice([0.0, -0.0], 400) for name in ("a", "b")}
-    table = pa.table({**zeros, "v": range(400)})
-    reduction = Reduction(sort_by=("a", "b"))
-    batches = iter(table.to_batches(max_chunksize=97))
-    _, results = reduction.apply(0, table.schema, batches, Workspace(18_000, folder))
-    assert pa.Table.from_batches(results)["v"].to_pylist() == list(range(400))
-
-
-def test_results_of_a_function_that_do_not_agree(folder: Path) -> None:
-    function = function_of("types_by_row")
-    reduction = Reduction(function=function, key=("k",))
-    with pytest.raises(UserFunctionError, match=r"several times for partition 3, .*'k' is"):
-        reduce(reduction, table_of(300), LITTLE, folder)
-
-
-# What goes wrong in the middle
-
-
-@pytest.mark.parametrize(
-    "reduction",
-    [
-        Reduction(("k",), COMBINABLE),
-        Reduction(("k",), DISTINCT),
-        Reduction(sort_by=("row",)),
-        Reduction(("k",), COMBINABLE, sort_by=("k",)),
-    ],
-    ids=["merged", "whole", "sorted", "sorted groups"],
-)
-class TestTheMiddle:
-    """Of each way through local files."""
-
-    def test_rows_that_end_in_an_error(self, reduction: Reduction, folder: Path) -> None:
-        table = table_of(10**9)
-
-        def rows() -> Iterator[pa.RecordBatch]:
-            yield from table.slice(0, ROWS - 100).to_batches(max_chunksize=100)
-            assert list(folder.iterdir()) != []
-            raise ConnectionResetError("the server is gone")
-
-        with pytest.raises(ConnectionResetError):
-            reduction.apply(0, table.schema, rows(), Workspace(LITTLE, folder))
-
-    def test_results_that_are_not_read_to_the_end(self, reduction: Reduction, folder: Path) -> None:
-        table = table_of(10**9)
-        batches = iter(table.to_batches(max_chunksize=100))
-        _, results = reduction.apply(0, table.schema, batches, Workspace(LITTLE, folder))
-        assert next(results).num_rows
-        assert list(folder.iterdir()) != []
-        results.close()  # type: ignore[attr-defined]
-        assert list(folder.iterdir()) == []
-
-    def test_a_disk_that_is_full(self, reduction: Reduction, folder: Path) -> None:
-        with largest_file(4000), pytest.raises(JobFailedError, match=str(folder)) as failed:
-            reduce(reduction, table_of(10**9), LITTLE, folder)
-        assert isinstance(failed.value.__cause__, OSError)
-        assert failed.value.__cause__.errno in (None, errno.EFBIG)

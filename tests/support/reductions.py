@@ -1,0 +1,51 @@
+"""Reductions of the same rows in little memory and in much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from mrflight.aggregates import FUNCTIONS, Aggregate
+from mrflight.workers.reducer import Reduction
+from mrflight.workers.workspace import Workspace
+
+LITTLE, MUCH = 64 * 2**10, 2**30
+ROWS = 3000
+
+
+def every(column: str = "v") -> tuple[Aggregate, ...]:
+    return tuple(Aggregate(function, function, column) for function in FUNCTIONS)  # type: ignore[arg-type]
+
+
+COMBINABLE = tuple(each for each in every() if each.function != "count_distinct")
+DISTINCT = (Aggregate("n", "count_distinct", "v"),)
+
+
+def table_of(distinct: int, rows: int = ROWS, values: int = 300) -> pa.Table:
+    """Keys of which so many differ, values with nulls, and the number of the row."""
+    random = np.random.default_rng(1)
+    numbers = random.integers(0, values, rows)
+    return pa.table(
+        {
+            "k": [f"key {key}" for key in random.integers(0, distinct, rows)],
+            "v": pa.array(numbers, mask=numbers == 0),
+            "text": [f"text {number % 70}" for number in numbers],
+            "row": np.arange(rows),
+        }
+    )
+
+
+def reduce(
+    reduction: Reduction, table: pa.Table, memory_bytes: int, folder: Path, rows: int = 200
+) -> pa.Table:
+    batches = iter(table.to_batches(max_chunksize=rows))
+    space = Workspace(memory_bytes, folder)
+    schema, results = reduction.apply(3, table.schema, batches, space)
+    return pa.Table.from_batches(results, schema)
+
+
+def by_key(result: pa.Table) -> pa.Table:
+    assert len(result["k"].unique()) == len(result)
+    return result.sort_by("k").combine_chunks()

@@ -1,0 +1,56 @@
+"""A reduction through local files that goes wrong in the middle leaves none of them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import JobFailedError
+from mrflight.workers.reducer import Reduction
+from mrflight.workers.workspace import Workspace
+from tests.support.full_disk import largest_file
+from tests.support.reductions import COMBINABLE, DISTINCT, LITTLE, ROWS, reduce, table_of
+
+
+@pytest.mark.parametrize(
+    "reduction",
+    [
+        Reduction(("k",), COMBINABLE),
+        Reduction(("k",), DISTINCT),
+        Reduction(sort_by=("row",)),
+        Reduction(("k",), COMBINABLE, sort_by=("k",)),
+    ],
+    ids=["merged", "whole", "sorted", "sorted groups"],
+)
+class TestTheMiddle:
+    """Of each way through local files."""
+
+    def test_rows_that_end_in_an_error(self, reduction: Reduction, folder: Path) -> None:
+        table = table_of(10**9)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            yield from table.slice(0, ROWS - 100).to_batches(max_chunksize=100)
+            assert list(folder.iterdir()) != []
+            raise ConnectionResetError("the server is gone")
+
+        with pytest.raises(ConnectionResetError):
+            reduction.apply(0, table.schema, rows(), Workspace(LITTLE, folder))
+
+    def test_results_that_are_not_read_to_the_end(self, reduction: Reduction, folder: Path) -> None:
+        table = table_of(10**9)
+        batches = iter(table.to_batches(max_chunksize=100))
+        _, results = reduction.apply(0, table.schema, batches, Workspace(LITTLE, folder))
+        assert next(results).num_rows
+        assert list(folder.iterdir()) != []
+        results.close()  # type: ignore[attr-defined]
+        assert list(folder.iterdir()) == []
+
+    def test_a_disk_that_is_full(self, reduction: Reduction, folder: Path) -> None:
+        with largest_file(4000), pytest.raises(JobFailedError, match=str(folder)) as failed:
+            reduce(reduction, table_of(10**9), LITTLE, folder)
+        assert isinstance(failed.value.__cause__, OSError)
+        assert failed.value.__cause__.errno in (None, errno.EFBIG)

@@ -1,0 +1,74 @@
+"""A user's function gets whole keys in little memory, and all rows where they cannot be cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from mrflight import kernel
+from mrflight.errors import UserFunctionError
+from mrflight.functions import FunctionRef
+from mrflight.workers.reducer import Reduction
+from mrflight.workers.workspace import Workspace
+from tests.support.reductions import LITTLE, MUCH, ROWS, by_key, reduce, table_of
+
+
+def sizes(table: pa.Table) -> pa.Table:
+    """The keys of a table with their rows."""
+    counted = table.group_by("k").aggregate([([], "count_all")])
+    return pa.table(
+        {"k": counted["k"], "rows": counted["count_all"], "of": [len(table)] * len(counted)}
+    )
+
+
+def types_by_row(table: pa.Table) -> pa.Table:
+    """A result whose column is of another type for some keys."""
+    return pa.table({"k": table["k"] if "key 0" in table["k"].to_pylist() else [1] * len(table)})
+
+
+def function_of(name: str) -> FunctionRef:
+    """A function of this module, as a job file beside it names it."""
+    module = Path(__file__)
+    return FunctionRef("reduce.function", module.stem, name, str(module.parent))
+
+
+def test_functions_get_whole_keys(folder: Path) -> None:
+    table = table_of(300)
+    function = function_of("sizes")
+    wanted = reduce(Reduction(function=function, key=("k",)), table, MUCH, folder)
+    result = reduce(Reduction(function=function, key=("k",)), table, LITTLE, folder)
+    assert by_key(result.select(["k", "rows"])) == by_key(wanted.select(["k", "rows"]))
+    assert set(wanted["of"].to_pylist()) == {ROWS}
+    assert max(result["of"].to_pylist()) < ROWS / 4
+
+
+@pytest.mark.parametrize(("key", "distinct"), [((), 300), (("k",), 1)])
+def test_functions_get_all_rows_where_they_cannot_be_cut(
+    key: tuple[str, ...], distinct: int, folder: Path
+) -> None:
+    function = function_of("sizes")
+    result = reduce(Reduction(function=function, key=key), table_of(distinct), LITTLE, folder)
+    assert set(result["of"].to_pylist()) == {ROWS}
+
+
+def test_a_function_gets_heavy_keys_apart_though_their_hashes_begin_alike(folder: Path) -> None:
+    hashes = kernel.hash_rows([pa.array(range(2000))]).to_pylist()
+    alike = [key for key, hash_ in enumerate(hashes) if hash_ % 16 == 5][:40]
+    keys = [key for key in alike for _ in range(1000)]
+    table = pa.table({"k": keys, "v": range(len(keys))})
+    reduction = Reduction(function=function_of("sizes"), key=("k",))
+    space = Workspace(384_000, folder)
+    _, results = reduction.apply(0, table.schema, iter(table.to_batches(500)), space)
+    result = pa.Table.from_batches(results)
+    assert sorted(result["k"].to_pylist()) == alike
+    assert set(result["rows"].to_pylist()) == {1000}
+    assert max(result["of"].to_pylist()) * 16 <= space.rows_bytes
+
+
+def test_results_of_a_function_that_do_not_agree(folder: Path) -> None:
+    function = function_of("types_by_row")
+    reduction = Reduction(function=function, key=("k",))
+    with pytest.raises(UserFunctionError, match=r"several times for partition 3, .*'k' is"):
+        reduce(reduction, table_of(300), LITTLE, folder)

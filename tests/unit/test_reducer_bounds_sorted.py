@@ -1,0 +1,83 @@
+"""Rows are sorted in little memory, through local files, whatever their keys."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrflight.shuffle.partitioners import sort_indices
+from mrflight.workers.external_sort import ExternalSort
+from mrflight.workers.reducer import Reduction
+from mrflight.workers.workspace import Workspace
+from tests.support.reductions import LITTLE, ROWS, reduce
+
+examples = settings(max_examples=40, derandomize=True)
+
+KEYS = {
+    "few": lambda row: row * 7919 % 5,
+    "one": lambda row: 1,
+    "sorted": lambda row: row,
+    "backwards": lambda row: -row,
+    "mixed": lambda row: row * 7919 % 6007,
+    "one and others": lambda row: 500 if row % 10 else row % 1000,
+    "at the end": lambda row: 10**6 if row > 300 else row,
+}
+
+
+@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("memory_bytes", [LITTLE // 4, LITTLE])
+def test_sorted_rows_are_the_same(keys: str, memory_bytes: int, folder: Path) -> None:
+    table = pa.table({"k": [KEYS[keys](row) for row in range(ROWS)], "row": range(ROWS)})
+    result = reduce(Reduction(sort_by=("k",)), table, memory_bytes, folder)
+    assert result == table.take(sort_indices(table, ["k"]))
+
+
+@examples
+@given(data=st.data())
+def test_any_rows_are_sorted(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("sort")
+    float_ = st.none() | st.sampled_from([0.0, -0.0, math.nan, math.inf, 1.5])
+    text = st.none() | st.sampled_from(["", "a", "b", "ä"])
+    rows = data.draw(st.lists(st.tuples(float_, text), max_size=60))
+    table = pa.table(
+        {
+            "x": pa.array([x for x, _ in rows], pa.float64(), from_pandas=False),
+            "t": pa.array([t for _, t in rows], pa.string()),
+            "row": pa.array(range(len(rows)), pa.int64()),
+        }
+    )
+    names = data.draw(st.sampled_from([("x",), ("t",), ("x", "t"), ("t", "x")]))
+    result = reduce(Reduction(sort_by=names), table, data.draw(st.integers(1, 3000)), folder, 7)
+    wanted = table.take(sort_indices(table, list(names)))
+    assert result["row"].to_pylist() == wanted["row"].to_pylist()
+
+
+def test_one_key_is_not_sorted_but_streamed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"k": np.ones(ROWS, np.int64), "row": np.arange(ROWS)})
+    sorted_rows: list[int] = []
+    sort = ExternalSort._sorted
+
+    def noted(self: ExternalSort, rows: pa.Table) -> pa.Table:
+        sorted_rows.append(rows.num_rows)
+        return sort(self, rows)
+
+    monkeypatch.setattr(ExternalSort, "_sorted", noted)
+    assert reduce(Reduction(sort_by=("k",)), table, LITTLE // 4, folder) == table
+    assert sorted_rows == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_zeros_of_both_signs_sort_as_one_key(folder: Path, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    zeros = {name: random.choice([0.0, -0.0], 400) for name in ("a", "b")}
+    table = pa.table({**zeros, "v": range(400)})
+    reduction = Reduction(sort_by=("a", "b"))
+    batches = iter(table.to_batches(max_chunksize=97))
+    _, results = reduction.apply(0, table.schema, batches, Workspace(18_000, folder))
+    assert pa.Table.from_batches(results)["v"].to_pylist() == list(range(400))
