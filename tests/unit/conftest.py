@@ -11,6 +11,7 @@ from mrflight.shuffle.registry import Registry
 from tests.support.placed_shuffles import registry_with_clicks
 from tests.support.plans import Plan, planner
 from tests.support.registries import Clock
+from tests.support.spilling import Spilling
 
 
 @pytest.fixture
@@ -43,4 +44,13 @@ def form(request: pytest.FixtureRequest) -> str:
 def folder(tmp_path: Path) -> Iterator[Path]:
     """Where reductions work: empty at the end, whatever has happened."""
     yield tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def spilling(tmp_path: Path) -> Iterator[Spilling]:
+    """A store with little memory, whose files are gone once it is closed."""
+    made = Spilling(tmp_path)
+    yield made
+    made.close()
     assert list(tmp_path.iterdir()) == []

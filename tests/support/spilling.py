@@ -1,0 +1,73 @@
+"""A store with little memory, and blocks like no other that are put into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from mrflight.ids import MapAttempt
+from mrflight.scratch import ScratchFolder
+from mrflight.shuffle.block import Block
+from mrflight.shuffle.store import BlockStore, StoreStats
+
+KIB = 2**10
+BUDGET = 1_000 * KIB
+NAME = "clicks"
+FIRST, SECOND = MapAttempt(0, 0), MapAttempt(1, 0)
+
+
+def block(number: int, size: int = 16 * KIB) -> Block:
+    """A block like no other: ``number`` is its rows, and in all of its bytes."""
+    return Block.of(number, pa.py_buffer(number.to_bytes(8, "little") * (size // 8)))
+
+
+def rows(blocks: Iterator[Block]) -> list[int]:
+    """The numbers of blocks, each of which must be as it was put, with the hash of its bytes."""
+    found = []
+    for each in blocks:
+        assert each == block(each.rows, each.body.size)
+        found.append(each.rows)
+    return found
+
+
+class Spilling:
+    """A store and the folder below which it spills."""
+
+    def __init__(self, root: Path, memory: int = BUDGET, put_timeout_s: float = 60.0) -> None:
+        self.root = root
+        self.scratch = ScratchFolder("test", root)
+        self.store = BlockStore(memory, self.scratch, put_timeout_s)
+        self.store.open(NAME, 2_000)
+
+    def put(self, count: int, source: MapAttempt = FIRST, partitions: int = 4) -> None:
+        for number in range(count):
+            self.store.put(NAME, number % partitions, source, block(number))
+
+    def files(self) -> list[Path]:
+        return [path for path in self.root.rglob("*") if path.suffix == ".blocks"]
+
+    def settle(self) -> None:
+        """Return when nothing is being written, nor will be."""
+        store = self.store
+        with store._changed:
+            assert store._changed.wait_for(
+                lambda: store._spiller.idle and not store._budget.excess_bytes, 10
+            )
+
+    def stats(self) -> StoreStats:
+        """When nothing is being written."""
+        self.settle()
+        return self.store.stats()
+
+    def break_disk(self) -> None:
+        """Nothing can be written: a file is where the shuffle's folder must be."""
+        (self.scratch.path / f"0-{NAME}").write_text("in the way")
+
+    def mend_disk(self) -> None:
+        (self.scratch.path / f"0-{NAME}").unlink()
+
+    def close(self) -> None:
+        self.store.close()
+        self.scratch.close()

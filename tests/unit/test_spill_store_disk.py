@@ -1,0 +1,49 @@
+"""A store whose disk fails loses nothing that it has taken, and says what it cannot read."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from mrflight.errors import CorruptBlockError, SpillError
+from mrflight.shuffle.block import decode_block
+from tests.support.spilling import BUDGET, FIRST, KIB, NAME, SECOND, Spilling, block, rows
+
+
+def test_a_block_of_a_damaged_file_comes_with_the_hash_of_what_was_put(
+    spilling: Spilling,
+) -> None:
+    spilling.put(400, partitions=1)
+    spilling.settle()
+    (path,) = spilling.files()
+    with path.open("r+b") as file:
+        file.seek(100 * 16 * KIB)
+        file.write(b"\xff")
+    found = list(spilling.store.read(NAME, 0, [FIRST]))
+    assert [each.xxh3 for each in found] == [block(number).xxh3 for number in range(400)]
+    assert [each.rows for each in found if each != block(each.rows)] == [100]
+    with pytest.raises(CorruptBlockError, match=f"{block(100).xxh3:016x} were written"):
+        decode_block(found[100])
+
+
+def test_a_disk_that_cannot_be_written_ends_puts_and_is_tried_again(spilling: Spilling) -> None:
+    spilling.break_disk()
+    with pytest.raises(SpillError, match=r"cannot spill partition . of shuffle 'clicks' below"):
+        spilling.put(400)
+    stats = spilling.stats()
+    assert stats.memory_peak_bytes <= BUDGET
+    assert stats.spilled_blocks == 0
+    kept = [n for p in range(4) for n in rows(spilling.store.read(NAME, p, [FIRST]))]
+    assert sorted(kept) == list(range(stats.blocks)), "what was taken before is still here"
+    spilling.mend_disk()
+    spilling.put(400, SECOND)
+    assert rows(spilling.store.read(NAME, 3, [SECOND])) == [*range(3, 400, 4)]
+
+
+def test_a_spill_folder_that_is_gone_is_told(spilling: Spilling) -> None:
+    spilling.put(200, partitions=1)
+    spilling.settle()
+    shutil.rmtree(spilling.files()[0].parent)
+    with pytest.raises(SpillError, match="No such file"):
+        list(spilling.store.read(NAME, 0, [FIRST]))
