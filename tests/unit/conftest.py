@@ -12,6 +12,7 @@ from tests.support.placed_shuffles import registry_with_clicks
 from tests.support.plans import Plan, planner
 from tests.support.registries import Clock
 from tests.support.spilling import Spilling
+from tests.support.supervised_cluster import Surroundings, surroundings
 
 
 @pytest.fixture
@@ -54,3 +55,10 @@ def spilling(tmp_path: Path) -> Iterator[Spilling]:
     yield made
     made.close()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
+    """What a cluster of real servers is started in."""
+    with surroundings(tmp_path / "spill", monkeypatch) as around:
+        yield around

@@ -1,0 +1,133 @@
+"""A job's own cluster of real servers, to be hurt, and what it tells of that."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+
+import psutil
+import pytest
+
+from mrflight.cluster import EmbeddedCluster, PrivateFolder
+from mrflight.errors import MrflightError
+from mrflight.fork_server import ForkServer
+from mrflight.shuffle.connections import Connections
+from mrflight.shuffle.metadata_client import MetadataClient
+from tests.support.leftovers import nothing_left_over
+from tests.support.threads import WAIT_S
+
+AT_ONCE_S = 2.0  # of a machine that does other things as well; undisturbed it takes some ms
+MODULES = ["mrflight.servers.metadata", "mrflight.servers.data"]
+
+
+@dataclass
+class Surroundings:
+    """What a cluster is started in, and what it told."""
+
+    folder: PrivateFolder
+    fork_server: ForkServer
+    spill: Path
+    told: SimpleQueue[str] = field(default_factory=SimpleQueue)
+
+    def cluster(
+        self, data_servers: int = 2, tell: Callable[[str], None] | None = None
+    ) -> EmbeddedCluster:
+        told = tell or self.told.put
+        memory_bytes = data_servers << 20
+        return EmbeddedCluster(
+            self.folder, self.fork_server, data_servers, memory_bytes, self.spill, 3.0, told
+        )
+
+    def servers(self) -> dict[str, psutil.Process]:
+        """All that live, by their names."""
+        found = {}
+        for process in psutil.Process(self.fork_server.pid).children():
+            with suppress(psutil.NoSuchProcess):
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found[process.name().removeprefix("mrflight-")] = process
+        return found
+
+    def is_empty(self) -> bool:
+        """Whether all have ended: one whose first thread has is a zombie, and holds its locks."""
+        return psutil.Process(self.fork_server.pid).children() == []
+
+    def server(self, name: str) -> psutil.Process:
+        """The one of a name, which it gives itself a moment after it was forked."""
+        shown = name[: 15 - len("mrflight-")]  # as much as the system has of it
+        until(lambda: shown in self.servers())
+        return self.servers()[shown]
+
+    def location(self, name: str) -> str:
+        return f"grpc+unix://{self.folder.path}/{name}.sock"
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> str:
+        """What is told when a server was killed."""
+        process = self.server(name)
+        killed = time.monotonic()
+        process.send_signal(number)
+        told = self.told.get(timeout=WAIT_S)
+        if number == signal.SIGKILL:
+            assert time.monotonic() - killed < AT_ONCE_S
+        return told
+
+
+@contextmanager
+def surroundings(spill: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
+    """Nothing of what is started here may be left at the end."""
+    temporary = Path(tempfile.mkdtemp(prefix="mrf"))  # short, as a socket's path is
+    try:
+        with nothing_left_over(temporary) as environment:
+            for name, value in environment.items():
+                monkeypatch.setenv(name, value)
+            monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+            with (
+                closing(PrivateFolder()) as folder,
+                ForkServer([folder.path, spill], MODULES) as fork_server,
+            ):
+                yield Surroundings(folder, fork_server, spill)
+            assert not folder.path.exists()
+    finally:
+        shutil.rmtree(temporary)
+    assert "supervision" not in {thread.name for thread in threading.enumerate()}
+
+
+@contextmanager
+def started(cluster: EmbeddedCluster) -> Iterator[EmbeddedCluster]:
+    """It is ready; at the end it closes without waiting for anybody."""
+    with closing(cluster):
+        cluster.wait()
+        yield cluster
+        began = time.monotonic()
+    assert time.monotonic() - began < AT_ONCE_S
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Ask until it holds; a server that is just being started is asked again."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            if condition():
+                return
+        except MrflightError:
+            if time.monotonic() > deadline:
+                raise
+        assert time.monotonic() < deadline
+
+
+def alive(location: str) -> set[str]:
+    """The names of the data servers that a metadata server takes for alive."""
+    with Connections() as connections:
+        status = MetadataClient(location, connections).status()
+    return {
+        server.location.rpartition("/")[2].removesuffix(".sock")
+        for server in status.servers
+        if server.alive
+    }

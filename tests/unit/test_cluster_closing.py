@@ -1,0 +1,50 @@
+"""A job's own cluster closes at any moment, also while it replaces a server."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.support.supervised_cluster import Surroundings, started, until
+from tests.support.threads import WAIT_S
+
+
+def test_closing_waits_for_a_restart_and_ends_what_it_started(around: Surroundings) -> None:
+    """The restart is held up once it has started the other server, which then is ended as well."""
+    told, goes_on = threading.Event(), threading.Event()
+
+    def hold_up(line: str) -> None:
+        told.set()
+        assert goes_on.wait(WAIT_S)
+
+    cluster = around.cluster(tell=hold_up)
+    cluster.wait()
+    before = set(around.servers())
+    around.server("data0").kill()
+    assert told.wait(WAIT_S)
+    until(lambda: set(around.servers()) == before - {"data0"} | {"data2"})
+    closer = threading.Thread(target=cluster.close)
+    closer.start()
+    around.server("data1").kill()  # nobody minds any more
+    goes_on.set()
+    closer.join(WAIT_S)
+    assert not closer.is_alive()
+    until(around.is_empty)
+    cluster.close()
+
+
+def test_closing_at_any_moment_leaves_nothing(around: Surroundings) -> None:
+    """Between a kill and the restart, or in it: who comes first differs from round to round."""
+    replaced = 0
+    for pause in range(20):
+        with started(around.cluster(1)):
+            around.server("data0").kill()
+            for _ in range(pause):
+                around.servers()  # takes about as long as it takes to notice
+        told = around.told.qsize()
+        replaced += told
+        until(around.is_empty)
+        assert around.told.qsize() == told  # nothing more comes after the close
+        while not around.told.empty():
+            said = around.told.get()
+            assert said == "the data server data0 was killed by SIGKILL; data1 takes its place"
+    assert 0 < replaced <= 20

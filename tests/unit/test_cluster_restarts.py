@@ -1,0 +1,82 @@
+"""A job's own servers are replaced so often and no more, and not where none can be started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from contextlib import closing
+
+import psutil
+import pytest
+
+from mrflight.cluster import MOST_RESTARTS
+from mrflight.errors import JobFailedError
+from tests.support.supervised_cluster import Surroundings, started
+from tests.support.threads import WAIT_S
+
+
+def test_a_job_gets_so_many_servers_of_a_kind_and_no_more(around: Surroundings) -> None:
+    with started(around.cluster()) as cluster:
+        for number in range(MOST_RESTARTS):
+            before = around.server("metadata").pid
+            said = around.kill("metadata")  # most of them before they are ready
+            assert said == "the metadata server was killed by SIGKILL; it is started again", number
+            assert around.server("metadata").pid != before
+        said = around.kill("metadata")
+        assert said == (
+            "the metadata server was killed by SIGKILL; none takes its place, as 8 have been "
+            "replaced by now"
+        )
+        assert set(around.servers()) == {"data0", "data1"}
+        assert around.kill("data0").endswith("data2 takes its place")  # they are counted apart
+        assert around.told.empty()
+        assert cluster.metadata == around.location("metadata")
+
+
+def test_servers_that_cannot_start_are_tried_so_often_and_no_more(around: Surroundings) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    with started(around.cluster()):
+        around.spill.rmdir()
+        around.spill.write_text("in the way")
+        said = [around.kill("data0"), *(around.told.get(timeout=WAIT_S) for _ in range(8))]
+        assert said[0] == "the data server data0 was killed by SIGKILL; data2 takes its place"
+        refusal = f"(mrflight: --spill-dir {around.spill}"
+        for number, line in enumerate(said[1:], 2):
+            assert line.startswith(f"the data server data{number} ended with code 2 {refusal}")
+        outcomes = [line.rpartition("; ")[2] for line in said]
+        assert outcomes == [
+            *(f"data{number} takes its place" for number in range(2, 10)),
+            "none takes its place, as 8 have been replaced by now",
+        ]
+        assert set(around.servers()) == {"metada", "data1"}
+        around.spill.unlink()
+    assert around.told.empty()
+    around.fork_server.close()
+    left = set(os.listdir("/proc/self/fd")) - before
+    assert left == set()
+
+
+def test_a_server_that_never_starts_fails_the_job_and_is_not_replaced(
+    around: Surroundings,
+) -> None:
+    around.spill.write_text("in the way")
+    cluster = around.cluster()
+    with closing(cluster), pytest.raises(JobFailedError, match=r"ended with code 2 .*--spill-dir"):
+        cluster.wait()
+    assert around.told.empty()
+    around.spill.unlink()
+
+
+def test_without_a_fork_server_nothing_is_started_and_that_is_told(around: Surroundings) -> None:
+    with started(around.cluster()):
+        servers = list(around.servers().values())
+        os.kill(around.fork_server.pid, signal.SIGKILL)
+        said = sorted(around.told.get(timeout=WAIT_S) for _ in range(3))
+        why = "was not started: the fork server ended or hangs"
+        for line in said:
+            assert "was killed by SIGKILL; none takes its place: mrflight-" in line
+            assert line.endswith(why)
+        assert psutil.wait_procs(servers, timeout=WAIT_S)[1] == []
+    shutil.rmtree(around.folder.path)  # which the fork server does otherwise
+    shutil.rmtree(around.spill)

@@ -1,0 +1,75 @@
+"""Servers of a job's own cluster that stand still are ended, others that are silent are not."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+
+from mrflight.shuffle.connections import Connections
+from mrflight.shuffle.metadata_client import MetadataClient
+from mrflight.silence_probe import SilenceProbe
+from tests.support.supervised_cluster import Surroundings, alive, started, until
+from tests.support.threads import WAIT_S
+
+
+def test_a_metadata_server_that_stands_still_is_replaced(around: Surroundings) -> None:
+    with started(around.cluster()) as cluster:
+        around.server("metadata").suspend()
+        said = [around.told.get(timeout=WAIT_S) for _ in range(2)]
+        assert said == [
+            "the metadata server has not answered for 3 s and is ended",
+            "the metadata server was killed by SIGKILL; it is started again",
+        ]
+        until(lambda: alive(cluster.metadata) == {"data0", "data1"})
+        assert len(around.servers()) == 3
+    assert around.told.empty()
+
+
+def test_a_driver_that_stood_still_itself_ends_no_server(around: Surroundings) -> None:
+    """The call that was under way is late then, the next one is not."""
+    ended: list[str] = []
+    with started(around.cluster()) as cluster:
+        metadata = around.server("metadata")
+        probe = SilenceProbe(cluster.metadata, list, 2.0, ended.append)
+        metadata.suspend()
+        with closing(probe):
+            until(lambda: probe.late_calls == 1)
+            metadata.resume()
+            until(lambda: probe.late_calls == 0)
+        probe.join(WAIT_S)
+        assert ended == []
+
+
+def test_data_servers_that_stand_still_are_replaced(around: Surroundings) -> None:
+    with started(around.cluster()) as cluster:
+        for name in ("data0", "data1"):
+            around.server(name).suspend()
+        said = sorted(around.told.get(timeout=WAIT_S) for _ in range(4))
+        assert said[0] == "the data server data0 has not answered for 3 s and is ended"
+        assert said[1].startswith("the data server data0 was killed by SIGKILL; data")
+        assert said[2] == "the data server data1 has not answered for 3 s and is ended"
+        assert said[3].startswith("the data server data1 was killed by SIGKILL; data")
+        until(lambda: alive(cluster.metadata) == {"data2", "data3"})
+        assert len(around.servers()) == 3
+    assert around.told.empty()
+
+
+def test_a_data_server_that_was_given_up_and_answers_is_not_ended(around: Surroundings) -> None:
+    """It is on its way back, or about to end by itself."""
+    ended: list[str] = []
+    asked = threading.Event()
+
+    def suspects() -> list[str]:
+        asked.set()
+        return [around.location("data0"), around.location("nowhere")]
+
+    with started(around.cluster()) as cluster:
+        with Connections() as connections:
+            client = MetadataClient(cluster.metadata, connections)
+            with closing(SilenceProbe(cluster.metadata, suspects, 2.0, ended.append)) as probe:
+                for _ in range(3):
+                    asked.clear()
+                    client.unregister_server(around.location("data0"))
+                    assert asked.wait(WAIT_S)
+            probe.join(WAIT_S)
+        assert ended == []
