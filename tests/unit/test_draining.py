@@ -63,6 +63,11 @@ def drain(server: NearDataServer, metadata: str) -> threading.Thread:
     return thread
 
 
+def assert_ends(draining: threading.Thread) -> None:
+    draining.join(ENDS_IN_S)
+    assert not draining.is_alive()
+
+
 def assert_all_is_at(server: NearDataServer, shuffle: mrflight.Shuffle) -> None:
     assert shuffle.placement() == [(server.location,)] * PARTITIONS
     read = Counter(
@@ -82,8 +87,7 @@ def test_a_target_that_is_gone_when_all_was_copied_is_replaced(tmp_path: Path) -
         second.die()
         registry.unregister_server(second.location)
         registry.go_on.set()
-        draining.join(ENDS_IN_S)
-        assert not draining.is_alive()
+        assert_ends(draining)
         assert_all_is_at(third, shuffle)
 
 
@@ -91,9 +95,7 @@ def test_a_target_that_fails_spoils_no_other(tmp_path: Path) -> None:
     registry = Registry(time.monotonic, HEARTBEAT_TIMEOUT_S)
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
         second.die()  # and is still taken for a target until it has been silent for long
-        draining = drain(first, metadata)
-        draining.join(ENDS_IN_S)
-        assert not draining.is_alive()
+        assert_ends(drain(first, metadata))
         assert_all_is_at(third, shuffle)
 
 
@@ -102,9 +104,7 @@ def test_a_target_that_lives_and_takes_nothing_is_done_without(tmp_path: Path) -
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, *others), shuffle):
         refusing, other = sorted(others, key=lambda server: server.location)
         refusing.server.shutdown()  # its heart goes on
-        draining = drain(first, metadata)
-        draining.join(ENDS_IN_S)
-        assert not draining.is_alive()
+        assert_ends(drain(first, metadata))
         assert_all_is_at(other, shuffle)
 
 
@@ -120,8 +120,7 @@ def test_a_metadata_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
             time.sleep(1.5)
             assert thread.is_alive()
             between.heal()
-            thread.join(ENDS_IN_S)
-            assert not thread.is_alive()
+            assert_ends(thread)
         assert all(places != (first.location,) for places in shuffle.placement())
 
 
