@@ -43,9 +43,12 @@ class CsvContract(FileContract):
         path.write_bytes(self.encode(table))
 
     def oracle(self, path: str, schema: pa.Schema) -> pa.Table:
+        return self.parsed(path, schema)
+
+    def parsed(self, file: str | pa.NativeFile, schema: pa.Schema) -> pa.Table:
         types = {field.name: field.type for field in schema}
         return pa.csv.read_csv(
-            path,
+            file,
             pa.csv.ReadOptions(column_names=None if self.header else list(types)),
             pa.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
             pa.csv.ConvertOptions(column_types=types),
@@ -122,9 +125,7 @@ class TestCsvZstandard(TestCsvGzip):
 
     def oracle(self, path: str, schema: pa.Schema) -> pa.Table:
         with pa.CompressedInputStream(path, "zstd") as stream:
-            types = {field.name: field.type for field in schema}
-            convert = pa.csv.ConvertOptions(column_types=types)
-            return pa.csv.read_csv(stream, convert_options=convert).select(schema.names)
+            return self.parsed(stream, schema)
 
 
 class TestJson(FileContract):
@@ -147,8 +148,11 @@ class TestJson(FileContract):
         path.write_bytes(self.encode(table))
 
     def oracle(self, path: str, schema: pa.Schema) -> pa.Table:
+        return self.parsed(path, schema)
+
+    def parsed(self, file: str | pa.NativeFile, schema: pa.Schema) -> pa.Table:
         parse = pa.json.ParseOptions(explicit_schema=schema)
-        return pa.json.read_json(path, parse_options=parse).select(schema.names)
+        return pa.json.read_json(file, parse_options=parse).select(schema.names)
 
 
 class TestJsonGzip(TestJson):
@@ -161,8 +165,7 @@ class TestJsonGzip(TestJson):
 
     def oracle(self, path: str, schema: pa.Schema) -> pa.Table:
         with pa.CompressedInputStream(path, "gzip") as stream:
-            parse = pa.json.ParseOptions(explicit_schema=schema)
-            return pa.json.read_json(stream, parse_options=parse).select(schema.names)
+            return self.parsed(stream, schema)
 
 
 text = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=30)
