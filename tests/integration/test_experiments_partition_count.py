@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.support.experiments import ROOT, python
+from tests.support.scripts import running_script
 
 
 class TestPartitionCount:
@@ -48,20 +47,12 @@ class TestPartitionCount:
             "    print(server.location(), flush=True)\n"
             "    sys.stdin.read()\n"
         )
-        with subprocess.Popen(
-            [sys.executable, "-c", program, str(tmp_path)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as starter:
-            assert starter.stdin is not None
-            assert starter.stdout is not None
-            assert starter.stdout.readline().startswith("grpc+tcp://")
-            servers = psutil.Process(starter.pid).children(recursive=True)
+        with running_script(program, tmp_path, folder=ROOT) as starter:
+            assert starter.said().startswith("grpc+tcp://")
+            servers = psutil.Process(starter.process.pid).children(recursive=True)
             if ending == "killed":
-                starter.kill()
-            starter.stdin.close()
+                starter.process.kill()
+            starter.told_all()
             _, alive = psutil.wait_procs(servers, timeout=20)
         assert len(servers) == 3
         assert alive == []

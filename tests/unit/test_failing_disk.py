@@ -27,6 +27,7 @@ from mrflight.testing.failing_disk import (
     write_protected,
 )
 from tests.support.cluster import standing_cluster
+from tests.support.scripts import Script, running_script
 
 WAIT_S = 20.0
 """For what takes some milliseconds."""
@@ -50,35 +51,19 @@ for line in sys.stdin:
 """
 
 
-class Writer:
+class Writer(Script):
     """A process that appends to files as it is told."""
 
-    def __init__(self, user: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, user],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
     def append(self, path: Path, size: int) -> tuple[str, int]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{path} {size}\n")
-        self.process.stdin.flush()
-        word, number = self.process.stdout.readline().split()
+        word, number = self.asked(f"{path} {size}").split()
         return word, int(number)
 
 
 @contextlib.contextmanager
 def writer(user: str = "us") -> Iterator[Writer]:
     """``user``: "us", or "nobody", which is us as well unless we are root."""
-    started = Writer(user)
-    with started.process:
-        try:
-            yield started
-        finally:
-            started.process.kill()
+    with running_script(WRITER, user) as script:
+        yield Writer(script.process)
 
 
 def test_a_full_disk_refuses_what_is_too_much_and_has_room_again(tmp_path: Path) -> None:

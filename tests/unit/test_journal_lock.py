@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from mrflight.errors import JobFileError
 from mrflight.shuffle.journal import Journal
 from tests.support.journals import records_in
+from tests.support.scripts import running_script
 from tests.support.threads import WAIT_S, run_threads
 
 HOLDER = """
@@ -29,15 +28,12 @@ sys.stdin.read()
 
 def test_another_process_has_it_until_it_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "j"
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
+    with running_script(HOLDER, path) as holder:
+        assert holder.said() == "held"
         with pytest.raises(JobFileError, match="j belongs to another server that runs; end that"):
             Journal(path)
-        process.kill()
-        process.wait(WAIT_S)
+        holder.process.kill()
+        holder.process.wait(WAIT_S)
         assert records_in(path) == [b"held"]
 
 

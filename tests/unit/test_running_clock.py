@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
+
+from tests.support.scripts import running_script
 
 PRINT_AT_EACH_LINE = """
 import sys
@@ -20,31 +20,15 @@ SLACK_S = 1.5  # what is counted of it at most, and of a busy machine's own
 
 
 def test_it_stands_still_with_its_process() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PRINT_AT_EACH_LINE],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-
-        def seconds() -> float:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
-            return float(process.stdout.readline())
-
-        before = seconds()
-        process.send_signal(signal.SIGSTOP)
+    with running_script(PRINT_AT_EACH_LINE) as script:
+        before = float(script.asked())
+        script.process.send_signal(signal.SIGSTOP)
         time.sleep(STOPPED_S)  # what is measured
-        process.send_signal(signal.SIGCONT)
-        assert 0 < seconds() - before < SLACK_S
-        between = seconds()
+        script.process.send_signal(signal.SIGCONT)
+        assert 0 < float(script.asked()) - before < SLACK_S
+        between = float(script.asked())
         time.sleep(1.0)  # what is measured
-        assert 0.9 < seconds() - between < 1.0 + SLACK_S
-        process.stdin.close()
+        assert 0.9 < float(script.asked()) - between < 1.0 + SLACK_S
 
 
 def test_calls_that_follow_each_other_add_up() -> None:

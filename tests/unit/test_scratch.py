@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from mrflight.scratch import ScratchFolder, remove_leftovers
+from tests.support.scripts import running_script
 
 HOLDER = """
 import sys
@@ -27,17 +27,8 @@ sys.stdin.read()
 @contextmanager
 def holder(root: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A process that has a scratch folder with something in it."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(root)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield process, Path(process.stdout.readline().strip())
-        finally:
-            process.kill()
+    with running_script(HOLDER, root) as script:
+        yield script.process, Path(script.said())
 
 
 def test_it_is_made_when_asked_for_private_and_removed_at_close(tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+"""Processes of Python that a test talks to, line by line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Script:
+    """A process, what it says and what it is told."""
+
+    process: subprocess.Popen[str]
+
+    def said(self) -> str:
+        """Its next line; waits for that."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().removesuffix("\n")
+
+    def asked(self, line: str = "") -> str:
+        """What it says to a line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        return self.said()
+
+    def told_all(self) -> None:
+        """It comes to the end of what it reads."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+
+@contextmanager
+def running_script(code: str, *words: object, folder: Path | None = None) -> Iterator[Script]:
+    """It runs in ``folder``, or where the tests do, and is killed if it has not ended by itself."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, words)],
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield Script(process)
+        finally:
+            process.kill()
