@@ -18,8 +18,7 @@ import pytest
 from mrflight.errors import JobFailedError
 from mrflight.fork_server import ForkServer
 from mrflight.forked_process import ForkedProcess
-
-WAIT_S = 30.0
+from tests.support.threads import WAIT_S, run_threads
 
 
 @pytest.fixture
@@ -178,13 +177,11 @@ def test_several_threads_may_start_children_and_ask_for_one(server: ForkServer) 
     looker = threading.Thread(target=look)
     looker.start()
     started = time.monotonic()
-    starters = [threading.Thread(target=start_some) for _ in range(4)]
-    for starter in starters:
-        starter.start()
-    for starter in starters:
-        starter.join()
-    over.set()
-    looker.join()
+    try:
+        run_threads([start_some] * 4)
+    finally:
+        over.set()
+        looker.join()
     assert len({child.pid for child in children}) == 40
     assert time.monotonic() - started < WAIT_S  # nobody waited for a pid that another had read
 

@@ -17,7 +17,8 @@ from mrflight.shuffle.registry import Registry
 from mrflight.shuffle.store import BlockStore
 from mrflight.testing.transport import FlakyTransport
 from mrflight.timeouts import Timeouts
-from tests.support.near_cluster import near_data_servers, near_metadata, wait_until
+from tests.support.near_cluster import NearDataServer, near_data_servers, near_metadata, wait_until
+from tests.support.threads import run_threads
 
 HEARTBEAT_TIMEOUT_S = 2.0
 
@@ -43,6 +44,13 @@ def metadata(registry: Registry) -> Iterator[str]:
         yield location
 
 
+def assert_it_beats(registry: Registry, near: NearDataServer) -> None:
+    until = time.monotonic() + 2 * HEARTBEAT_TIMEOUT_S
+    while time.monotonic() < until:
+        assert registry.is_alive(near.location)
+        time.sleep(0.1)
+
+
 def test_a_heart_beats_while_files_are_removed(
     registry: Registry, metadata: str, tmp_path: Path
 ) -> None:
@@ -53,10 +61,7 @@ def test_a_heart_beats_while_files_are_removed(
         near.membership.open("dropped")
         registry.drop_shuffle("dropped")  # the server hears of it at its next heartbeat
         wait_until(lambda: near.store.shuffles() == [])
-        until = time.monotonic() + 2 * HEARTBEAT_TIMEOUT_S
-        while time.monotonic() < until:
-            assert registry.is_alive(near.location)
-            time.sleep(0.1)
+        assert_it_beats(registry, near)
         StoreOfSlowDrops.ended.set()
 
 
@@ -70,10 +75,7 @@ def test_a_heart_beats_while_a_request_waits_for_metadata(
         with near.membership._asking:  # as by a call over a connection that was cut
             registry.drop_shuffle("dropped")
             wait_until(lambda: near.store.shuffles() == [])
-            until = time.monotonic() + 2 * HEARTBEAT_TIMEOUT_S
-            while time.monotonic() < until:
-                assert registry.is_alive(near.location)
-                time.sleep(0.1)
+            assert_it_beats(registry, near)
 
 
 def test_a_server_that_drains_and_was_given_up_takes_nothing_when_it_is_back(
@@ -115,10 +117,6 @@ def test_requests_wait_for_a_metadata_server_together(tmp_path: Path) -> None:
                 raised.append(error.location)
 
         began = time.monotonic()
-        threads = [threading.Thread(target=ask) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads([ask] * 8)
         assert raised == [nowhere] * 8
         assert time.monotonic() - began < 4 * patience_s
