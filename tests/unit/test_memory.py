@@ -7,22 +7,10 @@ import os
 import pytest
 
 from mrflight.errors import JobFileError
-from mrflight.job_file import decode_job
 from mrflight.memory import MIB, default_memory, divide_memory, least_memory, plan_memory
-from mrflight.spec import JobSpec
+from tests.support.plans import job
 
 GIB = 1024 * MIB
-
-
-def job(**sections: object) -> JobSpec:
-    return decode_job(
-        {
-            "job": {"name": "clicks"},
-            "inputs": {"visits": {"path": "visits.csv", "key": ["url"]}},
-            "output": {"table": "out"},
-            **sections,
-        }
-    )
 
 
 @pytest.mark.parametrize("total", [512 * MIB, 2 * GIB, 64 * GIB, 2**50])
