@@ -9,21 +9,11 @@ from typing import get_args
 import pytest
 from deltalake import DeltaTable
 
-from mrflight.job_file import decode_job, load_job
+from mrflight.job_file import load_job
 from mrflight.preload import modules_of
-from mrflight.spec import InputFormat, JobSpec, OutputFormat
+from mrflight.spec import InputFormat, OutputFormat
 from tests.support.driver import drive, write_job
-
-
-def job(**sections: object) -> JobSpec:
-    return decode_job(
-        {
-            "job": {"name": "clicks"},
-            "inputs": {"visits": {"path": "visits/*.csv", "key": ["url"]}},
-            "output": {"table": "out"},
-            **sections,
-        }
-    )
+from tests.support.plans import job
 
 
 @pytest.mark.parametrize("output", get_args(OutputFormat))
