@@ -33,7 +33,7 @@ from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
 from mrflight.shuffle.protocol import DataAction, Done, ServerStats
 from mrflight.shuffle.tickets import BlockStream
-from tests.support.cluster import standing_cluster
+from tests.support.cluster import data_server, standing_cluster
 
 MIB = 2**20
 LARGE = 512 * MIB
@@ -60,32 +60,15 @@ class Spilling:
 
 
 @contextmanager
-def data_server(
-    metadata: str, memory: int, root: Path
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A data server and its location."""
-    command = [sys.executable, "-m", "mrflight.servers.data", "--metadata", metadata]
-    with subprocess.Popen(
-        [*command, "--memory", str(memory), "--spill-dir", str(root)],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield process, process.stdout.readline().split()[-1]
-        finally:
-            process.terminate()
-
-
-@contextmanager
 def spilling(memory: int, root: Path) -> Iterator[Spilling]:
     """A cluster whose data server ends by itself and leaves nothing below ``root``."""
+    options = ("--memory", memory, "--spill-dir", root)
     with standing_cluster(data_servers=0) as standing:
         with (
-            data_server(standing.metadata, memory, root) as (process, location),
+            data_server(standing.metadata, *options) as (process, ready),
             mrflight.connect(standing.metadata) as cluster,
         ):
-            yield Spilling(cluster, process, location, root)
+            yield Spilling(cluster, process, ready.split()[-1], root)
         assert process.returncode == 0
     assert list(root.iterdir()) == []
 
@@ -177,9 +160,10 @@ def test_the_process_holds_little_more_than_its_budget(tmp_path: Path) -> None:
 
 def test_what_a_killed_server_left_the_next_one_removes(tmp_path: Path) -> None:
     (tmp_path / "theirs.blocks").write_text("a file of a user")
+    options = ("--memory", SMALL, "--spill-dir", tmp_path)
     with standing_cluster(data_servers=0) as standing:
-        dying = data_server(standing.metadata, SMALL, tmp_path)
-        living = data_server(standing.metadata, SMALL, tmp_path)
+        dying = data_server(standing.metadata, *options)
+        living = data_server(standing.metadata, *options)
         with (
             mrflight.connect(standing.metadata) as cluster,
             dying as (dead, _),
@@ -191,7 +175,7 @@ def test_what_a_killed_server_left_the_next_one_removes(tmp_path: Path) -> None:
             assert len(folders) == 2
             dead.send_signal(signal.SIGKILL)
             dead.wait()
-            with data_server(standing.metadata, SMALL, tmp_path):
+            with data_server(standing.metadata, *options):
                 left = set(tmp_path.glob("mrflight-spill-*"))
             assert len(left) == 1
             assert left < folders

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+_ENDS_IN_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,24 @@ class StandingCluster:
 
 
 @contextmanager
+def data_server(metadata: str, *options: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A data server that joins a cluster, and its ready line; it ends by itself, unless killed."""
+    process = _started("data", "--metadata", metadata, *map(str, options))
+    with process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline()
+        finally:
+            process.terminate()
+            assert process.wait(_ENDS_IN_S) in (0, -signal.SIGKILL)
+
+
+def _started(module: str, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", f"mrflight.servers.{module}", *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@contextmanager
 def standing_cluster(data_servers: int = 2) -> Iterator[StandingCluster]:
     """Servers on free loopback ports, started by their commands and stopped by SIGTERM.
 
@@ -27,11 +48,7 @@ def standing_cluster(data_servers: int = 2) -> Iterator[StandingCluster]:
     started: list[subprocess.Popen[str]] = []
 
     def start(module: str, *options: str) -> tuple[subprocess.Popen[str], str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", f"mrflight.servers.{module}", *options],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        process = _started(module, *options)
         started.append(process)
         assert process.stdout is not None
         return process, process.stdout.readline().split()[-1]
@@ -44,7 +61,7 @@ def standing_cluster(data_servers: int = 2) -> Iterator[StandingCluster]:
         for process in reversed(started):
             if process.poll() is None:
                 process.terminate()
-        codes = [process.wait(timeout=20) for process in started]
+        codes = [process.wait(_ENDS_IN_S) for process in started]
         for process in started:
             if process.stdout is not None:
                 process.stdout.close()

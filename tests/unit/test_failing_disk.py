@@ -7,7 +7,6 @@ import errno
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from mrflight.testing.failing_disk import (
     truncate_file,
     write_protected,
 )
-from tests.support.cluster import standing_cluster
+from tests.support.cluster import data_server, standing_cluster
 from tests.support.scripts import Script, running_script
 
 WAIT_S = 20.0
@@ -161,22 +160,16 @@ class Spilling:
 
 @pytest.fixture
 def spilling(tmp_path: Path) -> Iterator[Spilling]:
-    command = [sys.executable, "-m", "mrflight.servers.data", "--memory", "4 MiB"]
-    with standing_cluster(data_servers=0) as standing:
-        options = ["--metadata", standing.metadata, "--spill-dir", str(tmp_path)]
-        with (
-            subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as server,
-            mrflight.connect(standing.metadata) as cluster,
-        ):
-            try:
-                assert server.stdout is not None
-                server.stdout.readline()
-                client = Spilling(server, cluster)
-                yield client
-                client.drop_all()
-            finally:
-                server.terminate()
-                assert server.wait(WAIT_S) == 0
+    options = ("--memory", "4 MiB", "--spill-dir", tmp_path)
+    with (
+        standing_cluster(data_servers=0) as standing,
+        data_server(standing.metadata, *options) as (server, _),
+        mrflight.connect(standing.metadata) as cluster,
+    ):
+        client = Spilling(server, cluster)
+        yield client
+        client.drop_all()
+    assert server.returncode == 0
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,7 +19,7 @@ import pytest
 import mrflight
 from mrflight.errors import ServerUnavailableError
 from mrflight.testing.transport import FlakyTransport, TransportCounts
-from tests.support.cluster import standing_cluster
+from tests.support.cluster import data_server, standing_cluster
 
 WAIT_S = 20.0
 """For what takes some milliseconds."""
@@ -268,20 +268,6 @@ def test_a_closed_one_takes_no_orders(tmp_path: Path) -> None:
         FlakyTransport("http://127.0.0.1:1", "127.0.0.1")
 
 
-@contextlib.contextmanager
-def data_server_behind(proxy: FlakyTransport, socket_path: Path, metadata: str) -> Iterator[str]:
-    """A data server that tells its clients of the proxy; its ready line."""
-    command = [sys.executable, "-m", "mrflight.servers.data", "--metadata", metadata]
-    options = ["--socket", str(socket_path), "--advertise", proxy.location]
-    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline()
-        finally:
-            process.terminate()
-            assert process.wait(WAIT_S) == 0
-
-
 def rows_of(shuffle: mrflight.Shuffle) -> list[int]:
     return [n for piece in shuffle.reader(0) for n in piece["n"].to_pylist()]
 
@@ -291,7 +277,9 @@ def test_clients_of_a_data_server_that_advertises_go_through_the_proxy(tmp_path:
     with (
         FlakyTransport(f"grpc+unix://{tmp_path}/data") as proxy,
         standing_cluster(data_servers=0) as standing,
-        data_server_behind(proxy, tmp_path / "data", standing.metadata) as ready,
+        data_server(
+            standing.metadata, "--socket", tmp_path / "data", "--advertise", proxy.location
+        ) as (server_process, ready),
         mrflight.connect(standing.metadata) as cluster,
     ):
         assert ready == f"mrflight data server ready at {proxy.location}\n"
@@ -310,6 +298,7 @@ def test_clients_of_a_data_server_that_advertises_go_through_the_proxy(tmp_path:
         proxy.heal()
         assert rows_of(shuffle) == list(range(300_000))
         shuffle.drop()
+    assert server_process.returncode == 0
 
 
 @pytest.mark.parametrize("location", ["127.0.0.1:5005", "grpc+tcp://host", "grpc+unix://relative"])
