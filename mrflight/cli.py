@@ -74,9 +74,8 @@ def _status(options: argparse.Namespace) -> int:
         return driver.EXIT_FAILED
     lines = [f"{len(status.servers)} data servers"]
     for server in status.servers:
-        state = "" if server.alive else ", not heard of"
         size = format_bytes(server.stored_bytes)
-        lines.append(f"  {server.location}: {server.partitions} partitions, {size}{state}")
+        lines.append(f"  {server.location}: {server.partitions} partitions, {size}")
     lines.append(f"{len(status.shuffles)} shuffles")
     for shuffle in status.shuffles:
         size = format_bytes(shuffle.size_bytes)

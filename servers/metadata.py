@@ -48,11 +48,8 @@ from mrflight.shuffle.protocol import (
     ReportLossResponse,
     ServerLocation,
     ServerStats,
-    ServerStatus,
     ShuffleDescription,
-    ShuffleHealth,
     ShuffleName,
-    ShuffleStatus,
     StatusResponse,
     Winners,
     WinnersResponse,
@@ -145,32 +142,27 @@ class MetadataServer(flight.FlightServerBase):
         )
 
     def _health(self, request: ShuffleName) -> Message:
-        version, lost_maps = self._registry.health(request.id, request.token)
-        return ShuffleHealth(
-            version,
-            lost_maps,
-            self._registry.size_bytes(request.id),
-            self._registry.lost_at(request.id),
-        )
+        return self._registry.health(request.id, request.token)
 
     def _report_loss(self, request: ReportLoss) -> Message:
         """Believe a report of single partitions, as only readers can know, and else look first."""
         is_whole = request.partitions is None
-        if is_whole and not request.insists and self._registry.is_alive(request.location):
+        incarnation = self._registry.incarnation(request.location)
+        if is_whole and not request.insists and incarnation is not None:
             try:
                 with Connections(_PROBE) as connections:
                     call(connections, request.location, DataAction.STATS, Done(), ServerStats)
                 return ReportLossResponse(is_lost=False)
             except ServerUnavailableError as error:  # nobody listens there: it is gone for all
                 log.info("%s is gone: %s", request.location, error)
-                self._registry.unregister_server(request.location)
+                self._registry.unregister_server(request.location, incarnation)
             except MrflightError as error:
                 log.info("%s does not answer: %s", request.location, error)
         self._registry.lose(
             request.id,
             request.location,
             request.partitions,
-            for_good=is_whole,
+            for_good=request.insists,
             token=request.token,
         )
         return ReportLossResponse(is_lost=True)
@@ -233,10 +225,7 @@ class MetadataServer(flight.FlightServerBase):
         )
 
     def _status(self, _: Done) -> Message:
-        return StatusResponse(
-            [ServerStatus(*server) for server in self._registry.servers()],
-            [ShuffleStatus(*shuffle) for shuffle in self._registry.shuffles()],
-        )
+        return StatusResponse(self._registry.servers(), self._registry.shuffles())
 
 
 def _read_names(fields: Iterable[pa.Field]) -> None:

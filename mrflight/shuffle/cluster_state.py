@@ -44,13 +44,12 @@ class ClusterState:
         """Take in what has happened; servers and leases are as fresh as ``now_s``."""
         match event:
             case ServerJoined():
+                self._forget(event.location)
                 self.servers[event.location] = ServerState(event.incarnation, now_s)
-                for state in self.shuffles.values():
-                    state.avoided.discard(event.location)  # it has nothing of before
             case ServerDraining():
                 self.servers[event.location].is_draining = True
             case ServerGone():
-                self.servers.pop(event.location, None)
+                self._forget(event.location)
             case ShuffleMade():
                 self.shuffles[event.id] = ShuffleState.made(event, now_s)
             case ShuffleDropped():
@@ -61,6 +60,12 @@ class ClusterState:
             case PartitionsPlaced():
                 self.shuffles[event.id].apply_placed(event)
 
+    def _forget(self, location: str) -> None:
+        """Another process that joins there has nothing of this one's."""
+        self.servers.pop(location, None)
+        for state in self.shuffles.values():
+            state.forget(location)
+
     def place(self, state: ShuffleState, count: int, avoided: Collection[str]) -> list[list[str]]:
         """Where so many partitions go; nowhere, where there is no server."""
         load = self.open_load(avoided)
@@ -69,13 +74,17 @@ class ClusterState:
         replicas = min(state.replicas, len(load))
         return [list(places) for places in place_partitions(count, load, replicas)]
 
-    def open_load(self, avoided: Collection[str] = ()) -> dict[str, int]:
-        """The load of the locations that partitions may be placed on."""
-        return self.load(
+    def open_servers(self, avoided: Collection[str] = ()) -> list[str]:
+        """The locations that partitions may be placed on."""
+        return [
             at
             for at, server in self.servers.items()
             if not server.is_draining and at not in avoided
-        )
+        ]
+
+    def open_load(self, avoided: Collection[str] = ()) -> dict[str, int]:
+        """The load of the locations that partitions may be placed on."""
+        return self.load(self.open_servers(avoided))
 
     def load(self, servers: Iterable[str]) -> dict[str, int]:
         """How many partitions, replicas counted, each of these servers has."""

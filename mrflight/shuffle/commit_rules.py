@@ -69,10 +69,10 @@ def _check_repeated(state: ShuffleState, source: MapAttempt, rows: Sequence[int]
 
 def check_not_lost(state: ShuffleState, partitions: Iterable[int]) -> None:
     """Raise OutputLostError where a map that was committed is to be written again for one."""
-    if not state.lost_maps():
-        return
+    oldest = min((last.until for last in state.last_of.values()), default=state.version)
     for partition in partitions:
-        if lost := state.lost_of(partition):
+        if state.generation[partition] > oldest:
+            lost = state.lost_of(partition)
             raise OutputLostError(
                 f"what {len(lost)} maps ({', '.join(map(str, lost[:5]))}...) sent to partition "
                 f"{partition} of shuffle {state.id!r} was lost with a data server; write those "

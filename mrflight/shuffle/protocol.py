@@ -283,10 +283,9 @@ class ServerStats(Message, frozen=True, omit_defaults=True):
 
 
 class ServerStatus(Message, frozen=True):
-    """A data server as the metadata server sees it."""
+    """A data server that lives, as the metadata server sees it."""
 
     location: str
-    alive: bool
     partitions: int
     stored_bytes: int
 

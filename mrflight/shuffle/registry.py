@@ -28,29 +28,11 @@ from mrflight.shuffle.events import (
     ShuffleMade,
 )
 from mrflight.shuffle.placement import place_partitions
-from mrflight.shuffle.relocation import held_alone, plan_homes, plan_loss, plan_move
+from mrflight.shuffle.protocol import ServerStatus, ShuffleHealth, ShuffleStatus
+from mrflight.shuffle.relocation import choose_targets, held_alone, plan_homes, plan_loss, plan_move
 from mrflight.shuffle.shuffle_state import MapCommit, PartitionInfo, ShuffleState
 
 log = logging.getLogger(__name__)
-
-
-class ServerInfo(NamedTuple):
-    """A data server as the registry sees it."""
-
-    location: str
-    alive: bool
-    partitions: int
-    stored_bytes: int
-
-
-class ShuffleInfo(NamedTuple):
-    """What has been committed of a shuffle."""
-
-    id: str
-    partitions: int
-    maps: int
-    rows: int
-    size_bytes: int
 
 
 class WriteTarget(NamedTuple):
@@ -79,6 +61,8 @@ class Registry:
         self._server_timeout_s = server_timeout_s
         self._record = record
         self._lock = threading.Lock()
+        self._knocking: dict[str, str] = {}
+        """The incarnations of servers whose heartbeats wait for the lock, by their locations."""
         self._now = ClusterState()
 
     def resume(self, events: Iterable[AnyEvent]) -> None:
@@ -120,11 +104,16 @@ class Registry:
     def heartbeat(
         self, location: str, held: list[str], stored_bytes: int, incarnation: str = ""
     ) -> tuple[bool, list[str]]:
-        """Whether the server is registered, and which of its shuffles it must drop."""
+        """Whether the server is registered, and which of its shuffles it must drop.
+
+        Who waits for the lock, behind a slow disk of the journal, is there all the time.
+        """
+        self._knocking[location] = incarnation
         with self._lock:
             try:
                 self._expire()
             finally:  # that others cannot be recorded as gone is no reason to give up this one
+                self._knocking.pop(location, None)
                 server = self._now.servers.get(location)
                 is_known = server is not None and server.incarnation == incarnation
                 if server is not None and is_known:
@@ -132,19 +121,20 @@ class Registry:
                     server.stored_bytes = stored_bytes
             return is_known, [name for name in held if name not in self._now.shuffles]
 
-    def is_alive(self, location: str) -> bool:
-        """Whether a data server has been heard of lately."""
+    def incarnation(self, location: str) -> str | None:
+        """Of a data server that has been heard of lately."""
         with self._lock:
             self._expire()
-            return location in self._now.servers
+            server = self._now.servers.get(location)
+            return None if server is None else server.incarnation
 
-    def servers(self) -> list[ServerInfo]:
-        """In the order of their locations."""
+    def servers(self) -> list[ServerStatus]:
+        """Those that live, in the order of their locations."""
         with self._lock:
             self._expire()
             load = self._now.load(self._now.servers)
             return [
-                ServerInfo(location, True, load[location], server.stored_bytes)
+                ServerStatus(location, load[location], server.stored_bytes)
                 for location, server in sorted(self._now.servers.items())
             ]
 
@@ -206,12 +196,12 @@ class Registry:
             self._happen(ShuffleDropped(shuffle_id))
             return locations
 
-    def shuffles(self) -> list[ShuffleInfo]:
+    def shuffles(self) -> list[ShuffleStatus]:
         """In the order in which they were made."""
         with self._lock:
             self._expire()
             return [
-                ShuffleInfo(
+                ShuffleStatus(
                     state.id,
                     len(state.placement),
                     len(state.last_of),
@@ -221,23 +211,14 @@ class Registry:
                 for state in self._now.shuffles.values()
             ]
 
-    def health(self, shuffle_id: str, token: str = "") -> tuple[int, list[int]]:
-        """The version of a shuffle's placement, and the maps that are lost; renews its lease."""
+    def health(self, shuffle_id: str, token: str = "") -> ShuffleHealth:
+        """How a shuffle is; renews its lease."""
         with self._lock:
             self._expire()
             state = self._get(shuffle_id, token)
             state.renewed_s = self._clock()
-            return state.version, state.lost_maps()
-
-    def lost_at(self, shuffle_id: str) -> list[str]:
-        """The locations that rows were lost with, in this order."""
-        with self._lock:
-            return list(self._get(shuffle_id).lost_at)
-
-    def size_bytes(self, shuffle_id: str) -> int:
-        """Of all blocks that count, replicas not counted."""
-        with self._lock:
-            return int(self._get(shuffle_id).size_bytes.sum())
+            size_bytes = int(state.size_bytes.sum())
+            return ShuffleHealth(state.version, state.lost_maps(), size_bytes, list(state.lost_at))
 
     # Maps
 
@@ -331,10 +312,8 @@ class Registry:
             self._expire()
             state = self._get(shuffle_id)
             alone = held_alone(state, origin, self._now.servers)
-            load = self._now.open_load(state.avoided)
-            load.pop(origin, None)
-            places = place_partitions(len(alone), load) if load else []
-            return alone, [target for (target,) in places]
+            load = self._now.open_load({*state.avoided, origin})
+            return alone, choose_targets(state, alone, load)
 
     def move(
         self, shuffle_id: str, moves: dict[int, str], origin: str, epoch: int, version: int
@@ -346,7 +325,8 @@ class Registry:
         """
         with self._lock:
             state = self._get(shuffle_id)
-            self._happen(plan_move(state, moves, origin, self._now.servers, epoch, version))
+            open_now = self._now.open_servers(state.avoided)
+            self._happen(plan_move(state, moves, origin, open_now, epoch, version))
 
     # Inside, with the lock held
 
@@ -359,6 +339,8 @@ class Registry:
         now = self._clock()
         for location, server in list(self._now.servers.items()):
             silent_s = now - server.last_seen_s
+            if self._knocking.get(location) == server.incarnation:
+                continue
             if silent_s > self._server_timeout_s:
                 self._lose_server(location, f"it has not been heard of for {silent_s:.0f} s")
         for state in list(self._now.shuffles.values()):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mrflight.errors import NoDataServersError, PlacementChangedError, ProtocolError
 from mrflight.shuffle.events import PartitionsPlaced
+from mrflight.shuffle.placement import place_partitions
 from mrflight.shuffle.shuffle_state import ShuffleState
 
 Place = Callable[[ShuffleState, int, Collection[str]], list[list[str]]]
@@ -67,11 +68,28 @@ def held_alone(state: ShuffleState, origin: str, living: Collection[str]) -> lis
     ]
 
 
+def choose_targets(
+    state: ShuffleState, partitions: Sequence[int], load: Mapping[str, int]
+) -> list[str]:
+    """Where each of these partitions can be moved to, evenly; nowhere, where there is no server.
+
+    Not to a server that has some of its blocks, unless all do.
+    """
+    if not load:
+        return []
+    targets = [target for (target,) in place_partitions(len(partitions), load)]
+    for i, partition in enumerate(partitions):
+        if (partition, targets[i]) in state.stale:
+            others = (at for at in sorted(load) if (partition, at) not in state.stale)
+            targets[i] = next(others, targets[i])
+    return targets
+
+
 def plan_move(
     state: ShuffleState,
     moves: Mapping[int, str],
     origin: str,
-    living: Collection[str],
+    open_now: Collection[str],
     epoch: int,
     version: int,
 ) -> PartitionsPlaced:
@@ -86,7 +104,7 @@ def plan_move(
     for partition, target in moves.items():
         is_there = 0 <= partition < len(state.placement)
         places = state.placement[partition] if is_there else ()
-        can_take = target in living and target not in state.avoided
+        can_take = target in open_now and (partition, target) not in state.stale
         if origin not in places or target in places or not can_take:
             raise ProtocolError(
                 f"partition {partition} of shuffle {state.id!r} cannot be moved from "

@@ -71,6 +71,9 @@ class ShuffleState:
     counts_of: dict[int, int] = field(default_factory=dict)
     """Of each map a hash of its rows per partition."""
     avoided: set[str] = field(default_factory=set)
+    stale: set[tuple[int, str]] = field(default_factory=set)
+    """Partitions and locations that may have blocks which count, and of which copies are read: sent
+    there again they would be there twice."""
     lost_at: dict[str, None] = field(default_factory=dict)
     """The locations that rows were lost with, in this order."""
     generation: npt.NDArray[np.int64] = field(init=False)
@@ -88,6 +91,11 @@ class ShuffleState:
     def made(cls, event: ShuffleMade, now_s: float) -> ShuffleState:
         placement = [tuple(event.locations[i] for i in places) for places in event.placement]
         return cls(event.id, event.token, event.replicas, event.lease_s, placement, now_s)
+
+    def forget(self, location: str) -> None:
+        """What was held at a location is gone."""
+        self.avoided.discard(location)
+        self.stale = {pair for pair in self.stale if pair[1] != location}
 
     def locations(self) -> list[str]:
         """All that hold some of it, in their order."""
@@ -144,8 +152,12 @@ class ShuffleState:
         self.avoided.update(event.avoided)
         for partition in event.lost:
             self.lost_at.update(dict.fromkeys(self.placement[partition]))
+        lost = set(event.lost)
         for partition, locations in zip(event.partitions, event.locations, strict=True):
+            left = () if partition in lost else set(self.placement[partition]) - set(locations)
+            self.stale.update((partition, location) for location in left)
             self.placement[partition] = tuple(locations)
+        self.stale = {pair for pair in self.stale if pair[0] not in lost}
         self.generation[event.lost] = self.version
         self.moved_in[event.lost + event.moved] = self.version
         self.rows[event.lost] = 0

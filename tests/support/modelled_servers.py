@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mrflight.ids import MapAttempt
@@ -24,6 +24,15 @@ class Process:
 
     incarnation: str
     blocks: dict[Block, int] = field(default_factory=dict)
+    copies: set[Block] = field(default_factory=set)
+    """Those that another server sent, which knows what it has sent."""
+
+    def take_copies(self, blocks: Mapping[Block, int]) -> list[Block]:
+        """Those that it has twice then, as a writer had sent them as well."""
+        twice = [block for block in blocks if block in self.blocks and block not in self.copies]
+        self.blocks.update(blocks)
+        self.copies.update(block for block in blocks if block not in twice)
+        return twice
 
     def shuffles(self) -> list[str]:
         return sorted({shuffle for shuffle, _, _ in self.blocks})
@@ -31,6 +40,7 @@ class Process:
     def forget(self, shuffles: Iterable[str]) -> None:
         gone = set(shuffles)
         self.blocks = {block: n for block, n in self.blocks.items() if block[0] not in gone}
+        self.copies &= self.blocks.keys()
 
 
 @dataclass

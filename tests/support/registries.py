@@ -38,6 +38,12 @@ def commit(
     return registry.commit_map(shuffle_id, source, SCHEMA, rows, sizes, version)
 
 
+def health(registry: Registry, shuffle_id: str = "clicks") -> tuple[int, list[int]]:
+    """The version of a placement, and the maps that are lost."""
+    answer = registry.health(shuffle_id)
+    return answer.version, answer.lost_maps
+
+
 def resumed(events: Iterable[AnyEvent], clock: Clock) -> Registry:
     """A registry that knows no more than was recorded."""
     registry = Registry(clock, TIMEOUT_S)
@@ -48,7 +54,7 @@ def resumed(events: Iterable[AnyEvent], clock: Clock) -> Registry:
 def knowledge(registry: Registry) -> Any:
     """All that a registry knows, but for times and what only heartbeats tell, to be compared.
 
-    Whether a server that is gone is avoided makes no difference: one that joins there is not.
+    What is known of a server that is gone makes no difference: one that joins there is new.
     """
     servers = {
         location: (server.incarnation, server.is_draining)
@@ -58,9 +64,12 @@ def knowledge(registry: Registry) -> Any:
         {
             field.name: _plain(getattr(state, field.name))
             for field in fields(state)
-            if field.name not in ("renewed_s", "avoided")
+            if field.name not in ("renewed_s", "avoided", "stale")
         }
-        | {"avoided": state.avoided & servers.keys()}
+        | {
+            "avoided": state.avoided & servers.keys(),
+            "stale": {(p, location) for p, location in state.stale if location in servers},
+        }
         for state in registry._now.shuffles.values()
     ]
     return servers, shuffles

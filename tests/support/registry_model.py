@@ -24,7 +24,7 @@ from tests.support.modelled_servers import (
     ModelWriter,
     Seen,
 )
-from tests.support.registries import SCHEMA, TIMEOUT_S, Clock, knowledge
+from tests.support.registries import SCHEMA, TIMEOUT_S, Clock, health, knowledge
 
 MOST_SEEN = 12
 
@@ -98,7 +98,7 @@ class RegistryModel(RuleBasedStateMachine):
         for location in sorted(writer.without):
             self.registry.lose(shuffle.name, location)
             shuffle.avoided.add(location)
-        version, lost = self.registry.health(shuffle.name)
+        version, lost = health(self.registry, shuffle.name)
         has_new = source.map_id not in shuffle.maps or (
             source.map_id in lost and writer.version == version
         )
@@ -136,7 +136,7 @@ class RegistryModel(RuleBasedStateMachine):
     def shuffles_are_as_promised(self) -> None:
         assert [info.id for info in self.registry.shuffles()] == list(self.shuffles)
         for shuffle in self.shuffles.values():
-            version, lost = self.registry.health(shuffle.name)
+            version, lost = health(self.registry, shuffle.name)
             assert version >= shuffle.version
             shuffle.version = version
             self.check_commits(shuffle)
@@ -162,7 +162,7 @@ class RegistryModel(RuleBasedStateMachine):
             with pytest.raises(NoDataServersError):
                 self.registry.partitions(shuffle.name)
             return
-        _, lost = self.registry.health(shuffle.name)
+        _, lost = health(self.registry, shuffle.name)
         are_lost = []
         for partition, places in enumerate(placement):
             assert 1 <= len(places) == len(set(places)) <= shuffle.replicas

@@ -126,8 +126,4 @@ def alive(location: str) -> set[str]:
     """The names of the data servers that a metadata server takes for alive."""
     with Connections() as connections:
         status = MetadataClient(location, connections).status()
-    return {
-        server.location.rpartition("/")[2].removesuffix(".sock")
-        for server in status.servers
-        if server.alive
-    }
+    return {server.location.rpartition("/")[2].removesuffix(".sock") for server in status.servers}

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from mrflight.errors import JournalError
 from mrflight.shuffle.events import AnyEvent, PartitionsPlaced
 from mrflight.shuffle.registry import Registry
+from tests.support.near_cluster import wait_until
 from tests.support.placed_shuffles import placement, registry_with_clicks
-from tests.support.registries import TIMEOUT_S, Clock
+from tests.support.registries import TIMEOUT_S, Clock, health
+
+WAIT_S = 20.0
 
 
 def test_who_beats_is_not_given_up_for_a_disk_that_was_full() -> None:
@@ -34,15 +40,39 @@ def test_who_beats_is_not_given_up_for_a_disk_that_was_full() -> None:
     assert [registry.heartbeat(name, [], 0)[0] for name in "abc"] == [True, True, False]
 
 
+def test_who_waits_for_a_slow_disk_of_the_journal_is_not_given_up() -> None:
+    is_slow, is_written = threading.Event(), threading.Event()
+
+    def record(event: AnyEvent) -> None:
+        if is_slow.is_set():
+            assert is_written.wait(WAIT_S)
+
+    clock = Clock()
+    registry = registry_with_clicks(record=record, clock=clock)
+    before = placement(registry)
+    is_slow.set()
+    with ThreadPoolExecutor(4) as pool:
+        made = pool.submit(registry.put_shuffle, "slow", 3)
+        wait_until(registry._lock.locked)
+        beats = [pool.submit(registry.heartbeat, name, [], 0) for name in "abc"]
+        wait_until(lambda: len(registry._knocking) == 3)
+        clock.now_s += 2 * TIMEOUT_S
+        is_written.set()
+        assert [beat.result(WAIT_S) for beat in beats] == [(True, [])] * 3
+        assert len(made.result(WAIT_S)) == 3
+    assert placement(registry) == before
+    assert registry._knocking == {}
+
+
 @pytest.mark.parametrize("location", ["nobody", "a"])
 def test_a_loss_where_nothing_is_and_nobody_lives_is_no_news(location: str) -> None:
     events: list[AnyEvent] = []
     registry = registry_with_clicks(record=events.append)
     registry.unregister_server("a")
-    version, before = registry.health("clicks")[0], len(events)
+    version, before = health(registry)[0], len(events)
     for _ in range(3):
         assert registry.lose("clicks", location) is False
-    assert (registry.health("clicks")[0], len(events)) == (version, before)
+    assert (health(registry)[0], len(events)) == (version, before)
 
 
 def test_a_loss_where_nothing_is_and_somebody_lives_keeps_it_away() -> None:

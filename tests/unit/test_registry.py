@@ -18,7 +18,7 @@ from mrflight.ids import MAX_MAPS, MAX_PARTITIONS, MapAttempt
 from mrflight.shuffle.registry import Registry
 from mrflight.shuffle.shuffle_state import NEVER, MapCommit
 from tests.support.placed_shuffles import registry_with_clicks
-from tests.support.registries import OTHER_SCHEMA, SCHEMA, Clock, commit
+from tests.support.registries import OTHER_SCHEMA, SCHEMA, Clock, commit, health
 from tests.support.threads import run_threads
 
 FIRST = MapAttempt(0, 0)
@@ -218,7 +218,7 @@ def test_a_shuffle_that_nobody_cares_for_is_dropped(registry: Registry, clock: C
         clock.now_s += LEASE_S
         for name in ("a", "b", "c"):
             registry.register_server(name)
-        assert registry.health("leased") == (0, [])
+        assert health(registry, "leased") == (0, [])
     clock.now_s += LEASE_S
     registry.partitions("leased")  # a reader is not the driver
     clock.now_s += 1

@@ -21,8 +21,8 @@ from mrflight.errors import (
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.event_journal import head_of, still_matter
 from mrflight.shuffle.registry import Registry
-from tests.support.modelled_servers import ModelMove, ModelShuffle, rows_of
-from tests.support.registries import OTHER_SCHEMA, SCHEMA, TIMEOUT_S, knowledge
+from tests.support.modelled_servers import Block, ModelMove, ModelShuffle, rows_of
+from tests.support.registries import OTHER_SCHEMA, SCHEMA, TIMEOUT_S, health, knowledge
 from tests.support.registry_model import RegistryModel
 
 MAPS = 5
@@ -63,6 +63,8 @@ class RegistryMachine(RegistryModel):
         process = self.servers.running.get(location)
         if process is None:
             return
+        if self.known.incarnations.get(location) == process.incarnation:
+            self.known.saw(location)  # late, but nobody has missed it
         self.known.expire()
         held = process.shuffles()
         is_known, drop = self.registry.heartbeat(location, held, 0, process.incarnation)
@@ -183,7 +185,7 @@ class RegistryMachine(RegistryModel):
         """What is refused changes nothing, as the invariants see."""
         shuffle = self.shuffle(which)
         name = shuffle.name
-        version, lost = self.registry.health(name)
+        version, lost = health(self.registry, name)
         rows = shuffle.rows(map_id)
         schema = SCHEMA
         expected: tuple[type[Exception], ...] = (ProtocolError,)
@@ -231,13 +233,13 @@ class RegistryMachine(RegistryModel):
             shuffle.avoided.add(location)
         if not self.known.open_for_partitions(but=shuffle.avoided):
             return
-        for map_id in self.registry.health(name)[1]:
+        for map_id in health(self.registry, name)[1]:
             writer = self.opened(shuffle, map_id)
             assert writer is not None
             assert self.servers.put(writer, None)
             self.commit_writer(writer)
             assert shuffle.sources[-1] == writer.source
-        assert self.registry.health(name)[1] == []
+        assert health(self.registry, name)[1] == []
         self.check_partitions(shuffle)
         assert [info.rows for info in self.registry.partitions(name)[1]] == [
             sum(rows_of(map_id, partition) for map_id in shuffle.maps)
@@ -279,22 +281,37 @@ class RegistryMachine(RegistryModel):
         shuffle, target = move.shuffle, move.target
         if self.servers.incarnation(target) != move.target_incarnation:
             return
-        self.servers.running[target].blocks.update(move.blocks)
+        twice = self.servers.running[target].take_copies(move.blocks)
         self.registry.servers()
         self.known.expire()
-        version, lost = self.registry.health(shuffle.name)
+        version, lost = health(self.registry, shuffle.name)
         moves = dict.fromkeys(move.partitions, target)
         call = (shuffle.name, moves, move.origin, move.epoch, move.version)
         if (len(shuffle.sources), version) != (move.epoch, move.version):
             with pytest.raises(PlacementChangedError):
                 self.registry.move(*call)
-        elif moves and target not in self.known.last_seen.keys() - shuffle.avoided:
+        elif not self.can_take(move):
             with pytest.raises(ProtocolError):
                 self.registry.move(*call)
         else:
+            assert not any(self.counts(shuffle, block) for block in twice)
             self.registry.move(*call)
             shuffle.moved_in = version + 1
-            assert self.registry.health(shuffle.name) == (version + 1, lost)
+            assert health(self.registry, shuffle.name) == (version + 1, lost)
+
+    def counts(self, shuffle: ModelShuffle, block: Block) -> bool:
+        """Whether readers get it."""
+        _, partition, source = block
+        generation = int(self.registry._now.shuffles[shuffle.name].generation[partition])
+        return any(c.source == source and c.counts_for(generation) for c in shuffle.commits)
+
+    def can_take(self, move: ModelMove) -> bool:
+        """Whether the target takes partitions, and has none of their blocks for all it knows."""
+        shuffle, target = move.shuffle, move.target
+        if target not in self.known.open_for_partitions(but=shuffle.avoided):
+            return not move.partitions
+        stale = self.registry._now.shuffles[shuffle.name].stale
+        return not any((partition, target) in stale for partition in move.partitions)
 
     @if_shuffles
     @rule(which=any_one, origin=locations, other=any_one)
@@ -332,7 +349,7 @@ class RegistryMachine(RegistryModel):
         self.start("z")
         for which, name in enumerate(self.shuffles):
             self.repair(which)
-            assert self.registry.health(name)[1] == []
+            assert health(self.registry, name)[1] == []
         self.shuffles_are_as_promised()
         for name in list(self.shuffles):
             self.drop(name)

@@ -18,7 +18,7 @@ from tests.support.placed_shuffles import (
     registry_with_clicks,
     rows,
 )
-from tests.support.registries import Clock, commit, knowledge, resumed
+from tests.support.registries import Clock, commit, health, knowledge, resumed
 
 # A server that is gone
 
@@ -27,7 +27,7 @@ def test_only_what_a_lost_server_held_is_wanted_again(registry: Registry) -> Non
     commit(registry, FIRST, [1, 2, 3])
     commit(registry, OTHER, [10, 20, 30])
     registry.unregister_server("b")
-    assert registry.health("clicks") == (1, [0, 1])
+    assert health(registry) == (1, [0, 1])
     assert registry.target("clicks", 0) == ([("a",), ("a",), ("c",)], 1, [1], "")
     assert registry.target("clicks", 7).wanted == [0, 1, 2]  # nobody has written it
     for partition in (0, 2):
@@ -42,12 +42,12 @@ def test_what_is_written_again_counts_where_it_was_lost(registry: Registry) -> N
     commit(registry, OTHER, [10, 20, 30])
     registry.unregister_server("b")
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
-    assert registry.health("clicks") == (1, [1])
+    assert health(registry) == (1, [1])
     with pytest.raises(OutputLostError, match=r"what 1 maps \(1\.\.\.\)"):
         registry.partitions("clicks", 1)
     again = OTHER._replace(attempt=1)
     assert commit(registry, again, [10, 20, 30], version=1) == again
-    assert registry.health("clicks") == (1, [])
+    assert health(registry) == (1, [])
     assert rows(registry) == [11, 22, 33]
     assert [counting(registry, p) for p in range(3)] == [
         [FIRST, OTHER],
@@ -71,7 +71,7 @@ def test_an_attempt_from_before_the_loss_counts_for_the_survivors(registry: Regi
     assert registry.target("clicks", 0).version == 0
     registry.unregister_server("b")
     assert commit(registry, FIRST, [1, 2, 3], version=0) == FIRST
-    assert registry.health("clicks") == (1, [0])
+    assert health(registry) == (1, [0])
     assert counting(registry, 0) == counting(registry, 2) == [FIRST]
     assert registry.target("clicks", 0).wanted == [1]
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
@@ -96,7 +96,7 @@ def test_two_losses_in_a_row(registry: Registry) -> None:
     registry.unregister_server("a")  # with partition 0, and 1 for the second time
     assert placement(registry) == [("c",)] * 3
     assert registry.target("clicks", 0).wanted == [0, 1]
-    assert registry.health("clicks") == (2, [0])
+    assert health(registry) == (2, [0])
     assert commit(registry, THIRD, [1, 2, 3], version=2) == THIRD
     assert rows(registry) == [1, 2, 3]
     assert [counting(registry, p) for p in range(3)] == [[THIRD], [THIRD], [FIRST]]
@@ -140,7 +140,7 @@ def test_a_commit_that_is_sent_again_long_after_is_the_same_commit(registry: Reg
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("b")
     assert commit(registry, FIRST, [1, 2, 3]) == FIRST
-    assert registry.health("clicks") == (1, [0])
+    assert health(registry) == (1, [0])
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     for _ in range(2):
         assert commit(registry, FIRST, [1, 2, 3]) == FIRST
@@ -156,7 +156,7 @@ def test_a_map_that_sends_other_rows_the_second_time_is_refused(registry: Regist
         commit(registry, SECOND, [2, 2, 2], version=1)
     assert not bad.value.retryable
     assert registry.commits("clicks", 1) == []
-    assert registry.health("clicks") == (1, [0])
+    assert health(registry) == (1, [0])
 
 
 # No server left
@@ -169,7 +169,7 @@ def test_partitions_without_a_server_wait_for_one(registry: Registry) -> None:
     for ask in (registry.target, registry.partitions):
         with pytest.raises(NoDataServersError, match="3 partitions of shuffle 'clicks' are lost"):
             ask("clicks")
-    version, lost = registry.health("clicks")
+    version, lost = health(registry)
     assert lost == [0]
     assert commit(registry, SECOND, [1, 2, 3], version=0) == FIRST
     registry.register_server("d")
@@ -184,7 +184,7 @@ def test_partitions_without_a_server_wait_for_one(registry: Registry) -> None:
 def test_who_claims_to_have_written_where_nothing_was_is_not_read(registry: Registry) -> None:
     for name in "abc":
         registry.unregister_server(name)
-    homeless, _ = registry.health("clicks")
+    homeless, _ = health(registry)
     assert commit(registry, FIRST, [1, 2, 3], version=homeless) == FIRST
     registry.register_server("d")
     with pytest.raises(OutputLostError, match="partition 0"):
@@ -200,15 +200,15 @@ def test_a_server_that_is_reported_is_not_used_again_by_this_shuffle(registry: R
     commit(registry, FIRST, [1, 2, 3])
     assert registry.lose("clicks", "b")
     assert placement(registry) == [("a",), ("a",), ("c",)]
-    assert registry.health("clicks") == (1, [0])
+    assert health(registry) == (1, [0])
     assert not registry.lose("clicks", "b")
-    assert registry.health("clicks") == (1, [0])
+    assert health(registry) == (1, [0])
     assert registry.lose("clicks", "a")
     assert registry.lose("clicks", "c")
     with pytest.raises(NoDataServersError):
         registry.target("clicks")
     assert {at for (at,) in registry.target("other").placement} == {"a", "b", "c"}
-    assert registry.health("other") == (0, [])
+    assert health(registry, "other") == (0, [])
     registry.register_server("d")
     assert placement(registry) == [("d",)] * 3
 
@@ -228,7 +228,7 @@ def test_one_partition_that_cannot_be_read_is_written_again(registry: Registry) 
     assert registry.lose("clicks", "b", [1], for_good=False)
     assert not registry.lose("clicks", "b", [0, 2, 99, -1], for_good=False)
     assert not registry.lose("clicks", "never there", [1], for_good=False)
-    assert registry.health("clicks") == (1, [0])
+    assert health(registry) == (1, [0])
     assert registry.target("clicks", 0) == ([("a",), ("a",), ("c",)], 1, [1], "")
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert [counting(registry, p) for p in range(3)] == [[FIRST], [SECOND], [FIRST]]
@@ -271,10 +271,10 @@ def test_a_loss_that_is_recorded_in_part_is_completed_later(works: int) -> None:
     again = resumed(events, Clock())
     for each in (registry, again):
         each.unregister_server("b")
-        assert not each.is_alive("b")
+        assert each.incarnation("b") is None
         for name in ("clicks", "other"):
             assert all("b" not in places for places in each.target(name).placement)
-        assert each.health("clicks") == (1, [0])
+        assert health(each) == (1, [0])
         assert each.target("clicks", 0).wanted == [1]
     assert knowledge(again) == knowledge(registry)
 

@@ -14,7 +14,7 @@ from tests.support.placed_shuffles import (
     registry_with_clicks,
     rows,
 )
-from tests.support.registries import TIMEOUT_S, Clock, commit
+from tests.support.registries import TIMEOUT_S, Clock, commit, health
 
 # Replicas
 
@@ -25,7 +25,7 @@ def test_with_a_replica_nothing_is_lost() -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("b")
     assert placement(registry) == [("a",), ("c", "a"), ("c",)]
-    assert registry.health("clicks") == (1, [])
+    assert health(registry) == (1, [])
     assert rows(registry) == [1, 2, 3]
     assert commit(registry, SECOND, [1, 2, 3], version=1) == FIRST
 
@@ -35,7 +35,7 @@ def test_who_wrote_to_both_replicas_may_still_commit() -> None:
     registry.unregister_server("b")
     assert commit(registry, FIRST, [1, 2, 3], version=0) == FIRST
     assert rows(registry) == [1, 2, 3]
-    assert registry.health("clicks") == (1, [])
+    assert health(registry) == (1, [])
 
 
 def test_the_second_loss_takes_what_was_left_of_a_replica() -> None:
@@ -59,7 +59,7 @@ def test_two_that_are_lost_at_once_take_both_replicas(clock: Clock) -> None:
     for name in "cd":
         registry.heartbeat(name, ["clicks"], 0)
     clock.now_s += 1
-    assert registry.health("clicks")[1] == [0]
+    assert health(registry)[1] == [0]
     assert registry.target("clicks", 0).wanted == [0]
     assert placement(registry) == [("c", "d"), ("c", "d")]
 
@@ -79,7 +79,7 @@ def test_one_partition_that_cannot_be_read_has_a_replica() -> None:
     commit(registry, FIRST, [1, 2, 3])
     assert registry.lose("clicks", "b", [0], for_good=False)
     assert placement(registry) == [("a",), ("c", "a"), ("c", "b")]
-    assert registry.health("clicks") == (1, [])
+    assert health(registry) == (1, [])
     assert rows(registry) == [1, 2, 3]
 
 
@@ -90,11 +90,11 @@ def test_a_partition_that_was_moved_is_where_it_was_moved_to(registry: Registry)
     commit(registry, FIRST, [1, 2, 3])
     registry.move("clicks", {1: "c"}, "b", epoch=1, version=0)
     assert placement(registry) == [("a",), ("c",), ("c",)]
-    assert registry.health("clicks") == (1, [])
+    assert health(registry) == (1, [])
     assert rows(registry) == [1, 2, 3]
     assert counting(registry, 1) == [FIRST]
     registry.unregister_server("b")
-    assert registry.health("clicks") == (1, [])
+    assert health(registry) == (1, [])
 
 
 def test_who_wrote_to_where_a_partition_was_is_to_write_again(registry: Registry) -> None:
@@ -151,3 +151,48 @@ def test_a_replica_is_not_moved_to_the_other() -> None:
         registry.move("clicks", {0: "b"}, "a", epoch=0, version=0)
     registry.move("clicks", {0: "c"}, "a", epoch=0, version=0)
     assert placement(registry)[0] == ("c", "b")
+
+
+def test_a_partition_is_not_moved_to_a_server_that_has_some_of_its_blocks() -> None:
+    """A block was damaged there, and those that were not would be there twice."""
+    registry = registry_with_clicks(replicas=2)
+    assert placement(registry) == [("a", "b"), ("c", "a"), ("c", "b")]
+    commit(registry, FIRST, [1, 2, 3])
+    assert registry.lose("clicks", "b", [0], for_good=False)
+    registry.drain_server("a")
+    alone, targets = registry.targets("clicks", "a")
+    assert (alone, targets) == ([0], ["c"])
+    with pytest.raises(ProtocolError, match="partition 0 of shuffle 'clicks' cannot be moved"):
+        registry.move("clicks", {0: "b"}, "a", epoch=1, version=1)
+    registry.move("clicks", {0: "c"}, "a", epoch=1, version=1)
+    assert rows(registry) == [1, 2, 3]
+
+
+def test_where_all_others_have_some_of_its_blocks_one_is_named_and_the_move_refused() -> None:
+    registry = registry_with_clicks(replicas=2)
+    registry.unregister_server("c")
+    commit(registry, FIRST, [1, 2, 3])
+    assert registry.lose("clicks", "b", [0], for_good=False)
+    assert registry.targets("clicks", "a")[1][:1] == ["b"]
+
+
+def test_a_server_that_was_started_anew_takes_what_it_once_had_some_blocks_of() -> None:
+    registry = registry_with_clicks(replicas=2)
+    commit(registry, FIRST, [1, 2, 3])
+    assert registry.lose("clicks", "b", [0], for_good=False)
+    registry.register_server("b", "another")
+    version = health(registry)[0]
+    registry.move("clicks", {0: "b"}, "a", epoch=1, version=version)
+    assert rows(registry)[0] == 1
+
+
+def test_nothing_is_moved_to_a_server_that_is_to_stop_itself() -> None:
+    registry = registry_with_clicks()
+    commit(registry, FIRST, [1, 2, 3])
+    before = placement(registry)
+    assert before == [("a",), ("b",), ("c",)]
+    for name in "ab":
+        registry.drain_server(name)
+    with pytest.raises(ProtocolError, match="cannot be moved"):
+        registry.move("clicks", {0: "b"}, "a", epoch=1, version=0)
+    assert placement(registry) == before

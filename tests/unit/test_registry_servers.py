@@ -6,9 +6,10 @@ import pytest
 
 from mrflight.errors import NoDataServersError
 from mrflight.ids import MapAttempt
+from mrflight.shuffle.protocol import ServerStatus
 from mrflight.shuffle.registry import Registry
 from tests.support.placed_shuffles import placement
-from tests.support.registries import TIMEOUT_S, Clock, commit
+from tests.support.registries import TIMEOUT_S, Clock, commit, health
 
 
 @pytest.fixture
@@ -33,8 +34,8 @@ def test_partitions_go_to_living_servers_only(registry: Registry, clock: Clock) 
     registry.put_shuffle("late", 4)
     assert placement(registry, "late") == [("b",)] * 4
     assert placement(registry) == [("b",)] * 2
-    assert registry.servers() == [("b", True, 6, 0)]
-    assert [registry.is_alive(name) for name in ("a", "b", "c")] == [False, True, False]
+    assert registry.servers() == [ServerStatus("b", 6, 0)]
+    assert [registry.incarnation(name) for name in ("a", "b", "c")] == [None, "first b", None]
 
 
 def test_a_server_that_speaks_again_is_to_register_again(registry: Registry, clock: Clock) -> None:
@@ -48,7 +49,7 @@ def test_a_server_that_speaks_again_is_to_register_again(registry: Registry, clo
     registry.put_shuffle("late", 1)
     assert placement(registry, "late") == [("a",)]
     assert placement(registry) == [("a",)] * 2
-    assert registry.servers() == [("a", True, 3, 7)]
+    assert registry.servers() == [ServerStatus("a", 3, 7)]
 
 
 def test_a_server_that_is_not_known_is_told_so(registry: Registry) -> None:
@@ -73,7 +74,7 @@ def test_the_next_shuffle_begins_where_the_least_is_held(registry: Registry) -> 
 def test_registering_twice_changes_nothing(registry: Registry) -> None:
     commit(registry, MapAttempt(0, 0), [1, 1])
     registry.register_server("a", "first a")
-    assert registry.health("clicks") == (0, [])
+    assert health(registry) == (0, [])
     assert [info.rows for info in registry.partitions("clicks")[1]] == [1, 1]
 
 
@@ -81,7 +82,7 @@ def test_another_process_at_a_location_has_nothing_of_the_first(registry: Regist
     commit(registry, MapAttempt(0, 0), [1, 1])
     assert placement(registry) == [("a",), ("b",)]
     registry.register_server("a", "second a")
-    assert registry.health("clicks") == (1, [0])
+    assert health(registry) == (1, [0])
     assert placement(registry) == [("c",), ("b",)]
     assert registry.heartbeat("a", [], 0, "first a") == (False, [])
     assert registry.heartbeat("a", [], 0, "second a") == (True, [])
@@ -94,7 +95,7 @@ def test_the_heartbeat_of_another_process_does_not_keep_one_alive(
     clock.now_s = TIMEOUT_S
     registry.heartbeat("a", [], 99, "second a")
     clock.now_s = TIMEOUT_S + 1
-    assert not registry.is_alive("a")
+    assert registry.incarnation("a") is None
 
 
 def test_a_draining_server_keeps_what_it_has_and_gets_nothing(registry: Registry) -> None:
@@ -102,7 +103,7 @@ def test_a_draining_server_keeps_what_it_has_and_gets_nothing(registry: Registry
     for _ in range(2):
         registry.drain_server("a")
     registry.drain_server("never there")
-    assert registry.health("clicks") == (0, [])
+    assert health(registry) == (0, [])
     assert placement(registry) == [("a",), ("b",)]
     assert registry.heartbeat("a", [], 0, "first a") == (True, [])
     registry.put_shuffle("late", 4)
@@ -130,9 +131,9 @@ def test_who_stops_does_not_take_its_successor_with_it(clock: Clock) -> None:
     registry.register_server("a", "first")
     registry.register_server("a", "second")
     registry.unregister_server("a", "first")
-    assert registry.is_alive("a")
+    assert registry.incarnation("a") is not None
     registry.unregister_server("a", "second")
-    assert not registry.is_alive("a")
+    assert registry.incarnation("a") is None
 
 
 def test_a_draining_server_that_registers_again_drains_on(clock: Clock) -> None:
