@@ -196,6 +196,7 @@ class MetadataServer(flight.FlightServerBase):
             request.version,
             request.without,
             request.token,
+            request.routing,
         )
         return CommitMapResponse(winner.attempt, winner.writer)
 

@@ -15,7 +15,7 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt
 from mrflight.schemas import describe_difference
-from mrflight.shuffle.shuffle_state import ShuffleState, hash_of_counts
+from mrflight.shuffle.shuffle_state import ShuffleState, hash_of_sent
 
 
 def check_commit(
@@ -25,6 +25,7 @@ def check_commit(
     rows: Sequence[int],
     sizes: Sequence[int],
     version: int,
+    routing: str = "",
 ) -> None:
     """Raise why an attempt that was written to ``version`` of the placement cannot be committed.
 
@@ -32,7 +33,7 @@ def check_commit(
     """
     _check_counts(state, rows, sizes)
     _check_schema(state, source, schema)
-    _check_repeated(state, source, rows)
+    _check_repeated(state, source, rows, routing)
     if (state.moved_in[state.covered(source.map_id, version)] > version).any():
         raise PlacementChangedError(
             f"partitions of shuffle {state.id!r} were moved while attempt {source.attempt} of map "
@@ -58,12 +59,15 @@ def _check_schema(state: ShuffleState, source: MapAttempt, schema: pa.Schema) ->
         )
 
 
-def _check_repeated(state: ShuffleState, source: MapAttempt, rows: Sequence[int]) -> None:
-    known = state.counts_of.get(source.map_id)
-    if known is not None and known != hash_of_counts(rows):
+def _check_repeated(
+    state: ShuffleState, source: MapAttempt, rows: Sequence[int], routing: str
+) -> None:
+    known = state.sent_by.get(source.map_id)
+    if known is not None and known != hash_of_sent(rows, routing):
         raise NotRepeatableError(
             f"map {source.map_id} of shuffle {state.id!r} was run again, as servers were lost that "
-            "held some of its rows, and sent other rows than before: the two do not go together"
+            "held some of its rows, and sent other rows than before, or in another order: the two "
+            "do not go together"
         )
 
 

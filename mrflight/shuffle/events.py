@@ -65,6 +65,8 @@ class MapCommitted(Event, frozen=True):
     schema: bytes
     rows: list[int]
     size_bytes: list[int]
+    routing: str = ""
+    """A hash of where each row went, or nothing."""
 
 
 class PartitionsPlaced(Event, frozen=True):

@@ -130,6 +130,11 @@ class RangePartitioner(Partitioner):
         return pa.array(ids)
 
 
+def goes_by_values(partitioner: Partitioner) -> bool:
+    """Whether a row's partition follows from its values, wherever it stands in its map."""
+    return isinstance(partitioner, HashPartitioner | RangePartitioner | OnePartitioner)
+
+
 def choose_boundaries(
     sample: pa.Table, key: Sequence[str], partitions: int, *, repeats: bool = False
 ) -> pa.RecordBatch:

@@ -195,6 +195,8 @@ class CommitMap(Message, frozen=True):
     """Locations that could not be reached, and do not have the blocks that their replicas have."""
     token: str = ""
     """Of the shuffle that it was written to: one that was dropped and made anew has another."""
+    routing: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """Any hash of the partitions of all rows in their order, by which two attempts are compared."""
 
 
 class CommitMapResponse(Message, frozen=True):

@@ -232,12 +232,14 @@ class Registry:
         version: int = 0,
         without: Iterable[str] = (),
         token: str = "",
+        routing: str = "",
     ) -> MapAttempt:
         """Commit a map attempt that was written to a ``version`` of the placement.
 
         It was not written to the locations ``without``, of which the shuffle has replicas.
         Returns who counts for this map: the first, or the first that was written after partitions
-        were lost. ``rows`` are those of all partitions, also where only lost ones were sent.
+        were lost. ``rows`` are those of all partitions, also where only lost ones were sent, and
+        ``routing`` is a hash of where each of them went.
         Raises SchemaMismatchError where the rows are of another schema than
         those that were committed before, NotRepeatableError where a map that was committed has
         other rows now, PlacementChangedError.
@@ -250,11 +252,11 @@ class Registry:
             winner = state.winner(source, version)
             if winner is not None:
                 return winner
-            check_commit(state, source, schema, rows, sizes, version)
+            check_commit(state, source, schema, rows, sizes, version, routing)
             for location in without:
                 self._lose(state, location)
             encoded = schema.serialize().to_pybytes()
-            self._happen(MapCommitted(shuffle_id, *source, version, encoded, rows, sizes))
+            self._happen(MapCommitted(shuffle_id, *source, version, encoded, rows, sizes, routing))
             return source
 
     def commits(self, shuffle_id: str, since: int) -> list[MapCommit]:

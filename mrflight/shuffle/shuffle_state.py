@@ -68,8 +68,8 @@ class ShuffleState:
     """In their order: an epoch is a length of this list."""
     sources: set[MapAttempt] = field(default_factory=set)
     last_of: dict[int, MapCommit] = field(default_factory=dict)
-    counts_of: dict[int, int] = field(default_factory=dict)
-    """Of each map a hash of its rows per partition."""
+    sent_by: dict[int, int] = field(default_factory=dict)
+    """Of each map a hash of what it sent where: see `hash_of_sent`."""
     avoided: set[str] = field(default_factory=set)
     stale: set[tuple[int, str]] = field(default_factory=set)
     """Partitions and locations that may have blocks which count, and of which copies are read: sent
@@ -143,7 +143,7 @@ class ShuffleState:
         self.commits.append(commit)
         self.sources.add(source)
         self.last_of[event.map_id] = commit
-        self.counts_of.setdefault(event.map_id, hash_of_counts(event.rows))
+        self.sent_by.setdefault(event.map_id, hash_of_sent(event.rows, event.routing))
         if schema is not None and len(schema) and self.schema is None:
             self.schema = schema
 
@@ -174,6 +174,10 @@ class ShuffleState:
         )
 
 
-def hash_of_counts(rows: Sequence[int]) -> int:
-    """The same for two attempts of a map that send as many rows to each partition."""
-    return xxhash.xxh3_64_intdigest(np.array(rows, np.int64).tobytes())
+def hash_of_sent(rows: Sequence[int], routing: str) -> int:
+    """The same for two attempts of a map that send as many rows to each partition.
+
+    And, where both say so by their ``routing``, each row to the same one as the other attempt. Then
+    some partitions of the one and the rest of the other are every row once.
+    """
+    return xxhash.xxh3_64_intdigest(np.array(rows, np.int64).tobytes() + routing.encode())

@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import xxhash
 
 from mrflight.errors import (
     AttemptLostError,
@@ -29,7 +30,7 @@ from mrflight.shuffle.partition_buffers import (
     PartitionBuffers,
     partition_buffers,
 )
-from mrflight.shuffle.partitioners import Partitioner
+from mrflight.shuffle.partitioners import Partitioner, goes_by_values
 from mrflight.shuffle.protocol import (
     CommitMap,
     DataAction,
@@ -80,6 +81,12 @@ class ShuffleWriter:
         self._version = target.version
         self._token = target.token
         self._wanted = _mask(target)
+        self._routing = xxhash.xxh3_64()
+        """Of the partitions of all rows, wanted or not, in their order.
+
+        And of the rows, where their values need not say where they go: in another order they would
+        not go where they went before, and as many would go everywhere.
+        """
         self._rows: npt.NDArray[np.int64] = np.zeros(self._partitions, np.int64)
         self._metadata = metadata
         self._connections = connections
@@ -107,6 +114,9 @@ class ShuffleWriter:
             )
         ids = self._partitioner.ids(batch)  # a dictionary is hashed once as it is
         plain = plain_batch(batch, self._schema)
+        self._routing.update(ids.to_numpy())
+        if not goes_by_values(self._partitioner):
+            self._routing.update(plain.serialize())
         if self._wanted is not None:
             plain, ids = self._only(self._wanted, plain, ids)
         for partition, rows in self._buffers.add(plain, ids):
@@ -160,6 +170,7 @@ class ShuffleWriter:
             version=self._version,
             without=sorted(self._sender.without),
             token=self._token,
+            routing=self._routing.hexdigest(),
         )
         self._state = _State.UNKNOWN
         try:

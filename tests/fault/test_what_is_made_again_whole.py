@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable
 
 from tests.support.driver import DriverRun, drive, write_job
@@ -52,6 +53,27 @@ def anywhere(batch):
     return batch.append_column("chance", keys)
 
 
+def dealt(batch):
+    '''As many rows go to each partition as in any other attempt, and chance wills which.'''
+    keys = [number % 12 for number in range(batch.num_rows)]
+    random.shuffle(keys)
+    return batch.append_column("chance", pa.array(keys))
+
+
+def place(batch, key, partitions):
+    return batch[key[0]].cast(pa.int32())
+
+
+def place_in_turn(batch, key, partitions):
+    return pa.array([number % partitions for number in range(batch.num_rows)], pa.int32())
+
+
+def in_any_order(batch):
+    rows = list(range(batch.num_rows))
+    random.shuffle(rows)
+    return batch.take(pa.array(rows))
+
+
 def reduce(table):
     if len(list(FOLDER.glob("reduced-*"))) >= 3 and once("killed"):
         kill_data_server(1)
@@ -64,10 +86,11 @@ CHANCE = """
 name = "chance"
 [inputs.rows]
 path = "in-*.csv"
-map = "killing:anywhere"
-key = ["chance"]
+map = "killing:MAP"
+key = ["KEY"]
 [shuffle]
 partitions = 12
+partitioner = "PARTITIONER"
 [reduce]
 function = "killing:reduce"
 [output]
@@ -94,12 +117,23 @@ def read(folder: Path) -> pa.Table:
     return pa.concat_tables(pq.read_table(path) for path in table.file_uris())
 
 
-def test_maps_that_are_not_repeatable(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("function", "key", "partitioner"),
+    [
+        ("anywhere", "chance", "hash"),
+        ("dealt", "chance", "killing:place"),
+        ("in_any_order", "n", "killing:place_in_turn"),
+    ],
+)
+def test_maps_that_are_not_repeatable(
+    function: str, key: str, partitioner: str, tmp_path: Path
+) -> None:
     """What is left of the first run and what the second sends would not go together."""
+    job = CHANCE.replace("MAP", function).replace("KEY", key).replace("PARTITIONER", partitioner)
     for number in range(FILES):
         lines = "\n".join(str(i) for i in range(number * ROWS, (number + 1) * ROWS))
         (tmp_path / f"in-{number}.csv").write_text(f"n\n{lines}\n")
-    done = run(tmp_path, CHANCE)
+    done = run(tmp_path, job)
     assert (tmp_path / "killed").exists()
     assert "all maps and reduces are made again" in done.stderr
     assert "sent other rows than before" in done.stderr

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.events import MapCommitted, PartitionsPlaced, ShuffleMade
-from mrflight.shuffle.shuffle_state import NEVER, MapCommit, ShuffleState, hash_of_counts
+from mrflight.shuffle.shuffle_state import NEVER, MapCommit, ShuffleState, hash_of_sent
 from tests.support.registries import SCHEMA
 
 PARTITIONS = 3
@@ -93,10 +93,10 @@ def test_what_only_lost_a_replica_has_all_its_rows() -> None:
     assert (state.generation.tolist(), state.moved_in.tolist()) == ([0, 0, 0], [0, 0, 0])
 
 
-def test_equal_counts_hash_alike_and_others_do_not() -> None:
-    assert hash_of_counts([1, 2, 3]) == hash_of_counts((1, 2, 3))
-    others = {hash_of_counts(counts) for counts in ([1, 2, 4], [2, 1, 3], [1, 2], [1, 2, 3, 0])}
-    assert len(others | {hash_of_counts([1, 2, 3])}) == 5
+def test_what_was_sent_alike_hashes_alike_and_nothing_else_does() -> None:
+    assert hash_of_sent([1, 2, 3], "r") == hash_of_sent((1, 2, 3), "r")
+    counts = ([1, 2, 3], [1, 2, 4], [2, 1, 3], [1, 2], [1, 2, 3, 0])
+    assert len({hash_of_sent(rows, routing) for rows in counts for routing in ("", "r", "s")}) == 15
 
 
 steps = st.lists(
