@@ -39,6 +39,7 @@ class Deadline:
         return Timeouts(
             min(timeouts.call_s, most_s),
             min(timeouts.stream_s, most_s),
+            min(timeouts.silence_s, most_s),
             min(timeouts.reconnect_s, self.left_s()),
         )
 

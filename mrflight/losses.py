@@ -8,9 +8,7 @@ from dataclasses import replace
 
 from mrflight.deadline import NO_DEADLINE, Deadline
 from mrflight.errors import (
-    CorruptBlockError,
     DeadlineExceededError,
-    IncompletePartitionError,
     MrflightError,
     NoDataServersError,
     OutputLostError,
@@ -20,6 +18,7 @@ from mrflight.errors import (
     SpillError,
 )
 from mrflight.patience import ask_patiently
+from mrflight.shuffle.lost_by import lost_by
 from mrflight.shuffle.shuffle import Shuffle
 
 _INSISTS_FROM = 3
@@ -55,9 +54,7 @@ class Losses:
         if error.location in {shuffle.metadata for shuffle in shuffles}:
             return False
         insists = self._insists(error, error.location)
-        is_lost = [
-            _report(error, error.location, self.in_time(shuffle), insists) for shuffle in shuffles
-        ]
+        is_lost = [_report(error, self.in_time(shuffle), insists) for shuffle in shuffles]
         if not any(is_lost):
             return False
         self._reports += 1
@@ -82,17 +79,15 @@ class Losses:
         return replace(shuffle, timeouts=self._deadline.within(shuffle.timeouts))
 
 
-def _report(error: MrflightError, location: str, shuffle: Shuffle, insists: bool) -> bool:
-    match error:
-        case CorruptBlockError() | IncompletePartitionError() if error.partition is not None:
-            return shuffle.report_loss(location, [error.partition])
-        case SpillError():
-            is_lost = shuffle.report_loss(location, insists=True)
-            try:
-                shuffle.placement()
-            except NoDataServersError as nowhere:
-                raise error from nowhere  # to wait would give the disk no room
-            return is_lost
-        case ServerUnavailableError() | DeadlineExceededError():
-            return shuffle.report_loss(location, insists=insists)
-    return False
+def _report(error: MrflightError, shuffle: Shuffle, insists: bool) -> bool:
+    lost = lost_by(error)
+    if lost is None:
+        return False
+    insists = lost.insists or (insists and lost.partitions is None)
+    is_lost = shuffle.report_loss(lost.location, lost.partitions, insists=insists)
+    if isinstance(error, SpillError):
+        try:
+            shuffle.placement()
+        except NoDataServersError as nowhere:
+            raise error from nowhere  # to wait would give the disk no room
+    return is_lost

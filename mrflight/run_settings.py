@@ -58,6 +58,7 @@ class RunSettings:
             Timeouts(
                 _seconds(cluster.call_timeout, "cluster.call_timeout"),
                 _seconds(cluster.stream_timeout, "cluster.stream_timeout"),
+                _seconds(cluster.silence_timeout, "cluster.silence_timeout"),
                 _seconds(cluster.reconnect_timeout, "cluster.reconnect_timeout"),
             ),
             plan_memory(spec, workers, data_servers),

@@ -105,6 +105,8 @@ class ClusterSection(_Section, frozen=True):
     """Of a call that a server answers from memory."""
     stream_timeout: str = "1 h"
     """Of sending to, or reading from, one data server in one task."""
+    silence_timeout: str = "1 min"
+    """How long a data server may take for the next rows of a partition that is read."""
     reconnect_timeout: str = "30 s"
     """How long servers that are gone are waited for: others may be started in their place."""
     metadata: str | None = None

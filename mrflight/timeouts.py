@@ -13,6 +13,8 @@ class Timeouts:
     """Of a call that is answered from memory."""
     stream_s: float = 3600.0
     """Of one DoPut or DoGet, from its first to its last byte."""
+    silence_s: float = 60.0
+    """Until the next message of a stream that is read, or its first."""
     reconnect_s: float = 30.0
     """For a metadata server that cannot be reached, or where there is no data server left: others
     may be starting in their place."""

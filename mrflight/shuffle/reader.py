@@ -16,11 +16,13 @@ from mrflight.errors import (
     ProtocolError,
     ServerUnavailableError,
     ShuffleError,
+    ShuffleNotFoundError,
     SpillError,
 )
 from mrflight.shuffle.block import WIRE_SCHEMA, BlockTag, decode_block, from_wire
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
+from mrflight.shuffle.listening import Listening
 from mrflight.shuffle.share import Share
 from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.shuffle.tickets import ReadTicket
@@ -35,8 +37,11 @@ _REPLICA_MAY_HELP = (
     DeadlineExceededError,
     IncompletePartitionError,
     ServerUnavailableError,
+    ShuffleNotFoundError,  # it was given up, has dropped what it held, and is back
     SpillError,
 )
+
+_listening = Listening()
 
 _Tagged = tuple[BlockTag, pa.RecordBatch]
 """A block's tag and its rows."""
@@ -159,10 +164,14 @@ class _Reading:
         options = flight.FlightCallOptions(timeout=self._connections.timeouts.stream_s)
         with from_flight(location, f"get of {self._names()} of shuffle {self._shuffle_id!r}"):
             client = self._connections.to(location)
-            stream = client.do_get(flight.Ticket(ticket.encode()), options)
-            if stream.schema != WIRE_SCHEMA:
-                raise ProtocolError(f"{location} did not answer with blocks")
-            for message in stream:
+
+            def open_stream() -> flight.FlightStreamReader:
+                stream = client.do_get(flight.Ticket(ticket.encode()), options)
+                if stream.schema != WIRE_SCHEMA:
+                    raise ProtocolError(f"{location} did not answer with blocks")
+                return stream
+
+            for message in _listening.messages(open_stream, self._connections.timeouts.silence_s):
                 yield BlockTag.decode(message.app_metadata), message.data
 
     def _decoded(self, tag: BlockTag, message: pa.RecordBatch, location: str) -> pa.RecordBatch:

@@ -21,6 +21,7 @@ from mrflight.errors import (
     DeadlineExceededError,
     ProtocolError,
     ServerUnavailableError,
+    ShuffleNotFoundError,
     SpillError,
 )
 from mrflight.ids import MapAttempt
@@ -32,6 +33,13 @@ from mrflight.shuffle.tickets import BlockStream
 from mrflight.timeouts import AT_ONCE
 
 log = logging.getLogger(__name__)
+
+_GOES_ON_WITHOUT = (
+    DeadlineExceededError,
+    ServerUnavailableError,
+    ShuffleNotFoundError,  # it was given up, has dropped what it held, and is back
+    SpillError,
+)
 
 
 class BlockSender:
@@ -84,7 +92,7 @@ class BlockSender:
             return
         try:
             do(location)
-        except (ServerUnavailableError, DeadlineExceededError, SpillError) as error:
+        except _GOES_ON_WITHOUT as error:
             without = {*self.without, location}
             if any(without.issuperset(places) for places in self._placement):
                 raise

@@ -12,6 +12,7 @@ from mrflight.errors import JobError, MrflightError
 from mrflight.ids import MapAttempt, check_attempt, new_writer_id
 from mrflight.shuffle.calls import tell
 from mrflight.shuffle.connections import Connections
+from mrflight.shuffle.lost_by import lost_by
 from mrflight.shuffle.metadata_client import MetadataClient
 from mrflight.shuffle.partition_buffers import BUFFER_BYTES
 from mrflight.shuffle.partitioners import HashPartitioner, Partitioner
@@ -135,6 +136,17 @@ class Shuffle:
             return metadata.report_loss(
                 self.id, location, partitions, insists=insists, token=self.token
             )
+
+    def report(self, error: Exception) -> bool:
+        """Say what a writer or a reader has raised; whether the shuffle goes without something now.
+
+        As `report_loss`, of what the error is about. False where it is about nothing that could be
+        lost.
+        """
+        lost = lost_by(error)
+        if lost is None or lost.location == self.metadata:
+            return False
+        return self.report_loss(lost.location, lost.partitions, insists=lost.insists)
 
     def discard_losers(self, map_id: int, attempts: int, writer_id: str) -> None:
         """Let the data servers forget what attempts of a committed map put that did not win.

@@ -1,0 +1,119 @@
+"""Readers, writers and those who report what they met, with two copies on a standing cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import mrflight
+from mrflight.errors import CorruptBlockError, ServerUnavailableError, ShuffleNotFoundError
+from mrflight.shuffle.calls import tell
+from mrflight.shuffle.protocol import DataAction, ShuffleName
+from tests.support.cluster import StandingCluster, standing_cluster
+
+ROWS = 200_000
+PARTITIONS = 4
+
+
+@pytest.fixture
+def running() -> Iterator[StandingCluster]:
+    with standing_cluster(data_servers=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running: StandingCluster) -> Iterator[mrflight.Cluster]:
+    with mrflight.connect(running.metadata) as client:
+        yield client
+        for shuffle in client.status().shuffles:  # or the servers would wait for who reads them
+            client.open_shuffle(shuffle.id).drop()
+
+
+def batch(start: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": pa.array(range(start, start + ROWS))})
+
+
+def numbers(shuffle: mrflight.Shuffle) -> list[int]:
+    """Of all partitions, sorted."""
+    return sorted(
+        number
+        for partition in range(PARTITIONS)
+        for rows in shuffle.reader(partition)
+        for number in rows["n"].to_pylist()
+    )
+
+
+def let_forget(shuffle: mrflight.Shuffle, location: str) -> None:
+    """As a server does that was given up and is back."""
+    assert tell([location], DataAction.DROP_SHUFFLE, ShuffleName(shuffle.id)) == {}
+
+
+def test_readers_go_on_at_the_other_copy_where_a_server_has_dropped_its_own(
+    cluster: mrflight.Cluster,
+) -> None:
+    shuffle = cluster.create_shuffle("dropped", PARTITIONS, replicas=2)
+    with shuffle.writer(0, key=["n"]) as out:
+        out.write(batch(0))
+    let_forget(shuffle, shuffle.placement()[0][0])
+    assert numbers(shuffle) == list(range(ROWS))
+
+
+def test_writers_go_on_without_a_server_that_has_dropped_what_was_sent_to_it(
+    cluster: mrflight.Cluster,
+) -> None:
+    shuffle = cluster.create_shuffle("dropped", PARTITIONS, replicas=2)
+    gone = shuffle.placement()[0][0]
+    with shuffle.writer(0, key=["n"], buffer_bytes=2**16) as out:
+        out.write(batch(0))
+        let_forget(shuffle, gone)
+        for start in range(ROWS, 10 * ROWS, ROWS):
+            out.write(batch(start))
+    assert all(gone not in places for places in shuffle.placement())
+    assert shuffle.health().lost_maps == []
+    assert numbers(shuffle) == list(range(10 * ROWS))
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_damaged_block_that_is_reported_is_written_again_or_read_elsewhere(
+    cluster: mrflight.Cluster, replicas: int
+) -> None:
+    shuffle = cluster.create_shuffle("damaged", PARTITIONS, replicas)
+    with shuffle.writer(0, key=["n"]) as out:
+        out.write(batch(0))
+    damage = CorruptBlockError("a block is damaged")
+    damage.location, damage.partition = shuffle.placement()[1][0], 1
+    assert shuffle.report(damage)
+    assert shuffle.health().lost_maps == ([0] if replicas == 1 else [])
+    if replicas == 1:
+        with shuffle.writer(0, 1, key=["n"]) as out:
+            out.write(batch(0))
+    assert numbers(shuffle) == list(range(ROWS))
+
+
+def test_a_server_that_lives_is_believed_and_one_that_is_gone_is_not(
+    running: StandingCluster, cluster: mrflight.Cluster
+) -> None:
+    shuffle = cluster.create_shuffle("gone", PARTITIONS)
+    with shuffle.writer(0, key=["n"]) as out:
+        out.write(batch(0))
+    failure = ServerUnavailableError("cannot be reached")
+    failure.location = shuffle.placement()[0][0]
+    assert not shuffle.report(failure)
+    assert shuffle.health().lost_maps == []
+    for process in running.data_processes:
+        process.kill()
+        process.wait()
+    assert shuffle.report(failure)
+    shuffle.drop()
+
+
+def test_an_error_that_is_about_no_data_server_is_not_reported(cluster: mrflight.Cluster) -> None:
+    shuffle = cluster.create_shuffle("whole", PARTITIONS)
+    of_metadata = ServerUnavailableError("cannot be reached")
+    of_metadata.location = shuffle.metadata
+    nowhere = CorruptBlockError("a block is damaged")
+    for error in (ValueError("1"), ShuffleNotFoundError("none"), of_metadata, nowhere):
+        assert not shuffle.report(error)
+    assert shuffle.health().version == 0
