@@ -9,7 +9,12 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from mrflight.errors import MrflightError, NoDataServersError, OutputLostError
+from mrflight.errors import (
+    MrflightError,
+    NoDataServersError,
+    NotRepeatableError,
+    OutputLostError,
+)
 from mrflight.losses import Losses
 from mrflight.mender import Anew, Stop
 from mrflight.shuffle.protocol import ShuffleHealth
@@ -114,14 +119,30 @@ class Produced(Generic[T, R]):
     def layout(self) -> Layout:
         """The schema and the partitions, with all that was written to them.
 
-        What changes of them from now on is news.
+        What changes of them from now on is news. NotRepeatableError where the metadata server
+        does not know of all that was.
         """
         while True:
             try:
                 self.look()  # before: what changes in between is news then
-                return self.asked.layout()
+                layout = self.asked.layout()
+                self._check_maps()
+                return layout
             except (OutputLostError, NoDataServersError):
                 self.repair()
+
+    def _check_maps(self) -> None:
+        """Look that no map is forgotten: nobody else would miss its rows.
+
+        A commit that was damaged at the end of the journal is taken for one that was never
+        finished, and the partitions promise no row of it then.
+        """
+        forgotten = len(self.tasks) - len(self.shuffle.committed_maps())
+        if forgotten:
+            raise NotRepeatableError(
+                f"the metadata server has forgotten {forgotten} of {len(self.tasks)} "
+                f"{self._stage} tasks that were done"
+            )
 
     def infos(self) -> dict[int, PartitionInfo]:
         """The partitions of `layout` by their numbers."""
