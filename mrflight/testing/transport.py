@@ -83,6 +83,7 @@ class FlakyTransport(Closes):
         self._counts = TransportCounts()
         self._links: set[Link] = set()
         self._flips: dict[Direction, int] = {}
+        self._needles: dict[Direction, bytes] = {}
         self._orders: deque[Callable[[], None]] = deque()
         self._closed = False
         self._over = False
@@ -131,12 +132,20 @@ class FlakyTransport(Closes):
         """Flip a bit of the ``byte``-th byte, from 0, that is read in ``direction`` from now on."""
         self._order(lambda: self._flips.__setitem__(direction, byte))
 
+    def flip_bit_of(self, needle: bytes, direction: Direction) -> None:
+        """Flip a bit in the middle of the next ``needle`` that is read whole in ``direction``.
+
+        One that comes in two pieces is let through.
+        """
+        self._order(lambda: self._needles.__setitem__(direction, needle))
+
     def heal(self) -> None:
         """Be healthy again: what was held back goes on its way; a flip that waits is forgotten."""
 
         def healthy() -> None:
             self._weather = _Weather()
             self._flips.clear()
+            self._needles.clear()
 
         self._order(healthy)
 
@@ -306,6 +315,10 @@ class FlakyTransport(Closes):
             pipe.pass_on_the_end()
 
     def _flipped(self, chunk: bytes, direction: Direction) -> bytes:
+        needle = self._needles.get(direction)
+        if needle is not None and (at := chunk.find(needle)) >= 0:
+            del self._needles[direction]
+            self._flips[direction] = at + len(needle) // 2
         byte = self._flips.pop(direction, None)
         if byte is None:
             return chunk

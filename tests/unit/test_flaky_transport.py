@@ -248,6 +248,17 @@ def test_one_bit_of_one_byte_is_flipped(
     assert transport.counts().flipped_bits == 1
 
 
+def test_one_bit_of_the_first_needle_is_flipped(transport: FlakyTransport) -> None:
+    with connected(transport) as client:
+        transport.flip_bit_of(b"one", "to server")
+        assert exchange(client, b"none yet: on, e") == b"none yet: on, e".replace(b"one", b"ooe", 1)
+        assert exchange(client, b"one") == b"one"
+        transport.flip_bit_of(b"one", "from server")
+        transport.heal()
+        assert exchange(client, b"one") == b"one"
+    assert transport.counts().flipped_bits == 1
+
+
 def test_a_server_that_is_not_there_is_counted(tmp_path: Path, kind: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
