@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fault_matrix import DO, KILLED, TWICE, Cell, check_goes_on
+from tests.support.fault_deeds import DO
+from tests.support.fault_matrix import KILLED, TWICE, Cell, check_goes_on
 
 AGAIN = r"[35] of 5 map tasks send again what was lost with \S+/data\d\.sock\n"
 TWIN = (
@@ -36,9 +37,14 @@ CELLS = [
     Cell("worker", "kill", "shuffle", 6, 8, 1, KILLED),
     Cell("worker", "kill", "reduce", 5, 9, 1, KILLED),
     Cell("worker", "kill", "commit", 5, 8),
+    Cell("worker", "stop", "map", 6, 8, 0, TWIN, PATIENT),
     Cell("worker", "stop", "shuffle", 6, 8, 0, TWIN, PATIENT),
     Cell("worker", "stop", "reduce", 5, 9, 0, TWIN, PATIENT),
+    Cell("worker", "stop", "commit", 5, 8),
+    Cell("worker", "pause", "map", 5, 8),
     Cell("worker", "pause", "shuffle", 5, 8),
+    Cell("worker", "pause", "reduce", 5, 8),
+    Cell("worker", "pause", "commit", 5, 8),
     Cell("data server", "kill", "map", 10, 8, 0, AGAIN),
     Cell("data server", "kill", "shuffle", 10, 8, 0, AGAIN),
     Cell("data server", "kill", "reduce", 10, 9, 0, AGAIN),
@@ -50,12 +56,15 @@ CELLS = [
     Cell("data server", "stop", "commit", 5, 8),
     Cell("data server", "stop", "map", 10, 8, 0, ENDED, SINGLE),
     Cell("data server", "stop", "reduce", 10, 10, 0, ENDED, (*SINGLE, *ALONE)),
+    Cell("data server", "pause", "map", 5, 8),
     Cell("data server", "pause", "shuffle", 5, 8),
     Cell("data server", "pause", "reduce", 5, 8),
+    Cell("data server", "pause", "commit", 5, 8),
     Cell("data server", "kill", "map", 5, 8, 0, "", TWICE),
     Cell("data server", "kill", "shuffle", 5, 8, 0, "going on without", TWICE),
     Cell("data server", "kill", "reduce", 5, 8, 0, "going on at a replica", TWICE),
     # The two maps, or the reduce, that wait for it are begun anew with the other copy.
+    Cell("data server", "stop", "map", 7, 8, 0, "", TWICE),
     Cell("data server", "stop", "shuffle", 7, 8, 0, "", TWICE),
     Cell("data server", "stop", "reduce", 5, 9, 0, "", (*TWICE, *ALONE)),
     Cell("metadata server", "kill", "map", 5, 8, 0, RESTARTED),
@@ -65,9 +74,14 @@ CELLS = [
     Cell("metadata server", "stop", "map", 5, 8, 0, SILENT, ALONE),
     Cell("metadata server", "stop", "shuffle", 5, 8, 0, SILENT, ALONE),
     Cell("metadata server", "stop", "reduce", 5, 8, 0, SILENT, ALONE),
-    Cell("metadata server", "pause", "reduce", 5, 8),
     Cell("metadata server", "stop", "commit", 5, 8),
+    Cell("metadata server", "pause", "map", 5, 8),
+    Cell("metadata server", "pause", "shuffle", 5, 8),
+    Cell("metadata server", "pause", "reduce", 5, 8),
+    Cell("metadata server", "pause", "commit", 5, 8),
     Cell("driver", "pause", "map", 5, 8),
+    Cell("driver", "pause", "shuffle", 5, 8),
+    Cell("driver", "pause", "reduce", 5, 8),
     Cell("driver", "pause", "commit", 5, 8),
 ]
 

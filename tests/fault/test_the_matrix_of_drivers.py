@@ -9,22 +9,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-import mrflight
-from mrflight.shuffle.calls import call
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.protocol import DataAction, Done, ServerStats
 from tests.support import faults, faulty_job
-from tests.support.cluster import standing_cluster
+from tests.support.cluster import await_no_shuffles, standing_cluster
+from tests.support.fault_deeds import PAUSE_S, pause
 from tests.support.fault_matrix import (
     MOMENTS,
-    PAUSE_S,
     Cell,
     at_the_moment,
     check,
+    check_failed,
+    check_rerun,
     clean,
     hit,
     log_entry,
-    pause,
     rows_of,
     unlisted,
 )
@@ -34,26 +31,25 @@ SIGKILL = -9
 LEASE_S = PAUSE_S + 2.0
 
 
-@pytest.mark.parametrize("when", MOMENTS)
-def test_a_killed_driver(when: str, tmp_path: Path) -> None:
-    with at_the_moment(tmp_path, when) as (run, victims):
-        hit(run, when, lambda: faults.kill(victims["driver"]), is_its_end=True)
+# What the run after it costs.
+KILLS = [
+    Cell("driver", "kill", "map", 5, 8),
+    Cell("driver", "kill", "shuffle", 5, 8),
+    Cell("driver", "kill", "reduce", 5, 8),
+    Cell("driver", "kill", "commit", 5, 8),
+]
+
+
+@pytest.mark.parametrize("cell", KILLS, ids=str)
+def test_a_killed_driver(cell: Cell, tmp_path: Path) -> None:
+    with at_the_moment(tmp_path, cell.when) as (run, victims):
+        hit(run, cell.when, lambda: faults.kill(victims["driver"]), is_its_end=True)
         assert run.driver.wait(faults.DEADLINE_S) == SIGKILL
     assert rows_of(tmp_path) == [faulty_job.BEFORE]
     left = unlisted(tmp_path)
-    assert len(left) >= MOMENTS[when].reduces_done
+    assert len(left) >= MOMENTS[cell.when].reduces_done
     assert {line.split("  ")[0] for line in clean(tmp_path).splitlines()} == left
-    check_rerun(tmp_path, Cell("driver", "kill", when, 5, 8))
-
-
-def check_rerun(folder: Path, cell: Cell, standing: str | None = None) -> None:
-    """Assert that the job, run again, makes the table what it should be, in one version."""
-    clean(folder, "--remove")
-    with faulty_run(folder / "job.toml", (), standing=standing) as run:
-        done = run.finish()
-    check(cell, done, folder)
-    assert log_entry(folder, 1).exists()
-    assert not log_entry(folder, 2).exists()
+    check_rerun(tmp_path, cell)
 
 
 def test_a_driver_that_is_killed_between_its_commit_and_its_answer(tmp_path: Path) -> None:
@@ -127,22 +123,5 @@ def test_a_driver_that_is_stopped_for_longer_than_its_lease_fails(tmp_path: Path
             victims["driver"].resume()
             run.go_on()
             done = run.finish()
-        assert done.code == 1, done.stderr
-        assert "it was never made, or it has been dropped" in done.message
-        assert rows_of(tmp_path) == [faulty_job.BEFORE]
-        assert unlisted(tmp_path) == set()
-
-
-def await_no_shuffles(metadata: str) -> None:
-    """Wait until the cluster knows no shuffle, and its data servers hold nothing."""
-    with mrflight.connect(metadata) as cluster, Connections() as connections:
-
-        def is_free() -> bool:
-            status = cluster.status()
-            held = [
-                call(connections, server.location, DataAction.STATS, Done(), ServerStats)
-                for server in status.servers
-            ]
-            return not status.shuffles and all(stats.size_bytes == 0 for stats in held)
-
-        await_that(is_free, "the shuffles to be dropped")
+        says = "it was never made, or it has been dropped"
+        check_failed(Cell("driver", "stop", "map", 5, 0, 0, says), done, tmp_path)

@@ -8,6 +8,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+
+import mrflight
+from mrflight.shuffle.calls import call
+from mrflight.shuffle.connections import Connections
+from mrflight.shuffle.protocol import DataAction, Done, ServerStats
+from tests.support.faults import await_that
 
 _ENDS_IN_S = 20.0
 
@@ -40,7 +47,9 @@ def _started(module: str, *options: str) -> subprocess.Popen[str]:
 
 
 @contextmanager
-def standing_cluster(data_servers: int = 2) -> Iterator[StandingCluster]:
+def standing_cluster(
+    data_servers: int = 2, journal: Path | None = None
+) -> Iterator[StandingCluster]:
     """Servers on free loopback ports, started by their commands and stopped by SIGTERM.
 
     Each must end by itself with code 0.
@@ -54,7 +63,8 @@ def standing_cluster(data_servers: int = 2) -> Iterator[StandingCluster]:
         return process, process.stdout.readline().split()[-1]
 
     try:
-        metadata, location = start("metadata", "--port", "0")
+        kept = () if journal is None else ("--journal", str(journal))
+        metadata, location = start("metadata", "--port", "0", *kept)
         data = [start("data", "--metadata", location)[0] for _ in range(data_servers)]
         yield StandingCluster(location, metadata, data)
     finally:
@@ -66,3 +76,18 @@ def standing_cluster(data_servers: int = 2) -> Iterator[StandingCluster]:
             if process.stdout is not None:
                 process.stdout.close()
     assert not any(code > 0 for code in codes), codes
+
+
+def await_no_shuffles(metadata: str) -> None:
+    """Wait until the cluster knows no shuffle, and its data servers hold nothing."""
+    with mrflight.connect(metadata) as cluster, Connections() as connections:
+
+        def is_free() -> bool:
+            status = cluster.status()
+            held = [
+                call(connections, server.location, DataAction.STATS, Done(), ServerStats)
+                for server in status.servers
+            ]
+            return not status.shuffles and all(stats.size_bytes == 0 for stats in held)
+
+        await_that(is_free, "the shuffles to be dropped")

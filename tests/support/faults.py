@@ -88,10 +88,11 @@ class FaultyRun:
             await_that(lambda at=place: self._is_at(at), place)  # type: ignore[misc]
         return [psutil.Process(int(os.readlink(self.folder / "places" / at))) for at in places]
 
-    def go_on(self) -> None:
-        """Let the functions go on, from wherever they are."""
+    def go_on(self, *places: str) -> None:
+        """Let the functions go on from these places, or from wherever they are."""
         for stop in (self.folder / "places").glob("stop at *"):
-            stop.unlink()
+            if not places or stop.name.removeprefix("stop at ") in places:
+                stop.unlink()
 
     def has_said(self, text: str) -> None:
         """Wait until the driver has said this."""

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -14,6 +15,8 @@ import pyarrow as pa
 import mrflight
 
 PARTITIONS = 8
+
+MAPS = 5
 
 PLACES = Path(__file__).parent / "places"
 """Beside the copy."""
@@ -32,12 +35,16 @@ def reach(place: str) -> bool:
     """Tell that this process is there, if it is the first; wait as long as it is to stop there."""
     if not tell(place, str(os.getpid())):
         return False
-    until = time.monotonic() + 60
-    while (PLACES / f"stop at {place}").exists():
-        if time.monotonic() > until:
-            raise TimeoutError(f"nobody lets the job go on from {place}")
-        time.sleep(0.002)
+    wait_until(lambda: not (PLACES / f"stop at {place}").exists(), f"leave to go on from {place}")
     return True
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > until:
+            raise TimeoutError(f"waited for {what} for a minute")
+        time.sleep(0.002)
 
 
 def narrow(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -69,13 +76,18 @@ def dies(batch: pa.RecordBatch) -> None:
 
 
 def other_rows_each_time(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same sums, of more rows in every attempt of a map."""
+    """The same sums, of more rows in every attempt of a map.
+
+    No second attempt goes on before all maps have one.
+    """
     mapped = narrow(batch)
     if batch["part"][0].as_py() != 0:
         return mapped
     number = 1
     while not tell(f"attempt {number} of map {batch['file'][0]}", "begun"):
         number += 1
+    if number == 2:
+        wait_until(lambda: len(list(PLACES.glob("attempt 2 of map *"))) == MAPS, "second attempts")
     keys = list(range(number))
     more = pa.record_batch([keys, [0] * number, [0] * number], schema=mapped.schema)
     return pa.Table.from_batches([mapped, more]).combine_chunks().to_batches()[0]

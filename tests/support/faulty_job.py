@@ -13,9 +13,9 @@ from deltalake import write_deltalake
 from mrflight import partition_ids
 from tests.support import faulty_functions
 from tests.support.driver import write_job
-from tests.support.faulty_functions import PARTITIONS
+from tests.support.faulty_functions import MAPS, PARTITIONS
 
-FILES = 5
+FILES = MAPS
 """Each is a map. With two workers, when map 4 has begun and map 3 has not ended, 0 to 2 are done
 and none is left to begin: so what a fault costs does not depend on who is faster."""
 
@@ -99,6 +99,10 @@ def _keys() -> list[int]:
 def value_of(row: int) -> int:
     """Its 8 bytes are found nowhere else by chance, and quickly where there are zeros only."""
     return 0x0001_5EED_5EED_0000 + row
+
+
+OF_A_VALUE = value_of(0).to_bytes(8, "little")[2:]
+"""What all of them have in common, as it lies in a block."""
 
 
 def bytes_in(partition: int) -> bytes:
