@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mrflight.testing.failing_disk import flip_byte
 from tests.support import faults, faulty_job
 from tests.support.cluster import await_no_shuffles, standing_cluster
 from tests.support.fault_deeds import PAUSE_S, pause
@@ -18,6 +19,7 @@ from tests.support.fault_matrix import (
     at_the_moment,
     check,
     check_failed,
+    check_failure,
     check_rerun,
     clean,
     hit,
@@ -83,6 +85,22 @@ def fill(pipe: int) -> None:
         while True:
             os.write(other, b".")
     os.close(other)
+
+
+def test_a_driver_that_cannot_read_the_log_when_it_commits(tmp_path: Path) -> None:
+    """So it cannot know that nothing of its files was committed, and leaves them to ``clean``."""
+    cell = Cell("driver", "corrupt", "commit", 5, 8, 0, "the Delta table .*/out cannot be read")
+    before = log_entry(tmp_path, 0)
+    with at_the_moment(tmp_path, cell.when) as (run, _):
+        whole = before.read_bytes()
+        hit(run, cell.when, lambda: flip_byte(before, 0))
+        done = run.finish()
+    before.write_bytes(whole)
+    check_failure(cell, done)
+    assert rows_of(tmp_path) == [faulty_job.BEFORE]
+    left = unlisted(tmp_path)
+    assert {line.split("  ")[0] for line in clean(tmp_path).splitlines()} == left
+    check_rerun(tmp_path, Cell("driver", "corrupt", "commit", 5, 8))
 
 
 # On a standing cluster, where shuffles outlive their driver by their lease

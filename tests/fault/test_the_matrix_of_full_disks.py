@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fault_deeds import full_disk, room_again
+from tests.support.fault_deeds import DO, fill_disk, room_again
 from tests.support.fault_matrix import (
     MOMENTS,
     SPILLING,
@@ -78,12 +78,12 @@ FOR_A_WHILE = [
 
 @pytest.mark.parametrize("cell", GOES_ON, ids=str)
 def test_the_job_goes_on(cell: Cell, tmp_path: Path) -> None:
-    check_goes_on(cell, full_disk, tmp_path)
+    check_goes_on(cell, DO[cell.fault], tmp_path)
 
 
 @pytest.mark.parametrize("cell", FAILS, ids=str)
 def test_the_job_fails_and_leaves_the_table_alone(cell: Cell, tmp_path: Path) -> None:
-    check_fails(cell, full_disk, tmp_path)
+    check_fails(cell, DO[cell.fault], tmp_path)
 
 
 @pytest.mark.parametrize(("cell", "until"), FOR_A_WHILE, ids=str)
@@ -91,7 +91,7 @@ def test_a_disk_that_has_room_again(cell: Cell, until: tuple[str, str], tmp_path
     with at_the_moment(tmp_path, cell.when, *cell.options, later=until) as (run, _):
         workers = run.processes("worker")
         for worker in workers:
-            full_disk(run, worker)
+            fill_disk(worker)
         run.go_on(*MOMENTS[cell.when].stops)
         run.at(*until)
         for worker in workers:

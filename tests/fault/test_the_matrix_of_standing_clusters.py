@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import faults
 from tests.support.cluster import StandingCluster, await_no_shuffles, standing_cluster
-from tests.support.fault_deeds import full_disk, room_again
+from tests.support.fault_deeds import fill_disk, room_again
 from tests.support.fault_matrix import (
     Cell,
     at_the_moment,
@@ -105,7 +105,7 @@ def test_a_journal_that_has_room_again(tmp_path: Path) -> None:
             run,
             _,
         ):
-            full_disk(run, server)
+            fill_disk(server)
             run.go_on()
             done = run.finish()
         check_failed(failed, done, tmp_path)

@@ -34,7 +34,7 @@ def pause(run: FaultyRun, victim: psutil.Process) -> None:
 # Disks that are full
 
 
-def full_disk(run: FaultyRun, victim: psutil.Process) -> None:
+def fill_disk(victim: psutil.Process) -> None:
     """Until there is `room_again`: see `mrflight.testing.failing_disk.full_disk`."""
     _, hard = resource.prlimit(victim.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (ROOM_BYTES, hard))
@@ -108,7 +108,7 @@ DO: dict[str, Deed] = {
     "kill": lambda run, victim: faults.kill(victim),
     "stop": lambda run, victim: faults.stop(victim),
     "pause": pause,
-    "full disk": full_disk,
+    "full disk": lambda run, victim: fill_disk(victim),
     "corrupt in memory": corrupt_in_memory,
     "corrupt on disk": lambda run, victim: damage_on_disk(victim, flip_byte),
     "truncate on disk": lambda run, victim: damage_on_disk(victim, truncate_file),
