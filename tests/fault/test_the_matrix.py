@@ -1,4 +1,7 @@
-"""The fault matrix: who dies or stands still, and when, and what exactly that costs."""
+"""The fault matrix: who dies or stands still, and when, and what exactly that costs.
+
+Where each other fault is tested test_the_matrix_is_whole.py says.
+"""
 
 from __future__ import annotations
 

@@ -41,6 +41,8 @@ KILLS = [
     Cell("driver", "kill", "commit", 5, 8),
 ]
 
+UNREADABLE = Cell("driver", "corrupt", "commit", 5, 8, 0, "the Delta table .*/out cannot be read")
+
 
 @pytest.mark.parametrize("cell", KILLS, ids=str)
 def test_a_killed_driver(cell: Cell, tmp_path: Path) -> None:
@@ -89,7 +91,7 @@ def fill(pipe: int) -> None:
 
 def test_a_driver_that_cannot_read_the_log_when_it_commits(tmp_path: Path) -> None:
     """So it cannot know that nothing of its files was committed, and leaves them to ``clean``."""
-    cell = Cell("driver", "corrupt", "commit", 5, 8, 0, "the Delta table .*/out cannot be read")
+    cell = UNREADABLE
     before = log_entry(tmp_path, 0)
     with at_the_moment(tmp_path, cell.when) as (run, _):
         whole = before.read_bytes()
