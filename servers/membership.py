@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from mrflight.errors import MrflightError, ProtocolError, ServerUnavailableError
+from mrflight.errors import MrflightError, NotRepeatableError, ServerUnavailableError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
@@ -101,7 +101,11 @@ class Membership:
             self._store.open(shuffle_id, len(described.placement))
 
     def winners(self, shuffle_id: str, epoch: int, generation: int = 0) -> list[MapAttempt]:
-        """The attempts that count for partitions of a generation, of the first ``epoch``."""
+        """The attempts that count for partitions of a generation, of the first ``epoch``.
+
+        NotRepeatableError where there are fewer: what others have read may not go together with
+        what will be written in their place.
+        """
         with self._turn() as metadata:
             known = self._commits.get(shuffle_id, [])
             last, since = known[-1:], max(len(known) - 1, 0)
@@ -114,8 +118,9 @@ class Membership:
                 if self._store.is_open(shuffle_id):  # not where it was forgotten meanwhile
                     self._commits[shuffle_id] = known
         if len(known) < epoch:
-            raise ProtocolError(
-                f"a ticket of epoch {epoch}; shuffle {shuffle_id!r} is at {len(known)}"
+            raise NotRepeatableError(
+                f"a ticket of epoch {epoch}, and shuffle {shuffle_id!r} is at {len(known)}: its "
+                "metadata server has forgotten maps that were done"
             )
         return [commit.source for commit in known[:epoch] if commit.counts_for(generation)]
 
