@@ -12,6 +12,7 @@ import psutil
 from mrflight.testing.failing_disk import flip_byte, spill_files, truncate_file
 from tests.support import faults, faulty_job
 from tests.support.faults import FaultyRun
+from tests.support.process_memory import flip_in_memory
 
 Deed = Callable[[FaultyRun, psutil.Process], None]
 
@@ -49,7 +50,7 @@ def room_again(victim: psutil.Process) -> None:
 
 
 def corrupt_in_memory(run: FaultyRun, victim: psutil.Process) -> None:
-    assert faults.flip_in_memory(victim, faulty_job.bytes_in(6)) >= 1
+    assert flip_in_memory(victim, faulty_job.bytes_in(6)) >= 1
 
 
 def damage_on_disk(victim: psutil.Process, damage: Callable[[Path, int], None]) -> None:

@@ -8,7 +8,6 @@ can look at what the job had done by then.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -220,27 +219,3 @@ def stop(process: psutil.Process) -> None:
     """SIGSTOP, and wait until it stands still."""
     process.send_signal(signal.SIGSTOP)
     await_that(lambda: process.status() == psutil.STATUS_STOPPED, f"{process.pid} to stop")
-
-
-def flip_in_memory(process: psutil.Process, needle: bytes) -> int:
-    """Flip a bit of each ``needle`` in the memory of a process; how many there were.
-
-    In its middle: at its ends, where it has zeros, it may be a pointer that lies beside what is
-    left of a needle in memory that was freed.
-    """
-    middle = len(needle) // 2
-    flips = 0
-    maps = Path(f"/proc/{process.pid}/smaps").read_text()
-    used = r"^(\w+)-(\w+) rw(?:.*\n){1,5}?Rss: +[1-9]"  # others are large, and have nothing in them
-    with Path(f"/proc/{process.pid}/mem").open("r+b", buffering=0) as memory:
-        for start, end in re.findall(used, maps, re.MULTILINE):
-            first = int(start, 16)
-            memory.seek(first)
-            held = memory.read(int(end, 16) - first)
-            at = held.find(needle)
-            while at >= 0:
-                memory.seek(first + at + middle)
-                memory.write(bytes([needle[middle] ^ 1]))
-                flips += 1
-                at = held.find(needle, at + len(needle))
-    return flips
