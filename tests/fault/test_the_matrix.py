@@ -67,7 +67,6 @@ CELLS = [
     Cell("data server", "kill", "shuffle", 5, 8, 0, "going on without", TWICE),
     Cell("data server", "kill", "reduce", 5, 8, 0, "going on at a replica", TWICE),
     # The two maps, or the reduce, that wait for it are begun anew with the other copy.
-    Cell("data server", "stop", "map", 7, 8, 0, "", TWICE),
     Cell("data server", "stop", "shuffle", 7, 8, 0, "", TWICE),
     Cell("data server", "stop", "reduce", 5, 9, 0, "", (*TWICE, *ALONE)),
     Cell("metadata server", "kill", "map", 5, 8, 0, RESTARTED),

@@ -23,16 +23,13 @@ CUT = r"reduce of partition \d is made again: cannot read .*\.blocks: .* too ear
 CUT_HERE = r"going on at a replica, as .*\.sock failed: cannot read .*\.blocks: .* too early"
 
 SPILLED_TWICE = (*SPILLING, *TWICE)
-SINGLE = ("cluster.data_servers=1",)
 
 CELLS = [
     #    who                 fault                when      maps reduces failed
     Cell("data server", "corrupt in memory", "map of rows", 10, 9, 0, CORRUPT),
     Cell("data server", "corrupt in memory", "shuffle", 10, 9, 0, CORRUPT),
     Cell("data server", "corrupt in memory", "reduce", 10, 9, 0, CORRUPT),
-    Cell("data server", "corrupt in memory", "reduce", 10, 9, 0, CORRUPT, SINGLE),
     Cell("data server", "corrupt in memory", "commit", 5, 8),
-    Cell("data server", "corrupt in memory", "map of rows", 5, 8, 0, CORRUPT_HERE, TWICE),
     Cell("data server", "corrupt in memory", "reduce", 5, 8, 0, CORRUPT_HERE, TWICE),
     Cell("data server", "corrupt on disk", "map of rows", 10, 9, 0, CORRUPT, SPILLING),
     Cell("data server", "corrupt on disk", "shuffle", 10, 9, 0, CORRUPT, SPILLING),
