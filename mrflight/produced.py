@@ -137,7 +137,7 @@ class Produced(Generic[T, R]):
         A commit that was damaged at the end of the journal is taken for one that was never
         finished, and the partitions promise no row of it then.
         """
-        forgotten = len(self.tasks) - len(self.shuffle.committed_maps())
+        forgotten = len(self.tasks) - self.asked.health().maps
         if forgotten:
             raise NotRepeatableError(
                 f"the metadata server has forgotten {forgotten} of {len(self.tasks)} "

@@ -10,10 +10,15 @@ from pyarrow import flight
 
 from mrflight.errors import ProtocolError
 from mrflight.malloc import return_freed_memory
-from mrflight.shuffle.protocol import Message, decode
+from mrflight.shuffle.protocol import Done, Message, decode
 
 LARGE_BYTES = 2**20
 """Of a request: far more than what a job of thousands of partitions sends."""
+
+
+def pulse(_: Done) -> Message:
+    """The answer to who wants one, and nothing else."""
+    return Done()
 
 
 class Actions:

@@ -45,7 +45,7 @@ from mrflight.shuffle.store import BlockStore
 from mrflight.shuffle.tickets import decode_block_stream, decode_put_path, decode_ticket
 
 from . import process
-from .actions import Actions
+from .actions import Actions, pulse
 from .draining import Draining
 from .membership import Membership
 
@@ -61,6 +61,7 @@ class DataServer(flight.FlightServerBase):
                 DataAction.DROP_SHUFFLE: (ShuffleName, self._drop_shuffle),
                 DataAction.DISCARD_ATTEMPT: (DiscardAttempt, self._discard_attempt),
                 DataAction.STATS: (Done, self._stats),
+                DataAction.PULSE: (Done, pulse),
             }
         )
         super().__init__(location)

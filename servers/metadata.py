@@ -61,7 +61,7 @@ from mrflight.shuffle.tickets import ReadTicket, decode_info_path
 from mrflight.timeouts import Timeouts
 
 from . import process
-from .actions import Actions
+from .actions import Actions, pulse
 from .running_clock import RunningClock
 
 log = logging.getLogger(__name__)
@@ -91,6 +91,7 @@ class MetadataServer(flight.FlightServerBase):
                 MetadataAction.PLAN_MOVE: (PlanMove, self._plan_move),
                 MetadataAction.MOVE_PARTITIONS: (MovePartitions, self._move_partitions),
                 MetadataAction.STATUS: (Done, self._status),
+                MetadataAction.PULSE: (Done, pulse),
             }
         )
         super().__init__(location)

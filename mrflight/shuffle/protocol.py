@@ -41,6 +41,8 @@ class MetadataAction(StrEnum):
     PLAN_MOVE = "plan_move"
     MOVE_PARTITIONS = "move_partitions"
     STATUS = "status"
+    PULSE = "pulse"
+    """Of every server: nothing is done, and that is answered."""
 
 
 class DataAction(StrEnum):
@@ -49,6 +51,7 @@ class DataAction(StrEnum):
     DROP_SHUFFLE = "drop_shuffle"
     DISCARD_ATTEMPT = "discard_attempt"
     STATS = "stats"
+    PULSE = "pulse"
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,6 +124,8 @@ class ShuffleHealth(Message, frozen=True):
     """Of all blocks that count, replicas not counted."""
     lost_at: list[str] = []
     """The locations that rows were lost with, in this order."""
+    maps: int = 0
+    """That have been committed, lost or not."""
 
 
 class ReportLoss(Message, frozen=True):

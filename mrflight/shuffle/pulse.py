@@ -14,15 +14,20 @@ import os
 import threading
 import weakref
 
+import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
 from mrflight.closing import Closes
+from mrflight.shuffle.protocol import Done, MetadataAction
 
 log = logging.getLogger(__name__)
 
 _CALL_TIMEOUT_S = 1.0
 """The answer is of no use: what counts is that there is something to acknowledge."""
+
+
+_PULSE = (MetadataAction.PULSE.value, msgspec.json.encode(Done()))
 
 
 class Pulse(Closes):
@@ -80,6 +85,8 @@ class Pulse(Closes):
 
 def _call(client: flight.FlightClient, options: flight.FlightCallOptions) -> None:
     try:
-        list(client.list_actions(options))
+        # Not `list_actions`: where a server that stops cancels one, in whatever thread, pyarrow has
+        # the main thread interrupted, as if by Ctrl-C.
+        list(client.do_action(_PULSE, options))
     except (flight.FlightError, pa.ArrowException, OSError) as error:
         log.debug("a pulse had no answer: %s", error)

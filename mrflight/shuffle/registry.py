@@ -218,7 +218,13 @@ class Registry:
             state = self._get(shuffle_id, token)
             state.renewed_s = self._clock()
             size_bytes = int(state.size_bytes.sum())
-            return ShuffleHealth(state.version, state.lost_maps(), size_bytes, list(state.lost_at))
+            return ShuffleHealth(
+                state.version,
+                state.lost_maps(),
+                size_bytes,
+                list(state.lost_at),
+                len(state.last_of),
+            )
 
     # Maps
 

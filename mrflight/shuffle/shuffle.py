@@ -105,13 +105,6 @@ class Shuffle:
         with Connections(self.timeouts) as connections:
             return self._metadata(connections).partitions(self.id)
 
-    def committed_maps(self) -> set[int]:
-        """The maps that have been committed, also where they are to be written again."""
-        with Connections(self.timeouts) as connections:
-            return {
-                commit.source.map_id for commit in self._metadata(connections).commits(self.id, 0)
-            }
-
     def health(self) -> ShuffleHealth:
         """How often the placement has changed, and which maps have to be written again.
 

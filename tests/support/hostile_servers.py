@@ -162,7 +162,9 @@ def tidy_up(servers: Servers) -> None:
         ask(servers.data, DataAction.DROP_SHUFFLE, json.dumps({"id": shuffle.id}))
     for server in status.servers:
         if server.location != servers.data:
-            body = json.dumps({"location": server.location})
+            # In the place of whatever incarnation it was registered as.
+            body = json.dumps({"location": server.location, "incarnation": "tidy"})
+            ask(servers.metadata, MetadataAction.REGISTER_SERVER, body)
             ask(servers.metadata, MetadataAction.UNREGISTER_SERVER, body)
 
 

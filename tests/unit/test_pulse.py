@@ -16,6 +16,7 @@ from pyarrow import flight
 
 from mrflight.shuffle import connections
 from mrflight.shuffle.connections import Connections
+from mrflight.shuffle.protocol import MetadataAction
 from mrflight.shuffle.pulse import Pulse
 
 EVERY_S = 0.01
@@ -30,9 +31,10 @@ class Counting(flight.FlightServerBase):  # type: ignore[misc]
 
     calls = 0
 
-    def list_actions(self, context: Any) -> list[tuple[str, str]]:
+    def do_action(self, context: Any, action: flight.Action) -> list[bytes]:
+        assert action.type == MetadataAction.PULSE
         self.calls += 1
-        return []
+        return [b"{}"]
 
 
 @pytest.fixture
@@ -124,7 +126,7 @@ def test_a_unix_socket_needs_no_pulse(pulse: Pulse, tmp_path: Any) -> None:
     before = {thread for thread in threading.enumerate() if thread.name == "pulse"}
     with Counting(f"grpc+unix://{tmp_path}/s") as server, Connections() as ours:
         client = ours.to(f"grpc+unix://{tmp_path}/s")
-        assert list(client.list_actions()) == []
+        assert len(list(client.do_action(MetadataAction.PULSE.value))) == 1
         assert server.calls == 1
         assert before == {thread for thread in threading.enumerate() if thread.name == "pulse"}
 
@@ -157,15 +159,33 @@ class Telling:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def list_actions(self, options: object) -> list[object]:
+    def do_action(self, action: object, options: object) -> list[object]:
         os.write(self._descriptor, b".")
         return []
+
+
+class Stopping(Counting):
+    """Cancels what it is asked, as a server that stops."""
+
+    def do_action(self, context: Any, action: flight.Action) -> list[bytes]:
+        self.calls += 1
+        raise flight.FlightCancelledError("stopping")
+
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:
+        self.calls += 1
+        raise flight.FlightCancelledError("stopping")
+
+
+def test_a_server_that_stops_interrupts_nobody(pulse: Pulse) -> None:
+    with Stopping("grpc+tcp://127.0.0.1:0") as stopping, Connections() as ours:
+        ours.to(location(stopping))
+        await_that(lambda: stopping.calls >= 5, "calls")  # or KeyboardInterrupt
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs Linux's /proc")
 def test_a_connection_fails_where_nothing_is_acknowledged(server: Counting) -> None:
     with Connections() as ours:
-        list(ours.to(location(server)).list_actions())
+        list(ours.to(location(server)).do_action(MetadataAction.PULSE.value))
         assert timeouts_of_sockets_to(server.port) == {15_000}
 
 
