@@ -20,7 +20,6 @@ from mrflight.shuffle.event_journal import EventJournal
 from mrflight.shuffle.events import AnyEvent
 from mrflight.shuffle.journal import Journal
 from mrflight.shuffle.journal_file import write_at
-from mrflight.shuffle.journal_frame import encode_frame
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.shuffle_watch import ShuffleWatch
 
@@ -45,8 +44,7 @@ def _no_journal() -> None:
 def _no_sync() -> None:
     """What is recorded is written, and not synced."""
 
-    def write(journal: Journal, records: list[bytes]) -> None:
-        frame = encode_frame(journal._end, records)
+    def write(journal: Journal, frame: bytes) -> None:
         write_at(journal._file, frame, journal._end)
         journal._end += len(frame)
 

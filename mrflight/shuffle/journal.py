@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from mrflight.closing import Closes
@@ -27,14 +25,7 @@ from mrflight.shuffle.journal_file import (
     write_at,
     write_fresh,
 )
-from mrflight.shuffle.journal_frame import (
-    HEADER_BYTES,
-    MAX_FRAME_BYTES,
-    encode_frame,
-    framed_size,
-    read_frames,
-    records_of,
-)
+from mrflight.shuffle.journal_frame import encode_frame, read_frames, records_of
 
 
 class Journal(Closes):
@@ -47,10 +38,7 @@ class Journal(Closes):
 
     def __init__(self, path: Path) -> None:
         self.path = Path(os.path.realpath(path))  # a rename would put a file in a link's place
-        self._appends: deque[_Append] = deque()
-        self._queueing = threading.Lock()
-        self._is_led = False  # whether a thread writes, or is woken to do so
-        self._writing = threading.Lock()
+        self._lock = threading.Lock()
         self._refusal = ""
         try:
             self._file = open_locked(self.path)
@@ -88,19 +76,17 @@ class Journal(Closes):
     def append(self, record: bytes) -> None:
         """Add a record, and return when it is durable.
 
-        Threads that append at the same time share one sync of the disk. JournalError where it
-        cannot be kept: the journal is as it was, and the next one may be.
+        JournalError where it cannot be kept: the journal is as it was, and the next one may be.
         """
-        append = _Append(checked(record))
-        with self._queueing:
-            self._appends.append(append)
-            waits, self._is_led = self._is_led, True
-        if waits:
-            append.woken.wait()
-        if not append.is_over:  # or another thread has written it along with its own
-            self._lead()
-        if append.failure:
-            raise JournalError(f"the journal {self.path} keeps no record: {append.failure}")
+        with self._lock:
+            failure = self._refusal
+            if not failure:
+                try:
+                    self._write(encode_frame(self._end, [checked(record)]))
+                except OSError as error:
+                    failure = f"{error}; it needs room on a disk that works"
+        if failure:
+            raise JournalError(f"the journal {self.path} keeps no record: {failure}")
 
     def rewrite(self, records: Iterable[bytes]) -> None:
         """Replace all that is there, at once; what others append meanwhile comes after.
@@ -108,7 +94,7 @@ class Journal(Closes):
         ``records`` may come from `records`, and must not append. Whatever it raises, or
         JournalError, leaves the old records in place.
         """
-        with self._writing:
+        with self._lock:
             if self._file < 0:
                 raise JournalError(f"the journal {self.path} is not rewritten: {self._refusal}")
             try:
@@ -127,54 +113,14 @@ class Journal(Closes):
 
     def close(self) -> None:
         """Let go of the file; nothing can be appended any more."""
-        with self._writing:
+        with self._lock:
             if self._file >= 0:
                 os.close(self._file)
                 self._file = -1
                 self._refuse("it is closed")
 
-    def _lead(self) -> None:
-        """Write what waits, this thread's being the first, and leave the rest to who comes next.
-
-        A lock alone would let those who have just written go first again: of 64 threads some
-        waited for 75 ms.
-        """
-        try:
-            with self._writing:
-                self._write_group()
-        finally:
-            with self._queueing:
-                self._is_led = bool(self._appends)
-                if self._is_led:
-                    self._appends[0].woken.set()
-
-    def _write_group(self) -> None:
-        """Write as much as one frame holds; tell each append how it went."""
-        with self._queueing:
-            group = self._next_group()
-        failure = "writing it was broken off"
-        try:
-            if not self._refusal:
-                self._write([append.record for append in group])
-            failure = self._refusal
-        except OSError as error:
-            failure = f"{error}; it needs room on a disk that works"
-        finally:
-            for append in group:
-                append.failure, append.is_over = failure, True
-                append.woken.set()
-
-    def _next_group(self) -> list[_Append]:
-        group = [self._appends.popleft()]
-        room = MAX_FRAME_BYTES - HEADER_BYTES - framed_size(group[0].record)
-        while self._appends and (size := framed_size(self._appends[0].record)) <= room:
-            group.append(self._appends.popleft())
-            room -= size
-        return group
-
-    def _write(self, records: list[bytes]) -> None:
+    def _write(self, frame: bytes) -> None:
         """Add a frame and make it durable; OSError where it is not."""
-        frame = encode_frame(self._end, records)
         try:
             write_at(self._file, frame, self._end)
         except OSError:
@@ -201,12 +147,3 @@ class Journal(Closes):
     def _refuse(self, reason: str) -> None:
         """Take no more appends, until a rewrite has made another file."""
         self._refusal = reason
-
-
-@dataclass(eq=False)
-class _Append:
-    record: bytes
-    failure: str = ""
-    is_over: bool = False
-    woken: threading.Event = field(default_factory=threading.Event)
-    """Because it is over, or to write it."""

@@ -1,12 +1,9 @@
-"""What a journal acknowledged is on the disk, and threads that wait at once share a sync."""
+"""What a journal acknowledged is on the disk, whichever thread wrote it."""
 
 from __future__ import annotations
 
 import errno
 import os
-import sys
-import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +13,7 @@ import pytest
 from mrflight.errors import JournalError
 from mrflight.shuffle.journal import Journal
 from tests.support.journals import check_order, records_in
-from tests.support.threads import WAIT_S, run_threads
+from tests.support.threads import run_threads
 
 
 def test_threads_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -32,44 +29,6 @@ def test_threads_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
 
         run_threads([*(partial(append_all, thread) for thread in range(8)), rewrite_all])
     check_order(records_in(tmp_path / "j"), dict.fromkeys(range(8), 50))
-
-
-def test_those_who_wait_at_the_same_time_share_a_sync(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The syncs are real; the first is held up until all others wait behind it."""
-    journal, sync, gate = Journal(tmp_path / "j"), os.fdatasync, threading.Event()
-    syncs = 0
-
-    def counted(file: int) -> None:
-        nonlocal syncs
-        syncs += 1
-        assert gate.wait(WAIT_S)
-        sync(file)
-
-    monkeypatch.setattr(os, "fdatasync", counted)
-    threads = [
-        threading.Thread(target=journal.append, args=[b"%d 0" % number], daemon=True)
-        for number in range(16)
-    ]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + WAIT_S
-    while waiting_threads(threads) < 16 or syncs == 0:
-        assert time.monotonic() < deadline
-    gate.set()
-    for thread in threads:
-        thread.join(WAIT_S)
-    journal.close()
-    assert syncs == 2
-    check_order(records_in(tmp_path / "j"), dict.fromkeys(range(16), 1))
-
-
-def waiting_threads(threads: list[threading.Thread]) -> int:
-    """How many of them wait for an event."""
-    frames = sys._current_frames()
-    innermost = [frames[thread.ident] for thread in threads if thread.ident in frames]
-    return sum(frame.f_code.co_name == "wait" for frame in innermost)
 
 
 def test_what_is_synced_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
