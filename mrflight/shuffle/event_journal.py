@@ -22,7 +22,7 @@ _GROWTH = 4
 """Times its size after the last compaction: so that less is rewritten than appended, about."""
 
 
-class EventHead(msgspec.Struct, frozen=True, gc=False):
+class _Head(msgspec.Struct, frozen=True, gc=False):
     """What of an event decides whether it matters: its kind, and the shuffle or server it is of.
 
     Decoded from an event's record, without its rows and placements.
@@ -33,7 +33,7 @@ class EventHead(msgspec.Struct, frozen=True, gc=False):
     location: str = ""
 
 
-_heads = msgspec.msgpack.Decoder(EventHead)
+_heads = msgspec.msgpack.Decoder(_Head)
 
 
 class EventJournal(Closes):
@@ -90,7 +90,7 @@ class EventJournal(Closes):
 
         Begun by the rewrite, which lets nobody append meanwhile.
         """
-        kept = iter(still_matter(map(_heads.decode, self._journal.records())))
+        kept = iter(still_matter(self._journal.records()))
         following = next(kept, None)
         for position, record in enumerate(self._journal.records()):
             if position == following:
@@ -98,13 +98,13 @@ class EventJournal(Closes):
                 following = next(kept, None)
 
 
-def still_matter(heads: Iterable[EventHead]) -> list[int]:
+def still_matter(records: Iterable[bytes]) -> list[int]:
     """The positions, in order, of the events without which a registry would know something else.
 
     All of the shuffles that are there, and of each server that is there how it joined last.
     """
     kept: dict[tuple[str, str], list[int]] = {}
-    for position, head in enumerate(heads):
+    for position, head in enumerate(map(_heads.decode, records)):
         subject = (head.id, head.location)  # one of them is empty
         match head.event:
             case "ShuffleMade" | "ServerJoined":
@@ -114,8 +114,3 @@ def still_matter(heads: Iterable[EventHead]) -> list[int]:
             case _:
                 kept[subject].append(position)
     return sorted(position for positions in kept.values() for position in positions)
-
-
-def head_of(event: AnyEvent) -> EventHead:
-    """The head of an event's record."""
-    return _heads.decode(encode_event(event))

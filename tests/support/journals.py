@@ -1,9 +1,11 @@
-"""What journals hold once they are opened again."""
+"""What journals hold once they are opened again, or compacted."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from mrflight.shuffle.event_journal import still_matter
+from mrflight.shuffle.events import AnyEvent, encode_event
 from mrflight.shuffle.journal import Journal
 
 
@@ -19,3 +21,8 @@ def check_order(records: list[bytes], expected: dict[int, int]) -> None:
         thread, number = map(int, record.split()[:2])
         found[thread].append(number)
     assert found == {thread: list(range(count)) for thread, count in expected.items()}
+
+
+def kept(events: list[AnyEvent]) -> list[AnyEvent]:
+    """Those that a compaction leaves."""
+    return [events[position] for position in still_matter(map(encode_event, events))]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mrflight.errors import JobFileError, JournalError, MrflightError
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.event_journal import EventJournal, head_of, still_matter
+from mrflight.shuffle.event_journal import EventJournal
 from mrflight.shuffle.events import (
     AnyEvent,
     MapCommitted,
@@ -27,6 +27,7 @@ from mrflight.shuffle.events import (
 )
 from mrflight.shuffle.journal import Journal
 from mrflight.shuffle.registry import Registry
+from tests.support.journals import kept
 from tests.support.registries import SCHEMA, TIMEOUT_S, Clock, commit, knowledge, resumed
 from tests.support.threads import run_threads
 
@@ -49,10 +50,6 @@ HISTORY: list[AnyEvent] = [
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "journal"
-
-
-def kept(events: list[AnyEvent]) -> list[AnyEvent]:
-    return [events[position] for position in still_matter(map(head_of, events))]
 
 
 def written(path: Path, events: list[AnyEvent]) -> None:

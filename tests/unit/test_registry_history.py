@@ -19,8 +19,8 @@ from mrflight.errors import (
     ShuffleNotFoundError,
 )
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.event_journal import head_of, still_matter
 from mrflight.shuffle.registry import Registry
+from tests.support.journals import kept
 from tests.support.modelled_servers import Block, ModelMove, ModelShuffle, rows_of
 from tests.support.registries import OTHER_SCHEMA, SCHEMA, TIMEOUT_S, health, knowledge
 from tests.support.registry_model import RegistryModel
@@ -335,7 +335,7 @@ class RegistryMachine(RegistryModel):
     def restart(self, is_compact: bool) -> None:
         before = knowledge(self.registry)
         if is_compact:
-            self.events = [self.events[i] for i in still_matter(map(head_of, self.events))]
+            self.events = kept(self.events)
         self.registry = Registry(self.clock, TIMEOUT_S, self.record)
         self.registry.resume(iter(self.events[:]))
         assert knowledge(self.registry) == before
