@@ -17,15 +17,17 @@ from mrflight.closing import Closes
 from mrflight.errors import JobFileError, JournalError
 from mrflight.shuffle.journal_file import (
     START_BYTES,
+    Successor,
     checked,
     damage,
     open_locked,
     recover,
     sync_folder,
     write_at,
-    write_fresh,
 )
 from mrflight.shuffle.journal_frame import encode_frame, read_frames, records_of
+
+_LITTLE_BYTES = 2**20  # so little is copied in a few milliseconds
 
 
 class Journal(Closes):
@@ -39,6 +41,7 @@ class Journal(Closes):
     def __init__(self, path: Path) -> None:
         self.path = Path(os.path.realpath(path))  # a rename would put a file in a link's place
         self._lock = threading.Lock()
+        self._rewriting = threading.Lock()  # taken before the other
         self._refusal = ""
         try:
             self._file = open_locked(self.path)
@@ -57,15 +60,15 @@ class Journal(Closes):
         """Of the file, as far as it is durable."""
         return self._end
 
-    def records(self) -> Iterator[bytes]:
-        """What is there when the first is asked for, in order. Not while another thread rewrites.
+    def records(self, since: int = START_BYTES, until: int | None = None) -> Iterator[bytes]:
+        """In order, those between two sizes that it had, or all when the first is asked for.
 
-        JournalError where it cannot be read any more.
+        Not while another thread rewrites. JournalError where it cannot be read any more.
         """
-        offset, end = START_BYTES, self._end
+        offset, end = since, self._end if until is None else until
         try:
             with self.path.open("rb") as stream:
-                for whole, payload in read_frames(stream, START_BYTES, end):
+                for whole, payload in read_frames(stream, since, end):
                     yield from records_of(payload)
                     offset = whole
         except OSError as error:
@@ -88,36 +91,52 @@ class Journal(Closes):
         if failure:
             raise JournalError(f"the journal {self.path} keeps no record: {failure}")
 
-    def rewrite(self, records: Iterable[bytes]) -> None:
-        """Replace all that is there, at once; what others append meanwhile comes after.
+    def rewrite(self, records: Iterable[bytes], until: int) -> None:
+        """Replace what there was at a size of ``until``; what was appended since comes after.
 
-        ``records`` may come from `records`, and must not append. Whatever it raises, or
-        JournalError, leaves the old records in place.
+        Others append while the new file is written, and wait only for the last of what they have
+        appended meanwhile to be copied. ``records`` may come from `records`, up to ``until``.
+        Whatever it raises, or JournalError, leaves the old records in place.
         """
-        with self._lock:
+        with self._rewriting:
             if self._file < 0:
                 raise JournalError(f"the journal {self.path} is not rewritten: {self._refusal}")
+            copied, old = until, self._file
             try:
-                fresh, end = write_fresh(self.path, records)
+                with Successor(self.path) as successor:
+                    successor.add(records)
+                    while (end := self._end) - copied > _LITTLE_BYTES:
+                        successor.add(self.records(copied, end))
+                        copied = end
+                    with self._lock:
+                        self._hand_over(successor, copied)
             except OSError as error:
                 raise JournalError(
                     f"the journal {self.path} is not rewritten, and stays as it was: {error}"
                 ) from error
-            os.close(self._file)
-            self._file, self._end, self._refusal = fresh, end, ""
-            try:
-                sync_folder(self.path)
-            except OSError as error:  # so what is appended from now on might go to a lost file
-                self._refuse(f"its folder could not be synced: {error}")
-                raise JournalError(f"the journal {self.path}: {self._refusal}") from error
+            finally:
+                if self._file != old:  # which nobody waits for: 1.6 GB took 0.4 s
+                    os.close(old)
 
     def close(self) -> None:
-        """Let go of the file; nothing can be appended any more."""
-        with self._lock:
+        """Let go of the file, after a rewrite; nothing can be appended any more."""
+        with self._rewriting, self._lock:
             if self._file >= 0:
                 os.close(self._file)
                 self._file = -1
                 self._refuse("it is closed")
+
+    def _hand_over(self, successor: Successor, copied: int) -> None:
+        """Go on in another file, which has all that was there at a size of ``copied``."""
+        if copied < self._end:
+            successor.add(self.records(copied, self._end))
+        self._file, self._end = successor.take_place()
+        self._refusal = ""
+        try:
+            sync_folder(self.path)
+        except OSError as error:  # so what is appended from now on might go to a lost file
+            self._refuse(f"its folder could not be synced: {error}")
+            raise JournalError(f"the journal {self.path}: {self._refusal}") from error
 
     def _write(self, frame: bytes) -> None:
         """Add a frame and make it durable; OSError where it is not."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from mrflight.closing import Closes
 from mrflight.errors import JobFileError, JournalError
 from mrflight.shuffle.journal_frame import (
     MAX_RECORD_BYTES,
@@ -69,7 +70,7 @@ def recover(file: int, path: Path) -> int:
     A file that is empty becomes a journal. JobFileError where it is none, or damaged.
     """
     with suppress(FileNotFoundError):
-        _fresh_path(path).unlink()  # of a rewrite that was cut short
+        _beside(path).unlink()  # of a rewrite that was cut short
     size = os.fstat(file).st_size
     with open(file, "rb", closefd=False) as stream:
         start = stream.read(START_BYTES)
@@ -124,30 +125,48 @@ def damage(path: Path, offset: int) -> str:
     )
 
 
-def write_fresh(path: Path, records: Iterable[bytes]) -> tuple[int, int]:
-    """Put a locked, durable file of these records in the place of ``path``; it, and its size.
+class Successor(Closes):
+    """A journal that is written beside the one at ``path``; removed unless it takes its place.
 
-    What is raised, OSError where it cannot be written, leaves the old file in its place. The
-    folder is not synced.
+    Locked, so that the journal is never free. OSError where it cannot be written.
     """
-    fresh = _fresh_path(path)
-    file = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        write_at(file, _START, 0)
-        end = START_BYTES
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._beside = _beside(path)
+        self._file = os.open(self._beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._end = START_BYTES
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            write_at(self._file, _START, 0)
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, records: Iterable[bytes]) -> None:
+        """Write more records; they are durable when this returns."""
         for group in _grouped(records):
-            frame = encode_frame(end, group)
-            write_at(file, frame, end)
-            end += len(frame)
-        os.fsync(file)
-        fresh.replace(path)
-    except BaseException:
-        os.close(file)
-        with suppress(OSError):
-            fresh.unlink()
-        raise
-    return file, end
+            frame = encode_frame(self._end, group)
+            write_at(self._file, frame, self._end)
+            self._end += len(frame)
+        os.fsync(self._file)
+
+    def take_place(self) -> tuple[int, int]:
+        """Be the journal: its file, which who calls closes, and its size.
+
+        The folder is not synced.
+        """
+        self._beside.replace(self._path)
+        file, self._file = self._file, -1
+        return file, self._end
+
+    def close(self) -> None:
+        """Remove it, unless it is the journal now."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+            with suppress(OSError):  # who opens the journal next tries again
+                self._beside.unlink()
 
 
 def _grouped(records: Iterable[bytes]) -> Iterator[list[bytes]]:
@@ -164,7 +183,7 @@ def _grouped(records: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield group
 
 
-def _fresh_path(path: Path) -> Path:
+def _beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.new")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from mrflight.shuffle.event_journal import still_matter
+from mrflight.shuffle.event_journal import COMPACT_BYTES, EventJournal, still_matter
 from mrflight.shuffle.events import AnyEvent, encode_event
 from mrflight.shuffle.journal import Journal
 
@@ -21,6 +22,19 @@ def check_order(records: list[bytes], expected: dict[int, int]) -> None:
         thread, number = map(int, record.split()[:2])
         found[thread].append(number)
     assert found == {thread: list(range(count)) for thread, count in expected.items()}
+
+
+def recorded(path: Path, events: Iterable[AnyEvent], compact_bytes: int = COMPACT_BYTES) -> int:
+    """The size of a journal, once these are recorded in it and compactions are over."""
+    with EventJournal(path, compact_bytes) as journal:
+        for event in events:
+            journal.record(event)
+    return path.stat().st_size
+
+
+def recorded_in(path: Path) -> list[AnyEvent]:
+    with EventJournal(path) as journal:
+        return list(journal.events())
 
 
 def kept(events: list[AnyEvent]) -> list[AnyEvent]:

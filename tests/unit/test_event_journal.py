@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,9 +25,8 @@ from mrflight.shuffle.events import (
 )
 from mrflight.shuffle.journal import Journal
 from mrflight.shuffle.registry import Registry
-from tests.support.journals import kept
+from tests.support.journals import kept, recorded, recorded_in
 from tests.support.registries import SCHEMA, TIMEOUT_S, Clock, commit, knowledge, resumed
-from tests.support.threads import run_threads
 
 HISTORY: list[AnyEvent] = [
     ServerJoined("a", "1"),
@@ -52,27 +49,16 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal"
 
 
-def written(path: Path, events: list[AnyEvent]) -> None:
-    with EventJournal(path) as journal:
-        for event in events:
-            journal.record(event)
-
-
-def read(path: Path) -> list[AnyEvent]:
-    with EventJournal(path) as journal:
-        return list(journal.events())
-
-
 @pytest.mark.parametrize("event", HISTORY, ids=lambda event: type(event).__name__)
 def test_an_event_comes_back(event: AnyEvent) -> None:
     assert decode_event(encode_event(event)) == event
 
 
 def test_events_come_back_in_their_order(path: Path) -> None:
-    assert read(path) == []
-    written(path, HISTORY[:5])
-    written(path, HISTORY[5:])
-    assert read(path) == HISTORY
+    assert recorded_in(path) == []
+    recorded(path, HISTORY[:5])
+    recorded(path, HISTORY[5:])
+    assert recorded_in(path) == HISTORY
 
 
 def test_what_matters_is_of_what_is_there() -> None:
@@ -149,100 +135,6 @@ def test_what_matters_makes_a_registry_that_knows_the_same(
     assert not any(isinstance(event, ShuffleDropped | ServerGone) for event in kept(events))
 
 
-# Compaction of the file
-
-
-def shuffles(count: int, alive: int) -> Iterator[AnyEvent]:
-    """The events of so many shuffles one after the other, of which the last ones stay."""
-    schema = SCHEMA.serialize().to_pybytes()
-    yield ServerJoined("a", "1")
-    for number in range(count):
-        name = f"s{number}"
-        yield ShuffleMade(name, "", 1, None, ["a"], [[0]] * 100)
-        yield MapCommitted(name, 0, 0, "w", 0, schema, [number] * 100, [number] * 100)
-        if number < count - alive:
-            yield ShuffleDropped(name)
-
-
-def test_a_journal_stays_small_whatever_happened(path: Path) -> None:
-    events = list(shuffles(500, alive=2))
-    everything = sum(len(encode_event(event)) for event in events)
-    largest = 0
-    with EventJournal(path, compact_bytes=10_000) as journal:
-        for event in events:
-            journal.record(event)
-            largest = max(largest, journal.size_bytes)
-        assert path.stat().st_size == journal.size_bytes
-        events_now = list(journal.events())
-    assert everything > 200_000
-    assert largest < 13_000
-    assert knowledge(resumed(events_now, Clock())) == knowledge(resumed(events, Clock()))
-    assert kept(events_now) == kept(events)
-    assert [item.name for item in path.parent.iterdir()] == [path.name]
-
-
-def test_a_journal_whose_events_all_matter_is_not_rewritten_at_every_event(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    events = list(shuffles(400, alive=400))
-    caplog.set_level("INFO", "mrflight.shuffle.event_journal")
-    with EventJournal(path, compact_bytes=10_000) as journal:
-        for event in events:
-            journal.record(event)
-        assert journal.size_bytes > 150_000
-        assert list(journal.events()) == events
-    assert [record.getMessage()[:15] for record in caplog.records] == ["the journal had"] * 3
-
-
-def test_a_journal_that_was_left_large_is_compact_after_the_next_event(path: Path) -> None:
-    written(path, list(shuffles(100, alive=0)))
-    before = path.stat().st_size
-    with EventJournal(path, compact_bytes=10_000) as journal:
-        assert journal.size_bytes == before > 10_000
-        journal.record(ServerDraining("a"))
-        assert journal.size_bytes < 200
-    assert read(path) == [ServerJoined("a", "1"), ServerDraining("a")]
-
-
-def test_a_journal_that_cannot_be_rewritten_keeps_every_event(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A folder lies where the new file would be written."""
-    events = list(shuffles(100, alive=0))
-    with EventJournal(path, compact_bytes=10_000) as journal:
-        (path.parent / f"{path.name}.new").mkdir()
-        for event in events:
-            journal.record(event)
-        assert list(journal.events()) == events
-        tries = len(caplog.records)
-        assert 2 <= tries <= journal.size_bytes / 10_000
-        assert all("until it has grown again" in record.message for record in caplog.records)
-        (path.parent / f"{path.name}.new").rmdir()
-        for event in shuffles(30, alive=0):
-            journal.record(event)
-        assert journal.size_bytes < 20_000
-    assert len(caplog.records) == tries
-
-
-def test_what_many_threads_record_is_there_after_any_compaction(path: Path) -> None:
-    """Each makes shuffles of its own, and its last one stays."""
-
-    def work(thread: int) -> None:
-        for number in range(60):
-            name = f"t{thread}-{number}"
-            journal.record(ShuffleMade(name, "", 1, None, ["a"], [[0]] * 20))
-            if number < 59:
-                journal.record(ShuffleDropped(name))
-
-    with EventJournal(path, compact_bytes=2_000) as journal:
-        run_threads(partial(work, number) for number in range(4))
-        left = kept(list(journal.events()))
-        assert journal.size_bytes < 12_000
-    names = sorted(event.id for event in left if isinstance(event, ShuffleMade))
-    assert names == [f"t{thread}-59" for thread in range(4)]
-    assert len(left) == 4
-
-
 # What cannot be
 
 
@@ -270,4 +162,4 @@ def test_what_cannot_be_recorded_is_said(path: Path) -> None:
     with pytest.raises(JournalError, match="it is closed"):
         registry.register_server("b")
     assert [server.location for server in registry.servers()] == ["a"]
-    assert read(path) == [ServerJoined("a", "")]
+    assert recorded_in(path) == [ServerJoined("a", "")]

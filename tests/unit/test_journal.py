@@ -55,7 +55,7 @@ def test_whatever_is_done_to_it_in_turn(steps: list[bytes | str | list[bytes]]) 
                 journal.append(step)
                 expected.append(step)
             elif isinstance(step, list):
-                journal.rewrite(step)
+                journal.rewrite(step, journal.size_bytes)
                 expected = list(step)
             else:
                 journal.close()
@@ -72,7 +72,7 @@ def test_the_largest_record_and_one_that_is_larger(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
         journal.append(largest)
         size = journal.size_bytes
-        for refused in (journal.append, lambda record: journal.rewrite([b"x", record])):
+        for refused in (journal.append, lambda record: journal.rewrite([b"x", record], size)):
             with pytest.raises(JournalError, match=r"67,108,865 bytes; .* at most 67,108,864"):
                 refused(largest + b"x")
         assert journal.size_bytes == size
@@ -83,9 +83,9 @@ def test_a_rewrite_is_compact(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
         for number in range(100):
             journal.append(b"%3d" % number)
-        journal.rewrite([b"%3d" % number for number in range(97, 100)])
+        journal.rewrite([b"%3d" % number for number in range(97, 100)], journal.size_bytes)
         assert journal.size_bytes == START_BYTES + HEADER_BYTES + 3 * (4 + 3)
-        journal.rewrite(bytes(1000) for _ in range(3_000))  # in three frames
+        journal.rewrite((bytes(1000) for _ in range(3_000)), journal.size_bytes)  # in three frames
         assert journal.size_bytes == START_BYTES + 3 * HEADER_BYTES + 3_000 * 1004
 
 
@@ -93,12 +93,12 @@ def test_closing_lets_go_of_all(tmp_path: Path) -> None:
     before = set(os.listdir("/proc/self/fd"))
     journal = Journal(tmp_path / "j")
     journal.append(b"one")
-    journal.rewrite([b"two"])
+    journal.rewrite([b"two"], journal.size_bytes)
     next(journal.records())
     journal.close()
     journal.close()
     assert set(os.listdir("/proc/self/fd")) == before
-    for refused in (journal.append, lambda record: journal.rewrite([record])):
+    for refused in (journal.append, lambda record: journal.rewrite([record], START_BYTES)):
         with pytest.raises(JournalError, match="it is closed"):
             refused(b"three")
     assert records_in(tmp_path / "j") == [b"two"]

@@ -29,7 +29,7 @@ def frames() -> list[list[bytes]]:
 def small(tmp_path: Path, frames: list[list[bytes]]) -> Path:
     """A journal of these frames."""
     with Journal(tmp_path / "j") as journal:
-        journal.rewrite(frames[0])
+        journal.rewrite(frames[0], journal.size_bytes)
         for (record,) in frames[1:]:
             journal.append(record)
     return tmp_path / "j"
@@ -125,7 +125,7 @@ def test_damage_while_it_is_open_is_found_by_who_reads(small: Path, ends: list[i
         with pytest.raises(JournalError, match=f"damaged at byte {ends[1]},"):
             list(journal.records())
         with pytest.raises(JournalError, match="damaged"):
-            journal.rewrite(journal.records())
+            journal.rewrite(journal.records(), journal.size_bytes)
         assert journal.size_bytes == small.stat().st_size == ends[-1]
         small.unlink()
         with pytest.raises(JournalError, match=r"cannot be read: .*No such file"):

@@ -71,12 +71,12 @@ def test_a_rewrite_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
             largest_file(3_000_000),
             pytest.raises(JournalError, match=r"stays as it was: .*large"),
         ):
-            journal.rewrite(bytes(100_000) for _ in range(40))
+            journal.rewrite((bytes(100_000) for _ in range(40)), journal.size_bytes)
         with pytest.raises(ZeroDivisionError):
-            journal.rewrite(breaks())
+            journal.rewrite(breaks(), journal.size_bytes)
         (tmp_path / "j.new").mkdir()
         with pytest.raises(JournalError, match=r"stays as it was: .*Is a directory"):
-            journal.rewrite([b"new"])
+            journal.rewrite([b"new"], journal.size_bytes)
         (tmp_path / "j.new").rmdir()
         assert os.listdir(tmp_path) == ["j"]
         assert path.read_bytes() == before

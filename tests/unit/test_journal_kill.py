@@ -31,6 +31,9 @@ def append(thread):
 
 for thread in range(threads):
     threading.Thread(target=append, args=[thread]).start()
+while True:
+    until = journal.size_bytes
+    journal.rewrite(journal.records(until=until), until)
 """
 
 
@@ -42,7 +45,7 @@ from mrflight.shuffle.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 number = 0
 while True:
-    journal.rewrite(b"%d %d" % (number, part) for part in range(2000))
+    journal.rewrite((b"%d %d" % (number, part) for part in range(2000)), journal.size_bytes)
     os.write(1, b"%d\\n" % number)
     number += 1
 """
@@ -68,6 +71,7 @@ def acknowledged_until_killed(code: str, arguments: list[str], kill_after: int) 
 def test_what_was_acknowledged_is_there_after_a_kill(
     tmp_path: Path, seed: int, threads: int, size: int
 ) -> None:
+    """And all of it is copied again and again meanwhile."""
     chance = random.Random(seed)
     for attempt in range(3):
         path = tmp_path / f"j{attempt}"

@@ -55,7 +55,7 @@ def test_it_is_never_free_while_it_is_rewritten(tmp_path: Path) -> None:
         def rewrite_all() -> None:
             try:
                 for number in range(100):
-                    journal.rewrite([b"%d" % number])
+                    journal.rewrite([b"%d" % number], journal.size_bytes)
             finally:
                 over.set()
 

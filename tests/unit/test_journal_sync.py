@@ -25,7 +25,8 @@ def test_threads_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
 
         def rewrite_all() -> None:
             for _ in range(20):
-                journal.rewrite(journal.records())
+                size = journal.size_bytes
+                journal.rewrite(journal.records(until=size), size)
 
         run_threads([*(partial(append_all, thread) for thread in range(8)), rewrite_all])
     check_order(records_in(tmp_path / "j"), dict.fromkeys(range(8), 50))
@@ -45,7 +46,7 @@ def test_what_is_synced_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert synced == ["j", "."]
         journal.append(b"one")
         assert synced[2:] == ["j"]
-        journal.rewrite([b"two"])
+        journal.rewrite([b"two"], journal.size_bytes)
         assert synced[3:] == ["j.new", "."]  # before it takes the other's place, and after
     Journal(tmp_path / "j").close()
     assert synced[5:] == ["j", "."]  # who wrote it may have been killed before its sync
@@ -70,6 +71,6 @@ def test_nothing_is_taken_after_a_sync_that_failed(
         with pytest.raises(JournalError, match=r"a sync failed .*start the server anew"):
             journal.append(b"later")
         assert list(journal.records()) == [b"before"]
-        journal.rewrite(journal.records())  # is another file
+        journal.rewrite(journal.records(), journal.size_bytes)  # is another file
         journal.append(b"after")
     assert records_in(path) == [b"before", b"after"]

@@ -1,0 +1,138 @@
+"""A journal of events is compacted when it has grown, and takes events meanwhile."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mrflight.shuffle.event_journal import EventJournal
+from mrflight.shuffle.events import (
+    AnyEvent,
+    MapCommitted,
+    ServerDraining,
+    ServerJoined,
+    ShuffleDropped,
+    ShuffleMade,
+    encode_event,
+)
+from tests.support.journals import kept, recorded, recorded_in
+from tests.support.registries import SCHEMA, Clock, knowledge, resumed
+from tests.support.threads import WAIT_S, run_threads
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+def shuffles(count: int, alive: int) -> Iterator[AnyEvent]:
+    """The events of so many shuffles one after the other, of which the last ones stay."""
+    schema = SCHEMA.serialize().to_pybytes()
+    yield ServerJoined("a", "1")
+    for number in range(count):
+        name = f"s{number}"
+        yield ShuffleMade(name, "", 1, None, ["a"], [[0]] * 100)
+        yield MapCommitted(name, 0, 0, "w", 0, schema, [number] * 100, [number] * 100)
+        if number < count - alive:
+            yield ShuffleDropped(name)
+
+
+def test_a_journal_stays_small_whatever_happened(path: Path) -> None:
+    events = list(shuffles(500, alive=2))
+    assert sum(len(encode_event(event)) for event in events) > 200_000
+    largest = max(
+        recorded(path, events[at : at + 30], compact_bytes=10_000)
+        for at in range(0, len(events), 30)
+    )
+    assert largest < 16_000
+    events_now = recorded_in(path)
+    assert knowledge(resumed(events_now, Clock())) == knowledge(resumed(events, Clock()))
+    assert kept(events_now) == kept(events)
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_journal_whose_events_all_matter_is_not_rewritten_at_every_event(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    events = list(shuffles(400, alive=400))
+    caplog.set_level("INFO", "mrflight.shuffle.event_journal")
+    assert recorded(path, events, compact_bytes=10_000) > 150_000
+    assert recorded_in(path) == events
+    said = [record.getMessage()[:15] for record in caplog.records]
+    assert said in [["the journal had"] * times for times in (1, 2, 3)]
+
+
+def test_a_journal_that_was_left_large_is_compact_after_the_next_event(path: Path) -> None:
+    assert recorded(path, shuffles(100, alive=0)) > 10_000
+    assert recorded(path, [ServerDraining("a")], compact_bytes=10_000) < 200
+    assert recorded_in(path) == [ServerJoined("a", "1"), ServerDraining("a")]
+
+
+def test_a_journal_that_was_left_large_is_left_so_when_nothing_happens(path: Path) -> None:
+    """It would hold up who ends the server."""
+    before = recorded(path, shuffles(100, alive=0))
+    assert recorded(path, [], compact_bytes=10_000) == before
+
+
+def test_a_journal_that_cannot_be_rewritten_keeps_every_event(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A folder lies where the new file would be written."""
+    events = list(shuffles(100, alive=0))
+    with EventJournal(path, compact_bytes=10_000) as journal:
+        (path.parent / f"{path.name}.new").mkdir()
+        for event in events:
+            journal.record(event)
+    assert 1 <= len(caplog.records) <= path.stat().st_size / 10_000
+    assert all("until it has grown again" in record.message for record in caplog.records)
+    (path.parent / f"{path.name}.new").rmdir()
+    assert recorded_in(path) == events
+    assert recorded(path, shuffles(1, alive=0), compact_bytes=10_000) < 1_000
+
+
+def test_events_are_recorded_while_the_new_file_is_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sync of that file is held up until they are."""
+    sync, begun, may_go_on = os.fsync, threading.Event(), threading.Event()
+
+    def held_up(file: int) -> None:
+        if threading.current_thread().name == "compaction":
+            begun.set()
+            assert may_go_on.wait(WAIT_S)
+        sync(file)
+
+    recorded(path, shuffles(20, alive=0))
+    meanwhile = list(shuffles(5, alive=5))[1:]
+    monkeypatch.setattr(os, "fsync", held_up)
+    with EventJournal(path, compact_bytes=10_000) as journal:
+        journal.record(ServerJoined("b", "1"))
+        assert begun.wait(WAIT_S)
+        for event in meanwhile:
+            journal.record(event)
+        may_go_on.set()
+    assert recorded_in(path) == [ServerJoined("a", "1"), ServerJoined("b", "1"), *meanwhile]
+
+
+def test_what_many_threads_record_is_there_after_any_compaction(path: Path) -> None:
+    """Each makes shuffles of its own, and its last one stays."""
+
+    def work(thread: int) -> None:
+        for number in range(60):
+            name = f"t{thread}-{number}"
+            journal.record(ShuffleMade(name, "", 1, None, ["a"], [[0]] * 20))
+            if number < 59:
+                journal.record(ShuffleDropped(name))
+
+    with EventJournal(path, compact_bytes=2_000) as journal:
+        run_threads(partial(work, number) for number in range(4))
+    left = kept(recorded_in(path))
+    names = sorted(event.id for event in left if isinstance(event, ShuffleMade))
+    assert names == [f"t{thread}-59" for thread in range(4)]
+    assert len(left) == 4
+    assert recorded(path, [ServerJoined("a", "1")], compact_bytes=100) < 1_000
