@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 
 import pyarrow as pa
 
@@ -20,6 +21,7 @@ from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
 from mrflight.shuffle.protocol import Heartbeat
 from mrflight.shuffle.shuffle_state import MapCommit
+from mrflight.shuffle.spillable import StoredShuffle
 from mrflight.shuffle.store import BlockStore
 from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
@@ -54,7 +56,8 @@ class Membership:
         self._knowing = threading.Lock()  # of `_commits`; nobody is asked while it is held
         self._commits: dict[str, list[MapCommit]] = {}
         self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
-        self._forgetting: threading.Thread | None = None
+        self._forgotten: SimpleQueue[StoredShuffle | None] = SimpleQueue()
+        self._removal = threading.Thread(target=self._remove_files, name="removal", daemon=True)
 
     def join(self, location: str) -> None:
         """Register as ``location``, waiting for a metadata server that still starts."""
@@ -66,6 +69,7 @@ class Membership:
                 f"no metadata server at {self._metadata.location} after "
                 f"{self._connections.timeouts.reconnect_s:.0f} s; start it, or correct --metadata"
             ) from error
+        self._removal.start()
         self._heart.start()
 
     @property
@@ -86,6 +90,7 @@ class Membership:
         """Be no data server any more: what is still held is lost."""
         self._stopping.set()
         self._heart.join()
+        self._forgotten.put(None)
         try:
             self._heartbeats.unregister_server(self._location, self._incarnation)
         except MrflightError as error:
@@ -130,10 +135,28 @@ class Membership:
             return metadata.partitions(shuffle_id, only=partition)[0]
 
     def forget(self, shuffle_id: str) -> None:
-        """A shuffle is no more."""
-        self._store.drop(shuffle_id)
-        with self._knowing:
-            self._commits.pop(shuffle_id, None)
+        """A shuffle is no more; its files are gone when this returns."""
+        for forgotten in self._forget([shuffle_id]):
+            self._store.remove_files(forgotten)
+
+    def _forget(self, shuffle_ids: Iterable[str]) -> list[StoredShuffle]:
+        """Know nothing of shuffles any more, at once; what they may have files of."""
+        found = []
+        for shuffle_id in shuffle_ids:
+            if (forgotten := self._store.forget(shuffle_id)) is not None:
+                found.append(forgotten)
+            with self._knowing:
+                self._commits.pop(shuffle_id, None)
+        return found
+
+    def _forget_but_for_files(self, shuffle_ids: Iterable[str]) -> None:
+        """As `forget`, for the heart: removing files takes seconds, longer where the disk hangs."""
+        for forgotten in self._forget(shuffle_ids):
+            self._forgotten.put(forgotten)
+
+    def _remove_files(self) -> None:
+        while (forgotten := self._forgotten.get()) is not None:
+            self._store.remove_files(forgotten)
 
     @contextmanager
     def _turn(self) -> Iterator[MetadataClient]:
@@ -169,21 +192,11 @@ class Membership:
         )
         answer = self._heartbeats.heartbeat(held)
         if not answer.registered and not self._stopping.is_set():
-            for shuffle_id in held.shuffles:
-                self.forget(shuffle_id)  # it was given up: all of it has been placed elsewhere
+            # It was given up: all of it has been placed elsewhere.
+            self._forget_but_for_files(held.shuffles)
             self._heartbeats.register_server(self._location, self._incarnation)
             self._drain_is_told = False
         if self._is_draining and not self._drain_is_told:
             self._heartbeats.drain_server(self._location)
             self._drain_is_told = True
-        if answer.drop and (self._forgetting is None or not self._forgetting.is_alive()):
-            # Removing files takes seconds, and longer where the disk hangs; what is not forgotten
-            # by then the next heartbeats tell again.
-            self._forgetting = threading.Thread(
-                target=self._forget_all, args=(answer.drop,), name="forgetting", daemon=True
-            )
-            self._forgetting.start()
-
-    def _forget_all(self, shuffle_ids: list[str]) -> None:
-        for shuffle_id in shuffle_ids:
-            self.forget(shuffle_id)
+        self._forget_but_for_files(answer.drop)

@@ -138,15 +138,27 @@ class BlockStore(Closes):
 
     def drop(self, shuffle_id: str) -> None:
         """Forget a shuffle and remove its files; nothing happens where it is not open."""
+        if (forgotten := self.forget(shuffle_id)) is not None:
+            self.remove_files(forgotten)
+
+    def forget(self, shuffle_id: str) -> StoredShuffle | None:
+        """Let go of a shuffle's blocks at once, whatever the disk does; None where it is not open.
+
+        What is returned is for `remove_files`.
+        """
         with self._changed:
             shuffle = self._shuffles.pop(shuffle_id, None)
             if shuffle is None:
-                return
+                return None
             shuffle.dropped = True
             self._budget.refuse(lambda put: put[0] is shuffle, lambda: _not_here(shuffle_id))
             self._budget.give_back(shuffle.resident_bytes)
             shuffle.forget_blocks()
-        self._spiller.remove_files(shuffle)
+            return shuffle
+
+    def remove_files(self, forgotten: StoredShuffle) -> None:
+        """Remove what is on disk of a shuffle; takes as long as the disk does."""
+        self._spiller.remove_files(forgotten)
 
     def close(self) -> None:
         """End the spilling; a put that waits for memory, or later would, raises instead."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,14 +22,18 @@ from tests.support.threads import run_threads
 HEARTBEAT_TIMEOUT_S = 2.0
 
 
-class StoreOfSlowDrops(BlockStore):
-    """Drops as with a disk that takes its time to remove the files."""
+class StoreOfASlowDisk(BlockStore):
+    """A piece of each shuffle is being written until `end`; removing its files waits for that."""
 
-    ended = threading.Event()
+    def open(self, shuffle_id: str, partitions: int) -> None:
+        super().open(shuffle_id, partitions)
+        with self._changed:
+            self._spiller._writing = self._shuffles[shuffle_id]
 
-    def drop(self, shuffle_id: str) -> None:
-        super().drop(shuffle_id)
-        self.ended.wait(3 * HEARTBEAT_TIMEOUT_S)
+    def end(self) -> None:
+        with self._changed:
+            self._spiller._writing = None
+            self._changed.notify_all()
 
 
 @pytest.fixture
@@ -54,15 +57,32 @@ def assert_it_beats(registry: Registry, near: NearDataServer) -> None:
 def test_a_heart_beats_while_files_are_removed(
     registry: Registry, metadata: str, tmp_path: Path
 ) -> None:
-    StoreOfSlowDrops.ended.clear()
-    with near_data_servers(metadata, 1, tmp_path, StoreOfSlowDrops) as (near,):
+    with near_data_servers(metadata, 1, tmp_path, StoreOfASlowDisk) as (near,):
         with mrflight.connect(metadata) as client:
             client.create_shuffle("dropped", 3)
         near.membership.open("dropped")
         registry.drop_shuffle("dropped")  # the server hears of it at its next heartbeat
         wait_until(lambda: near.store.shuffles() == [])
         assert_it_beats(registry, near)
-        StoreOfSlowDrops.ended.set()
+        assert isinstance(near.store, StoreOfASlowDisk)
+        near.store.end()
+
+
+def test_a_server_that_was_given_up_is_back_before_its_files_are_gone(
+    registry: Registry, metadata: str, tmp_path: Path
+) -> None:
+    with near_data_servers(metadata, 1, tmp_path, StoreOfASlowDisk) as (near,):
+        with mrflight.connect(metadata) as client:
+            client.create_shuffle("given-up", 3)
+        near.membership.open("given-up")
+        registry.unregister_server(near.location)
+        given_up = time.monotonic()
+        wait_until(lambda: registry.is_alive(near.location))
+        assert time.monotonic() - given_up < HEARTBEAT_TIMEOUT_S
+        assert near.store.shuffles() == []
+        assert_it_beats(registry, near)
+        assert isinstance(near.store, StoreOfASlowDisk)
+        near.store.end()
 
 
 def test_a_heart_beats_while_a_request_waits_for_metadata(
