@@ -30,7 +30,7 @@ from mrflight.shuffle.block import (
     to_wire,
 )
 from mrflight.shuffle.flight_errors import answer_errors, answer_stream
-from mrflight.shuffle.layout import plain_batch, plain_schema
+from mrflight.shuffle.plain_slices import plain_slices
 from mrflight.shuffle.protocol import (
     DataAction,
     DiscardAttempt,
@@ -164,13 +164,17 @@ def _blocks(reader: flight.MetadataRecordBatchReader) -> Iterator[tuple[int, Blo
 def _batches(
     reader: flight.MetadataRecordBatchReader, partition: int
 ) -> Iterator[tuple[int, Block]]:
-    """A plain client's stream of record batches, all for one partition."""
+    """A plain client's stream of record batches, all for one partition, as blocks.
+
+    Of a message that is large once it is decoded more than one: each is let go of, or waits for
+    memory, before the next is decoded.
+    """
     options = ipc_options("none")
     for message in _messages(reader):
         message.data.validate(full=True)
-        batch = plain_batch(message.data, plain_schema(message.data.schema))
-        block = encode_block([batch], options)
-        yield partition, block._replace(body=exactly(block.body))
+        for piece in plain_slices(message.data):
+            block = encode_block([piece], options)
+            yield partition, block._replace(body=exactly(block.body))
 
 
 def serve(options: argparse.Namespace) -> None:

@@ -1,0 +1,151 @@
+"""Batches of plain clients are cut into pieces that are small once decoded, rows as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrflight.errors import ProtocolError
+from mrflight.shuffle import plain_slices as module
+from mrflight.shuffle.decoded_size import row_bytes
+from mrflight.shuffle.layout import plain_batch, plain_schema
+from mrflight.shuffle.plain_slices import SLICE_BYTES, plain_slices
+
+WIDE = 100_000
+texts = pa.array(["x" * WIDE, "y", None])
+
+
+def encoded(values: pa.Array, rows: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array([i % 3 for i in range(rows)]), values)
+
+
+def views(rows: int) -> pa.Array:
+    """All of the same bytes."""
+    (view,) = (pa.array(["x" * WIDE], pa.string_view()),)
+    _, one, data = view.buffers()
+    every = pa.py_buffer(one.to_pybytes()[:16] * rows)
+    return pa.Array.from_buffers(pa.string_view(), rows, [None, every, data])
+
+
+def lists(of: pa.Array) -> pa.Array:
+    """Two in each, the third of each three null."""
+    offsets = pa.array(range(0, len(of) + 1, 2), pa.int32())
+    mask = pa.array([i % 3 == 2 for i in range(len(offsets) - 1)])
+    return pa.ListArray.from_arrays(offsets, of, mask=mask)
+
+
+def maps(of: pa.Array) -> pa.Array:
+    return pa.MapArray.from_arrays(
+        pa.array(range(len(of) + 1), pa.int32()), pa.array(["k"] * len(of)), of
+    )
+
+
+def runs(values: pa.Array, length: int) -> pa.Array:
+    ends = pa.array([length * (i + 1) for i in range(len(values))], pa.int32())
+    return pa.RunEndEncodedArray.from_arrays(ends, values)
+
+
+COLUMNS: dict[str, Callable[[], pa.Array]] = {
+    "dictionary": lambda: encoded(texts, 600),
+    "runs": lambda: runs(texts, 200),
+    "views": lambda: views(400),
+    "lists of a dictionary": lambda: lists(encoded(texts, 600)),
+    "lists of a fixed size of a dictionary": lambda: pa.FixedSizeListArray.from_arrays(
+        encoded(texts, 600), 2
+    ),
+    "maps to a dictionary": lambda: maps(encoded(texts, 600)),
+    "structs of a dictionary": lambda: pa.StructArray.from_arrays([encoded(texts, 600)], ["a"]),
+    "lists of views": lambda: lists(views(400)),
+    "a dictionary of lists": lambda: encoded(pa.array([["x" * WIDE, "y"], [], None]), 600),
+    "runs of lists": lambda: runs(pa.array([["x" * WIDE, "y"], [], None]), 200),
+    "a dictionary of large strings": lambda: encoded(texts.cast(pa.large_string()), 600),
+    "as it is": lambda: pa.array(["x" * WIDE] * 200),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_it_is_cut_by_what_it_decodes_to(name: str) -> None:
+    column = COLUMNS[name]()
+    batch = pa.record_batch({"n": pa.array(range(len(column))), "of": column})
+    plain = plain_batch(batch, plain_schema(batch.schema))
+    assert plain.nbytes > 4 * SLICE_BYTES
+    for part in (batch, batch.slice(7, len(column) - 20)):
+        before = pa.total_allocated_bytes()
+        pieces = []
+        for piece in plain_slices(part):
+            assert piece.nbytes <= SLICE_BYTES
+            assert pa.total_allocated_bytes() - before <= 6 * SLICE_BYTES
+            pieces.append(piece.to_pylist())
+            del piece
+        assert len(pieces) >= 4
+        assert [row for rows in pieces for row in rows] == part.to_pylist()
+
+
+def test_numbers_are_cut_without_a_look_at_each() -> None:
+    rows = 2**31 - 1
+    column = pa.RunEndEncodedArray.from_arrays(pa.array([rows], pa.int32()), pa.array([7]))
+    before = pa.total_allocated_bytes()
+    pieces = plain_slices(pa.RecordBatch.from_arrays([column], ["n"]))
+    first = next(pieces)
+    assert first.num_rows <= SLICE_BYTES / 8
+    assert first.column(0) == pa.array([7] * first.num_rows)
+    assert pa.total_allocated_bytes() - before <= 3 * SLICE_BYTES
+
+
+@pytest.mark.parametrize("batch", [
+    pa.record_batch({"n": pa.array([], pa.int64())}),
+    pa.record_batch({"n": pa.array([], pa.string()).dictionary_encode()}),
+    pa.record_batch({"n": pa.Array.from_buffers(pa.null(), 10**12, [None])}),
+    pa.record_batch({"n": ["a", None]}),
+])  # fmt: skip
+def test_what_is_small_stays_in_one_piece(batch: pa.RecordBatch) -> None:
+    (piece,) = plain_slices(batch)
+    assert piece.num_rows == batch.num_rows
+    assert piece.schema == plain_schema(batch.schema)
+
+
+def test_a_row_that_is_large_by_itself_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LARGEST_ROW_BYTES", WIDE)
+    large = pa.array(["x" * SLICE_BYTES * 2, "y"]).dictionary_encode()
+    pieces = list(plain_slices(pa.record_batch({"a": large})))
+    assert [piece.num_rows for piece in pieces] == [1, 1]
+
+
+def test_a_row_that_is_large_by_its_encoding_is_refused() -> None:
+    column = pa.ListArray.from_arrays(pa.array([0, 10_000], pa.int32()), encoded(texts, 10_000))
+    with pytest.raises(ProtocolError, match=r"318\.0 MiB once it is decoded, and at most 64\.0 "):
+        list(plain_slices(pa.record_batch({"a": column})))
+
+
+def test_runs_within_lists_are_refused_before_they_are_decoded() -> None:
+    column = pa.ListArray.from_arrays(pa.array([0, 300], pa.int32()), runs(texts, 100))
+    with pytest.raises(ProtocolError, match="run-end encoded values within other values"):
+        list(plain_slices(pa.record_batch({"a": column})))
+
+
+values = st.lists(st.none() | st.text(max_size=30), max_size=20)
+
+
+@settings(max_examples=200, derandomize=True)
+@given(values, st.data())
+def test_sizes_are_those_of_the_plain_layout(some: list[Any], data: st.DataObject) -> None:
+    plain = pa.array(some, pa.string())
+    start = data.draw(st.integers(0, len(some)))
+    ends = pa.array(range(1, len(some) + 1), pa.int32())
+    expected = [4 + len((value or "").encode()) for value in some[start:]]
+    for array in (
+        plain,
+        plain.cast(pa.large_string()),
+        plain.cast(pa.string_view()),
+        plain.dictionary_encode(),
+        pa.RunEndEncodedArray.from_arrays(ends, plain),
+    ):
+        sizes = row_bytes(array.slice(start))
+        for size, want, value in zip(sizes, expected, some[start:], strict=True):
+            # A dictionary's nulls are of no size.
+            assert size == 0 if value is None and size == 0 else int(size) == want
