@@ -106,6 +106,14 @@ class DataServer(flight.FlightServerBase):
         return flight.GeneratorStream(schema, answer_stream(map(decode_block, blocks)))
 
     @answer_errors
+    def get_flight_info(
+        self, context: Any, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
+        """Which process answers here: a server that drains asks for it."""
+        incarnation = self._membership.incarnation
+        return flight.FlightInfo(WIRE_SCHEMA, descriptor, [], app_metadata=incarnation)
+
+    @answer_errors
     def do_action(self, context: Any, action: flight.Action) -> list[bytes]:
         return self._actions.answer(action)
 

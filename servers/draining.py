@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 
 from mrflight.errors import (
     DeadlineExceededError,
     MrflightError,
+    OutputLostError,
     ProtocolError,
     ServerUnavailableError,
     ShuffleNotFoundError,
+    SpillError,
 )
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
 from mrflight.shuffle.protocol import MovePartitions
-from mrflight.shuffle.sender import BlockSender
+from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.shuffle.store import BlockStore
 
+from .drain_copies import COPY_S, Copier, Copies
 from .membership import Membership
 
 log = logging.getLogger(__name__)
@@ -36,13 +40,18 @@ _PATIENCE_S = 5.0
 class Draining:
     """Empties one data server, whose membership knows that it drains."""
 
-    def __init__(self, store: BlockStore, membership: Membership, metadata: str) -> None:
+    def __init__(
+        self, store: BlockStore, membership: Membership, metadata: str, copy_s: float = COPY_S
+    ) -> None:
         self._store = store
+        self._copier = Copier(store, copy_s)
         self._membership = membership
         self._connections = Connections()
         self._metadata = MetadataClient(metadata, self._connections, _PATIENCE_S)
         self._targets: dict[tuple[str, int], str] = {}
         self._offered: dict[str, set[str]] = {}
+        self._failing: set[str] = set()
+        self._incarnations: dict[str, str] = {}
         self._copied: dict[tuple[str, int], set[MapAttempt]] = {}
         self._spoilt: set[tuple[str, int, str]] = set()
         self._reasons: dict[str, str] = {}
@@ -60,6 +69,7 @@ class Draining:
         except (ServerUnavailableError, DeadlineExceededError) as error:
             log.warning("nobody can ask for what is held any more: %s", error)
         finally:
+            self._copier.close()
             self._connections.close()
 
     def _is_free_of(self, shuffle_id: str) -> bool:
@@ -88,21 +98,23 @@ class Draining:
     def _choose_targets(self, shuffle_id: str, planned: dict[int, str]) -> list[int]:
         """The partitions that can go somewhere: where they were going, or else as planned.
 
-        Where that target is spoilt, another one that was offered for any partition will do.
+        Where that target is spoilt, another one that was offered for any partition will do, those
+        that have failed for others last.
         """
         offered = self._offered.setdefault(shuffle_id, set())
         offered.update(planned.values())
         for partition, target in planned.items():
-            for each in (target, *sorted(offered)):
+            for each in sorted((target, *sorted(offered)), key=self._failing.__contains__):
                 if (shuffle_id, partition, each) not in self._spoilt:
                     self._targets.setdefault((shuffle_id, partition), each)
                     break
         return [partition for partition in planned if (shuffle_id, partition) in self._targets]
 
     def _move(self, shuffle_id: str, partitions: list[int]) -> None:
-        version = self._metadata.describe_shuffle(shuffle_id).version
-        infos = {info.partition: info for info in self._metadata.partitions(shuffle_id)[1]}
+        described = self._metadata.describe_shuffle(shuffle_id)
+        infos = self._infos(shuffle_id, partitions)
         epoch = infos[partitions[0]].epoch
+        self._know_targets({self._targets[shuffle_id, partition] for partition in partitions})
         wanted: dict[tuple[MapAttempt, str], list[int]] = {}
         for partition in partitions:
             copied = self._copied.setdefault((shuffle_id, partition), set())
@@ -112,10 +124,14 @@ class Draining:
                 if source not in copied:
                     wanted.setdefault((source, target), []).append(partition)
         for (source, target), missing in wanted.items():
-            self._copy(shuffle_id, source, target, missing, len(infos))
+            self._copy(
+                Copies(shuffle_id, source, target, missing, len(described.placement)),
+                described.token,
+            )
         targets = [self._targets[shuffle_id, partition] for partition in partitions]
+        self._know_targets(set(targets))
         here = self._membership.location
-        request = MovePartitions(shuffle_id, here, partitions, targets, epoch, version)
+        request = MovePartitions(shuffle_id, here, partitions, targets, epoch, described.version)
         try:
             self._metadata.move_partitions(request)
         except ProtocolError:  # a target may have gone since all was copied there, or be avoided
@@ -126,27 +142,62 @@ class Draining:
             raise
         log.info("%d partitions of shuffle %s have been moved", len(partitions), shuffle_id)
 
-    def _copy(
-        self, shuffle_id: str, source: MapAttempt, target: str, partitions: list[int], count: int
-    ) -> None:
-        """Send what an attempt put into partitions to the target that they have in common."""
-        placement: list[tuple[str, ...]] = [()] * count
-        for partition in partitions:
-            placement[partition] = (target,)
-        sender = BlockSender(shuffle_id, source, placement, self._connections, "none")
+    def _infos(self, shuffle_id: str, partitions: Sequence[int]) -> dict[int, PartitionInfo]:
         try:
-            for partition in partitions:
-                for block in self._store.read(shuffle_id, partition, [source]):
-                    sender.send_block(partition, block)
-            sender.finish()
-        except BaseException:
-            sender.stop()
-            self._spoil(shuffle_id, partitions)
-            raise
-        for partition in partitions:
-            self._copied[shuffle_id, partition].add(source)
+            found = self._metadata.partitions(shuffle_id)[1]
+        except OutputLostError:  # of others, perhaps
+            each = (self._metadata.partitions(shuffle_id, only) for only in partitions)
+            found = [info for _, infos in each for info in infos]
+        return {info.partition: info for info in found}
 
-    def _spoil(self, shuffle_id: str, partitions: list[int]) -> None:
+    def _know_targets(self, targets: set[str]) -> None:
+        """That each is the process which has the copies; ServerUnavailableError where one is not.
+
+        What was copied to another process at its location is gone, and is copied again.
+        """
+        for target in sorted(targets):
+            try:
+                incarnation = self._copier.incarnation_of(target)
+            except MrflightError:
+                self._give_up(target)
+                raise
+            known = self._incarnations.setdefault(target, incarnation)
+            if known != incarnation:
+                self._incarnations[target] = incarnation
+                for key in [key for key, at in self._targets.items() if at == target]:
+                    self._copied.pop(key, None)
+                self._spoilt = {key for key in self._spoilt if key[2] != target}
+                raise ServerUnavailableError(f"another server was started at {target}")
+
+    def _copy(self, copies: Copies, token: str) -> None:
+        """Copy to a target; what cannot be read here is reported lost, and raised in the end."""
+        try:
+            unreadable = self._copier.copy(copies)
+        except MrflightError as error:
+            self._spoil(copies.shuffle_id, copies.partitions)
+            if isinstance(error, ServerUnavailableError | DeadlineExceededError | SpillError):
+                self._give_up(copies.target)
+            raise
+        for partition in copies.partitions:
+            self._copied[copies.shuffle_id, partition].add(copies.source)
+        if not unreadable:
+            return
+        # Its maps write it again, elsewhere. Nobody else has it, so that nothing is lost by that.
+        self._spoil(copies.shuffle_id, list(unreadable))
+        here, lost = self._membership.location, list(unreadable)
+        self._metadata.report_loss(copies.shuffle_id, here, lost, token=token)
+        raise next(iter(unreadable.values()))
+
+    def _give_up(self, target: str) -> None:
+        """A target has failed: what is still to go there goes elsewhere, if there is another."""
+        self._failing.add(target)
+        for shuffle_id, partition in [key for key, at in self._targets.items() if at == target]:
+            if self._copied.get((shuffle_id, partition)):
+                self._spoil(shuffle_id, [partition])
+            else:
+                del self._targets[shuffle_id, partition]
+
+    def _spoil(self, shuffle_id: str, partitions: Sequence[int]) -> None:
         """Targets may have a part of an attempt's blocks, which would be read twice, or nothing."""
         for partition in partitions:
             target = self._targets.pop((shuffle_id, partition))

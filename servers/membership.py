@@ -77,6 +77,11 @@ class Membership:
         """Where clients reach this server."""
         return self._location
 
+    @property
+    def incarnation(self) -> str:
+        """What tells this process from others at its location."""
+        return self._incarnation
+
     def drain(self) -> None:
         """Take no new partitions from now on. Heartbeats go on."""
         self._is_draining = True

@@ -118,6 +118,16 @@ class BlockStore(Closes):
             order = shuffle.reading_order(held, attempts, share)
         return PartitionReader(self._changed, shuffle, held, order, self._clock).blocks()
 
+    def size_bytes(self, shuffle_id: str, partitions: Iterable[int], source: MapAttempt) -> int:
+        """Of the blocks that an attempt put into some partitions."""
+        with self._changed:
+            found = 0
+            for partition in partitions:
+                held = self._opened(shuffle_id, partition).partition(partition)
+                order = self._shuffles[shuffle_id].reading_order(held, [source])
+                found += sum(held.size_at(place) for place, _ in order)
+            return found
+
     def discard(self, shuffle_id: str, source: MapAttempt) -> None:
         """Forget what an attempt put; nothing happens where there is nothing.
 

@@ -51,21 +51,45 @@ def near_data_servers(
 ) -> Iterator[list[NearDataServer]]:
     """Data servers that have joined; those that did not die leave at the end."""
     with ExitStack() as stack:
-        servers = []
-        for number in range(count):
-            scratch = stack.enter_context(ScratchFolder(f"spill{number}", folder))
-            store = stack.enter_context(stores(2**30, scratch))
-            membership = Membership(store, metadata)
-            server = DataServer("grpc+tcp://127.0.0.1:0", store, membership)
-            location = f"grpc+tcp://127.0.0.1:{server.port}"
-            membership.join(location)
-            servers.append(NearDataServer(location, store, membership, server))
+        servers = [
+            _near_data_server(stack, metadata, f"spill{number}", folder, stores)
+            for number in range(count)
+        ]
         try:
             yield servers
         finally:
             for near in servers:
                 near.membership.leave()
                 near.server.shutdown()
+
+
+@contextmanager
+def another_in_place_of(gone: NearDataServer, metadata: str, folder: Path) -> Iterator[None]:
+    """A data server that has joined at the location of one that died."""
+    with ExitStack() as stack:
+        near = _near_data_server(stack, metadata, "another", folder, BlockStore, gone.location)
+        try:
+            yield
+        finally:
+            near.membership.leave()
+            near.server.shutdown()
+
+
+def _near_data_server(
+    stack: ExitStack,
+    metadata: str,
+    name: str,
+    folder: Path,
+    stores: type[BlockStore],
+    at: str = "grpc+tcp://127.0.0.1:0",
+) -> NearDataServer:
+    scratch = stack.enter_context(ScratchFolder(name, folder))
+    store = stack.enter_context(stores(2**30, scratch))
+    membership = Membership(store, metadata)
+    server = DataServer(at, store, membership)
+    location = f"grpc+tcp://127.0.0.1:{server.port}"
+    membership.join(location)
+    return NearDataServer(location, store, membership, server)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

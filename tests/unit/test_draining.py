@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pytest
+from mrflight.servers.drain_copies import COPY_S
 from mrflight.servers.draining import Draining
 
 import mrflight
-from mrflight.errors import PlacementChangedError
+from mrflight.errors import OutputLostError, PlacementChangedError
+from mrflight.shuffle.block import Block
+from mrflight.shuffle.calls import call
+from mrflight.shuffle.connections import Connections
+from mrflight.shuffle.protocol import DataAction, Done, ServerStats
 from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.store import BlockStore
 from mrflight.testing.transport import FlakyTransport
-from tests.support.near_cluster import NearDataServer, near_data_servers, near_metadata
+from tests.support.cluster import data_server
+from tests.support.near_cluster import (
+    NearDataServer,
+    another_in_place_of,
+    near_data_servers,
+    near_metadata,
+    wait_until,
+)
 
 PARTITIONS = 12
 HEARTBEAT_TIMEOUT_S = 1.5
@@ -41,23 +57,45 @@ class RegistryOfOneRefusal(Registry):
         super().move(shuffle_id, moves, origin, epoch, version)
 
 
+class StoreThatTellsOfReads(BlockStore):
+    """Calls ``before_second`` before the second read: where a copy is under way."""
+
+    reads = 0
+    before_second: Callable[[], object]
+
+    def read(self, *what: Any) -> Iterator[Block]:
+        self.reads += 1
+        if self.reads == 2:
+            self.before_second()
+        return super().read(*what)
+
+
 @contextmanager
 def rows_on_the_first(
     registry: Registry, folder: Path
 ) -> Iterator[tuple[str, list[NearDataServer], mrflight.Shuffle]]:
     """Three servers, of which the first has all rows."""
     with near_metadata(registry) as metadata, near_data_servers(metadata, 1, folder) as first:
-        with mrflight.connect(metadata) as client:
-            shuffle = client.create_shuffle("drained", PARTITIONS)
-        with shuffle.writer(0, key=["k"]) as out:
-            out.write(pa.record_batch({"k": pa.array(range(1_000))}))
+        shuffle = shuffle_with_rows(metadata)
         with near_data_servers(metadata, 2, folder) as others:
             yield metadata, first + others, shuffle
 
 
-def drain(server: NearDataServer, metadata: str) -> threading.Thread:
+def shuffle_with_rows(metadata: str) -> mrflight.Shuffle:
+    with mrflight.connect(metadata) as client:
+        shuffle = client.create_shuffle("drained", PARTITIONS)
+    write(shuffle)
+    return shuffle
+
+
+def write(shuffle: mrflight.Shuffle, attempt: int = 0) -> None:
+    with shuffle.writer(0, attempt, key=["k"]) as out:
+        out.write(pa.record_batch({"k": pa.array(range(1_000))}))
+
+
+def drain(server: NearDataServer, metadata: str, copy_s: float = COPY_S) -> threading.Thread:
     server.membership.drain()
-    draining = Draining(server.store, server.membership, metadata)
+    draining = Draining(server.store, server.membership, metadata, copy_s)
     thread = threading.Thread(target=draining.run, daemon=True)
     thread.start()
     return thread
@@ -68,15 +106,34 @@ def assert_ends(draining: threading.Thread) -> None:
     assert not draining.is_alive()
 
 
-def assert_all_is_at(server: NearDataServer, shuffle: mrflight.Shuffle) -> None:
-    assert shuffle.placement() == [(server.location,)] * PARTITIONS
-    read = Counter(
+def assert_all_is_at(location: str, shuffle: mrflight.Shuffle) -> None:
+    assert shuffle.placement() == [(location,)] * PARTITIONS
+    assert numbers(shuffle) == Counter(range(1_000))
+
+
+def numbers(shuffle: mrflight.Shuffle) -> Counter[int]:
+    return Counter(
         number
         for partition in range(PARTITIONS)
         for piece in shuffle.reader(partition)
         for number in piece["k"].to_pylist()
     )
-    assert read == Counter(range(1_000))
+
+
+def corrupt(store: BlockStore) -> None:
+    """The only block of partition 3."""
+    held = store._shuffles["drained"].partition(3)
+    (resident,) = held.resident
+    assert resident is not None
+    held.resident[0] = resident._replace(block=resident.block._replace(xxh3=0))
+
+
+def remove_file(store: BlockStore) -> None:
+    """That of partition 3, which is on disk."""
+    shuffle = store._shuffles["drained"]
+    held = shuffle.partition(3)
+    store._spiller._spill_piece(shuffle, held, 1)
+    shuffle.spill_path(held).unlink()
 
 
 def test_a_target_that_is_gone_when_all_was_copied_is_replaced(tmp_path: Path) -> None:
@@ -88,7 +145,7 @@ def test_a_target_that_is_gone_when_all_was_copied_is_replaced(tmp_path: Path) -
         registry.unregister_server(second.location)
         registry.go_on.set()
         assert_ends(draining)
-        assert_all_is_at(third, shuffle)
+        assert_all_is_at(third.location, shuffle)
 
 
 def test_a_target_that_fails_spoils_no_other(tmp_path: Path) -> None:
@@ -96,7 +153,7 @@ def test_a_target_that_fails_spoils_no_other(tmp_path: Path) -> None:
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
         second.die()  # and is still taken for a target until it has been silent for long
         assert_ends(drain(first, metadata))
-        assert_all_is_at(third, shuffle)
+        assert_all_is_at(third.location, shuffle)
 
 
 def test_a_target_that_lives_and_takes_nothing_is_done_without(tmp_path: Path) -> None:
@@ -105,7 +162,80 @@ def test_a_target_that_lives_and_takes_nothing_is_done_without(tmp_path: Path) -
         refusing, other = sorted(others, key=lambda server: server.location)
         refusing.server.shutdown()  # its heart goes on
         assert_ends(drain(first, metadata))
-        assert_all_is_at(other, shuffle)
+        assert_all_is_at(other.location, shuffle)
+
+
+def test_a_target_that_stands_still_in_the_middle_of_a_copy_is_done_without(
+    tmp_path: Path,
+) -> None:
+    registry = Registry(time.monotonic, 60.0)  # it is not given up in time
+    with (
+        near_metadata(registry) as metadata,
+        near_data_servers(metadata, 1, tmp_path, StoreThatTellsOfReads) as (first,),
+    ):
+        shuffle = shuffle_with_rows(metadata)
+        with data_server(metadata) as (one, ready), data_server(metadata) as (two, also_ready):
+            servers = {ready.split()[-1]: one, also_ready.split()[-1]: two}
+            _, (target, *_) = registry.targets("drained", first.location)
+            still = servers.pop(target)
+
+            def stop() -> None:
+                wait_until(lambda: shuffles_at(target) == 1)  # the first block has come
+                still.send_signal(signal.SIGSTOP)
+
+            assert isinstance(first.store, StoreThatTellsOfReads)
+            first.store.before_second = stop
+            try:
+                assert_ends(drain(first, metadata, copy_s=1.0))
+                assert_all_is_at(*servers, shuffle)
+            finally:
+                still.kill()
+                shuffle.drop()  # or the other would wait for one to move it to
+
+
+def shuffles_at(location: str) -> int:
+    with Connections() as connections:
+        return call(connections, location, DataAction.STATS, Done(), ServerStats).shuffles
+
+
+def test_what_was_copied_to_a_target_that_is_another_one_now_is_copied_again(
+    tmp_path: Path,
+) -> None:
+    """It held nothing of the shuffle, so that the placement is as it was."""
+    registry = RegistryOfOneRefusal()
+    with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
+        draining = drain(first, metadata)
+        assert registry.refused.wait(ENDS_IN_S)
+        version = shuffle.health().version
+        second.die()
+        with another_in_place_of(second, metadata, tmp_path):
+            assert shuffle.health().version == version
+            registry.go_on.set()
+            assert_ends(draining)
+            places = {location for (location,) in shuffle.placement()}
+            assert places == {second.location, third.location}
+            assert shuffle.health().lost_maps == []
+            assert numbers(shuffle) == Counter(range(1_000))
+
+
+@pytest.mark.parametrize("damage", [corrupt, remove_file])
+def test_what_cannot_be_read_at_its_origin_is_lost_and_the_rest_is_moved(
+    damage: Callable[[BlockStore], None], tmp_path: Path
+) -> None:
+    registry = Registry(time.monotonic, 60.0)
+    with rows_on_the_first(registry, tmp_path) as (metadata, (first, *others), shuffle):
+        damage(first.store)
+        assert_ends(drain(first, metadata))
+        places = {location for (location,) in shuffle.placement()}
+        assert places == {server.location for server in others}
+        assert shuffle.health().lost_maps == [0]
+        kept = [shuffle.reader(partition) for partition in range(PARTITIONS) if partition != 3]
+        rows = sum(piece.num_rows for reader in kept for piece in reader)
+        assert 0 < rows < 1_000
+        with pytest.raises(OutputLostError):
+            list(shuffle.reader(3))
+        write(shuffle, attempt=1)
+        assert numbers(shuffle) == Counter(range(1_000))
 
 
 def test_a_metadata_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
