@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from experiments import chaos_processes
+from experiments import chaos_crashes, chaos_processes
 from mrflight.testing.transport import FlakyTransport
 
 HEARTBEAT_TIMEOUT = "2 s"
@@ -31,6 +31,10 @@ class Server:
     log: Path
     transport: FlakyTransport
     process: subprocess.Popen[bytes] = field(init=False)
+    killed_pid: int | None = None
+    """The last process that the run killed."""
+    crashes: list[str] = field(default_factory=list)
+    """How its processes ended that nobody killed or told to stop."""
 
     def start(self) -> None:
         """Start it, for a first time or again, and wait until it is ready."""
@@ -39,6 +43,8 @@ class Server:
 
     def begin(self) -> None:
         """Start it, and do not wait."""
+        if hasattr(self, "process"):
+            self.end()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command, env=self.environment, stdout=subprocess.PIPE, stderr=log
@@ -49,6 +55,14 @@ class Server:
         assert self.process.stdout is not None
         if not self.process.stdout.readline():
             raise RuntimeError(f"{self.name} did not start: {self.log.read_text()[-2000:]}")
+
+    def end(self) -> None:
+        """Look at how its process has ended, and let go of it."""
+        code = self.process.wait(_END_TIMEOUT_S)
+        was_killed = self.process.pid == self.killed_pid
+        self.crashes += chaos_crashes.of_process(self.name, code, was_killed)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     @property
     def handle(self) -> psutil.Process:
@@ -81,27 +95,29 @@ class StandingCluster:
             self.metadata.start()
 
     def stop(self) -> list[str]:
-        """End all of it; what did not end as it should, those that were killed left out."""
+        """End all of it; who did not end when told to. Whoever crashed is among the `crashes`."""
         wrong = []
         for server in self.data:
             if server.process.poll() is None:
                 server.process.terminate()
         for server in [*self.data, self.metadata]:
             process = server.process
-            if process.poll() is None:
-                process.terminate()
+            if server is self.metadata and process.poll() is None:
+                process.terminate()  # those that end already are not told twice: that kills
             try:
-                code = process.wait(_END_TIMEOUT_S)
+                process.wait(_END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-                code = process.wait(_END_TIMEOUT_S)
+                server.killed_pid = process.pid
                 wrong.append(f"{server.name} does not end after SIGTERM")
-            if code > 0:
-                wrong.append(f"{server.name} ended with code {code}")
-            if process.stdout is not None:
-                process.stdout.close()
+            server.end()
             server.transport.close()
         return wrong
+
+    @property
+    def crashes(self) -> list[str]:
+        """How servers ended by themselves, as far as somebody has looked: `stop` does."""
+        return [crash for server in self.servers for crash in server.crashes]
 
     def _server(self, module: str, options: list[str], number: int | None = None) -> Server:
         name = module if number is None else f"{module}{number}"

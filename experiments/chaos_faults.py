@@ -84,6 +84,8 @@ def _signal(target: Target, what: Strike) -> str:
     try:
         if what.fault == "kill":
             chaos_processes.kill(process)
+            if server is not None:
+                server.killed_pid = process.pid
         else:
             chaos_processes.stop(process)
     except psutil.NoSuchProcess as error:

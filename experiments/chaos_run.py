@@ -8,7 +8,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,12 @@ from typing import Any
 import psutil
 
 import mrflight
-from experiments import chaos_processes, mrflight_job
+from experiments import chaos_crashes, chaos_processes, mrflight_job
 from experiments.chaos_checks import files_left, result_of, table_is_untouched
 from experiments.chaos_cluster import HEARTBEAT_TIMEOUT, StandingCluster, standing
 from experiments.chaos_faults import MissedError, Target, strike
 from experiments.chaos_outcome import Bench, Outcome
-from experiments.chaos_plan import Scenario
+from experiments.chaos_plan import Scenario, Strike
 from mrflight.errors import MrflightError
 from mrflight.shuffle_watch import LEASE_S
 
@@ -203,6 +203,7 @@ def _finish(stack: contextlib.ExitStack, scene: _Scene, outcome: Outcome) -> Non
         if scene.cluster is not None and outcome.state != "hung":
             outcome.leftovers += scene.shuffles()
             outcome.leftovers += scene.cluster.stop()
+            outcome.wrong += scene.cluster.crashes
 
 
 def undisturbed(bench: Bench, scenario: Scenario) -> float:
@@ -248,14 +249,27 @@ def _judge(scene: _Scene, end: _End, outcome: Outcome) -> None:
     outcome.stacks = end.stacks
     if outcome.state in ("failed", "hung"):
         outcome.stderr = end.stderr[-20_000:]
+    if outcome.state != "hung":  # else its processes were ended by SIGABRT, to tell where they are
+        outcome.wrong += _crashes(end, scene.scenario.strikes)
     if outcome.state == "failed" and not table_is_untouched(scene.table):
         outcome.wrong.append("the job failed and its table was changed")
+
+
+def _crashes(end: _End, strikes: Sequence[Strike]) -> list[str]:
+    """Who ended by something else than ``strikes``: the driver, and whom it tells of."""
+    may_be_killed = any(strike.may_end_the_job for strike in strikes)
+    of_driver = []
+    if end.code is not None and end.code < 0:
+        of_driver = chaos_crashes.of_process("the driver", end.code, may_be_killed)
+    return of_driver + chaos_crashes.told_by(end.stderr, strikes)
 
 
 def _run_again(scene: _Scene, outcome: Outcome) -> None:
     """The same job under the same run id: it has to commit, unless the first one has."""
     with scene.driver() as target:
         end = scene.wait(target)
+    if end.code is not None:
+        outcome.wrong += [f"rerun: {crash}" for crash in _crashes(end, ())]
     outcome.rerun = "committed" if end.code == 0 else f"{end.stderr[-4000:]}{end.stacks}"
     outcome.leftovers += [left for left in scene.leftovers() if left not in outcome.leftovers]
 

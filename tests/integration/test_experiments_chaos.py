@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,17 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from experiments import chaos_checks, chaos_run, datasets, oracle
+from experiments import (
+    chaos_checks,
+    chaos_crashes,
+    chaos_faults,
+    chaos_run,
+    datasets,
+    oracle,
+)
+from experiments.chaos_faults import Target
 from experiments.chaos_outcome import Bench
-from experiments.chaos_plan import FAULTS, Scenario, plan, sooner
+from experiments.chaos_plan import FAULTS, Moment, Scenario, Strike, plan, sooner
 from tests.support.experiments import ROOT, contents
 
 SEED = 580
@@ -61,6 +70,58 @@ def test_a_job_that_takes_too_long_is_a_hang_and_says_where_it_was(tmp_path: Pat
     assert outcome.is_bad
     assert "most recent call first" in outcome.stderr
     assert (outcome.leftovers, outcome.wrong, outcome.rerun) == ([], [], "")
+
+
+def test_a_server_that_crashes_by_itself_is_wrong_though_the_job_survives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run means to kill one, and it crashes first."""
+    told = {}
+
+    def crash(target: Target, what: Strike) -> str:
+        chaos_faults._await_moment(target, what.moment)
+        process, server = chaos_faults._victim(target, what)
+        process.send_signal(signal.SIGSEGV)
+        told[what.victim] = server.name if server else "data server data"
+        return "crashed"
+
+    monkeypatch.setattr(chaos_run, "strike", crash)
+    inputs = datasets.generate(datasets.DataSet("unique", 20_000, 4), tmp_path)
+    bench = Bench(inputs, oracle.clicks_of(inputs), {}, hang_s=60.0)
+    kill = Strike("data", "kill", Moment("map"), 0, 1.0)
+    for cluster, how in {"embedded": "SIGSEGV", "standing": "signal 11"}.items():
+        outcome = chaos_run.run(bench, Scenario(0, cluster, 3, 2, (kill,)))
+        assert outcome.state == "committed"
+        assert outcome.went_wrong
+        (wrong,) = outcome.wrong
+        assert told["data"] in wrong
+        assert wrong.endswith(f"was killed by {how}")
+
+
+DATA, METADATA = "the data server data1", "the metadata server"
+TELLS = f"""map: 3 of 10
+{DATA} was killed by SIGKILL; data3 takes its place
+{METADATA} has not answered for 2 s and is ended
+{METADATA} was killed by SIGKILL; it is started again
+"""
+
+
+def test_what_a_driver_tells_of_ends_is_wrong_unless_somebody_meant_it() -> None:
+    kill = Strike("data", "kill", Moment("map"), 0, 1.0)
+    assert chaos_crashes.told_by(TELLS, [kill]) == []
+    assert chaos_crashes.told_by(TELLS, []) == [f"{METADATA} was killed by SIGKILL"]
+    ended = f"{DATA} ended with code 1 (MemoryError); data3 takes its place"
+    assert chaos_crashes.told_by(ended, [kill]) == [f"{DATA} ended with code 1"]
+    crashed = "map 3 is made again: it crashed in native code, by SIGSEGV"
+    assert chaos_crashes.told_by(crashed, [kill]) == [crashed]
+
+
+@pytest.mark.parametrize(
+    ("code", "was_killed", "wrong"),
+    [(0, False, 0), (-9, True, 0), (-9, False, 1), (-11, True, 1), (-6, False, 1), (1, True, 1)],
+)
+def test_a_process_ends_with_0_or_is_killed(code: int, was_killed: bool, wrong: int) -> None:
+    assert len(chaos_crashes.of_process("data0", code, was_killed)) == wrong
 
 
 def test_a_seed_is_always_the_same_run_and_all_faults_come() -> None:

@@ -52,7 +52,7 @@ def standing_cluster(
 ) -> Iterator[StandingCluster]:
     """Servers on free loopback ports, started by their commands and stopped by SIGTERM.
 
-    Each must end by itself with code 0.
+    Each must end by itself with code 0, unless the test kills it.
     """
     started: list[subprocess.Popen[str]] = []
 
@@ -75,7 +75,8 @@ def standing_cluster(
         for process in started:
             if process.stdout is not None:
                 process.stdout.close()
-    assert not any(code > 0 for code in codes), codes
+    # A second SIGTERM, to one that a test told to stop, may come when Python has let go of it.
+    assert all(code in (0, -signal.SIGKILL, -signal.SIGTERM) for code in codes), codes
 
 
 def await_no_shuffles(metadata: str) -> None:
