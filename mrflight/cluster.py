@@ -125,6 +125,7 @@ class EmbeddedCluster:
 
         Does not wait for their ends, as closing the fork server does.
         """
+        self._fork_server.wake()  # or who waits for a fork of it would wait on
         if self._probe is not None:
             self._probe.close()
         for supervision in self._supervisions:

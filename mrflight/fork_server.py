@@ -11,25 +11,45 @@ the process id of each and, later, how it ended.
 
 However the driver ends, the fork server sees it, ends what is left of its
 children, and then removes the folders that they wrote to: the one process that
-knows that nobody writes there any more.
+knows that nobody writes there any more. Where somebody has stopped the fork
+server the driver lets it go on, and where it hangs the driver does all that in
+its place.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from mrflight import forking
 from mrflight.closing import Closes
-from mrflight.forked_process import NUMBER_BYTES, ForkedProcess
+from mrflight.forked_process import NUMBER_BYTES, ForkedProcess, kill
+from mrflight.stopped_process import has_ended, is_stopped
+
+log = logging.getLogger(__name__)
+
+_END_TIMEOUT_S = 2.0
+"""Of the 5 s that an interrupted job has for its end. The fork server takes milliseconds."""
+
+_WAKES = 4
+"""In that time, as it may be stopped again, or be about to stop."""
+
+_KILL_TIMEOUT_S = 1.0
+"""Of processes that were killed, until they are gone."""
+
+_LOOK_EVERY_S = 0.002
+"""Whether the fork server has ended: a job takes that much longer."""
 
 # One process per core: threads of linear algebra inside each only take turns.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
@@ -58,6 +78,7 @@ class ForkServer(Closes):
         what others hold in it, the fork server and all its children would hold too.
         """
         self._children: list[ForkedProcess] = []
+        self._folders = folders
         self._asking = threading.Lock()
         self._control, theirs = socket.socketpair()
         with theirs:
@@ -107,12 +128,47 @@ class ForkServer(Closes):
         self._children.append(child)
         return child
 
+    def wake(self) -> None:
+        """Let it go on where somebody has stopped it: nothing else can take its place."""
+        if not self._has_ended() and is_stopped(self.pid):
+            log.warning("the fork server, process %d, was stopped, and goes on", self.pid)
+            kill(self.pid, signal.SIGCONT)
+
     def close(self) -> None:
-        """End the fork server and what is left of its children."""
+        """End the fork server and what is left of its children, whatever they do."""
         self._control.close()
-        self._process.wait()
+        for _ in range(_WAKES):
+            self.wake()
+            if _becomes_true(self._has_ended, _END_TIMEOUT_S / _WAKES):
+                break
+        else:
+            self._end_by_force()
         for child in self._children:
             child.close()
+
+    def _has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def _end_by_force(self) -> None:
+        """Do what it would have done at its end, as it hangs."""
+        log.warning("the fork server, process %d, does not end by itself and is killed", self.pid)
+        pids = self.pids()
+        for pid in reversed(pids):  # it last: as long as it is there, the ids are its children's
+            kill(pid)
+        _becomes_true(self._has_ended, _KILL_TIMEOUT_S)
+        _becomes_true(lambda: all(map(has_ended, pids)), _KILL_TIMEOUT_S)
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _becomes_true(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Whether it holds before the timeout."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_LOOK_EVERY_S)
+    return True
 
 
 class _Process(Protocol):
@@ -121,7 +177,8 @@ class _Process(Protocol):
     @property
     def pid(self) -> int: ...
 
-    def wait(self) -> int: ...
+    def poll(self) -> int | None:
+        """How it ended; None while it runs."""
 
 
 class _Fork:
@@ -132,13 +189,18 @@ class _Fork:
     ) -> None:
         self.pid = forking.fork_from_here(control, folders, loads)
         self._exit_code: int | None = None
+        self._reaping = threading.Lock()
 
-    def wait(self) -> int:
-        if self._exit_code is None:
-            self._exit_code = 0
-            with suppress(ChildProcessError):  # SIGCHLD is ignored: the system reaped it
-                self._exit_code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return self._exit_code
+    def poll(self) -> int | None:
+        with self._reaping:
+            if self._exit_code is None:
+                try:
+                    ended, status = os.waitpid(self.pid, os.WNOHANG)
+                except ChildProcessError:  # SIGCHLD is ignored: the system reaped it
+                    self._exit_code = 0
+                else:
+                    self._exit_code = os.waitstatus_to_exitcode(status) if ended else None
+            return self._exit_code
 
 
 def _start(

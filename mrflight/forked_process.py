@@ -50,11 +50,15 @@ class ForkedProcess(Closes):
         finally:
             self._reading.release()
 
+    def has_ended(self) -> bool:
+        """Whether it is known to have ended; does not wait."""
+        return self.living_pid() is None and self._pid is not None
+
     def fileno(self) -> int:
         _ = self.pid  # which comes first
         return self._status
 
-    def wait(self, timeout_s: float | None = None) -> int | None:
+    def wait(self, timeout_s: float) -> int | None:
         """How it ended, as `subprocess.Popen.returncode` has it; None while it runs.
 
         A child whose fork server has ended is ended here.
@@ -81,10 +85,10 @@ class ForkedProcess(Closes):
                 os.close(self._status)
                 self._status = -1
 
-    def _is_readable(self, timeout_s: float | None) -> bool:
+    def _is_readable(self, timeout_s: float) -> bool:
         poll = select.poll()
         poll.register(self._status, select.POLLIN)
-        return bool(poll.poll(None if timeout_s is None else max(0.0, timeout_s) * 1000))
+        return bool(poll.poll(max(0.0, timeout_s) * 1000))
 
     def _read(self) -> int | None:
         """The next number; None where the fork server ended."""

@@ -127,8 +127,9 @@ class _Server:
         """End the children that are left, then remove ``folders``."""
         for pid in self._children:
             kill(pid)
-        for pid in self._children:
-            os.waitpid(pid, 0)
+        for pid, status in self._children.items():
+            # Told, as the id may be another's from now on.
+            _tell(status, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
+
+
+class Standstill:
+    """For how long a process has been stopped, as far as somebody has looked."""
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+
+    def seconds(self, pid: int | None) -> float:
+        """Since it was first found stopped; 0 then, and where it runs or is none."""
+        if pid is None or not is_stopped(pid):
+            self._since_s = None
+            return 0.0
+        now = time.monotonic()
+        self._since_s = self._since_s or now
+        return now - self._since_s
 
 
 def is_stopped(pid: int) -> bool:
@@ -11,7 +28,17 @@ def is_stopped(pid: int) -> bool:
 
     One in the hands of a debugger is not meant.
     """
-    with suppress(OSError):  # it has ended, or there is no /proc
+    return _state(pid) == "T"
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone, or waits to be asked for its exit code. True without /proc."""
+    return _state(pid) in ("", "Z", "X")
+
+
+def _state(pid: int) -> str:
+    """As ``ps`` has it; empty where the process is gone, or there is no /proc."""
+    with suppress(OSError):
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return stat.rpartition(")")[2].split()[0] == "T"
-    return False
+        return stat.rpartition(")")[2].split()[0]
+    return ""

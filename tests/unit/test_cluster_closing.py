@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 
+import psutil
+import pytest
+
+from mrflight.server_process import ServerProcess
+from tests.support import faults
 from tests.support.supervised_cluster import Surroundings, started, until
 from tests.support.threads import WAIT_S
+
+CLOSE_S = 4.0
+"""Of the 5 s that an interrupted job has for its end."""
 
 
 def test_closing_waits_for_a_restart_and_ends_what_it_started(around: Surroundings) -> None:
@@ -48,3 +57,26 @@ def test_closing_at_any_moment_leaves_nothing(around: Surroundings) -> None:
             said = around.told.get()
             assert said == "the data server data0 was killed by SIGKILL; data1 takes its place"
     assert 0 < replaced <= 20
+
+
+def test_closing_does_not_wait_for_a_fork_server_that_stands_still_in_a_restart(
+    around: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stopped when it has told how a server ended, and is about to be asked for another."""
+    fork_server = psutil.Process(around.fork_server.pid)
+    is_stopped, really = threading.Event(), ServerProcess.last_log_line
+
+    def stop_the_fork_server(server: ServerProcess) -> str:
+        faults.stop(fork_server)
+        is_stopped.set()
+        return really(server)
+
+    monkeypatch.setattr(ServerProcess, "last_log_line", stop_the_fork_server)
+    cluster = around.cluster()
+    cluster.wait()
+    around.server("data0").kill()
+    assert is_stopped.wait(WAIT_S)
+    began = time.monotonic()
+    cluster.close()
+    assert time.monotonic() - began < CLOSE_S
+    until(around.is_empty)

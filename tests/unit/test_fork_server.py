@@ -18,6 +18,7 @@ import pytest
 from mrflight.errors import JobFailedError
 from mrflight.fork_server import ForkServer
 from mrflight.forked_process import ForkedProcess
+from tests.support import faults
 from tests.support.threads import WAIT_S, run_threads
 
 
@@ -157,6 +158,36 @@ def test_what_is_left_ends_with_the_fork_server_and_then_its_folders_go(
                 assert process.is_running()
     assert not any(process.is_running() for process in processes)
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+@pytest.mark.parametrize("how", ["is stopped", "hangs"])
+def test_one_that_does_not_go_on_is_ended_with_its_children_and_its_folders(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hangs in the import of what the next child is to call."""
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[2]}:{tmp_path}")
+    says = f"import pathlib, signal\npathlib.Path({str(tmp_path / 'hangs')!r}).touch()\n"
+    (tmp_path / "hanging.py").write_text(f"{says}signal.pause()\n")
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    server = ForkServer([folder])
+    children = [
+        server.start("test-child", "tests.support.worker_calls:write_on", [str(folder)])
+        for _ in range(2)
+    ]
+    processes = [psutil.Process(pid) for pid in (server.pid, *(child.pid for child in children))]
+    if how == "hangs":
+        server.start("test-child", "hanging:f", [])
+        while not (tmp_path / "hangs").exists():
+            assert processes[0].is_running()
+    else:
+        faults.stop(processes[0])
+    began = time.monotonic()
+    server.close()
+    assert time.monotonic() - began < 4
+    psutil.wait_procs(processes, timeout=WAIT_S)
+    assert not any(process.is_running() for process in processes)
+    assert not folder.exists()
 
 
 def test_several_threads_may_start_children_and_ask_for_one(server: ForkServer) -> None:
