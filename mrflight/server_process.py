@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.fork_server import ForkServer
+from mrflight.signal_name import signal_name
 
 START_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 5.0
@@ -96,7 +97,7 @@ class ServerProcess:
         if code is None:
             return "runs"
         if code < 0:
-            return f"was killed by {_signal_name(-code)}"
+            return f"was killed by {signal_name(-code)}"
         return f"ended with code {code}"
 
     def last_log_line(self) -> str:
@@ -113,13 +114,6 @@ class ServerProcess:
         with contextlib.suppress(OSError):
             return self._log_path.read_text(errors="replace")[-2000:].strip() or "(empty)"
         return "(gone)"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal between the first and the last
-        return f"signal {number}"
 
 
 def _read_line(stream: int, deadline: float) -> bytes:

@@ -6,10 +6,11 @@ making, and is started anew for the next.
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -23,16 +24,21 @@ from mrflight.errors import JobFailedError, WorkerLostError
 from mrflight.executors.calls import decode_answer, encode_call
 from mrflight.fork_server import ForkServer
 from mrflight.oom_kills import oom_kills
-from mrflight.stopped_process import is_stopped
+from mrflight.signal_name import signal_name
+from mrflight.stopped_process import Standstill
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOOK_EVERY_S = 0.5
-"""For workers that stand still."""
+"""For workers, and a fork server, that stand still."""
 
 _END_TIMEOUT_S = 5.0
 """Of a worker whose channel has closed, until its end is known."""
+
+_CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
 
 
 class _Call(NamedTuple):
@@ -44,6 +50,7 @@ class LocalExecutor(Closes):
     """``workers`` processes, started at once; they end with the driver through ``lifeline``.
 
     One that somebody has stopped, and that is not let go on for ``stopped_timeout_s``, is ended.
+    The fork server, which nothing can replace, is let go on after as long.
     """
 
     def __init__(
@@ -54,6 +61,7 @@ class LocalExecutor(Closes):
         stopped_timeout_s: float = 10.0,
     ) -> None:
         self.workers = workers
+        self._fork_server = fork_server
         self._stopped_timeout_s = stopped_timeout_s
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._closing = threading.Event()
@@ -66,7 +74,7 @@ class LocalExecutor(Closes):
             threading.Thread(target=self._feed, args=[worker], name=worker.name, daemon=True)
             for worker in self._workers
         ]
-        self._watch = threading.Thread(target=self._end_stopped, name="stopped", daemon=True)
+        self._watch = threading.Thread(target=self._watch_workers, name="stopped", daemon=True)
         for thread in (*self._feeders, self._watch):
             thread.start()
 
@@ -86,6 +94,7 @@ class LocalExecutor(Closes):
 
     def close(self) -> None:
         self._closing.set()
+        self._fork_server.wake()  # or it would tell nobody that a worker has ended
         for worker in self._workers:
             worker.close()
         for _ in self._feeders:
@@ -98,6 +107,12 @@ class LocalExecutor(Closes):
         while (call := self._calls.get()) is not None:
             if self._closing.is_set():
                 call.future.cancel()
+                continue
+            try:
+                worker.be_there()  # before the call runs: who is killed then is not to make it
+            except Exception as error:
+                if call.future.set_running_or_notify_cancel():
+                    call.future.set_exception(error)
                 continue
             with self._changing:  # a call that runs is one that can be stopped
                 if not call.future.set_running_or_notify_cancel():
@@ -113,11 +128,17 @@ class LocalExecutor(Closes):
                 call.future.set_result(answer)
         worker.close()
 
-    def _end_stopped(self) -> None:
-        """End workers that stand still: a job's only task would wait for one for ever."""
+    def _watch_workers(self) -> None:
+        """Look after who stands still: a job's only task would wait for such a worker for ever."""
+        standstill = Standstill()
         while not self._closing.wait(_LOOK_EVERY_S):
-            for worker in self._workers:
-                worker.end_if_stopped(self._stopped_timeout_s)
+            try:
+                if standstill.seconds(self._fork_server.pid) >= self._stopped_timeout_s:
+                    self._fork_server.wake()
+                for worker in self._workers:
+                    worker.look_after(self._stopped_timeout_s)
+            except Exception:  # the thread would end without a word
+                log.exception("the workers cannot be looked after; this is tried again")
 
     def _end(self, call: _Call) -> None:
         with self._changing:
@@ -134,20 +155,20 @@ class _Worker:
         self._starting = threading.Lock()
         self._is_closed = False
         self._is_killed = False
-        self._stopped_since_s: float | None = None
-        self._was_stopped_s = 0.0
         self._start()
+
+    def be_there(self) -> None:
+        """Start another process where the last one has ended, or been killed."""
+        if self._is_killed or self._process.wait(0) is not None:
+            self._restart()
 
     def make(self, call: bytes) -> bytes:
         """The answer to a call; WorkerLostError where the process ended before it came."""
-        if self._is_killed or self._process.wait(0) is not None:
-            self._restart()
         before = oom_kills()
         try:
             self._channel.send_bytes(call)
-            wait(
-                [self._channel, self._process.fileno()]
-            )  # a child of a dead worker may hold its channel
+            # A child of a dead worker may hold its channel, and leave an answer half sent.
+            wait([self._channel, self._process.fileno()])
             if self._channel.poll():
                 return self._channel.recv_bytes()
         except (OSError, EOFError):
@@ -156,17 +177,19 @@ class _Worker:
             f"a worker process ended in the middle of a task: {self._how_it_ended(before)}"
         )
 
-    def end_if_stopped(self, timeout_s: float) -> None:
-        """End the process where it has been stopped for so long."""
-        with self._starting, suppress(JobFailedError):  # it was never started
-            if self._process.wait(0) is not None or not is_stopped(self._process.pid):
-                self._stopped_since_s = None
-                return
-            self._stopped_since_s = self._stopped_since_s or time.monotonic()
-            stopped_s = time.monotonic() - self._stopped_since_s
-            if stopped_s >= timeout_s:
+    def look_after(self, timeout_s: float) -> None:
+        """End the process where it has been stopped for so long. Does not wait for anybody."""
+        if not self._starting.acquire(blocking=False):
+            return  # it is being started, or killed
+        try:
+            stopped_s = self._standstill.seconds(self._process.living_pid())
+            if self._process.has_ended():
+                self._hang_up()
+            elif stopped_s >= timeout_s:
                 self._was_stopped_s = stopped_s
                 self._kill()
+        finally:
+            self._starting.release()
 
     def close(self) -> None:
         """End the process, whatever it does, for good."""
@@ -181,7 +204,15 @@ class _Worker:
 
     def _kill(self) -> None:
         self._is_killed = True  # known before the process has ended
-        self._process.send_signal(signal.SIGKILL)
+        try:
+            self._process.send_signal(signal.SIGKILL)
+        finally:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """End what is sent or read by the channel, which a child of a dead worker may hold."""
+        with socket.socket(fileno=os.dup(self._channel.fileno())) as ours:
+            ours.shutdown(socket.SHUT_RDWR)
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -193,15 +224,17 @@ class _Worker:
                 [theirs.fileno()],
             )
         self._channel = Connection(ours.detach())
-        self._is_killed, self._stopped_since_s, self._was_stopped_s = False, None, 0.0
+        self._standstill = Standstill()
+        self._is_killed, self._was_stopped_s = False, 0.0
 
     def _restart(self) -> None:
         with self._starting:
             if self._is_closed:
                 raise WorkerLostError("the workers are being ended")
-            self._process.close()
-            self._channel.close()
+            process, channel = self._process, self._channel
             self._start()
+            process.close()
+            channel.close()
 
     def _how_it_ended(self, oom_kills_before: int | None) -> str:
         code = self._process.wait(_END_TIMEOUT_S)
@@ -210,7 +243,7 @@ class _Worker:
                 f"it had been stopped, by SIGSTOP, for {self._was_stopped_s:.0f} s, and was ended"
             )
         if code is None:
-            self._process.send_signal(signal.SIGKILL)
+            self.kill()
             return "it closed its channel to the driver"
         if code == -signal.SIGKILL and (kills := oom_kills()) is not None:
             if kills != oom_kills_before:
@@ -221,6 +254,8 @@ class _Worker:
             return "it was killed from outside"
         if code == -signal.SIGKILL:
             return "it was killed from outside, or by the system for the memory that it took"
+        if code < 0 and -code not in _CRASHES:
+            return f"it was ended by {signal_name(-code)}"
         if code < 0:
-            return f"it crashed in native code, by {signal.Signals(-code).name}"
+            return f"it crashed in native code, by {signal_name(-code)}"
         return f"it exited with code {code}"

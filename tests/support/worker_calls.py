@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import struct
 from pathlib import Path
 
 from mrflight.errors import JobFileError
@@ -45,3 +46,25 @@ def kill_at_the_gate(folder: Path) -> None:
     """As `wait_at_the_gate`, and then the process is killed."""
     wait_at_the_gate(folder)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def be_killed_in_the_answer(folder: Path) -> None:
+    """Leave an answer half sent, and a child at the gate that holds on to the channel."""
+    os.write(_channel(), struct.pack("!i", 1_000) + b"the first bytes")
+    if os.fork() == 0:
+        try:
+            wait_at_the_gate(folder)
+        finally:
+            os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _channel() -> int:
+    """The only descriptor of a worker that is a socket, as long as it has asked no server."""
+    (channel,) = (
+        int(entry)
+        for entry in os.listdir("/proc/self/fd")
+        if Path(f"/proc/self/fd/{entry}").is_symlink()
+        and os.readlink(f"/proc/self/fd/{entry}").startswith("socket:")
+    )
+    return channel

@@ -6,8 +6,9 @@ import os
 import random
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -16,11 +17,13 @@ import pytest
 
 from mrflight.cluster import PrivateFolder
 from mrflight.errors import JobFileError, WorkerLostError
+from mrflight.executors import local
 from mrflight.executors.calls import WorkerTracebackError, encode_call
 from mrflight.executors.local import LocalExecutor
 from mrflight.fork_server import ForkServer
 from tests.support.executors import local_executor
 from tests.support.worker_calls import (
+    be_killed_in_the_answer,
     kill_at_the_gate,
     raise_what_cannot_be_sent,
     raise_with_note,
@@ -93,9 +96,11 @@ def test_what_cannot_be_pickled_is_refused_at_once(executor: LocalExecutor) -> N
     [
         (signal.raise_signal, (signal.SIGKILL,), "it was killed from outside"),
         (signal.raise_signal, (signal.SIGSEGV,), "crashed in native code, by SIGSEGV"),
+        (signal.raise_signal, (signal.SIGTERM,), "it was ended by SIGTERM"),
+        (signal.raise_signal, (signal.SIGRTMIN + 1,), "it was ended by signal 35"),
         (os._exit, (7,), "exited with code 7"),
     ],
-    ids=["SIGKILL", "SIGSEGV", "exit"],
+    ids=["SIGKILL", "SIGSEGV", "SIGTERM", "a signal without a name", "exit"],
 )
 def test_a_worker_that_ends_costs_its_own_call_only(
     executor: LocalExecutor,
@@ -171,6 +176,60 @@ def test_a_call_that_is_stopped_as_it_ends_takes_no_other_with_it(
             stopped.result(rng.random() / 2_000)  # before its end, at it, or after it
         executor.stop(stopped)
         assert [other.result(WAIT_S) for other in others] == [(3, 1)] * 3
+
+
+def test_a_call_that_is_stopped_before_it_is_made_is_not_made(
+    executor: LocalExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts as running by then, and its worker is killed: no other one may make it."""
+    is_held_up, goes_on = threading.Event(), threading.Event()
+    really_make = local._Worker.make
+
+    def make_later(worker: local._Worker, call: bytes) -> bytes:
+        is_held_up.set()
+        assert goes_on.wait(WAIT_S)
+        return really_make(worker, call)
+
+    monkeypatch.setattr(local._Worker, "make", make_later)
+    stopped = executor.submit(os.mkdir, tmp_path / "made")
+    assert is_held_up.wait(WAIT_S)
+    executor.stop(stopped)
+    goes_on.set()
+    with pytest.raises(WorkerLostError, match="it was killed from outside"):
+        stopped.result(WAIT_S)
+    assert not (tmp_path / "made").exists()
+    answers = [executor.submit(divmod, number, 7) for number in range(20)]
+    assert [answer.result(WAIT_S) for answer in answers] == [divmod(n, 7) for n in range(20)]
+
+
+@contextmanager
+def held_on(gates: Path) -> Iterator[None]:
+    """At the end the child ends that holds on to a worker's channel."""
+    try:
+        yield
+    finally:
+        (gates / "gate").write_text("open")
+
+
+def test_an_answer_that_is_cut_off_is_not_waited_for(executor: LocalExecutor, gates: Path) -> None:
+    with held_on(gates):
+        cut_off = executor.submit(be_killed_in_the_answer, gates)
+        (gates / "running").read_bytes()  # by the child
+        with pytest.raises(WorkerLostError, match="it was killed from outside"):
+            cut_off.result(WAIT_S)
+        assert executor.submit(divmod, 7, 2).result(WAIT_S) == (3, 1)
+
+
+def test_closing_does_not_wait_for_an_answer_that_is_cut_off(gates: Path) -> None:
+    with local_executor(1) as executor, held_on(gates):
+        busy = executor.submit(be_killed_in_the_answer, gates)
+        (gates / "running").read_bytes()  # by the child
+        closer = threading.Thread(target=executor.close, daemon=True)
+        closer.start()
+        closer.join(WAIT_S)
+        assert not closer.is_alive()
+        with pytest.raises(WorkerLostError):
+            busy.result(0)
 
 
 def test_a_call_that_waits_is_cancelled_when_it_is_stopped(gates: Path) -> None:
