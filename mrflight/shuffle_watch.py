@@ -8,7 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mrflight.closing import Closes
-from mrflight.errors import DeadlineExceededError, MrflightError, ServerUnavailableError
+from mrflight.errors import (
+    DeadlineExceededError,
+    JobFailedError,
+    MrflightError,
+    ServerUnavailableError,
+)
 from mrflight.timeouts import AT_ONCE
 
 if TYPE_CHECKING:
@@ -77,6 +82,9 @@ class ShuffleWatch(Closes):
                         continue
                     log.warning("shuffle %s: %s", shuffle.id, error)
                     self._failure = error
+                except Exception as error:  # the others' leases are still renewed
+                    log.exception("shuffle %s cannot be watched", shuffle.id)
+                    self._failure = _unforeseen(shuffle, error)
 
     def _look(self, shuffle: Shuffle) -> None:
         try:
@@ -84,3 +92,12 @@ class ShuffleWatch(Closes):
         except (ServerUnavailableError, DeadlineExceededError):
             # A driver that was stopped meanwhile finds its patience at an end, and nothing wrong.
             self._seen[shuffle.id] = replace(shuffle, timeouts=AT_ONCE).health()
+
+
+def _unforeseen(shuffle: Shuffle, error: Exception) -> MrflightError:
+    failure = JobFailedError(
+        f"shuffle {shuffle.id} cannot be watched, for an error of mrflight's own: "
+        f"{type(error).__name__}: {error}"
+    )
+    failure.__cause__ = error
+    return failure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import threading
@@ -9,6 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 from mrflight.closing import Closes
+
+log = logging.getLogger(__name__)
 
 
 class Process(Protocol):
@@ -24,11 +27,17 @@ class Supervision(Closes, Generic[P]):
     """Calls ``replace`` with each process that ends, at once, in a thread of its own.
 
     What that returns is watched in its place. After `close`, which waits for a call under way,
-    it is not called any more.
+    it is not called any more. Where it raises, which nobody foresaw, ``tell`` is told in a line.
     """
 
-    def __init__(self, processes: Iterable[P], replace: Callable[[P], P | None]) -> None:
+    def __init__(
+        self,
+        processes: Iterable[P],
+        replace: Callable[[P], P | None],
+        tell: Callable[[str], None] = log.warning,
+    ) -> None:
         self._replace = replace
+        self._tell = tell
         self._selector = selectors.DefaultSelector()
         self._woken, self._wake = os.pipe()
         self._selector.register(self._woken, selectors.EVENT_READ)
@@ -53,6 +62,13 @@ class Supervision(Closes, Generic[P]):
                 if self._stopping.is_set():
                     return
                 self._selector.unregister(key.fileobj)
-                other = self._replace(key.data)
-                if other is not None:
-                    self._selector.register(other, selectors.EVENT_READ, other)
+                try:
+                    other = self._replace(key.data)
+                    if other is not None:
+                        self._selector.register(other, selectors.EVENT_READ, other)
+                except Exception as error:  # the others are still watched
+                    log.exception("a process that ended was not replaced")
+                    self._tell(
+                        "a process ended, and none takes its place, for an error of mrflight's "
+                        f"own: {type(error).__name__}: {error}"
+                    )

@@ -11,11 +11,11 @@ from mrflight.fork_server import ForkServer
 
 
 @contextmanager
-def local_executor(workers: int) -> Iterator[LocalExecutor]:
+def local_executor(workers: int, stopped_timeout_s: float = 10.0) -> Iterator[LocalExecutor]:
     """An executor with a fork server of its own; both end with the block."""
     with (
         ForkServer() as fork_server,
         closing(PrivateFolder()) as folder,
-        LocalExecutor(workers, fork_server, folder.lifeline.path) as executor,
+        LocalExecutor(workers, fork_server, folder.lifeline.path, stopped_timeout_s) as executor,
     ):
         yield executor

@@ -21,6 +21,7 @@ from mrflight.executors import local
 from mrflight.executors.calls import WorkerTracebackError, encode_call
 from mrflight.executors.local import LocalExecutor
 from mrflight.fork_server import ForkServer
+from mrflight.stopped_process import is_stopped
 from tests.support.executors import local_executor
 from tests.support.worker_calls import (
     be_killed_in_the_answer,
@@ -116,6 +117,29 @@ def test_a_worker_that_ends_costs_its_own_call_only(
     assert executor.submit(divmod, 7, 2).result(WAIT_S) == (3, 1)  # by a new worker
     (gates / "gate").write_text("open")
     assert other.result(WAIT_S) == "open"
+
+
+def test_a_worker_that_stands_still_is_ended_after_an_error_of_ours(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread that looks after workers goes on, and says what happened to it."""
+    raised = threading.Event()
+
+    def is_stopped_or_raise(pid: int) -> bool:
+        if raised.is_set():
+            return is_stopped(pid)
+        raised.set()
+        raise ValueError("a bug")
+
+    monkeypatch.setattr("mrflight.stopped_process.is_stopped", is_stopped_or_raise)
+    with local_executor(1, stopped_timeout_s=0.5) as executor:
+        assert raised.wait(WAIT_S)
+        stopped = executor.submit(signal.raise_signal, signal.SIGSTOP)
+        with pytest.raises(WorkerLostError, match="it had been stopped, by SIGSTOP"):
+            stopped.result(WAIT_S)
+    (record,) = (record for record in caplog.records if record.levelname == "ERROR")
+    assert record.exc_info is not None
+    assert repr(record.exc_info[1]) == "ValueError('a bug')"
 
 
 def test_closing_ends_workers_whatever_they_do(gates: Path) -> None:
