@@ -1,4 +1,4 @@
-"""The servers of a job: started for it and ended with it, or found running."""
+"""The servers of a job's own: started for it, replaced where they end, and ended with it."""
 
 from __future__ import annotations
 
@@ -113,12 +113,16 @@ class EmbeddedCluster:
         metadata, *data = self._servers
         # First, and watched at once: the others wait for it.
         metadata = self._ready(metadata, deadline)
-        self._supervisions.append(Supervision([metadata], self._replace))
+        self._supervisions.append(Supervision([metadata], self._replace, self._tell))
         self._probe = SilenceProbe(
-            self.metadata, self._data_servers, self._silence_s, self._end_the_silent
+            self.metadata,
+            self._data_servers,
+            self._silence_s,
+            self._end_the_silent,
+            self._starting_late,
         )
         data = [self._ready(server, deadline) for server in data]
-        self._supervisions.append(Supervision(data, self._replace))
+        self._supervisions.append(Supervision(data, self._replace, self._tell))
 
     def close(self) -> None:
         """End all servers, whatever they do: the job is over, and what they hold was for it.
@@ -158,6 +162,11 @@ class EmbeddedCluster:
         """The locations of those that live, or seem to."""
         with self._changing:
             return [server.location for server in self._servers if server.kind == "data"]
+
+    def _starting_late(self) -> list[str]:
+        """The locations of those that nobody waits for, and that stand still in their start."""
+        with self._changing:
+            return [server.location for server in self._servers if server.is_late(self._silence_s)]
 
     def _end_the_silent(self, location: str) -> None:
         """End a server that lives and does not answer, so that another one takes its place."""

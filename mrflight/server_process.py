@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +43,9 @@ class ServerProcess:
         socket.unlink(missing_ok=True)
         self._log_path = log_path
         self._started = time.monotonic()
+        self._is_ready = False
+        self._seen_living: float | None = None
+        self._reading = threading.Lock()
         self._ready, stdout = os.pipe()
         try:
             with log_path.open("wb") as log_file:
@@ -68,7 +72,9 @@ class ServerProcess:
 
     def wait_ready(self, deadline: float) -> None:
         """Return once it is ready; JobFailedError with its log where it ends or is too slow."""
-        if not _read_line(self._ready, deadline):
+        with self._reading:
+            self._is_ready = self._is_ready or bool(_read_line(self._ready, deadline))
+        if not self._is_ready:
             # What it says ends a moment before it has.
             code = self._process.wait(max(0.0, deadline - time.monotonic()))
             if code is None:
@@ -80,6 +86,21 @@ class ServerProcess:
                 f"the {self.name} server ended with code {code} before it was ready: "
                 f"{self._log_tail()}"
             )
+
+    def is_late(self, after_s: float) -> bool:
+        """Whether it is not ready so long after it was first asked here. Does not wait.
+
+        One that has ended is not late, nor is one that somebody waits for.
+        """
+        now = time.monotonic()
+        if self._process.living_pid() is None or not self._reading.acquire(blocking=False):
+            return False
+        try:
+            self._seen_living = self._seen_living or now
+            self._is_ready = self._is_ready or bool(_read_line(self._ready, now))
+            return not self._is_ready and now - self._seen_living >= after_s
+        finally:
+            self._reading.release()
 
     def kill(self) -> None:
         """End it, whatever it does; does not wait for its end."""

@@ -25,7 +25,8 @@ class SilenceProbe(Closes):
     Calls ``give_up`` there with the location of one that has been silent for ``silence_s``, and
     goes on asking. That is the metadata server where it does not answer, and each of
     ``data_servers()`` that the metadata server has given up and that does not answer either. A
-    server that cannot be reached is not silent: whoever supervises it knows that it ended.
+    server that cannot be reached is not silent: whoever supervises it knows that it ended, or
+    that it is still ``starting_late()``, which is given up as well.
     """
 
     def __init__(
@@ -34,11 +35,13 @@ class SilenceProbe(Closes):
         data_servers: Callable[[], Iterable[str]],
         silence_s: float,
         give_up: Callable[[str], None],
+        starting_late: Callable[[], Iterable[str]] = list,
     ) -> None:
         self._metadata = metadata
         self._data_servers = data_servers
         self._call_s = silence_s / _LATE_CALLS
         self._give_up = give_up
+        self._starting_late = starting_late
         self.late_calls = 0
         """Of the metadata server, since the last one that was not."""
         self._ending = threading.Event()
@@ -55,19 +58,27 @@ class SilenceProbe(Closes):
 
     def _probe(self) -> None:
         while not self._ending.wait(PROBE_EVERY_S):
-            suspects = list(self._data_servers())  # those that are started meanwhile are none
             try:
-                registered = self._registered()
-            except DeadlineExceededError:
-                self._count_late_call()
-                continue
-            except MrflightError as error:
-                log.debug("the metadata server was asked in vain: %s", error)
-                registered = suspects
-            self.late_calls = 0
-            for location in suspects:
-                if location not in registered and self._is_silent(location):
-                    self._end(location)
+                self._look()
+            except Exception:  # the thread would end without a word
+                log.exception("the servers cannot be looked after; this is tried again")
+
+    def _look(self) -> None:
+        for location in self._starting_late():
+            self._end(location)
+        suspects = list(self._data_servers())  # those that are started meanwhile are none
+        try:
+            registered = self._registered()
+        except DeadlineExceededError:
+            self._count_late_call()
+            return
+        except MrflightError as error:
+            log.debug("the metadata server was asked in vain: %s", error)
+            registered = suspects
+        self.late_calls = 0
+        for location in suspects:
+            if location not in registered and self._is_silent(location):
+                self._end(location)
 
     def _count_late_call(self) -> None:
         self.late_calls += 1

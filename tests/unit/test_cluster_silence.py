@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from contextlib import closing
+
+import pytest
 
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
@@ -50,6 +54,40 @@ def test_data_servers_that_stand_still_are_replaced(around: Surroundings) -> Non
         assert said[2] == "the data server data1 has not answered for 3 s and is ended"
         assert said[3].startswith("the data server data1 was killed by SIGKILL; data")
         until(lambda: alive(cluster.metadata) == {"data2", "data3"})
+        assert len(around.servers()) == 3
+    assert around.told.empty()
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "again"),
+    [
+        ("data0", "the data server {}", "data{} takes its place"),
+        ("metadata", "the metadata server", "it is started again"),
+    ],
+)
+def test_one_that_stands_still_before_it_listens_is_replaced_as_well(
+    around: Surroundings, name: str, calls: str, again: str
+) -> None:
+    """It is stopped within a millisecond of its fork."""
+    listened: list[bool] = []
+
+    def stop_the_first(line: str) -> None:
+        if not listened:
+            os.kill(around.fork_server.pids()[-1], signal.SIGSTOP)
+            listened.append((around.folder.path / f"{started_next}.sock").exists())
+        around.told.put(line)
+
+    started_next = "data2" if name == "data0" else name
+    with started(around.cluster(tell=stop_the_first)) as cluster:
+        said = [around.kill(name), *(around.told.get(timeout=WAIT_S) for _ in range(2))]
+        assert listened == [False]
+        assert said == [
+            f"{calls.format('data0')} was killed by SIGKILL; {again.format(2)}",
+            f"{calls.format('data2')} has not answered for 3 s and is ended",
+            f"{calls.format('data2')} was killed by SIGKILL; {again.format(3)}",
+        ]
+        expected = {"data1", "data3"} if name == "data0" else {"data0", "data1"}
+        until(lambda: alive(cluster.metadata) == expected)
         assert len(around.servers()) == 3
     assert around.told.empty()
 

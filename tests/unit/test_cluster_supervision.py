@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.client import connect
+from mrflight.server_process import ServerProcess
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.protocol import DataAction, Done, ServerStats
@@ -115,3 +116,26 @@ def test_how_it_ended_is_told(around: Surroundings) -> None:
         said = around.kill("data1", signal.SIGTERM)  # so it drains, and ends by itself
         assert said.startswith("the data server data1 ended with code 0 (")
         assert said.endswith("stopping); data3 takes its place")
+
+
+def test_an_error_of_ours_costs_one_server_and_is_told(
+    around: Surroundings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    really = ServerProcess.last_log_line
+
+    def raise_for_data0(server: ServerProcess) -> str:
+        if server.name == "data0":
+            raise ValueError("a bug")
+        return really(server)
+
+    monkeypatch.setattr(ServerProcess, "last_log_line", raise_for_data0)
+    with started(around.cluster()) as cluster:
+        assert around.kill("data0") == (
+            "a process ended, and none takes its place, for an error of mrflight's own: "
+            "ValueError: a bug"
+        )
+        said = around.kill("data1")
+        assert said == "the data server data1 was killed by SIGKILL; data2 takes its place"
+        until(lambda: alive(cluster.metadata) == {"data2"})
+    (record,) = (record for record in caplog.records if record.levelname == "ERROR")
+    assert record.exc_info is not None
