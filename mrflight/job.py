@@ -20,7 +20,7 @@ from mrflight.preload import modules_of
 from mrflight.progress import ProgressReport
 from mrflight.result import Attempts, JobRecord, JobResult
 from mrflight.run_settings import RunSettings
-from mrflight.scratch import ScratchFolder, remove_leftovers
+from mrflight.scratch import ScratchFolder, remove_dead_folders
 from mrflight.spec import JobSpec
 from mrflight.stage import Stages
 from mrflight.stage_clock import StageClock
@@ -264,7 +264,7 @@ def _scratch_folder(root: Path) -> ScratchFolder:
     """The job's folder below ``root``, which is cleared of what dead processes left."""
     scratch = ScratchFolder("job", root)
     try:
-        remove_leftovers(root)
+        remove_dead_folders(root)
         _ = scratch.path  # which makes it
     except OSError as error:
         raise JobFileError(

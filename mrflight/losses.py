@@ -37,8 +37,11 @@ class Losses:
         self._reports = 0
 
     def report(self, error: Exception, shuffles: Sequence[Shuffle]) -> bool:
-        """Whether ``error`` is about the placement of one of the shuffles, which then has changed.
+        """Whether ``error`` is about the placement of one of the shuffles, which may have changed.
 
+        It has where this reported it. Where servers had told the attempt (PlacementChangedError,
+        OutputLostError, a shuffle that one of them does not know any more), or there were none,
+        nobody is asked here: the caller looks.
         Waits for a server where there is none left, for as long as one that starts anew may take.
         Raises ``error`` where it cannot be made good.
         """

@@ -26,6 +26,7 @@ class Mender(Protocol[M]):
     ) -> Anew[M] | None:
         """The tasks that are to be done anew, besides the unfinished; None: nothing was lost.
 
+        It is what the servers say now that decides: an error of an attempt is a reason to ask them.
         Called with the error of an attempt, or None where there are news. Tasks that are done may
         be among them as well. ``stop`` is for attempts that may wait for a server that is gone, in
         a worker that is needed.

@@ -34,7 +34,7 @@ class ScratchFolder(Closes):
     """A folder ``mrflight-<kind>-<random>`` below ``root``, mode 0700, made when first asked for.
 
     It is removed with all that is in it by `close`, or, where its process was
-    killed, by the next `remove_leftovers`. Safe for many threads. A fork that
+    killed, by the next `remove_dead_folders`. Safe for many threads. A fork that
     keeps its copies of open files keeps the folder as well.
     """
 
@@ -77,7 +77,7 @@ class ScratchFolder(Closes):
                 os.close(lock_file)
 
 
-def remove_leftovers(root: Path) -> list[Path]:
+def remove_dead_folders(root: Path) -> list[Path]:
     """Remove the folders below ``root`` whose process is gone; those that were removed.
 
     Touched are folders of this user with a scratch folder's name and a lock

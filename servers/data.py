@@ -17,7 +17,7 @@ from mrflight.errors import JobFileError, ProtocolError
 from mrflight.ids import check_attempt
 from mrflight.locations import parse_location
 from mrflight.quantities import parse_bytes
-from mrflight.scratch import ScratchFolder, remove_leftovers
+from mrflight.scratch import ScratchFolder, remove_dead_folders
 from mrflight.shuffle.block import (
     WIRE_SCHEMA,
     Block,
@@ -211,7 +211,7 @@ def _spill_folder(root: Path) -> ScratchFolder:
     """A folder of our own below ``root``, which is made, and cleared of what dead servers left."""
     try:
         root.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(root)
+        remove_dead_folders(root)
     except OSError as error:
         raise JobFileError(f"--spill-dir {root}: {error}") from error
     if not os.access(root, os.W_OK | os.X_OK):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mrflight.scratch import ScratchFolder, remove_leftovers
+from mrflight.scratch import ScratchFolder, remove_dead_folders
 from tests.support.scripts import running_script
 
 HOLDER = """
@@ -48,10 +48,10 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_kept
     tmp_path: Path,
 ) -> None:
     with holder(tmp_path) as (dead, left), holder(tmp_path) as (_, living):
-        assert remove_leftovers(tmp_path) == []
+        assert remove_dead_folders(tmp_path) == []
         dead.send_signal(signal.SIGKILL)
         dead.wait()
-        assert remove_leftovers(tmp_path) == [left]
+        assert remove_dead_folders(tmp_path) == [left]
         assert list(tmp_path.iterdir()) == [living]
         assert (living / "inner" / "file").read_text() == "x"
 
@@ -59,7 +59,7 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_kept
 def test_its_own_folder_is_kept(tmp_path: Path) -> None:
     with ScratchFolder("spill", tmp_path) as folder:
         path = folder.path
-        assert remove_leftovers(tmp_path) == []
+        assert remove_dead_folders(tmp_path) == []
         assert path.is_dir()
 
 
@@ -80,11 +80,11 @@ def test_nothing_of_a_users_is_touched(tmp_path: Path) -> None:
     (tmp_path / "mrflight-spill-linked").mkdir()
     (tmp_path / "mrflight-spill-linked" / "lock").symlink_to(other / "lock")
     before = sorted(tmp_path.rglob("*"))
-    assert remove_leftovers(tmp_path) == []
+    assert remove_dead_folders(tmp_path) == []
     assert sorted(tmp_path.rglob("*")) == before
     (tmp_path / "mrflight-spill-ours").mkdir()
     (tmp_path / "mrflight-spill-ours" / "lock").write_bytes(mark)
-    assert remove_leftovers(tmp_path) == [tmp_path / "mrflight-spill-ours"]
+    assert remove_dead_folders(tmp_path) == [tmp_path / "mrflight-spill-ours"]
 
 
 def test_what_is_being_made_is_not_removed(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_what_is_being_made_is_not_removed(tmp_path: Path) -> None:
     def clean() -> None:
         try:
             while not done.is_set():
-                remove_leftovers(tmp_path)
+                remove_dead_folders(tmp_path)
         except BaseException as error:
             failures.append(error)
 
