@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mrflight.errors import JobFileError
-from mrflight.ids import MAX_ATTEMPTS
 from mrflight.locations import parse_location
 from mrflight.memory import MemoryPlan, plan_memory
 from mrflight.quantities import parse_seconds
 from mrflight.spec import JobSpec
 from mrflight.timeouts import Timeouts
+
+_MOST_ATTEMPTS = 100
+"""Of a task. Numbers go on where what was lost is made again, and `mrflight.ids` bounds them."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class RunSettings:
     def of(cls, spec: JobSpec, folder: Path) -> RunSettings:
         """Those of a job file in ``folder``; JobFileError for what cannot be."""
         attempts = spec.job.attempts
-        if not 1 <= attempts <= MAX_ATTEMPTS:
-            raise JobFileError(f"job.attempts: {attempts} is not from 1 to {MAX_ATTEMPTS}")
+        if not 1 <= attempts <= _MOST_ATTEMPTS:
+            raise JobFileError(f"job.attempts: {attempts} is not from 1 to {_MOST_ATTEMPTS}")
         timeout = spec.job.timeout
         cluster = spec.cluster
         workers = _workers(cluster.workers)

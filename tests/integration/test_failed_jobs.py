@@ -49,8 +49,10 @@ def test_a_failure_has_its_job_and_its_attempts(folder: Path) -> None:
     assert first != second
 
 
-def test_a_wrong_job_file_is_no_job(folder: Path) -> None:
-    done = drive(write_job(folder, JOB), "--set", "job.attempts=0")
+@pytest.mark.parametrize("attempts", [0, 101])
+def test_a_wrong_job_file_is_no_job(folder: Path, attempts: int) -> None:
+    done = drive(write_job(folder, JOB), "--set", f"job.attempts={attempts}")
     assert done.code == 2
+    assert f"job.attempts: {attempts} is not from 1 to 100" in done.message
     assert done.result["job_id"] == ""
     assert done.result["attempts"] == {"map": 0, "reduce": 0, "failed": 0}
