@@ -256,8 +256,12 @@ class _Job:
         )
 
     def _attempts(self) -> Attempts:
-        started = self._stages.started
-        return Attempts(started["map"], started["reduce"] + started["merge"], self._stages.failed)
+        started, failed = self._stages.started, self._stages.failed
+        return Attempts(
+            started["map"],
+            started["reduce"] + started["merge"],
+            failed["map"] + failed["reduce"] + failed["merge"],
+        )
 
 
 def _scratch_folder(root: Path) -> ScratchFolder:

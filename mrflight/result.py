@@ -22,6 +22,7 @@ class StageSeconds(msgspec.Struct, frozen=True):
 class Attempts(msgspec.Struct, frozen=True):
     """Attempts that were started, and how many of them failed, as ``job.attempts`` counts.
 
+    Those of samples, and of the first look at functions, are in none of these numbers.
     Not among those are the ones that were ended, or failed, for what was lost with a server.
     """
 

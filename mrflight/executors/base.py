@@ -1,6 +1,6 @@
 """What an executor is: it turns tasks into futures, and that is all it does.
 
-Retry, deadlines and progress live once, above it, in `mrflight.stage`.
+Retry, deadlines and progress live once, above it, in `mrflight.running_stage`.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def test_it_is_ended_and_its_task_made_again(place: str, tmp_path: Path) -> None
     assert done.result["attempts"] == {
         "map": 2 if place == "map" else 1,
         "reduce": 2 if place == "reduce" else 1,
-        "failed": 1,
+        "failed": 0 if place == "import" else 1,  # of maps and reduces: that was a look
     }
     (part,) = DeltaTable(tmp_path / "out").file_uris()
     assert Counter(pq.read_table(part)["k"].to_pylist()) == Counter(f"k{i}" for i in range(1_000))

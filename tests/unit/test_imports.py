@@ -22,9 +22,9 @@ LAYERS = [
     "plain_types storage shuffle.protocol shuffle.share shuffle.tickets",
     "aggregates sources sinks shuffle",
     "workers executors",
-    "plan reduce_plan reduce_stage stage attempts mender losses produced shuffle_watch cluster "
-    "client silence_probe job job_opening job_shuffles moving stage_clock api driver cli preload "
-    "result progress __init__",
+    "plan reduce_plan reduce_stage stage running_stage attempts mender losses produced "
+    "shuffle_watch cluster client silence_probe job job_opening job_shuffles moving stage_clock "
+    "api driver cli preload result progress __init__",
     "servers testing",
 ]
 """From the lowest to the highest. A folder stands for its modules but those named elsewhere."""

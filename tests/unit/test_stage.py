@@ -182,6 +182,61 @@ def test_a_deadline_that_is_far_away_does_no_harm(told: Told) -> None:
         timer.join()
 
 
+class Deaf(NoExecutor):
+    """An executor whose calls go on when they are stopped."""
+
+    def __init__(self) -> None:
+        self.stopped: list[Future[Any]] = []
+
+    def stop(self, future: Future[Any]) -> None:
+        self.stopped.append(future)
+
+
+def test_what_an_attempt_that_goes_on_writes_is_left_and_that_is_told(
+    told: Told, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tasks 1 and 2 get twins, which are done; the first attempt of 2 fails, that of 1 never ends."""
+    monkeypatch.setattr("mrflight.running_stage._STOP_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("mrflight.running_stage.slow_tasks", lambda running_s, *_: list(running_s))
+    slow: dict[int, Future[int]] = {1: Future(), 2: Future()}
+    for future in slow.values():
+        future.set_running_or_notify_cancel()
+    tidied: list[tuple[int, int]] = []
+
+    def submit(task: ScriptedTask, attempt: int) -> Future[int]:
+        if task.number not in slow:
+            return ended(0)
+        if attempt == 0:
+            return slow[task.number]
+        if task.number == 2:
+            slow[2].set_exception(WorkerLostError("stopped"))
+        return ended(attempt)
+
+    executor = Deaf()
+    results = Stages(executor, told).run(
+        "map",
+        tasks(3),
+        submit,
+        tidy_up=lambda task, attempts: tidied.append((task.number, attempts)),
+    )
+    assert results == [0, 1, 1]
+    assert executor.stopped == [slow[1]]
+    assert tidied == [(2, 2)]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "task 1, attempt 1, still runs 0.1 s after it was stopped; what it writes is left"
+    )
+
+
+def test_failures_are_counted_by_stage(told: Told) -> None:
+    stages = Stages(NoExecutor(), told)
+    for stage, failures in (("check", 1), ("map", 2), ("map", 1), ("reduce", 0)):
+        first: Iterator[int | Exception] = iter([JobFailedError("again")] * failures + [7])
+        assert stages.run(stage, tasks(1), lambda *_, first=first: ended(next(first))) == [7]
+    assert stages.failed == {"check": 1, "map": 3, "reduce": 0}
+    assert stages.started == {"check": 2, "map": 5, "reduce": 1}
+
+
 # Attempts of real workers
 
 
@@ -217,7 +272,7 @@ def test_what_fails_is_tried_again(executor: LocalExecutor, told: Told, how: str
     results, stages, repeated = perform_all(executor, told, *scripts)
     assert results == [(0, 0), (1, 1), (2, 0), (3, 3)]
     assert stages.started == {"map": 8}
-    assert stages.failed == 4
+    assert stages.failed == {"map": 4}
     assert repeated == {1: 2, 3: 4}
     assert len(told.lines) == 4
     assert sum(line.startswith("task 3: attempt 2 of 4 failed") for line in told.lines) == 1
@@ -260,7 +315,7 @@ def test_a_slow_task_gets_a_twin_and_is_stopped(executor: LocalExecutor, told: T
     results, stages, repeated = perform_all(executor, told, (), ("hang",), (), ())
     assert results == [(0, 0), (1, 1), (2, 0), (3, 0)]
     assert stages.started == {"map": 5}
-    assert stages.failed == 0
+    assert stages.failed == {"map": 0}
     assert repeated == {1: 2}
     (line,) = told.lines
     assert line.startswith("task 1 has taken ")
@@ -281,4 +336,4 @@ def test_a_twin_that_fails_is_not_the_end_of_the_slow_one(
 ) -> None:
     results, stages, _ = perform_all(executor, told, (), ("hang", "kill"), (), ())
     assert results == [(0, 0), (1, 2), (2, 0), (3, 0)]
-    assert (stages.started, stages.failed) == ({"map": 6}, 1)
+    assert (stages.started, stages.failed) == ({"map": 6}, {"map": 1})
