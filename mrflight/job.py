@@ -232,7 +232,7 @@ class _Job:
         self._progress.begin("commit", 1)
         self._on_commit()
         parts = tuple(part for result in reduced for part in result.parts)
-        version = sink.commit(Commit(parts, reduced[0].schema))
+        version = sink.commit(Commit(parts, reduced[0].schema))  # the schema counts without parts
         self._progress.advance()
         self._progress.end(
             f"{len(parts)} files" + ("" if version is None else f", version {version}")

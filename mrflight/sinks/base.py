@@ -26,6 +26,8 @@ class PartFile(msgspec.Struct, frozen=True, kw_only=True):
     """As Delta serialises them; None is null."""
     stats: str = "{}"
     """Delta's file statistics, JSON: numRecords, minValues, maxValues, nullCount."""
+    schema: pa.Schema
+    """That its rows are stored with, the ``partition_by`` columns as well."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Commit:
 
     parts: tuple[PartFile, ...]
     schema: pa.Schema
-    """Of the result, also where there are no parts."""
+    """Of the result where there are no parts, which have their own."""
 
 
 class PartWriter(ABC):
@@ -56,8 +58,9 @@ class PartWriter(ABC):
         never gathered; the columns of each are found by name.
 
         Raises OutputError if ``schema`` does not fit the table, before anything is written, or if
-        a value cannot be stored; JobFailedError where the store fails. Removes what it wrote if
-        it, or ``batches``, fails.
+        a value cannot be stored; SchemaMismatchError where columns of ``batches`` are stored with
+        other types than those of ``schema``; JobFailedError where the store fails. Removes
+        what it wrote if it, or ``batches``, fails.
         """
 
     @abstractmethod
@@ -85,9 +88,10 @@ class Sink(ABC):
         """Make the parts visible in one step; the table's new version, None for plain folders.
 
         Then removes the job's other part files. Where another run of the same ``run_id`` was
-        faster, removes them all, and the version is that run's. Raises OutputError where the
-        table changed so that it does not take the parts, CommitError where the store fails: with
-        nothing committed, unless it says that it is, or that this is not known.
+        faster, removes them all, and the version is that run's. Raises SchemaMismatchError where
+        the parts do not go together in one table, OutputError where the table changed so that it
+        does not take the parts, CommitError where the store fails: with nothing committed, unless
+        it says that it is, or that this is not known.
         """
 
     @abstractmethod

@@ -15,6 +15,7 @@ from mrflight.sinks.file_part_writer import FilePartWriter
 from mrflight.sinks.leftovers import is_staged
 from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
 from mrflight.sinks.part_name import is_part
+from mrflight.sinks.part_schemas import common_schema
 from mrflight.sinks.stored_schema import TableSchema
 from mrflight.spec import OutputSection
 from mrflight.storage import Location
@@ -60,12 +61,13 @@ class DeltaSink(Sink):
         return self._committed
 
     def commit(self, commit: Commit) -> int:
+        schema = common_schema(commit, null_fits=False)
         self._check_parts(commit)
         version, kept = DeltaCommit(
             self._location,
             self._mode,
             self._target,
-            commit.schema,
+            schema,
             commit.parts,
             self._app_id,
             self._job_id,

@@ -49,12 +49,16 @@ class FilePartWriter(PartWriter):
                 partition, share, attempt, self.job_id, number, self.encoding.suffix, self.run
             )
             path = f"{folder(columns, values)}/{name}" if columns else name
-            return OpenPartFile(self.table, path, self.encoding)
+            return OpenPartFile(self.table, path, self.encoding, stored)
 
         files = PartFiles(columns, open_file, self._chunk(), self.bounds)
+        seen = schema
         try:
             for batch in batches:
                 if batch.num_rows:
+                    if batch.schema is not seen and batch.schema != seen:
+                        self.schema.check_same(batch.schema, stored)
+                        seen = batch.schema
                     rows = self.schema.rows(batch, stored)
                     for values, piece in split(rows, columns, self.schema.is_delta):
                         files.add(values, piece)

@@ -27,6 +27,7 @@ from mrflight.sinks.manifest import (
 )
 from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
 from mrflight.sinks.part_name import is_part, is_part_of_run, run_mark
+from mrflight.sinks.part_schemas import common_schema
 from mrflight.sinks.stored_schema import TableSchema
 from mrflight.spec import OutputSection
 from mrflight.storage import Location
@@ -72,6 +73,7 @@ class FolderSink(Sink):
         return self._committed
 
     def commit(self, commit: Commit) -> None:
+        commit = replace(commit, schema=common_schema(commit, null_fits=self._spec.format == "csv"))
         with locked(self._location):
             manifest = read_manifest(self._location)
             if manifest is None or not self._is_in(manifest):

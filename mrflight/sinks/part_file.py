@@ -21,9 +21,13 @@ class OpenPartFile:
     format does not take.
     """
 
-    def __init__(self, table: Location, path: str, encoding: Encoding) -> None:
-        """``path`` is relative to ``table``; the file is made by the first `write`."""
+    def __init__(self, table: Location, path: str, encoding: Encoding, schema: pa.Schema) -> None:
+        """``path`` is relative to ``table``; the file is made by the first `write`.
+
+        ``schema`` is of its rows as they are stored, with the ``partition_by`` columns.
+        """
         self.path = path
+        self._schema = schema
         self._location = table.child(path)
         self._encoding = encoding
         self._stream: pa.NativeFile | None = None
@@ -60,6 +64,7 @@ class OpenPartFile:
             size_bytes=size_bytes,
             partition_values=partition_values,
             stats=stats,
+            schema=self._schema,
         )
 
     def discard(self) -> None:

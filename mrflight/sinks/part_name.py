@@ -13,7 +13,7 @@ import hashlib
 import re
 
 _PART = re.compile(
-    r"part-\d{5,}(\.\d+)?-\d+-(?P<job>[0-9A-Za-z_-]+)(\.\d+)?(\.r(?P<run>[0-9a-f]{12}))?"
+    r"part-(?P<partition>\d{5,})(\.\d+)?-\d+-(?P<job>[0-9A-Za-z_-]+)(\.\d+)?(\.r(?P<run>[0-9a-f]{12}))?"
     r"\.(parquet|csv|arrow)"
 )
 
@@ -47,6 +47,12 @@ def job_of_part(name: str) -> str | None:
     """The job that gave a file its name; None for other files."""
     match = _PART.fullmatch(name)
     return match["job"] if match else None
+
+
+def partition_of_part(path: str) -> int | None:
+    """The (first) partition whose rows a part file holds; None for other files."""
+    match = _PART.fullmatch(path.rpartition("/")[2])
+    return int(match["partition"]) if match else None
 
 
 def is_part(name: str) -> bool:

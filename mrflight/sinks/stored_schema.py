@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
 from mrflight.sinks.partition_folder import can_partition
-from mrflight.sinks.stored_type import UnstorableTypeError, delta_type, file_type
+from mrflight.sinks.stored_type import UnstorableTypeError, delta_type, file_type, same_type
 
 DELTA_FORBIDDEN = " ,;{}()\n\t="
 """Characters that a column's name may have in Delta only with column mapping, which we lack."""
@@ -94,7 +94,7 @@ class TableSchema:
                     f"{self.url} cannot be appended to: its column {field.name!r} ({field.type}) "
                     "is not in the result; add it in the map, or write to another table"
                 )
-            if not _same_type(self._stored_type(field), stored.field(field.name).type):
+            if not same_type(self._stored_type(field), stored.field(field.name).type):
                 raise OutputError(
                     f"{self.url} cannot be appended to: its column {field.name!r} is {field.type} "
                     f"and the result's is {schema.field(field.name).type}; cast it in the map"
@@ -102,6 +102,26 @@ class TableSchema:
         return pa.schema(
             [stored.field(field.name).with_nullable(field.nullable) for field in self.existing]
         )
+
+    def check_same(self, schema: pa.Schema, stored: pa.Schema) -> None:
+        """SchemaMismatchError where rows of ``schema`` are not stored as ``stored``.
+
+        A cast would hide that, and would depend on which partitions share a file. A column of
+        type null has no value in it that a cast could change.
+        """
+        for field in schema:
+            if field.name not in stored.names:
+                raise SchemaMismatchError(
+                    f"rows of one part file do not agree: some have a column {field.name!r} and "
+                    "others do not; let the function return the same columns whatever the rows"
+                )
+            known = stored.field(field.name).type
+            if not pa.types.is_null(field.type) and not same_type(self._stored_type(field), known):
+                raise SchemaMismatchError(
+                    f"rows of one part file do not agree: column {field.name!r} is {known} in some "
+                    f"and {field.type} in others; cast it in the function, to one type whatever "
+                    "the rows"
+                )
 
     def _refused(self, field: pa.Field, reason: str) -> OutputError:
         return OutputError(f"{self.url}: column {field.name!r} is {field.type}: {reason}")
@@ -167,20 +187,3 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
         column = pc.run_end_decode(column)
     return column.cast(kind)
-
-
-def _same_type(one: pa.DataType, other: pa.DataType) -> bool:
-    """Equal, whatever lists call their items and whether nested values may be null."""
-    types = pa.types
-    if types.is_list(one) and types.is_list(other):
-        return _same_type(one.value_type, other.value_type)
-    if types.is_map(one) and types.is_map(other):
-        return _same_type(one.key_type, other.key_type) and _same_type(
-            one.item_type, other.item_type
-        )
-    if types.is_struct(one) and types.is_struct(other):
-        mine, theirs = list(one), list(other)
-        return [field.name for field in mine] == [field.name for field in theirs] and all(
-            _same_type(a.type, b.type) for a, b in zip(mine, theirs, strict=True)
-        )
-    return bool(one == other)

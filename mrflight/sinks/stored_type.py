@@ -74,6 +74,20 @@ def has_ntz(kind: pa.DataType) -> bool:
     return any(has_ntz(kind.field(i).type) for i in range(kind.num_fields))
 
 
+def same_type(one: pa.DataType, other: pa.DataType) -> bool:
+    """Equal, whatever lists call their items and whether nested values may be null."""
+    if types.is_list(one) and types.is_list(other):
+        return same_type(one.value_type, other.value_type)
+    if types.is_map(one) and types.is_map(other):
+        return same_type(one.key_type, other.key_type) and same_type(one.item_type, other.item_type)
+    if types.is_struct(one) and types.is_struct(other):
+        mine, theirs = list(one), list(other)
+        return [field.name for field in mine] == [field.name for field in theirs] and all(
+            same_type(a.type, b.type) for a, b in zip(mine, theirs, strict=True)
+        )
+    return bool(one == other)
+
+
 def _has_map_of_ntz(kind: pa.DataType) -> bool:
     if types.is_map(kind):
         return has_ntz(kind)

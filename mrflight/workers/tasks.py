@@ -133,6 +133,7 @@ class ReduceResult:
 
     rows_out: int
     schema: pa.Schema
+    """Of rows that it wrote; where it wrote none, of what it made of none."""
     parts: tuple[PartFile, ...]
 
 
@@ -199,8 +200,13 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
     with closing(prefetch(reduced) if task.overlaps else reduced) as results:
         for file, of_file in groupby(results, attrgetter("file")):
             first: _Result = next(of_file)
-            schema = first.batch.schema
-            rows = (result.batch for result in chain([first], of_file))
+            filled = (each.batch for each in chain([first], of_file) if each.batch.num_rows)
+            head = next(filled, None)
+            if head is None:  # what a function makes of no rows says nothing of others' types
+                schema = schema if parts else first.batch.schema
+                continue
+            schema = head.schema
+            rows = chain([head], filled)
             partition = task.files[file][0].partition
             share = task.share.number if task.share else None
             parts += task.part_writer.write(partition, attempt, schema, rows, share)
