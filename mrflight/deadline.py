@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from mrflight.errors import DeadlineExceededError, MrflightError
+from mrflight.interruptible import interruptibly
 from mrflight.timeouts import Timeouts
+
+T = TypeVar("T")
 
 _SHORTEST_S = 0.01
 """Of a call that is made nevertheless: gRPC takes none for no limit."""
@@ -42,6 +46,20 @@ class Deadline:
             min(timeouts.silence_s, most_s),
             min(timeouts.reconnect_s, self.left_s()),
         )
+
+    def awaited(self, call: Callable[[], T], while_: str) -> T:
+        """What ``call`` gives, made in another thread, where it goes on by itself if it is late.
+
+        DeadlineExceededError, with what was done ``while_`` it passed, once it is over.
+        """
+        try:
+            return interruptibly(call, self.left_s())
+        except TimeoutError as error:
+            if not self.is_over():
+                raise  # the call's own
+            raise DeadlineExceededError(
+                f"the job's timeout passed while {while_}; raise job.timeout"
+            ) from error
 
     @contextmanager
     def blamed(self) -> Iterator[None]:

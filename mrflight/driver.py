@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ STARTED = time.monotonic()
 import msgspec  # noqa: E402 - the clock starts before anything is loaded
 
 from mrflight.errors import JobError, MrflightError  # noqa: E402
+from mrflight.interrupts import Interrupts  # noqa: E402
 from mrflight.job import run_job  # noqa: E402
 from mrflight.job_file import load_job, parse_override  # noqa: E402
 from mrflight.progress import progress_for  # noqa: E402
@@ -55,9 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def drive(options: argparse.Namespace) -> int:
     """Run the job and report it; the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    for number in _INTERRUPTS:
-        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup, or a shell's &, has it
-            signal.signal(number, _interrupt)
+    signals = _Signals()
+    signals.handle()
     record = JobRecord()
     try:
         overrides = dict(parse_override(text) for text in options.set)
@@ -69,12 +70,12 @@ def drive(options: argparse.Namespace) -> int:
                 path.parent,
                 progress,
                 STARTED,
-                _let_the_commit_end,
+                interrupts=signals,
                 owns_process=True,
                 record=record,
             )
     except KeyboardInterrupt:
-        return _report_failure(options, record, "interrupted", _interrupted(), EXIT_INTERRUPTED)
+        return _report_failure(options, record, "interrupted", signals.told, EXIT_INTERRUPTED)
     except MrflightError as error:
         code = EXIT_WRONG_JOB if isinstance(error, JobError) else EXIT_FAILED
         return _report_failure(options, record, "failed", _message(error), code)
@@ -87,37 +88,51 @@ def drive(options: argparse.Namespace) -> int:
     return 0
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    """End the job; a second signal does not end the cleaning up, which takes seconds at most."""
-    _ignore_interrupts()
-    raise KeyboardInterrupt
+class _Signals(Interrupts):
+    """Those of a process that is the job's: signals, each of which counts once at most."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._commits = False
+        self._is_decided = False
 
-def _let_the_commit_end() -> None:
-    """From now on an interrupt ends the job only if it still runs `_COMMIT_GRACE_S` later."""
+    def handle(self) -> None:
+        """From now on signals come here."""
+        signal.signal(signal.SIGALRM, self._end_the_commit)
+        for number in _INTERRUPTS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup, or a shell's &, has it
+                signal.signal(number, self._interrupt)
 
-    def interrupt_later(signum: int, frame: FrameType | None) -> None:
-        _ignore_interrupts()
-        signal.setitimer(signal.ITIMER_REAL, _COMMIT_GRACE_S)
+    def commit_begins(self) -> None:
+        """From now on an interrupt ends the job only if this lasts `_COMMIT_GRACE_S` longer."""
+        self._commits = True
 
-    signal.signal(signal.SIGALRM, _interrupt)
-    for number in _INTERRUPTS:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, interrupt_later)
+    def job_ends(self) -> None:
+        self._is_decided = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
+    @property
+    def told(self) -> str:
+        if not self._commits:
+            return "interrupted"
+        return (
+            "interrupted in the commit; look at the table before running the job again (with a "
+            "job.run_id it commits once in any case)"
+        )
 
-def _ignore_interrupts() -> None:
-    for number in _INTERRUPTS:
-        signal.signal(number, signal.SIG_IGN)
+    def _interrupt(self, signum: int, frame: FrameType | None) -> None:
+        is_first = math.isinf(self._first_at)
+        self._note()
+        if self._is_decided:
+            self._news.put(None)
+        elif is_first and self._commits:
+            signal.setitimer(signal.ITIMER_REAL, _COMMIT_GRACE_S)
+        elif is_first:
+            raise KeyboardInterrupt
 
-
-def _interrupted() -> str:
-    if signal.getsignal(signal.SIGALRM) is not _interrupt:
-        return "interrupted"
-    return (
-        "interrupted in the commit; look at the table before running the job again (with a "
-        "job.run_id it commits once in any case)"
-    )
+    def _end_the_commit(self, signum: int, frame: FrameType | None) -> None:
+        if not self._is_decided:
+            raise KeyboardInterrupt
 
 
 def _message(error: MrflightError) -> str:

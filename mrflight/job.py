@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from mrflight.errors import JobFileError
 from mrflight.executors.local import LocalExecutor
 from mrflight.fork_server import ForkServer, load_here
 from mrflight.ids import new_job_id
+from mrflight.interrupts import Interrupts
 from mrflight.job_shuffles import JobShuffles
 from mrflight.memory_meter import MemoryMeter
 from mrflight.preload import modules_of
@@ -41,7 +42,7 @@ class _Run:
     """What the one who runs a job gives to it."""
 
     progress: ProgressReport
-    on_commit: Callable[[], None]
+    interrupts: Interrupts
     started: float
     """On the monotonic clock."""
     meter: MemoryMeter
@@ -53,17 +54,16 @@ def run_job(
     folder: Path,
     progress: ProgressReport,
     started: float,
-    on_commit: Callable[[], None] = lambda: None,
     *,
+    interrupts: Interrupts | None = None,
     owns_process: bool = False,
     record: JobRecord | None = None,
 ) -> JobResult:
     """Run a job to its commit.
 
     ``folder`` is the job file's: relative paths and modules are found there.
-    ``started`` is when the job began on the monotonic clock; ``on_commit`` is
-    called before the commit, after which nothing should interrupt the job any
-    more. ``owns_process``: this one runs the job and nothing else, and may be
+    ``started`` is when the job began on the monotonic clock; ``interrupts`` is
+    told how far it is. ``owns_process``: this one runs the job and nothing else, and may be
     forked. ``record`` is filled in as far as the job comes. Whatever is raised,
     the output is as it was, and every process and file of the job is gone.
     Raises JobError where the job or its input is wrong, JobFailedError or
@@ -98,7 +98,7 @@ def run_job(
             )
         )
         meter = stack.enter_context(MemoryMeter(fork_server.pids))
-        run = _Run(progress, on_commit, started, meter, record or JobRecord())
+        run = _Run(progress, interrupts or Interrupts(), started, meter, record or JobRecord())
         return _Job(spec, folder, executor, run, settings, scratch.path).run(cluster)
 
 
@@ -132,7 +132,7 @@ class _Job:
         self._record.job_id = self._id
         self._executor = executor
         self._progress = run.progress
-        self._on_commit = run.on_commit
+        self._interrupts = run.interrupts
         self._clock = StageClock(run.started)
         self._deadline = Deadline(run.started + settings.timeout_s)
         self._stages = Stages(
@@ -156,8 +156,11 @@ class _Job:
     def _run(self, cluster: EmbeddedCluster | None) -> JobResult:
         from mrflight.job_opening import open_job
 
-        plan, sink = open_job(
-            self._spec, self._folder, self._id, self._executor.workers, self._memory
+        plan, sink = self._deadline.awaited(
+            partial(
+                open_job, self._spec, self._folder, self._id, self._executor.workers, self._memory
+            ),
+            "the inputs and the output were looked at, with nothing committed",
         )
         version = sink.committed_version()
         if version is not None:
@@ -165,9 +168,11 @@ class _Job:
             self._progress.end(f"run {self._spec.job.run_id!r} was committed before; nothing to do")
             return self._result(plan, version)
         with ExitStack() as stack:
-            stack.callback(sink.abort)  # removes what is not committed, and nothing else,
+            # Removes what is not committed, and nothing else,
+            stack.callback(self._interrupts.clean_up, sink.abort)
             stack.callback(self._executor.close)  # once no worker writes any more
             shuffles = stack.enter_context(self._shuffles(cluster, plan.partitions))
+            stack.callback(self._end)
             with self._deadline.blamed():
                 shuffle = self._first_shuffle(shuffles, cluster, plan)
                 self._clock.lap("start")
@@ -177,6 +182,12 @@ class _Job:
             version = self._commit(sink, moved.reduced)
             self._clock.lap("commit")
         return self._result(plan, version, moved)
+
+    def _end(self) -> None:
+        """Whatever the job comes to. A store that it has waited for in vain may stand still yet."""
+        self._interrupts.job_ends()
+        if self._deadline.is_over():
+            self._interrupts.hurry()
 
     def _shuffles(self, cluster: EmbeddedCluster | None, partitions: int) -> JobShuffles:
         """On the embedded cluster, or on a standing one."""
@@ -230,9 +241,11 @@ class _Job:
         from mrflight.sinks.base import Commit
 
         self._progress.begin("commit", 1)
-        self._on_commit()
+        self._interrupts.commit_begins()
         parts = tuple(part for result in reduced for part in result.parts)
-        version = sink.commit(Commit(parts, reduced[0].schema))  # the schema counts without parts
+        version = sink.land(Commit(parts, reduced[0].schema, self._deadline))
+        self._interrupts.job_ends()
+        self._interrupts.clean_up(sink.finish)
         self._progress.advance()
         self._progress.end(
             f"{len(parts)} files" + ("" if version is None else f", version {version}")

@@ -9,9 +9,9 @@ import msgspec
 from pyarrow import flight
 
 from mrflight.errors import MrflightError, ProtocolError
+from mrflight.interruptible import interruptibly
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
-from mrflight.shuffle.interruptible import interruptibly
 from mrflight.shuffle.protocol import Done, M, Message, decode
 from mrflight.timeouts import AT_ONCE
 

@@ -17,11 +17,11 @@ from mrflight.errors import (
     ShuffleNotFoundError,
 )
 from mrflight.ids import MapAttempt
+from mrflight.interruptible import interruptibly
 from mrflight.patience import ask_patiently
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.flight_errors import from_flight
-from mrflight.shuffle.interruptible import interruptibly
 from mrflight.shuffle.protocol import (
     CommitMap,
     CommitMapResponse,

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
+from mrflight.deadline import NO_DEADLINE, Deadline
+
 
 class PartFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a reduce attempt wrote."""
@@ -37,6 +39,8 @@ class Commit:
     parts: tuple[PartFile, ...]
     schema: pa.Schema
     """Of the result where there are no parts, which have their own."""
+    deadline: Deadline = NO_DEADLINE
+    """Until when the store is waited for, up to the call that lands it."""
 
 
 class PartWriter(ABC):
@@ -83,20 +87,38 @@ class Sink(ABC):
         of the run in the folder's manifest, from 0.
         """
 
-    @abstractmethod
     def commit(self, commit: Commit) -> int | None:
+        """`land` the parts, then `finish`; the version."""
+        version = self.land(commit)
+        self.finish()
+        return version
+
+    @abstractmethod
+    def land(self, commit: Commit) -> int | None:
         """Make the parts visible in one step; the table's new version, None for plain folders.
 
-        Then removes the job's other part files. Where another run of the same ``run_id`` was
-        faster, removes them all, and the version is that run's. Raises SchemaMismatchError where
-        the parts do not go together in one table, OutputError where the table changed so that it
-        does not take the parts, CommitError where the store fails: with nothing committed, unless
-        it says that it is, or that this is not known.
+        Where another run of the same ``run_id`` was faster, the version is that run's. Raises
+        SchemaMismatchError where the parts do not go together in one table, OutputError where the
+        table changed so that it does not take the parts, DeadlineExceededError where the store
+        stands still before anything is decided, CommitError where it fails: with nothing
+        committed, unless it says that it is, or that this is not known.
+
+        In the main thread an interrupt may end it at any time. A call that is under way then may
+        land all the same, so that `abort` leaves the parts alone.
+        """
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Remove what a commit that has landed replaced, and the job's other part files.
+
+        Raises CommitError, which says that the job is committed, where readers would find what
+        is to go beside the new files. A failure to remove others is passed over.
         """
 
     @abstractmethod
     def abort(self) -> None:
         """Remove the job's part files that are not committed, empty folders that it made, no more.
 
-        Does nothing after `commit`. A failure to remove is passed over.
+        Does nothing after `land`, nor where nobody knows whether that is still to come. A failure
+        to remove is passed over.
         """

@@ -16,16 +16,19 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from mrflight.deadline import NO_DEADLINE, Deadline
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import PartFile
 from mrflight.sinks.delta_conflict import change_since
 from mrflight.sinks.delta_errors import delta_errors, import_deltalake
 from mrflight.sinks.delta_table import DeltaTable
+from mrflight.sinks.landing import Landing
 from mrflight.sinks.stored_schema import TableSchema
 from mrflight.sinks.stored_type import has_ntz
 from mrflight.storage import Location
@@ -56,6 +59,9 @@ class DeltaCommit:
     job_id: str
     seen_version: int | None = None
     """Of the table that the job looked at when it began; None: there was none."""
+    deadline: Deadline = NO_DEADLINE
+    """Until when the table's first look is waited for."""
+    landing: Landing = field(default_factory=Landing)
 
     def run(self) -> tuple[int, set[str] | None]:
         """The version in which ``app_id`` is committed, and the files it added (None: unknown).
@@ -67,7 +73,7 @@ class DeltaCommit:
         failure: CommitError | None = None
         seen: int | None = None
         for _ in range(TRIES):
-            table, done = self._look() if failure is None else self._look_after(failure)
+            table, done = self._look_first() if failure is None else self._look_after(failure)
             if table is not None and done is not None:
                 return done, table.added_paths(self.app_id)
             version = None if table is None else table.version
@@ -89,6 +95,12 @@ class DeltaCommit:
         """The table as it is now, and the version that ``app_id`` has committed."""
         table = DeltaTable.load(self.location)
         return table, None if table is None else table.committed_version(self.app_id)
+
+    def _look_first(self) -> tuple[DeltaTable | None, int | None]:
+        """The same where nothing was tried yet, so that it is known what a wait in vain leaves."""
+        return self.deadline.awaited(
+            self._look, f"the Delta table {self.location.url} was loaded, with nothing committed"
+        )
 
     def _look_after(self, failure: CommitError) -> tuple[DeltaTable | None, int | None]:
         """The same after a commit that failed, which may have landed all the same."""
@@ -140,10 +152,10 @@ class DeltaCommit:
         table.check_partition_by(self.target.partition_by)
         replace(self.target, existing=table.schema).stored(self.schema)
         known = self.target.existing
-        for field in table.schema:
-            if not field.nullable and (known is None or known.field(field.name).nullable):
+        for column in table.schema:
+            if not column.nullable and (known is None or known.field(column.name).nullable):
                 raise OutputError(
-                    f"{self.location.url}: column {field.name!r} became NOT NULL while the job "
+                    f"{self.location.url}: column {column.name!r} became NOT NULL while the job "
                     "ran; run it again"
                 )
 
@@ -191,28 +203,32 @@ class DeltaCommit:
 
     def _write(self, table: DeltaTable, schema: pa.Schema) -> None:
         deltalake = import_deltalake()
+        write = partial(
+            table.handle.create_write_transaction,
+            self._actions(),
+            self.mode,
+            deltalake.Schema.from_arrow(schema),
+            partition_by=list(self.target.partition_by),
+            commit_properties=self._properties(table.version + 1),
+        )
         with self._errors():
-            table.handle.create_write_transaction(
-                self._actions(),
-                self.mode,
-                deltalake.Schema.from_arrow(schema),
-                partition_by=list(self.target.partition_by),
-                commit_properties=self._properties(table.version + 1),
-            )
+            self.landing.call(write)
 
     def _create(self, schema: pa.Schema, mode: str, version: int, **properties: Any) -> None:
         deltalake = import_deltalake()
+        create = partial(
+            deltalake.transaction.create_table_with_add_actions,
+            self.location.path,
+            deltalake.Schema.from_arrow(schema),
+            self._actions(),
+            mode,
+            list(self.target.partition_by),
+            storage_options=dict(self.location.options) or None,
+            commit_properties=self._properties(version),
+            **properties,
+        )
         with self._errors():
-            deltalake.transaction.create_table_with_add_actions(
-                self.location.path,
-                deltalake.Schema.from_arrow(schema),
-                self._actions(),
-                mode,
-                list(self.target.partition_by),
-                storage_options=dict(self.location.options) or None,
-                commit_properties=self._properties(version),
-                **properties,
-            )
+            self.landing.call(create)
 
     def _errors(self) -> AbstractContextManager[None]:
         return delta_errors(f"the Delta table {self.location.url} did not take the commit")

@@ -12,6 +12,7 @@ from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.encoding import CODEC, Encoding
 from mrflight.sinks.file_part_writer import FilePartWriter
+from mrflight.sinks.landing import Landing
 from mrflight.sinks.leftovers import is_staged
 from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
 from mrflight.sinks.part_name import is_part
@@ -51,7 +52,9 @@ class DeltaSink(Sink):
             Encoding("delta", indexed_columns, spec.compression or CODEC),
         )
         self._own_files = OwnFiles.of(location, job_id, bool(spec.partition_by))
-        self._finished = False
+        self._landing = Landing()
+        self._has_landed = False
+        self._kept: set[str] | None = None
 
     @property
     def part_writer(self) -> FilePartWriter:
@@ -60,10 +63,10 @@ class DeltaSink(Sink):
     def committed_version(self) -> int | None:
         return self._committed
 
-    def commit(self, commit: Commit) -> int:
+    def land(self, commit: Commit) -> int:
         schema = common_schema(commit, null_fits=False)
         self._check_parts(commit)
-        version, kept = DeltaCommit(
+        version, self._kept = DeltaCommit(
             self._location,
             self._mode,
             self._target,
@@ -72,15 +75,22 @@ class DeltaSink(Sink):
             self._app_id,
             self._job_id,
             self._seen_version,
+            commit.deadline,
+            self._landing,
         ).run()
-        self._finished = True
-        if kept is not None:
-            self._own_files.delete_except(kept)
+        self._has_landed = True
         return version
+
+    def finish(self) -> None:
+        if self._kept is not None:
+            self._own_files.delete_except(self._kept)
 
     def _check_parts(self, commit: Commit) -> None:
         """CommitError where a part is gone: a log that names it would make the table unreadable."""
-        gone = {part.path for part in commit.parts} - self._own_files.paths()
+        there = commit.deadline.awaited(
+            self._own_files.paths, f"the files in {self._location.url} were listed"
+        )
+        gone = {part.path for part in commit.parts} - there
         if gone:
             raise CommitError(
                 f"{self._location.url}: {min(gone)} is gone, which this job wrote; did "
@@ -89,7 +99,7 @@ class DeltaSink(Sink):
 
     def abort(self) -> None:
         """See `Sink.abort`. Where the log cannot be read, nothing is known to be uncommitted."""
-        if self._finished:
+        if self._has_landed or self._landing.is_in_doubt:
             return
         kept: set[str] | None = set()
         try:

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from mrflight.errors import OutputError
+from mrflight.interruptible import interruptibly
 from mrflight.sinks.delta_errors import delta_errors, import_deltalake
 from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.storage import Location
@@ -43,10 +44,14 @@ class DeltaTable:
         """The newest version; None where there is no table. CommitError where it is unreadable."""
         deltalake = import_deltalake()
         options = dict(location.options) or None
-        with delta_errors(f"the Delta table {location.url} cannot be read"):
+
+        def load() -> DeltaTable | None:
             if not deltalake.DeltaTable.is_deltatable(location.path, options):
                 return None
             return cls(location, deltalake.DeltaTable(location.path, storage_options=options))
+
+        with delta_errors(f"the Delta table {location.url} cannot be read"):
+            return interruptibly(load)
 
     @property
     def version(self) -> int:
@@ -76,7 +81,7 @@ class DeltaTable:
         CommitError where the log, which is read again for it, is unreadable.
         """
         with delta_errors(f"the Delta table {self.location.url} cannot be read"):
-            version: int | None = self.handle.transaction_version(app_id)
+            version: int | None = interruptibly(lambda: self.handle.transaction_version(app_id))
             return version
 
     def added_paths(self, app_id: str) -> set[str] | None:
@@ -94,9 +99,13 @@ class DeltaTable:
     def actions(self, version: int) -> list[dict[str, Any]] | None:
         """What one entry of the log says; None where it is gone, or cannot be read."""
         entry = self.location.child(f"_delta_log/{version:020d}.json")
-        try:
+
+        def read() -> list[dict[str, Any]]:
             with entry.filesystem.open_input_file(entry.path) as file:
                 return [json.loads(line) for line in file.read().splitlines() if line]
+
+        try:
+            return interruptibly(read)
         except (OSError, ValueError):  # cleaned up, or compacted
             return None
 

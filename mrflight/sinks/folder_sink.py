@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 
 from msgspec import structs
 
 from mrflight.errors import CommitError, OutputError
+from mrflight.interruptible import interruptibly
 from mrflight.sinks.base import Commit, Sink
 from mrflight.sinks.encoding import CODEC, Encoding
 from mrflight.sinks.file_part_writer import FilePartWriter
+from mrflight.sinks.folder_lock import Lock, locked
+from mrflight.sinks.landing import Landing
 from mrflight.sinks.manifest import (
     Manifest,
     Run,
     finish_removing,
     is_temporary,
-    locked,
     read_manifest,
     schema_text,
     write_manifest,
@@ -63,7 +66,9 @@ class FolderSink(Sink):
             run=self._run,
         )
         self._own_files = OwnFiles.of(location, job_id, bool(spec.partition_by))
-        self._finished = False
+        self._landing = Landing()
+        self._landed: Manifest | None = None
+        """The manifest, once the job is in it."""
 
     @property
     def part_writer(self) -> FilePartWriter:
@@ -72,20 +77,32 @@ class FolderSink(Sink):
     def committed_version(self) -> int | None:
         return self._committed
 
-    def commit(self, commit: Commit) -> None:
+    def land(self, commit: Commit) -> None:
         commit = replace(commit, schema=common_schema(commit, null_fits=self._spec.format == "csv"))
-        with locked(self._location):
-            manifest = read_manifest(self._location)
-            if manifest is None or not self._is_in(manifest):
-                manifest = self._write(self._next(commit, manifest))
-            self._finished = True
-            if manifest.removing:
+        with locked(self._location) as lock:
+            known, new = commit.deadline.awaited(
+                partial(self._look, commit),
+                f"the folder {self._location.url} was read, with nothing committed",
+            )
+            self._landed = known if new is None else self._write(new, lock)
+
+    def finish(self) -> None:
+        assert self._landed is not None, "finish comes after land"
+        if self._landed.removing:
+            with locked(self._location):
                 self._finish_removing()
-        self._own_files.delete_except(manifest.files)
+        self._own_files.delete_except(self._landed.files)
+
+    def _look(self, commit: Commit) -> tuple[Manifest | None, Manifest | None]:
+        """The manifest that is there, and the one after ``commit``; None for one that it knows."""
+        known = read_manifest(self._location)
+        if known is not None and self._is_in(known):
+            return known, None
+        return known, self._next(commit, known)
 
     def abort(self) -> None:
         """See `Sink.abort`. Where the manifest cannot be read, nothing is known to be in vain."""
-        if self._finished:
+        if self._landed is not None or self._landing.is_in_doubt:
             return
         try:
             manifest = read_manifest(self._location)
@@ -101,15 +118,15 @@ class FolderSink(Sink):
                 f"{error}; this job is committed: delete that file, and do not run it again"
             ) from error
 
-    def _write(self, manifest: Manifest) -> Manifest:
+    def _write(self, manifest: Manifest, lock: Lock) -> Manifest:
         """The manifest that is there afterwards; a write that failed may have landed all the same.
 
         As where the folder cannot be synced: then the move into it was made.
         """
         try:
-            write_manifest(self._location, manifest)
+            self._landing.call(lock.held_during(partial(write_manifest, self._location, manifest)))
         except CommitError as error:
-            there = read_manifest(self._location)
+            there = interruptibly(partial(read_manifest, self._location))
             if there is None or not self._is_in(there):
                 raise
             log.warning("committed, but a crash of this machine may undo it: %s", error)

@@ -8,15 +8,11 @@ is told from a new one. It is replaced as a whole by a move.
 from __future__ import annotations
 
 import base64
-import fcntl
 import logging
 import os
 import posixpath
 import re
 import secrets
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import msgspec
 import pyarrow as pa
@@ -28,8 +24,6 @@ from mrflight.storage import Location
 
 NAME = "_mrflight.json"
 _TEMPORARY = re.compile(re.escape(NAME) + r"\.[0-9a-f]{8}\.tmp")
-LOCK_TIMEOUT_S = 60.0
-_LOCK_POLL_S = 0.02
 
 log = logging.getLogger(__name__)
 
@@ -150,35 +144,6 @@ def _is_ours(path: str) -> bool:
     """Whether a path that a manifest lists can be a part file below its folder."""
     *folders, name = path.split("/")
     return is_part(name) and all(part not in ("", ".", "..") for part in folders)
-
-
-@contextmanager
-def locked(folder: Location) -> Iterator[None]:
-    """Keep other jobs' commits to the folder (which is made) out; CommitError after a minute.
-
-    The lock is the kernel's, so a process that ends has given it back.
-    """
-    try:
-        folder.filesystem.create_dir(folder.path, recursive=True)
-        descriptor = os.open(folder.path, os.O_RDONLY)
-    except OSError as error:
-        raise CommitError(f"{folder.url} cannot be opened: {error}") from error
-    try:
-        deadline = time.monotonic() + LOCK_TIMEOUT_S
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise CommitError(
-                        f"{folder.url}: another job has been committing for "
-                        f"{LOCK_TIMEOUT_S:.0f} s; run this one again"
-                    ) from None
-                time.sleep(_LOCK_POLL_S)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _sync(path: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from mrflight.spec import OutputFormat
 from tests.support.driver import DriverRun
+from tests.support.faults import await_that
 from tests.support.gated_job import (
     OLD,
     GatedDriver,
@@ -28,6 +29,8 @@ from tests.support.gated_job import (
 from tests.support.leftovers import nothing_left_over, tree
 
 END_S = 5.0
+GRACE_S = 3.2
+"""After which a commit that is interrupted has been given up."""
 INTERRUPTS = [signal.SIGINT, signal.SIGTERM]
 
 
@@ -127,3 +130,25 @@ def test_in_a_commit_whose_turn_comes_in_time(tmp_path: Path) -> None:
     assert done.code == 0, done.stderr
     assert job.read() == [*job.keys, *OLD]
     assert unnamed_files(table) == set()
+
+
+def test_in_a_commit_whose_clean_up_is_slow(tmp_path: Path) -> None:
+    """What bounds a commit is over with it: the job is committed, however long the rest takes."""
+    table = old_table(tmp_path, "parquet")
+    job = gated_job(tmp_path, "parquet")
+    with nothing_left_over(job.folder / "tmp"), job.gated() as driver:
+        lost = [table / name for name in lost_attempts(driver)]
+        with commit_lock(table):
+            driver.open_gate()
+            wait_for_the_lock(driver)
+            sent_s = time.monotonic()
+            driver.process.send_signal(signal.SIGTERM)
+        until(lambda: not all(path.exists() for path in lost), driver.process, pause_s=0)
+        driver.process.send_signal(signal.SIGSTOP)
+        assert any(path.exists() for path in lost)  # so it is in the clean-up
+        await_that(lambda: time.monotonic() - sent_s > GRACE_S, "the end of a commit's time")
+        driver.process.send_signal(signal.SIGCONT)
+        done = driver.end(END_S)
+    assert done.code == 0, done.stderr
+    assert done.result["state"] == "committed"
+    assert job.read() == [*job.keys, *OLD]

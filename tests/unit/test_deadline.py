@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -18,6 +19,7 @@ from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 SERVER = "grpc+tcp://127.0.0.1:1"
 OVER = Deadline(time.monotonic() - 1)
+IN_AN_HOUR = Deadline(time.monotonic() + 3600)
 
 
 def soon() -> Deadline:
@@ -65,7 +67,7 @@ def test_it_is_blamed_for_a_server_that_was_not_awaited_any_longer(
     [
         (OVER, BadRowError("line 7")),
         (OVER, DeadlineExceededError("the job's timeout passed with 2 of 3 tasks unfinished")),
-        (soon(), about_a_server(ServerUnavailableError("it is gone"))),
+        (IN_AN_HOUR, about_a_server(ServerUnavailableError("it is gone"))),
         (NO_DEADLINE, about_a_server(ServerUnavailableError("it is gone"))),
     ],
 )
@@ -73,3 +75,27 @@ def test_it_is_not_blamed_for_anything_else(deadline: Deadline, error: MrflightE
     with pytest.raises(type(error)) as raised, deadline.blamed():
         raise error
     assert raised.value is error
+
+
+def test_a_call_is_awaited_until_then() -> None:
+    gate = threading.Event()
+    try:
+        deadline = Deadline(time.monotonic() + 0.05)
+        with pytest.raises(DeadlineExceededError, match="passed while it was asked; raise job"):
+            deadline.awaited(gate.wait, "it was asked")
+        assert deadline.is_over()
+    finally:
+        gate.set()
+
+
+@pytest.mark.parametrize("deadline", [NO_DEADLINE, IN_AN_HOUR])
+def test_a_call_that_ends_in_time_gives_what_it_does(deadline: Deadline) -> None:
+    assert deadline.awaited(lambda: 7, "it was asked") == 7
+    for error in (TimeoutError("its own"), BadRowError("line 7")):
+        with pytest.raises(type(error)) as raised:
+            deadline.awaited(lambda error=error: throw(error), "it was asked")  # type: ignore[misc]
+        assert raised.value is error
+
+
+def throw(error: Exception) -> None:
+    raise error

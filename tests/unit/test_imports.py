@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 LAYERS = [
     "errors ids quantities schemas closing free_memory lifeline fork_server forked_process forking "
     "locations malloc memory_meter oom_kills pandas_later prefetch scratch server_process "
-    "signal_name stopped_process supervision timeouts deadline patience",
+    "signal_name stopped_process supervision timeouts deadline patience interruptible "
+    "interrupts",
     "spec job_file functions memory run_settings",
     "canonical_floats comparable kernel kernel_native kernel_reference _kernel key_types "
     "plain_types storage shuffle.protocol shuffle.share shuffle.tickets",

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import CommitError, OutputError
+from mrflight.sinks import folder_lock, open_sink
 from mrflight.sinks import manifest as manifests
-from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, Sink
-from mrflight.sinks.manifest import Manifest, locked, read_manifest
+from mrflight.sinks.folder_lock import locked
+from mrflight.sinks.manifest import Manifest, read_manifest
 from mrflight.sinks.part_name import run_mark
 from mrflight.spec import OutputSection
 from mrflight.storage import Location, locate
@@ -141,7 +142,7 @@ os._exit(1)
 def test_a_lock_that_is_held_ends_in_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifests, "LOCK_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(folder_lock, "LOCK_TIMEOUT_S", 0.0)
     with (
         locked(locate(".", tmp_path)),
         pytest.raises(CommitError, match="another job has been committing"),

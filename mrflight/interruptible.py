@@ -1,7 +1,8 @@
-"""Calls into C++ that Ctrl-C need not wait for."""
+"""Calls into C++ that neither Ctrl-C nor a timeout need wait for."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -10,14 +11,15 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def interruptibly(call: Callable[[], T]) -> T:
+def interruptibly(call: Callable[[], T], timeout_s: float = math.inf) -> T:
     """What ``call`` returns or raises; in the main thread a signal's handler may end the wait.
 
     Python runs handlers in the main thread, and only between two of its own instructions: a call
-    to a server that stands still would hold up Ctrl-C for as long as its deadline. The call goes
-    on by itself then, and ends with the process.
+    to a server, or a store, that stands still would hold up Ctrl-C for as long as its deadline, if
+    it has one. The call goes on by itself then, and ends with the process; so it does where this
+    raises TimeoutError, once ``timeout_s`` have passed.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if math.isinf(timeout_s) and threading.current_thread() is not threading.main_thread():
         return call()
     future: Future[T] = Future()
 
@@ -28,4 +30,4 @@ def interruptibly(call: Callable[[], T]) -> T:
             future.set_exception(error)
 
     threading.Thread(target=make, name="call", daemon=True).start()
-    return future.result()
+    return future.result(None if math.isinf(timeout_s) else timeout_s)

@@ -1,0 +1,64 @@
+"""A store that stands still: a call to it does not return until a test lets it.
+
+A FIFO lies where a file is opened first: in the log of a Delta table, or as the manifest of a
+folder. Reading it blocks in C++, as a network file system that is gone does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.support.faults import await_that
+
+
+class StandingStore:
+    """The file that nobody gets beyond, once it is there."""
+
+    def __init__(self, gate: Path) -> None:
+        self.gate = gate
+        self._aside = gate.with_name(f"{gate.name}.aside")
+        self._writer: int | None = None
+
+    def stand(self) -> None:
+        """From now on."""
+        if self.gate.exists():
+            self.gate.rename(self._aside)
+        os.mkfifo(self.gate)
+
+    def await_reader(self, pid: int) -> None:
+        """Wait until a process has a thread that stands there."""
+        await_that(lambda: _opens_a_fifo(pid), f"{pid} at {self.gate}")
+
+    def go_on(self) -> None:
+        """The file is as it was before; who stands there goes on, and reads an empty one."""
+        with suppress(OSError):  # nobody stands there, or it is not there
+            self._writer = os.open(self.gate, os.O_WRONLY | os.O_NONBLOCK)
+        self.gate.unlink(missing_ok=True)
+        if self._aside.exists():
+            self._aside.rename(self.gate)
+        if self._writer is not None:
+            os.close(self._writer)
+            self._writer = None
+
+
+def _opens_a_fifo(pid: int) -> bool:
+    """Whether one of its threads is where the kernel waits for somebody at the other end."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # one that ended meanwhile
+            if (thread / "wchan").read_text() == "wait_for_partner":
+                return True
+    return False
+
+
+@contextmanager
+def standing_store(table: Path) -> Iterator[StandingStore]:
+    """That of a table which is there; once it stands, nobody can load the table until the end."""
+    log = table / "_delta_log"
+    store = StandingStore(log / "_last_checkpoint" if log.exists() else table / "_mrflight.json")
+    try:
+        yield store
+    finally:
+        store.go_on()
