@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -88,10 +89,11 @@ class JobShuffles:
         trace: TracebackType | None,
     ) -> None:
         self.watch.close()
-        for shuffle in self._made if self._is_standing else ():
-            # A job that failed has waited for servers already, or was interrupted.
-            if not _drop(shuffle if error is None else replace(shuffle, timeouts=AT_ONCE)):
-                return  # nor would the next one be, and their leases end as well
+        if self._is_standing and self._made:
+            # What becomes of the job is decided, and leases end as well: nobody is waited for.
+            hasty = [replace(shuffle, timeouts=AT_ONCE) for shuffle in self._made]
+            with ThreadPoolExecutor(len(hasty), "drop") as threads:
+                list(threads.map(_drop, hasty))
 
     def _made_on(self, client: Cluster, name: str, patience_s: float) -> Shuffle:
         lease_s = LEASE_S if self._is_standing else None
@@ -118,13 +120,11 @@ class JobShuffles:
             raise
 
 
-def _drop(shuffle: Shuffle) -> bool:
-    """Whether a shuffle is freed; what became of the job is decided before this."""
+def _drop(shuffle: Shuffle) -> None:
+    """Free a shuffle, or say that it stays: what became of the job is decided before this."""
     try:
         shuffle.drop()
     except ShuffleNotFoundError:
         log.debug("shuffle %s has been dropped already", shuffle.id)
     except MrflightError as error:
         log.warning("shuffle %s stays on the cluster: %s", shuffle.id, error)
-        return False
-    return True

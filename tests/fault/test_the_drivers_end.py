@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.cluster import standing_cluster
 from tests.support.driver import driver_command, write_job
-from tests.support.faults import await_that
+from tests.support.faults import await_that, stop
 from tests.support.leftovers import nothing_left_over, tree
 
 JOB = """
@@ -104,6 +104,39 @@ def test_a_signal_while_the_metadata_server_stands_still(job: Path, when: str) -
             driver.kill()
             cluster.metadata_process.send_signal(signal.SIGCONT)
         assert driver.returncode == 130
+    assert tree(folder / "out") == {}
+
+
+def test_a_signal_while_all_data_servers_stand_still(job: Path) -> None:
+    """They are told at once that the shuffle is dropped, so that three take as long as one."""
+    folder = job.parent
+    with (
+        standing_cluster(data_servers=3) as cluster,
+        nothing_left_over(folder / "tmp") as environment,
+    ):
+        driver = subprocess.Popen(
+            driver_command(
+                job,
+                *("--set", f"cluster.metadata={cluster.metadata}"),
+                *("--set", "shuffle.partitions=3"),
+            ),
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            (folder / "running").read_bytes()
+            for server in cluster.data_processes:
+                stop(psutil.Process(server.pid))
+            driver.send_signal(signal.SIGINT)
+            stderr = driver.communicate(timeout=5)[1]
+        finally:
+            driver.kill()
+            for server in cluster.data_processes:
+                server.send_signal(signal.SIGCONT)
+        assert driver.returncode == 130
+        assert stderr.count(" drops shuffle ") == 3
     assert tree(folder / "out") == {}
 
 

@@ -1,0 +1,32 @@
+"""Telling servers what they need not hear: in the time of one, whatever their number."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from mrflight.errors import DeadlineExceededError
+from mrflight.shuffle.calls import tell
+from mrflight.shuffle.protocol import DataAction, ShuffleName
+from mrflight.shuffle.registry import Registry
+from mrflight.timeouts import AT_ONCE
+from tests.support.near_cluster import near_data_servers, near_metadata
+
+SILENT = 5
+
+
+def test_silent_servers_take_as_long_as_one_and_the_others_hear_it(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        metadata = stack.enter_context(near_metadata(Registry(time.monotonic, 60.0)))
+        (heard,) = stack.enter_context(near_data_servers(metadata, 1, tmp_path))
+        listening = [stack.enter_context(socket.create_server(("", 0))) for _ in range(SILENT)]
+        silent = [f"grpc+tcp://127.0.0.1:{each.getsockname()[1]}" for each in listening]
+        began_s = time.monotonic()
+        told = [*silent, heard.location]
+        failed = tell(told, DataAction.DROP_SHUFFLE, ShuffleName("none"))
+        took_s = time.monotonic() - began_s
+    assert list(failed) == silent
+    assert {type(error) for error in failed.values()} == {DeadlineExceededError}
+    assert took_s < 2 * AT_ONCE.call_s
