@@ -11,7 +11,6 @@ of the application transaction.
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ import pyarrow as pa
 from mrflight.deadline import NO_DEADLINE, Deadline
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import PartFile
-from mrflight.sinks.delta_conflict import change_since
+from mrflight.sinks.delta_conflict import change_in, change_since
 from mrflight.sinks.delta_errors import delta_errors, import_deltalake
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.landing import Landing
@@ -40,8 +39,6 @@ LOOKS = 30
 """How often the log is read again to see whether a commit that failed is in it."""
 
 NTZ_FEATURE = "timestampNtz"
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,22 +68,28 @@ class DeltaCommit:
         writers were faster each time, or what they wrote conflicts with an overwrite.
         """
         failure: CommitError | None = None
-        seen: int | None = None
+        before: DeltaTable | None = None
         for _ in range(TRIES):
             table, done = self._look_first() if failure is None else self._look_after(failure)
             if table is not None and done is not None:
-                return done, table.added_paths(self.app_id)
-            version = None if table is None else table.version
+                paths = table.added_paths(self.app_id)
+                if before is not None and paths == self._paths():  # it had landed all the same
+                    self._check_covered(before, self._version_after(before))
+                return done, paths
             if failure is not None:
-                if version == seen:
+                if _version(table) == _version(before):
                     raise failure  # nobody was faster: it is the store
                 time.sleep(random.uniform(0, LONGEST_PAUSE_S))
-            seen = version
+            before = table
             self._check(table)
             try:
-                return self._commit_to(table), {part.path for part in self.parts}
+                version = self._commit_to(table)
             except CommitError as error:
                 failure = error
+                continue
+            if table is not None:
+                self._check_covered(table, version)
+            return version, self._paths()
         raise CommitError(
             f"{self.location.url}: other writers were faster {TRIES} times; run the job again"
         ) from failure
@@ -166,8 +169,8 @@ class DeltaCommit:
         features that the table asks of readers: a first timestamp without zone would leave a
         table that nobody can open (deltalake 1.6). Where those change the table is replaced,
         under its name and with its properties. That loads the table once more: what
-        others commit in that moment is overwritten, and then the number of the transaction is
-        not that of the version but one before it.
+        others commit in that moment is overwritten (see `_check_covered`), and then the number of
+        the transaction is not that of the version but one before it.
         """
         schema = self._new_schema()
         needs_ntz = any(has_ntz(field.type) for field in schema)
@@ -192,14 +195,22 @@ class DeltaCommit:
         while (actions := table.actions(version)) is not None:
             if any(action.get("txn", {}).get("appId") == self.app_id for action in actions):
                 return version
-            log.warning(
-                "%s: version %d was committed by another writer in the same moment and is "
-                "overwritten; its files are still there, and can be read as that version",
-                self.location.url,
-                version,
-            )
             version += 1
         return table.version + 1  # a log that is cleaned up as it is written: nobody can tell
+
+    def _check_covered(self, seen: DeltaTable, version: int) -> None:
+        """CommitError where others changed something after ``seen``, which ``version`` replaced."""
+        for other in range(seen.version + 1, version):
+            if change := change_in(seen, other):
+                raise CommitError(
+                    f"{self.location.url}: this job is committed, as version {version}, and "
+                    f"overwrote what it had not seen: another writer was faster ({change}) by a "
+                    "moment. Nothing of that is lost: it can be read, or restored, as version "
+                    f"{other}. Do not run this job again before you have looked"
+                )
+
+    def _paths(self) -> set[str]:
+        return {part.path for part in self.parts}
 
     def _write(self, table: DeltaTable, schema: pa.Schema) -> None:
         deltalake = import_deltalake()
@@ -251,3 +262,7 @@ class DeltaCommit:
             max_commit_retries=0,
             app_transactions=[deltalake.Transaction(self.app_id, version, time.time_ns() // 10**6)],
         )
+
+
+def _version(table: DeltaTable | None) -> int | None:
+    return None if table is None else table.version

@@ -20,13 +20,18 @@ def change_since(table: DeltaTable, seen_version: int | None) -> str | None:
     if seen_version is not None and table.version < seen_version:
         return f"the table was made anew, and is at version {table.version} now"
     for version in range(0 if seen_version is None else seen_version + 1, table.version + 1):
-        actions = table.actions(version)
-        if actions is None:
-            return f"version {version}, whose log entry cannot be read"
-        changes = sorted({change for action in actions if (change := _change(action))})
-        if changes:
-            return f"version {version}, which {' and '.join(changes)}"
+        if change := change_in(table, version):
+            return change
     return None
+
+
+def change_in(table: DeltaTable, version: int) -> str | None:
+    """What one version changed of rows or schema, in words; None if it did not."""
+    actions = table.actions(version)
+    if actions is None:
+        return f"version {version}, whose log entry cannot be read"
+    changes = sorted({change for action in actions if (change := _change(action))})
+    return f"version {version}, which {' and '.join(changes)}" if changes else None
 
 
 def _change(action: dict[str, Any]) -> str | None:

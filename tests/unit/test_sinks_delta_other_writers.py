@@ -6,16 +6,13 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, transaction, write_deltalake
 
 from mrflight.errors import CommitError
-from mrflight.sinks import delta_table
-from mrflight.sinks.delta_commit import DeltaCommit
-from mrflight.sinks.stored_schema import TableSchema
-from mrflight.storage import locate
 from tests.support.delta_outputs import ROWS, finish, open_delta, run, versions
 from tests.support.threads import run_threads
 
@@ -97,31 +94,46 @@ def test_an_overwrite_of_a_table_that_was_made_anew_meanwhile(tmp_path: Path) ->
         finish(sink)
 
 
-def test_what_others_commit_in_the_moment_that_a_table_is_replaced_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "in doubt"])
+def test_what_others_commit_in_the_moment_that_a_table_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_told: bool
 ) -> None:
     """deltalake loads the table once more for that, which no one can come before."""
     run(tmp_path, job_id="old")
-    before = delta_table.DeltaTable.load(locate("t", tmp_path))
-    assert before is not None
-    run(tmp_path, job_id="meanwhile")
-    parts = open_delta(tmp_path, "overwrite", "new", partition_by=("k",)).part_writer.write(
-        0, 0, ROWS.schema, ROWS.to_batches()
-    )
-    commit = DeltaCommit(
-        before.location,
-        "overwrite",
-        TableSchema("t", True, ("k",)),
-        ROWS.schema,
-        parts,
-        "run 1",
-        "new",
-        before.version,
-    )
-    assert commit._commit_to(before) == 2
-    assert "version 1 was committed by another writer in the same moment" in caplog.text
-    assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 2
+    in_the_moment(monkeypatch, lambda: run(tmp_path, job_id="meanwhile"), is_told)
+    sink = open_delta(tmp_path, "overwrite", "new", "run 1", partition_by=("k",))
+    said = r"is committed, as version 2, .*version 1, which added rows.* restored, as version 1\."
+    with pytest.raises(CommitError, match=said):
+        finish(sink)
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().sort_by("n").select(["n", "k"]) == ROWS
     assert DeltaTable(tmp_path / "t", version=1).to_pyarrow_table().num_rows == 4
+    assert open_delta(tmp_path, "overwrite", "again", "run 1").committed_version() is not None
+
+
+def test_what_others_compact_in_that_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Takes no rows away, and brings none."""
+    run(tmp_path, job_id="old")
+    run(tmp_path, job_id="older")
+    in_the_moment(monkeypatch, lambda: DeltaTable(tmp_path / "t").optimize.compact())
+    assert finish(open_delta(tmp_path, "overwrite", "new", partition_by=("k",))) == 3
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 2
+
+
+def in_the_moment(
+    monkeypatch: pytest.MonkeyPatch, other: Callable[[], object], is_told: bool = True
+) -> None:
+    """Before the next table is replaced, ``other`` commits; after it, an error may be told."""
+    replace = transaction.create_table_with_add_actions
+
+    def later(*args: Any, **options: Any) -> None:
+        other()
+        replace(*args, **options)
+        if not is_told:
+            raise OSError("the answer got lost")
+
+    monkeypatch.setattr(transaction, "create_table_with_add_actions", later)
 
 
 def test_of_runs_with_one_id_that_replace_a_table_the_rows_are_there_once(tmp_path: Path) -> None:
