@@ -162,11 +162,10 @@ class _Job:
             ),
             "the inputs and the output were looked at, with nothing committed",
         )
-        version = sink.committed_version()
-        if version is not None:
+        if sink.was_committed():
             self._progress.begin("commit", 0)
             self._progress.end(f"run {self._spec.job.run_id!r} was committed before; nothing to do")
-            return self._result(plan, version)
+            return self._result(plan, sink.committed_version())
         with ExitStack() as stack:
             # Removes what is not committed, and nothing else,
             stack.callback(self._interrupts.clean_up, sink.abort)

@@ -80,12 +80,12 @@ class Sink(ABC):
     def part_writer(self) -> PartWriter: ...
 
     @abstractmethod
-    def committed_version(self) -> int | None:
-        """The version that an earlier run of the same ``run_id`` committed, or None.
+    def was_committed(self) -> bool:
+        """Whether an earlier run of the same ``run_id`` was, when the sink was opened."""
 
-        As it was when the sink was opened. For plain folders, which have no versions, the number
-        of the run in the folder's manifest, from 0.
-        """
+    @abstractmethod
+    def committed_version(self) -> int | None:
+        """The version that it committed; None for plain folders, and where there was none."""
 
     def commit(self, commit: Commit) -> int | None:
         """`land` the parts, then `finish`; the version."""

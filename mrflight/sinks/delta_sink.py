@@ -60,6 +60,9 @@ class DeltaSink(Sink):
     def part_writer(self) -> FilePartWriter:
         return self._part_writer
 
+    def was_committed(self) -> bool:
+        return self._committed is not None
+
     def committed_version(self) -> int | None:
         return self._committed
 

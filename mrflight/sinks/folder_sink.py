@@ -47,9 +47,9 @@ class FolderSink(Sink):
         """Look at what is there; OutputError for what cannot work."""
         _check_folder(location)
         manifest = read_manifest(location)
-        self._committed = manifest.index_of(app_id) if manifest and app_id is not None else None
+        self._was_committed = manifest is not None and manifest.has_run(app_id)
         self._run = run_mark(app_id)
-        if self._committed is None:
+        if not self._was_committed:
             _check_mode(location, spec, manifest, self._run)
         if manifest is not None and manifest.removing:  # a commit that was cut short
             with locked(location):
@@ -74,8 +74,11 @@ class FolderSink(Sink):
     def part_writer(self) -> FilePartWriter:
         return self._part_writer
 
-    def committed_version(self) -> int | None:
-        return self._committed
+    def was_committed(self) -> bool:
+        return self._was_committed
+
+    def committed_version(self) -> None:
+        return None
 
     def land(self, commit: Commit) -> None:
         commit = replace(commit, schema=common_schema(commit, null_fits=self._spec.format == "csv"))
@@ -135,9 +138,8 @@ class FolderSink(Sink):
 
     def _is_in(self, manifest: Manifest) -> bool:
         """Whether this job, or another with the same run id, has been committed."""
-        return any(
-            run.job == self._job_id or (self._app_id is not None and run.app == self._app_id)
-            for run in manifest.runs
+        return manifest.has_run(self._app_id) or any(
+            run.job == self._job_id for run in manifest.runs
         )
 
     def _check_unchanged(self, before: Manifest | None) -> None:

@@ -57,10 +57,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def files(self) -> set[str]:
         return {file for run in self.runs for file in run.files}
 
-    def index_of(self, app_id: str) -> int | None:
-        """Which of the runs was ``app_id``'s."""
-        found = [i for i, run in enumerate(self.runs) if run.app == app_id]
-        return found[-1] if found else None
+    def has_run(self, app_id: str | None) -> bool:
+        """Whether a run that ``app_id`` stands for is among those that are committed."""
+        return app_id is not None and any(run.app == app_id for run in self.runs)
 
 
 def schema_text(schema: pa.Schema) -> str:

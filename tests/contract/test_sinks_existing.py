@@ -101,14 +101,14 @@ def test_a_rerun_of_a_run_whose_job_was_killed(output: Output, mode: Mode, exist
         output.run(OLD, job_id="old")
     written(output.open(mode, "killed", "run 1"), [*NEW, (8, "only here")])
     again = output.open(mode, "again", "run 1")
-    assert again.committed_version() is None
+    assert not again.was_committed()
     left = output.parts("killed")
     assert len(left) > 0
     finish(again)
     assert output.read() == (OLD if existing and mode == "append" else []) + NEW
     # Readers of a Delta table do not see them, so they are left to mrflight clean.
     assert output.parts("killed") == (left if output.format == "delta" else [])
-    assert output.open(mode, "third", "run 1").committed_version() is not None
+    assert output.open(mode, "third", "run 1").was_committed()
 
 
 @pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute
+import pytest
 from deltalake import DeltaTable
 
 from tests.support.clicks_job import VISITS, WEIGH, as_read, expected_clicks, write_visits
@@ -27,15 +28,22 @@ def test_modes_append_and_overwrite_make_one_version_each(clicks: Path, tmp_path
     assert rows(table.to_pyarrow_table()) == rows(expected_clicks(as_read("csv")))
 
 
-def test_a_rerun_of_the_same_run_id_is_a_no_op(clicks: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("format", "version"), [("delta", 0), ("parquet", None)])
+def test_a_rerun_of_the_same_run_id_is_a_no_op(
+    clicks: Path, tmp_path: Path, format: str, version: int | None
+) -> None:
     write_visits(tmp_path / "visits", "csv")
-    options = ("--set", "job.run_id=2026-11-20", "--set", "output.mode=append")
+    options = (
+        *("--set", "job.run_id=2026-11-20"),
+        *("--set", "output.mode=append"),
+        *("--set", f"output.format={format}"),
+    )
     first = drive(clicks, *options)
     before = tree(tmp_path / "out")
     second = drive(clicks, *options)
     assert (first.code, second.code) == (0, 0)
     assert second.result["state"] == "committed"
-    assert second.result["version"] == first.result["version"] == 0
+    assert second.result["version"] == first.result["version"] == version
     assert tree(tmp_path / "out") == before
 
 

@@ -107,7 +107,7 @@ def test_what_others_commit_in_the_moment_that_a_table_is_replaced(
         finish(sink)
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().sort_by("n").select(["n", "k"]) == ROWS
     assert DeltaTable(tmp_path / "t", version=1).to_pyarrow_table().num_rows == 4
-    assert open_delta(tmp_path, "overwrite", "again", "run 1").committed_version() is not None
+    assert open_delta(tmp_path, "overwrite", "again", "run 1").was_committed()
 
 
 def test_what_others_compact_in_that_moment(

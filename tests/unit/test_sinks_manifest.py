@@ -76,7 +76,7 @@ def test_an_overwrite_keeps_the_runs_without_files(tmp_path: Path) -> None:
     manifest = read_manifest(locate("t", tmp_path))
     assert manifest is not None
     assert [(entry.job, len(entry.files)) for entry in manifest.runs] == [("one", 0), ("two", 2)]
-    assert open_folder(tmp_path, "overwrite", "three", "run 1").committed_version() == 0
+    assert open_folder(tmp_path, "overwrite", "three", "run 1").was_committed()
 
 
 def test_what_a_commit_had_still_to_delete_is_deleted_by_the_next_look(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_what_a_commit_had_still_to_delete_is_deleted_by_the_next_look(tmp_path:
     (tmp_path / "t" / "k=a" / "part-00000-0-one.csv").write_text("old")
     (tmp_path / "t" / "k=c").mkdir()
     (tmp_path / "t" / "k=c" / "part-00000-0-one.csv").write_text("old")
-    assert open_folder(tmp_path, "overwrite", "three", "run 2").committed_version() == 1
+    assert open_folder(tmp_path, "overwrite", "three", "run 2").was_committed()
     assert tree(tmp_path) == expected
 
 
@@ -124,7 +124,7 @@ def test_a_manifest_that_landed_though_the_folder_could_not_be_synced(
     run(tmp_path, "error", "one", "run 1")
     assert "a crash of this machine may undo it" in caplog.text
     monkeypatch.undo()
-    assert open_folder(tmp_path, "append", "two", "run 1").committed_version() == 0
+    assert open_folder(tmp_path, "append", "two", "run 1").was_committed()
     assert len(list((tmp_path / "t").glob("k=*/part-*"))) == 2
 
 
@@ -191,7 +191,7 @@ def test_who_cannot_tidy_up_says_that_the_commit_stands(
     with pytest.raises(CommitError, match="this job is committed: delete that file"):
         run(tmp_path, "overwrite", "two")
     monkeypatch.undo()
-    assert open_folder(tmp_path, "append", "three").committed_version() is None
+    assert not open_folder(tmp_path, "append", "three").was_committed()
     manifest = read_manifest(locate("t", tmp_path))
     assert manifest is not None
     assert manifest.runs[-1].job == "two"
