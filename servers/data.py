@@ -79,7 +79,7 @@ class DataServer(flight.FlightServerBase):
             if descriptor.path
             else decode_block_stream(descriptor.command or b"")
         )
-        self._membership.open(target.shuffle)
+        self._membership.open(target.shuffle, target.token)
         blocks = _blocks(reader) if target.partition is None else _batches(reader, target.partition)
         stored = rows = 0
         for partition, block in blocks:
@@ -121,7 +121,7 @@ class DataServer(flight.FlightServerBase):
         return self._actions.listing()
 
     def _drop_shuffle(self, request: ShuffleName) -> Message:
-        self._membership.forget(request.id)
+        self._membership.forget(request.id, request.token)
         return Done()
 
     def _discard_attempt(self, request: DiscardAttempt) -> Message:

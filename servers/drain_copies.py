@@ -35,6 +35,8 @@ class Copies:
     target: str
     partitions: Sequence[int]
     partition_count: int
+    token: str = ""
+    """Of the shuffle."""
 
 
 class Copier(Closes):
@@ -69,7 +71,9 @@ class Copier(Closes):
         unreadable: dict[int, MrflightError] = {}
         self._connections.timeouts = Timeouts(stream_s=self._copy_s + size / COPY_BYTES_PER_S)
         with self._forgetting(copies.target):
-            sender = BlockSender(shuffle_id, source, placement, self._connections, "none")
+            sender = BlockSender(
+                shuffle_id, source, placement, self._connections, "none", copies.token
+            )
             try:
                 for partition in copies.partitions:
                     blocks = self._store.read(shuffle_id, partition, [source])

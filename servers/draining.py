@@ -124,10 +124,8 @@ class Draining:
                 if source not in copied:
                     wanted.setdefault((source, target), []).append(partition)
         for (source, target), missing in wanted.items():
-            self._copy(
-                Copies(shuffle_id, source, target, missing, len(described.placement)),
-                described.token,
-            )
+            count, token = len(described.placement), described.token
+            self._copy(Copies(shuffle_id, source, target, missing, count, token))
         targets = [self._targets[shuffle_id, partition] for partition in partitions]
         self._know_targets(set(targets))
         here = self._membership.location
@@ -169,7 +167,7 @@ class Draining:
                 self._spoilt = {key for key in self._spoilt if key[2] != target}
                 raise ServerUnavailableError(f"another server was started at {target}")
 
-    def _copy(self, copies: Copies, token: str) -> None:
+    def _copy(self, copies: Copies) -> None:
         """Copy to a target; what cannot be read here is reported lost, and raised in the end."""
         try:
             unreadable = self._copier.copy(copies)
@@ -185,7 +183,7 @@ class Draining:
         # Its maps write it again, elsewhere. Nobody else has it, so that nothing is lost by that.
         self._spoil(copies.shuffle_id, list(unreadable))
         here, lost = self._membership.location, list(unreadable)
-        self._metadata.report_loss(copies.shuffle_id, here, lost, token=token)
+        self._metadata.report_loss(copies.shuffle_id, here, lost, token=copies.token)
         raise next(iter(unreadable.values()))
 
     def _give_up(self, target: str) -> None:

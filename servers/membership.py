@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from queue import SimpleQueue
 
@@ -103,12 +103,20 @@ class Membership:
         self._connections.close()
         self._heart_connections.close()
 
-    def open(self, shuffle_id: str) -> None:
-        """Open a shuffle in the store; ShuffleNotFoundError where there is none of this id."""
-        if not self._store.is_open(shuffle_id):
-            with self._turn() as metadata:
-                described = metadata.describe_shuffle(shuffle_id)
-            self._store.open(shuffle_id, len(described.placement))
+    def open(self, shuffle_id: str, token: str = "") -> None:
+        """Open a shuffle in the store; with a token no other one of its name.
+
+        One that was dropped while nobody could tell this server makes way for it.
+        ShuffleNotFoundError where there is none.
+        """
+        stored = self._store.token(shuffle_id)
+        if stored is not None and token in ("", stored):
+            return
+        with self._turn() as metadata:
+            described = metadata.describe_shuffle(shuffle_id, token=token)
+        if stored is not None:
+            self._forget_but_for_files({shuffle_id: stored})
+        self._store.open(shuffle_id, len(described.placement), described.token)
 
     def winners(self, shuffle_id: str, epoch: int, generation: int = 0) -> list[MapAttempt]:
         """The attempts that count for partitions of a generation, of the first ``epoch``.
@@ -139,24 +147,27 @@ class Membership:
         with self._turn() as metadata:
             return metadata.partitions(shuffle_id, only=partition)[0]
 
-    def forget(self, shuffle_id: str) -> None:
+    def forget(self, shuffle_id: str, token: str = "") -> None:
         """A shuffle is no more; its files are gone when this returns."""
-        for forgotten in self._forget([shuffle_id]):
+        for forgotten in self._forget({shuffle_id: token}):
             self._store.remove_files(forgotten)
 
-    def _forget(self, shuffle_ids: Iterable[str]) -> list[StoredShuffle]:
-        """Know nothing of shuffles any more, at once; what they may have files of."""
+    def _forget(self, tokens: Mapping[str, str]) -> list[StoredShuffle]:
+        """Know nothing of shuffles any more, at once; what they may have files of.
+
+        They are named with their tokens: one that was made meanwhile and has their name stays.
+        """
         found = []
-        for shuffle_id in shuffle_ids:
-            if (forgotten := self._store.forget(shuffle_id)) is not None:
+        for shuffle_id, token in tokens.items():
+            if (forgotten := self._store.forget(shuffle_id, token)) is not None:
                 found.append(forgotten)
-            with self._knowing:
-                self._commits.pop(shuffle_id, None)
+                with self._knowing:
+                    self._commits.pop(shuffle_id, None)
         return found
 
-    def _forget_but_for_files(self, shuffle_ids: Iterable[str]) -> None:
+    def _forget_but_for_files(self, tokens: Mapping[str, str]) -> None:
         """As `forget`, for the heart: removing files takes seconds, longer where the disk hangs."""
-        for forgotten in self._forget(shuffle_ids):
+        for forgotten in self._forget(tokens):
             self._forgotten.put(forgotten)
 
     def _remove_files(self) -> None:
@@ -189,19 +200,22 @@ class Membership:
                 log.warning("heartbeat: %s", error)
 
     def _send_heartbeat(self) -> None:
+        tokens = self._store.tokens()
         held = Heartbeat(
             self._location,
-            self._store.shuffles(),
+            list(tokens),
             self._store.stats().size_bytes,
             self._incarnation,
+            list(tokens.values()),
         )
         answer = self._heartbeats.heartbeat(held)
         if not answer.registered and not self._stopping.is_set():
             # It was given up: all of it has been placed elsewhere.
-            self._forget_but_for_files(held.shuffles)
+            self._forget_but_for_files(tokens)
             self._heartbeats.register_server(self._location, self._incarnation)
             self._drain_is_told = False
         if self._is_draining and not self._drain_is_told:
             self._heartbeats.drain_server(self._location)
             self._drain_is_told = True
-        self._forget_but_for_files(answer.drop)
+        gone = tokens.keys() & answer.drop
+        self._forget_but_for_files({shuffle_id: tokens[shuffle_id] for shuffle_id in gone})

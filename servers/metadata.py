@@ -19,7 +19,7 @@ from mrflight.errors import (
     ProtocolError,
     ServerUnavailableError,
 )
-from mrflight.ids import MapAttempt
+from mrflight.ids import MapAttempt, new_writer_id
 from mrflight.locations import is_location
 from mrflight.quantities import parse_seconds
 from mrflight.shuffle.calls import call
@@ -118,8 +118,9 @@ class MetadataServer(flight.FlightServerBase):
         )
 
     def _put_shuffle(self, request: PutShuffle) -> Message:
+        token = request.token or new_writer_id()  # a plain client has none
         placement = self._registry.put_shuffle(
-            request.id, request.reducers, request.replicas, request.token, request.lease_s
+            request.id, request.reducers, request.replicas, token, request.lease_s
         )
         return PutShuffleResponse(
             [
@@ -222,7 +223,11 @@ class MetadataServer(flight.FlightServerBase):
     def _heartbeat(self, request: Heartbeat) -> Message:
         return HeartbeatResponse(
             *self._registry.heartbeat(
-                request.location, request.shuffles, request.stored_bytes, request.incarnation
+                request.location,
+                request.shuffles,
+                request.stored_bytes,
+                request.incarnation,
+                request.tokens,
             )
         )
 

@@ -250,6 +250,8 @@ class Heartbeat(Message, frozen=True):
     shuffles: list[str] = []
     stored_bytes: Int64 = 0
     incarnation: str = ""
+    tokens: list[str] = []
+    """Of the shuffles, in their order, where it knows them."""
 
 
 class HeartbeatResponse(Message, frozen=True):

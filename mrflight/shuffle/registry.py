@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -102,10 +103,16 @@ class Registry:
                 self._lose_server(location, "it has ended")
 
     def heartbeat(
-        self, location: str, held: list[str], stored_bytes: int, incarnation: str = ""
+        self,
+        location: str,
+        held: Sequence[str],
+        stored_bytes: int,
+        incarnation: str = "",
+        tokens: Sequence[str] = (),
     ) -> tuple[bool, list[str]]:
         """Whether the server is registered, and which of its shuffles it must drop.
 
+        Those are no more, or are others than ours of their names by their ``tokens``.
         Who waits for the lock, behind a slow disk of the journal, is there all the time.
         """
         self._knocking[location] = incarnation
@@ -119,7 +126,8 @@ class Registry:
                 if server is not None and is_known:
                     server.last_seen_s = self._clock()
                     server.stored_bytes = stored_bytes
-            return is_known, [name for name in held if name not in self._now.shuffles]
+            named = zip_longest(held, tokens[: len(held)], fillvalue="")
+            return is_known, [name for name, token in named if not self._is_ours(name, token)]
 
     def incarnation(self, location: str) -> str | None:
         """Of a data server that has been heard of lately."""
@@ -382,6 +390,10 @@ class Registry:
     def _place_homeless(self, state: ShuffleState) -> None:
         if (event := plan_homes(state, self._now.place)) is not None:
             self._happen(event)
+
+    def _is_ours(self, shuffle_id: str, token: str) -> bool:
+        state = self._now.shuffles.get(shuffle_id)
+        return state is not None and token in ("", state.token)
 
     def _get(self, shuffle_id: str, token: str = "") -> ShuffleState:
         """The shuffle of this name, and with a token no other one than it was made with."""

@@ -45,8 +45,9 @@ _GOES_ON_WITHOUT = (
 class BlockSender:
     """One stream of blocks to each data server of a shuffle. Not for several threads.
 
-    ``placement`` is the locations of each partition; a block goes to all of them. A location
-    that fails is done without, as long as there is another one for every partition.
+    ``token`` is the shuffle's, and ``placement`` the locations of each partition; a block goes to
+    all of them. A location that fails is done without, as long as there is another one for every
+    partition.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class BlockSender:
         placement: Sequence[Sequence[str]],
         connections: Connections,
         compression: str,
+        token: str = "",
     ) -> None:
         self._shuffle_id = shuffle_id
+        self._token = token
         self._source = source
         self._placement = placement
         self._connections = connections
@@ -116,7 +119,8 @@ class BlockSender:
         if stream is None:
             client = self._connections.to(location)
             stream_s = self._connections.timeouts.stream_s
-            stream = _Stream(client, location, self._shuffle_id, self._source, stream_s)
+            command = BlockStream(self._shuffle_id, *self._source, self._token)
+            stream = _Stream(client, location, command, stream_s)
             self._streams[location] = stream
         return stream
 
@@ -128,13 +132,12 @@ class _Stream:
         self,
         client: flight.FlightClient,
         location: str,
-        shuffle_id: str,
-        source: MapAttempt,
+        command: BlockStream,
         timeout_s: float,
     ) -> None:
         self._location = location
-        self._doing = f"put of map {source.map_id}, attempt {source.attempt}"
-        descriptor = flight.FlightDescriptor.for_command(BlockStream(shuffle_id, *source).encode())
+        self._doing = f"put of map {command.map_id}, attempt {command.attempt}"
+        descriptor = flight.FlightDescriptor.for_command(command.encode())
         self._blocks = 0
         self._rows = 0
         self._ending: threading.Thread | None = None

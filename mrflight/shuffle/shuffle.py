@@ -187,7 +187,7 @@ class Shuffle:
         """
         with Connections(self.timeouts) as connections:
             locations = self._metadata(connections).drop_shuffle(self.id, self.token)
-        failed = tell(locations, DataAction.DROP_SHUFFLE, ShuffleName(self.id))
+        failed = tell(locations, DataAction.DROP_SHUFFLE, ShuffleName(self.id, self.token))
         for location, error in failed.items():
             log.warning("%s drops shuffle %s later: %s", location, self.id, error)
 

@@ -174,11 +174,12 @@ class StoredPartition:
 
 @dataclass(eq=False)
 class StoredShuffle:
-    """A shuffle of a store; ``serial`` tells two of one name apart."""
+    """A shuffle of a store; ``serial`` tells two of one name apart here, ``token`` everywhere."""
 
     id: str
     serial: int
     partition_count: int
+    token: str = ""
     blocks: int = 0
     size_bytes: int = 0
     spilled_blocks: int = 0

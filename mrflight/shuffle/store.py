@@ -65,15 +65,20 @@ class BlockStore(Closes):
         self._budget = MemoryBudget[tuple[StoredShuffle, MapAttempt]](memory_bytes, self._changed)
         self._spiller = Spiller(self._changed, self._budget, self._shuffles.values, scratch)
 
-    def open(self, shuffle_id: str, partitions: int) -> None:
-        """Make room for a shuffle; nothing happens where it is open."""
+    def open(self, shuffle_id: str, partitions: int, token: str = "") -> None:
+        """Make room for a shuffle; nothing happens where one of this name is open."""
         with self._changed:
             if shuffle_id not in self._shuffles:
-                shuffle = StoredShuffle(shuffle_id, next(self._serials), partitions)
+                shuffle = StoredShuffle(shuffle_id, next(self._serials), partitions, token)
                 self._shuffles[shuffle_id] = shuffle
 
     def is_open(self, shuffle_id: str) -> bool:
         return shuffle_id in self._shuffles
+
+    def token(self, shuffle_id: str) -> str | None:
+        """Which shuffle of this name is open; None where none is."""
+        shuffle = self._shuffles.get(shuffle_id)
+        return None if shuffle is None else shuffle.token
 
     def put(self, shuffle_id: str, partition: int, source: MapAttempt, block: Block) -> None:
         """Keep a block, behind those that this attempt put there before.
@@ -151,15 +156,17 @@ class BlockStore(Closes):
         if (forgotten := self.forget(shuffle_id)) is not None:
             self.remove_files(forgotten)
 
-    def forget(self, shuffle_id: str) -> StoredShuffle | None:
-        """Let go of a shuffle's blocks at once, whatever the disk does; None where it is not open.
+    def forget(self, shuffle_id: str, token: str = "") -> StoredShuffle | None:
+        """Let go of a shuffle's blocks at once, whatever the disk does.
 
-        What is returned is for `remove_files`.
+        What is returned is for `remove_files`; None where it is not open, or, with a token, only
+        another one of its name.
         """
         with self._changed:
-            shuffle = self._shuffles.pop(shuffle_id, None)
-            if shuffle is None:
+            shuffle = self._shuffles.get(shuffle_id)
+            if shuffle is None or token not in ("", shuffle.token):
                 return None
+            del self._shuffles[shuffle_id]
             shuffle.dropped = True
             self._budget.refuse(lambda put: put[0] is shuffle, lambda: _not_here(shuffle_id))
             self._budget.give_back(shuffle.resident_bytes)
@@ -180,6 +187,11 @@ class BlockStore(Closes):
         """The ids of the open shuffles."""
         with self._changed:
             return list(self._shuffles)
+
+    def tokens(self) -> dict[str, str]:
+        """Those of the open shuffles, by their ids."""
+        with self._changed:
+            return {shuffle.id: shuffle.token for shuffle in self._shuffles.values()}
 
     def stats(self) -> StoreStats:
         with self._changed:

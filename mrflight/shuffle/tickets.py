@@ -38,6 +38,8 @@ class BlockStream(Message, frozen=True):
     map_id: int
     attempt: int
     writer: str = ""
+    token: str = ""
+    """Of the shuffle: see `mrflight.shuffle.protocol.ShuffleDescription`."""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -49,6 +51,7 @@ class PutTarget(msgspec.Struct, frozen=True):
     shuffle: str
     source: MapAttempt
     partition: int | None
+    token: str = ""
 
 
 class ReadTicket(msgspec.Struct, frozen=True):
@@ -80,6 +83,7 @@ def decode_block_stream(command: bytes) -> PutTarget:
         check_shuffle_id(stream.shuffle),
         check_attempt(stream.map_id, stream.attempt, stream.writer),
         None,
+        stream.token,
     )
 
 

@@ -91,7 +91,9 @@ class ShuffleWriter:
         self._metadata = metadata
         self._connections = connections
         placement = [[target.locations[i] for i in places] for places in target.placement]
-        self._sender = BlockSender(shuffle_id, source, placement, connections, compression)
+        self._sender = BlockSender(
+            shuffle_id, source, placement, connections, compression, target.token
+        )
         self._schema: pa.Schema | None = None
         self._buffer_bytes = buffer_bytes
         self._buffers: PartitionBuffers | None = None

@@ -25,8 +25,8 @@ HEARTBEAT_TIMEOUT_S = 2.0
 class StoreOfASlowDisk(BlockStore):
     """A piece of each shuffle is being written until `end`; removing its files waits for that."""
 
-    def open(self, shuffle_id: str, partitions: int) -> None:
-        super().open(shuffle_id, partitions)
+    def open(self, shuffle_id: str, partitions: int, token: str = "") -> None:
+        super().open(shuffle_id, partitions, token)
         with self._changed:
             self._spiller._writing = self._shuffles[shuffle_id]
 
@@ -77,7 +77,7 @@ def test_a_server_that_was_given_up_is_back_before_its_files_are_gone(
         near.membership.open("given-up")
         registry.unregister_server(near.location)
         given_up = time.monotonic()
-        wait_until(lambda: registry.is_alive(near.location))
+        wait_until(lambda: registry.incarnation(near.location) is not None)
         assert time.monotonic() - given_up < HEARTBEAT_TIMEOUT_S
         assert near.store.shuffles() == []
         assert_it_beats(registry, near)
