@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
 from mrflight.errors import ProtocolError
 from mrflight.quantities import format_bytes
-from mrflight.shuffle.decoded_size import Sizes, fixed_bytes, is_list, row_bytes
+from mrflight.shuffle.decoded_size import Sizes, fixed_bytes, is_list, numbers_of, row_bytes
 from mrflight.shuffle.layout import plain_batch, plain_schema
 
 SLICE_BYTES = 4 * 2**20
@@ -89,9 +88,10 @@ def _without_the_rest(column: pa.Array) -> pa.Array:
         size = kind.list_size
         children = [column.values.slice(column.offset * size, len(column) * size)]
     elif is_list(kind) and len(column):
-        first, last = column.offsets[0], column.offsets[-1]
-        children = [column.values.slice(first.as_py(), last.as_py() - first.as_py())]
-        buffers = [pc.subtract(column.offsets, first).buffers()[1]]
+        offsets = numbers_of(column.offsets)
+        first, last = int(offsets[0]), int(offsets[-1])
+        children = [column.values.slice(first, last - first)]
+        buffers = [pa.py_buffer(offsets - offsets[0])]
     else:
         return column
     children = [_without_the_rest(child) for child in children]
