@@ -121,7 +121,10 @@ def run_until_stopped(
     late = threading.Timer(drain_timeout_s, end)
     late.daemon = True
     late.start()
-    drain()
+    try:
+        drain()
+    except (pa.ArrowException, OSError) as error:
+        raise MrflightError(f"the {name} server at {location} did not end well: {error}") from error
 
 
 def main(
@@ -138,10 +141,10 @@ def main(
         hold_on(options.lifeline)
     try:
         serve(options)
-    except JobFileError as error:
+    except MrflightError as error:
         sys.stderr.write(f"mrflight: {error}\n")
         sys.exit(2)
-    except (MrflightError, pa.ArrowException, OSError, OverflowError) as error:
+    except (pa.ArrowException, OSError, OverflowError) as error:  # Flight's, as it begins to listen
         where = options.socket or f"{options.host}:{options.port}"
         sys.stderr.write(f"mrflight: cannot serve at {where} (is it taken?): {error}\n")
         sys.exit(2)

@@ -1,0 +1,73 @@
+"""What a server command says when it cannot go on: what happened, and no guess beside it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WAIT_S = 30.0
+
+FAILING = """
+import argparse
+from mrflight.errors import ServerUnavailableError
+from mrflight.servers import process
+
+
+def serve(options):
+    def drain():
+        raise {drain}
+
+    if {is_before}:
+        raise ServerUnavailableError("no metadata server at grpc+tcp://127.0.0.1:1")
+    process.run_until_stopped("data", "grpc+tcp://127.0.0.1:5006", drain, 20.0)
+
+
+process.main(serve, process.arguments("A server.", default_port=0), ["--port", "0"])
+"""
+
+
+def said(is_before: bool, drain: str = "AssertionError") -> str:
+    """The last line of a server that cannot join, or else whose drain raises."""
+    code = FAILING.format(is_before=is_before, drain=drain)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as server:
+        if not is_before:
+            assert "ready at" in server.stdout.readline()
+            server.terminate()
+        _, stderr = server.communicate(timeout=WAIT_S)
+    assert server.returncode == 2
+    return str(stderr.splitlines()[-1])
+
+
+def test_a_server_that_cannot_join_does_not_speak_of_its_address() -> None:
+    assert said(is_before=True) == "mrflight: no metadata server at grpc+tcp://127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ("ServerUnavailableError('it is gone')", "mrflight: it is gone"),
+        (
+            "OSError('a disk failed')",
+            "mrflight: the data server at grpc+tcp://127.0.0.1:5006 did not end well: "
+            "a disk failed",
+        ),
+    ],
+)
+def test_a_drain_that_fails_does_not_speak_of_an_address_that_is_taken(
+    error: str, line: str
+) -> None:
+    assert said(is_before=False, drain=error) == line
+
+
+def test_an_address_that_cannot_be_taken_is_told(tmp_path: Path) -> None:
+    socket = str(tmp_path / "missing" / "socket")
+    command = [sys.executable, "-m", "mrflight.servers.metadata", "--socket", socket]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(
+        f"mrflight: cannot serve at {socket} (is it taken?): "
+    )
