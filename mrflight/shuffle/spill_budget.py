@@ -36,7 +36,6 @@ class MemoryBudget(Generic[Owner]):
 
     def __init__(self, budget_bytes: int, changed: threading.Condition) -> None:
         self.held_bytes = 0
-        self.peak_bytes = 0
         self._budget = budget_bytes
         self._changed = changed
         self._waits: deque[_Wait[Owner]] = deque()
@@ -69,7 +68,6 @@ class MemoryBudget(Generic[Owner]):
         if self._waits or not self._fits(size):
             self._wait(_Wait(owner, size), timeout_s)
         self.held_bytes += size
-        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
         if self.excess_bytes:
             self._changed.notify_all()
 

@@ -24,7 +24,8 @@ PIECE_BYTES = 16 * 2**20
 """Written at a time; then its memory is given back, and who waits goes on."""
 
 DROP_TIMEOUT_S = 20.0
-"""How long a drop waits for the piece that is being written; its caller gives up after 30 s."""
+"""How long a drop waits for the piece that is being written. Its caller gives up after 2 s, and
+the files go none the less."""
 
 STOP_TIMEOUT_S = 20.0
 

@@ -36,7 +36,6 @@ class StoreStats:
     size_bytes: int
     memory_bytes: int = 0
     """Counted against the budget: bodies in memory and the objects around them."""
-    memory_peak_bytes: int = 0
     spilled_blocks: int = 0
     spilled_bytes: int = 0
     dead_bytes: int = 0
@@ -201,7 +200,6 @@ class BlockStore(Closes):
                 blocks=sum(shuffle.blocks for shuffle in held),
                 size_bytes=sum(shuffle.size_bytes for shuffle in held),
                 memory_bytes=self._budget.held_bytes,
-                memory_peak_bytes=self._budget.peak_bytes,
                 spilled_blocks=sum(shuffle.spilled_blocks for shuffle in held),
                 spilled_bytes=sum(shuffle.spilled_bytes for shuffle in held),
                 dead_bytes=sum(shuffle.dead_bytes for shuffle in held),

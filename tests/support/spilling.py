@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from mrflight.ids import MapAttempt
 from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.block import Block
+from mrflight.shuffle.spill_budget import MemoryBudget
 from mrflight.shuffle.store import BlockStore, StoreStats
 
 KIB = 2**10
@@ -32,6 +34,20 @@ def rows(blocks: Iterator[Block]) -> list[int]:
     return found
 
 
+class Peak:
+    """The most that a budget has held, looked at as often as it lets somebody in."""
+
+    def __init__(self, budget: MemoryBudget[Any]) -> None:
+        self.bytes = 0
+        take = budget.take
+
+        def noted(size: int, owner: Any, timeout_s: float) -> None:
+            take(size, owner, timeout_s)
+            self.bytes = max(self.bytes, budget.held_bytes)
+
+        budget.take = noted  # type: ignore[method-assign]
+
+
 class Spilling:
     """A store and the folder below which it spills."""
 
@@ -39,6 +55,7 @@ class Spilling:
         self.root = root
         self.scratch = ScratchFolder("test", root)
         self.store = BlockStore(memory, self.scratch, put_timeout_s)
+        self.peak = Peak(self.store._budget)
         self.store.open(NAME, 2_000)
 
     def put(self, count: int, source: MapAttempt = FIRST, partitions: int = 4) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from mrflight.errors import DeadlineExceededError, SpillError
 from mrflight.shuffle.spill_budget import MemoryBudget
+from tests.support.spilling import Peak
 
 
 class Waiting:
@@ -16,6 +17,7 @@ class Waiting:
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.Lock())
         self.budget = MemoryBudget[str](100, self.changed)
+        self.peak = Peak(self.budget)
         self.ended: dict[str, BaseException | None] = {}
         self._threads: list[threading.Thread] = []
 
@@ -68,7 +70,7 @@ def test_who_comes_first_is_served_first() -> None:
     waiting.until_ended("large", "small")
     assert waiting.ended == {"large": None, "small": None}
     assert waiting.budget.held_bytes == 95
-    assert waiting.budget.peak_bytes == 100
+    assert waiting.peak.bytes == 100
     waiting.join()
 
 
