@@ -13,14 +13,17 @@ class Standstill:
     def __init__(self) -> None:
         self._since_s: float | None = None
 
-    def seconds(self, pid: int | None) -> float:
-        """Since it was first found stopped; 0 then, and where it runs or is none."""
+    def lasts(self, pid: int | None, seconds: float) -> bool:
+        """Whether it is stopped, and was found so this long ago. A process that is none is not."""
         if pid is None or not is_stopped(pid):
             self._since_s = None
-            return 0.0
-        now = time.monotonic()
-        self._since_s = self._since_s or now
-        return now - self._since_s
+            return False
+        self._since_s = self._since_s or time.monotonic()
+        return self.seconds() >= seconds
+
+    def seconds(self) -> float:
+        """Since it was first found stopped; 0 where it runs."""
+        return 0.0 if self._since_s is None else time.monotonic() - self._since_s
 
 
 def is_stopped(pid: int) -> bool:

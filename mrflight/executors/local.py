@@ -133,7 +133,7 @@ class LocalExecutor(Closes):
         standstill = Standstill()
         while not self._closing.wait(_LOOK_EVERY_S):
             try:
-                if standstill.seconds(self._fork_server.pid) >= self._stopped_timeout_s:
+                if standstill.lasts(self._fork_server.pid, self._stopped_timeout_s):
                     self._fork_server.wake()
                 for worker in self._workers:
                     worker.look_after(self._stopped_timeout_s)
@@ -182,12 +182,11 @@ class _Worker:
         if not self._starting.acquire(blocking=False):
             return  # it is being started, or killed
         try:
-            stopped_s = self._standstill.seconds(self._process.living_pid())
-            if self._process.has_ended():
-                self._hang_up()
-            elif stopped_s >= timeout_s:
-                self._was_stopped_s = stopped_s
+            if self._standstill.lasts(self._process.living_pid(), timeout_s):
+                self._was_stopped_s = self._standstill.seconds()
                 self._kill()
+            elif self._process.has_ended():
+                self._hang_up()
         finally:
             self._starting.release()
 

@@ -44,7 +44,7 @@ def test_a_job_that_starts_no_process_ends_as_ever(tmp_path: Path) -> None:
 def test_a_worker_that_dies_meanwhile_is_started_again(tmp_path: Path) -> None:
     """The fork server, which knows that it died and starts another, is let go on for that."""
     job = faulty_job.write_faulty_job(tmp_path, reduce=faulty_job.AGGREGATE)
-    with faulty_run(job, STOPS) as run:
+    with faulty_run(job, STOPS, "job.speculation=false") as run:
         worker, _ = run.at(*STOPS)
         stop_the_fork_server(run)
         worker.kill()

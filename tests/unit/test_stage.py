@@ -195,7 +195,7 @@ class Deaf(NoExecutor):
 def test_what_an_attempt_that_goes_on_writes_is_left_and_that_is_told(
     told: Told, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Tasks 1 and 2 get twins, which are done; of 2 the first attempt fails, of 1 it never ends."""
+    """Tasks 1 and 2 get twins, which are done; 2 without a twin fails, and 1 never ends."""
     monkeypatch.setattr("mrflight.running_stage._STOP_TIMEOUT_S", 0.1)
     monkeypatch.setattr("mrflight.running_stage.slow_tasks", lambda running_s, *_: list(running_s))
     slow: dict[int, Future[int]] = {1: Future(), 2: Future()}
