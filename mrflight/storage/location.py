@@ -83,6 +83,12 @@ class Location:
 
     def create(self) -> pa.NativeFile:
         """Open the file for writing, making its folders; the caller closes it."""
+        try:
+            return self._create()
+        except FileNotFoundError:  # who cleans up has removed a folder before anything was in it
+            return self._create()
+
+    def _create(self) -> pa.NativeFile:
         filesystem = self.filesystem
         filesystem.create_dir(os.path.dirname(self.path), recursive=True)
         return filesystem.open_output_stream(self.path)

@@ -1,0 +1,48 @@
+"""Files of a store, and who else is at work there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import fs
+
+from mrflight.storage import Location, locate
+
+
+class Disk:
+    """The local one, where another job removes empty folders in the moment after they are made."""
+
+    def __init__(self, folder: Location, times: int) -> None:
+        self._disk = fs.LocalFileSystem()
+        self._folder = folder
+        self.times = times
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        self._disk.create_dir(path, recursive=recursive)
+        if self.times:
+            self.times -= 1
+            self._folder.delete_empty_folder()
+
+    def open_output_stream(self, path: str) -> pa.NativeFile:
+        return self._disk.open_output_stream(path)
+
+
+def test_a_folder_that_goes_again_before_its_file_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = locate("t/k=a", tmp_path)
+    disk = Disk(folder, times=1)
+    monkeypatch.setattr(Location, "filesystem", disk)
+    with folder.child("part").create() as file:
+        file.write(b"rows")
+    assert disk.times == 0
+    assert (tmp_path / "t" / "k=a" / "part").read_bytes() == b"rows"
+
+
+def test_a_folder_that_goes_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = locate("t/k=a", tmp_path)
+    monkeypatch.setattr(Location, "filesystem", Disk(folder, times=2))
+    with pytest.raises(FileNotFoundError):
+        folder.child("part").create()
