@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import logging
-import os
 import posixpath
 import re
 import secrets
@@ -99,9 +98,9 @@ def write_manifest(folder: Location, manifest: Manifest) -> None:
                 folder.at(info.path).delete_file()
         with temporary.create() as file:
             file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-        _sync(temporary.path)
+        temporary.sync()
         temporary.filesystem.move(temporary.path, folder.child(NAME).path)
-        _sync(folder.path)
+        folder.sync()
     except OSError as error:
         temporary.delete_file()
         raise CommitError(f"{folder.child(NAME).url} cannot be written: {error}") from error
@@ -143,11 +142,3 @@ def _is_ours(path: str) -> bool:
     """Whether a path that a manifest lists can be a part file below its folder."""
     *folders, name = path.split("/")
     return is_part(name) and all(part not in ("", ".", "..") for part in folders)
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -57,6 +57,10 @@ class OpenPartFile:
             stats = self._encoder.close()
             size_bytes = self._stream.tell()
             self._stream.close()
+            # Or a list of files that is on the disk, Delta's log or ours, could name empty ones
+            # after a power loss, of which csv readers say nothing. 1 to 3 ms each on a virtual
+            # disk (ext4): 20 ms of a job's 300 ms of reducing 2 million rows to 40 files.
+            self._location.sync()
         self._encoder = self._stream = None  # thousands of ended files may be kept for `discard`
         return PartFile(
             path=self.path,

@@ -93,6 +93,14 @@ class Location:
         filesystem.create_dir(os.path.dirname(self.path), recursive=True)
         return filesystem.open_output_stream(self.path)
 
+    def sync(self) -> None:
+        """Return once what was written to the file, or is in the folder, outlasts a power loss."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
     def delete_file(self) -> None:
         """Remove the file; no error where there is none."""
         try:

@@ -113,14 +113,14 @@ def test_a_manifest_that_is_none_of_ours_is_left_alone(tmp_path: Path, text: str
 def test_a_manifest_that_landed_though_the_folder_could_not_be_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sync = manifests._sync
+    sync = Location.sync
 
-    def sync_files_only(path: str) -> None:
-        if path == str(tmp_path / "t"):
+    def sync_files_only(self: Location) -> None:
+        if self.path == str(tmp_path / "t"):
             raise OSError(errno.EIO, "the disk does not answer")
-        sync(path)
+        sync(self)
 
-    monkeypatch.setattr(manifests, "_sync", sync_files_only)
+    monkeypatch.setattr(Location, "sync", sync_files_only)
     run(tmp_path, "error", "one", "run 1")
     assert "a crash of this machine may undo it" in caplog.text
     monkeypatch.undo()

@@ -1,0 +1,34 @@
+"""What a list of files names is on the disk before the list is, for when the power goes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mrflight.sinks.base import Commit
+from tests.support.outputs import NEW, SCHEMA, Output, written
+
+
+def test_parts_are_synced_whole_before_they_are_committed(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, int]] = []
+
+    def sync(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.append((str(path.relative_to(output.folder)), path.stat().st_size))
+        real(descriptor)
+
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", sync)
+    sink = output.open()
+    parts = written(sink, NEW)
+    assert sorted(synced) == sorted((part.path, part.size_bytes) for part in parts)
+    synced.clear()
+    sink.commit(Commit(tuple(parts), SCHEMA))
+    if output.format != "delta":  # whose log is written by deltalake
+        manifest, folder = (path for path, _ in synced)
+        assert manifest.startswith("_mrflight.json")
+        assert folder == "."
