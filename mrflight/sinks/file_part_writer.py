@@ -16,7 +16,7 @@ from mrflight.sinks.part_files import BOUNDS, Bounds, PartFiles
 from mrflight.sinks.part_name import part_name
 from mrflight.sinks.partition_folder import folder
 from mrflight.sinks.partition_split import Values, split
-from mrflight.sinks.stored_schema import TableSchema, check_encodable
+from mrflight.sinks.stored_schema import TableSchema, blame_column
 from mrflight.storage import Location
 
 
@@ -42,7 +42,8 @@ class FilePartWriter(PartWriter):
     ) -> list[PartFile]:
         stored = self.schema.stored(schema)
         columns = self.schema.partition_by
-        self._check_encodable(stored)
+        without = pa.schema([field for field in stored if field.name not in columns])
+        _try_encoding(self.table.url, self.encoding, without)
 
         def open_file(values: Values, number: int) -> OpenPartFile:
             name = part_name(
@@ -75,14 +76,13 @@ class FilePartWriter(PartWriter):
         chunk = self.encoding.chunk
         return replace(chunk, size_bytes=min(chunk.size_bytes, self.bounds.waiting_bytes // 2))
 
-    def _check_encodable(self, stored: pa.Schema) -> None:
-        written = pa.schema([f for f in stored if f.name not in self.schema.partition_by])
-        _check_encodable(self.table.url, self.encoding, written)
-
 
 @lru_cache(maxsize=64)
-def _check_encodable(url: str, encoding: Encoding, written: pa.Schema) -> None:
-    """Once in a worker, as all partitions of a job are alike."""
+def _try_encoding(url: str, encoding: Encoding, written: pa.Schema) -> None:
+    """Encode a row of nulls; OutputError where the format cannot hold a column's type.
+
+    Once in a worker, as all partitions of a job are alike.
+    """
 
     def encode(row: pa.RecordBatch) -> None:
         table = pa.Table.from_batches([row])
@@ -90,4 +90,4 @@ def _check_encodable(url: str, encoding: Encoding, written: pa.Schema) -> None:
         encoder.write(table)
         encoder.close()
 
-    check_encodable(url, encoding.suffix, written, encode)
+    blame_column(url, encoding.suffix, written, encode)

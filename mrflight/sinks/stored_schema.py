@@ -154,7 +154,7 @@ class TableSchema:
             ) from error
 
 
-def check_encodable(
+def blame_column(
     url: str, format: str, schema: pa.Schema, encode: Callable[[pa.RecordBatch], None]
 ) -> None:
     """OutputError naming the column of ``schema`` that ``encode`` cannot write, if one is."""
