@@ -11,9 +11,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 
 from pyarrow import flight
+
+from mrflight.interruptible import interruptibly
 
 _LOOK_EVERY_S = 0.5
 
@@ -92,21 +93,9 @@ class Listening:
 def _opened(
     open_stream: Callable[[], flight.FlightStreamReader], silence_s: float
 ) -> flight.FlightStreamReader:
-    """The stream; to open it is to wait for its first message, which cannot be cancelled.
-
-    Where that takes too long a thread is left with it, which ends with the deadline of the call.
-    """
-    future: Future[flight.FlightStreamReader] = Future()
-
-    def open_it() -> None:
-        try:
-            future.set_result(open_stream())
-        except BaseException as error:  # whoever waits decides
-            future.set_exception(error)
-
-    threading.Thread(target=open_it, name="opening a stream", daemon=True).start()
+    """The stream; to open it is to wait for its first message, which nothing can cancel."""
     try:
-        return future.result(silence_s)
+        return interruptibly(open_stream, silence_s)
     except TimeoutError as error:
         raise flight.FlightTimedOutError(_nothing_for(silence_s)) from error
 
