@@ -52,7 +52,7 @@ def _no_sync() -> None:
 
 
 def _no_watch() -> None:
-    """The driver does not ask every second how its shuffles are."""
+    """The driver does not ask again and again how its shuffles are."""
 
     def nothing(watch: ShuffleWatch, shuffle: Shuffle) -> None: ...
 
