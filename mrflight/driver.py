@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TextIO
@@ -63,7 +64,8 @@ def drive(options: argparse.Namespace) -> int:
     try:
         overrides = dict(parse_override(text) for text in options.set)
         path = options.job.resolve()
-        with progress_for(sys.stderr) as progress:
+        with progress_for(sys.stderr) as progress, ExitStack() as stack:
+            stack.callback(signals.job_ends)  # also where it never began
             spec = load_job(path, overrides)
             result = run_job(
                 spec,

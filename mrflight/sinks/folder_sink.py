@@ -7,6 +7,7 @@ count is the manifest, which names its files in one step.
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -69,6 +70,8 @@ class FolderSink(Sink):
         self._landing = Landing()
         self._landed: Manifest | None = None
         """The manifest, once the job is in it."""
+        self._lock = ExitStack()
+        """From then on until what it replaced is gone."""
 
     @property
     def part_writer(self) -> FilePartWriter:
@@ -82,17 +85,19 @@ class FolderSink(Sink):
 
     def land(self, commit: Commit) -> None:
         commit = replace(commit, schema=common_schema(commit, null_fits=self._spec.format == "csv"))
-        with locked(self._location) as lock:
+        with ExitStack() as stack:
+            lock = stack.enter_context(locked(self._location))
             known, new = commit.deadline.awaited(
                 partial(self._look, commit),
                 f"the folder {self._location.url} was read, with nothing committed",
             )
             self._landed = known if new is None else self._write(new, lock)
+            self._lock = stack.pop_all()
 
     def finish(self) -> None:
         assert self._landed is not None, "finish comes after land"
-        if self._landed.removing:
-            with locked(self._location):
+        with self._lock:
+            if self._landed.removing:
                 self._finish_removing()
         self._own_files.delete_except(self._landed.files)
 
@@ -105,6 +110,7 @@ class FolderSink(Sink):
 
     def abort(self) -> None:
         """See `Sink.abort`. Where the manifest cannot be read, nothing is known to be in vain."""
+        self._lock.close()
         if self._landed is not None or self._landing.is_in_doubt:
             return
         try:

@@ -110,6 +110,24 @@ def test_a_manifest_that_is_none_of_ours_is_left_alone(tmp_path: Path, text: str
     assert tree(tmp_path) == before
 
 
+def test_other_commits_wait_until_what_one_replaced_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or their readers would find it beside both."""
+    run(tmp_path, "error", "one")
+    old = set((tmp_path / "t").glob("k=*/part-*"))
+    sink = open_folder(tmp_path, "overwrite", "two")
+    parts = sink.part_writer.write(0, 0, ROWS.schema, ROWS.to_batches())
+    sink.land(Commit(tuple(parts), ROWS.schema))
+    assert all(path.exists() for path in old)
+    monkeypatch.setattr(folder_lock, "LOCK_TIMEOUT_S", 0.0)
+    with pytest.raises(CommitError, match="another job has been committing"):
+        run(tmp_path, "append", "three")
+    sink.finish()
+    assert not any(path.exists() for path in old)
+    run(tmp_path, "append", "four")
+
+
 def test_a_manifest_that_landed_though_the_folder_could_not_be_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
