@@ -3,7 +3,7 @@
 A user's function may give other types in one partition than in another, most often where they are
 inferred from the rows. No format's readers cast: a Delta table of such files cannot be read, and
 in a folder of parquet or arrow files it depends on which file comes first (DuckDB 2.0, Polars
-1.4x and pyarrow 26 refuse even a column of type null beside one of strings). A csv file has no
+2.1 and pyarrow 26 refuse even a column of type null beside one of strings). A csv file has no
 types, so that there a column without a value goes with every other.
 """
 
@@ -61,17 +61,17 @@ def _check_columns(one: PartFile, other: PartFile) -> None:
 def _mismatch(
     one: PartFile, kind: pa.DataType, other: PartFile, field: pa.Field
 ) -> SchemaMismatchError:
-    hint = " (no row there has a value)" if null_in(kind, field.type) else ""
+    # Null is what is inferred where there are no values.
+    hint = (
+        " (no row has a value where it is null)"
+        if pa.types.is_null(kind) or pa.types.is_null(field.type)
+        else ""
+    )
     return SchemaMismatchError(
         f"column {field.name!r} is {kind} in partition {_partition(one)} and {field.type} in "
         f"partition {_partition(other)}{hint}, so that they are no one table; cast it in the "
         "function, to one type whatever the rows"
     )
-
-
-def null_in(*kinds: pa.DataType) -> bool:
-    """Whether one of the types is null, which is what is inferred where there are no values."""
-    return any(pa.types.is_null(kind) for kind in kinds)
 
 
 def _partition(part: PartFile) -> int | None:
