@@ -65,6 +65,15 @@ def test_what_is_spilled_while_it_is_read_is_read_from_disk(spilling: Spilling) 
     assert [*seen, *rows(reading)] == list(range(40)), "and nothing that came after the call"
 
 
+def test_the_size_of_what_an_attempt_put_is_told_wherever_it_is(spilling: Spilling) -> None:
+    spilling.put(200)
+    spilling.put(100, SECOND)
+    assert 0 < spilling.stats().spilled_blocks < 300
+    sizes = [spilling.store.size_bytes(NAME, of, FIRST) for of in ([0], [1, 2], [3, 4], [])]
+    assert sizes == [count * 16 * KIB for count in (50, 100, 50, 0)]
+    assert spilling.store.size_bytes(NAME, range(4), SECOND) == 100 * 16 * KIB
+
+
 def test_two_thousand_partitions_of_small_blocks(spilling: Spilling) -> None:
     spilling.store.open("many", 2_000)
     for map_id in range(3):
