@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import psutil
@@ -167,11 +168,11 @@ def faulty_run(
         told.unlink()
     for place in stops:
         (folder / "places" / f"stop at {place}").touch()
-    temporary = folder / "tmp"
     where = [] if standing is None else ["--set", f"cluster.metadata={standing}"]
     given = [part for option in options for part in ("--set", option)]
     with (
-        nothing_left_over(temporary) as environment,
+        TemporaryDirectory(prefix="mrf") as temporary,  # short, as a socket's path is
+        nothing_left_over(Path(temporary)) as environment,
         (folder / "stdout").open("wb") as stdout,
         (folder / "stderr").open("wb") as stderr,
     ):
@@ -183,7 +184,7 @@ def faulty_run(
         )
         try:
             mark = environment["MRFLIGHT_TEST_RUN"]
-            yield FaultyRun(job, driver, mark, temporary, standing)
+            yield FaultyRun(job, driver, mark, Path(temporary), standing)
         finally:
             driver.kill()
             driver.wait()
