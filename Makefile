@@ -26,11 +26,13 @@ demo: install
 	$(python) examples/clicks/generate.py
 	$(python) -m mrflight.driver examples/clicks/job.toml $(ARGS)
 
-# What measures time, or kills, has the machine to itself.
+# What measures time, and real jobs of both cores, have the machine to themselves. Tests that kill and
+# stop wait most of the time.
 test: install
 ifeq ($(strip $(ARGS)),)
 	$(python) -m pytest --numprocesses 2 --dist loadfile tests/contract tests/unit
-	$(python) -m pytest tests/fault tests/integration
+	$(python) -m pytest --numprocesses 2 --dist worksteal tests/fault
+	$(python) -m pytest tests/integration
 else
 	$(python) -m pytest $(ARGS)
 endif
