@@ -37,7 +37,7 @@ EXIT_WRONG_JOB = 2
 EXIT_INTERRUPTED = 130
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_COMMIT_GRACE_S = 3.0
+_COMMIT_GRACE_S = 2.5
 """For a commit that is under way when an interrupt comes. It takes milliseconds, but may wait for
 other writers; all is to end within 5 s."""
 

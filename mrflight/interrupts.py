@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
-END_S = 4.0
+END_S = 3.5
 """After an interrupt a clean-up is given up then: all is to end within 5 s."""
 
 log = logging.getLogger(__name__)
