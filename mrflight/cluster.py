@@ -149,7 +149,7 @@ class EmbeddedCluster:
         except DeadlineExceededError:
             if time.monotonic() >= deadline:
                 raise
-            server.kill()
+            self._end(server, SLOW_START_S)
         except JobFailedError:
             if not server.was_killed():
                 raise
@@ -173,9 +173,12 @@ class EmbeddedCluster:
         with self._changing:
             for server in self._servers:
                 if server.location == location:
-                    silent = f"has not answered for {self._silence_s:g} s"
-                    self._tell(f"{_called(server)} {silent} and is ended")
-                    server.kill()
+                    self._end(server, self._silence_s)
+
+    def _end(self, server: ServerProcess, silence_s: float) -> None:
+        """End a server, and say that it was not somebody else."""
+        self._tell(f"{_called(server)} has not answered for {silence_s:g} s and is ended")
+        server.kill()
 
     def _start(self, kind: str) -> ServerProcess:
         """Start a server; JobFailedError or OSError where it cannot be.

@@ -61,6 +61,9 @@ def test_what_happens_to_a_server_in_its_start_is_made_good(
         around.server(name).send_signal(number)  # most likely before it is ready
         cluster.wait()
         until(lambda: len(alive(cluster.metadata)) == 2)
+        if number == signal.SIGSTOP:  # or who reads that it was killed would look for who did it
+            ended = "the metadata server has not answered for 3 s and is ended"
+            assert around.told.get(timeout=WAIT_S) == ended
         with connect(cluster.metadata) as client:
             shuffle = client.create_shuffle("numbers", partitions=4)
             with shuffle.writer(map_id=0, attempt=0, key=["key"]) as out:
