@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 T = TypeVar("T")
+
+LOOK_EVERY_S = 0.2
+"""For signals that the system has given to another thread: the main one, which is to handle them,
+would sleep on."""
 
 
 def interruptibly(call: Callable[[], T], timeout_s: float = math.inf) -> T:
@@ -30,4 +35,7 @@ def interruptibly(call: Callable[[], T], timeout_s: float = math.inf) -> T:
             future.set_exception(error)
 
     threading.Thread(target=make, name="call", daemon=True).start()
-    return future.result(None if math.isinf(timeout_s) else timeout_s)
+    give_up_at = time.monotonic() + timeout_s
+    while not future.done() and (left_s := give_up_at - time.monotonic()) > 0:
+        wait([future], min(left_s, LOOK_EVERY_S))
+    return future.result(timeout=0)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from mrflight.interruptible import LOOK_EVERY_S
+
 END_S = 3.5
 """After an interrupt a clean-up is given up then: all is to end within 5 s."""
 
@@ -77,8 +79,7 @@ class Interrupts:
 
     def _wait(self) -> None:
         """For the end of a clean-up, for an interrupt, or until it is to be given up."""
-        left_s = self._left_s()
         try:
-            self._news.get(timeout=None if math.isinf(left_s) else max(0.0, left_s))
+            self._news.get(timeout=min(max(0.0, self._left_s()), LOOK_EVERY_S))
         except queue.Empty:
             return
