@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.fork_server import ForkServer
+from mrflight.forked_process import Waits
 from mrflight.lifeline import Lifeline
 from mrflight.server_process import START_TIMEOUT_S, ServerProcess
 from mrflight.silence_probe import SilenceProbe
@@ -95,6 +96,7 @@ class EmbeddedCluster:
         self._first = {"metadata": 1, "data": data_servers}
         self._servers: list[ServerProcess] = []
         self._silence_s = heartbeat_timeout_s
+        self._waits = Waits()
         self._changing = threading.Lock()  # of `_servers`, and of the processes in it
         self._probe: SilenceProbe | None = None
         self._supervisions: list[Supervision[ServerProcess]] = []
@@ -129,7 +131,7 @@ class EmbeddedCluster:
 
         Does not wait for their ends, as closing the fork server does.
         """
-        self._fork_server.wake()  # or who waits for a fork of it would wait on
+        self._waits.end()  # of the supervisions and the probe, which are waited for below
         if self._probe is not None:
             self._probe.close()
         for supervision in self._supervisions:
@@ -192,7 +194,9 @@ class EmbeddedCluster:
         socket = self._folder.path / f"{name}.sock"
         arguments = ["--lifeline", str(self._folder.lifeline.path), *self._options[kind]]
         log_path = self._folder.path / f"{kind}{number}.log"
-        return ServerProcess(self._fork_server, kind, name, socket, arguments, log_path)
+        return ServerProcess(
+            self._fork_server, kind, name, socket, arguments, log_path, self._waits
+        )
 
     def _replace(self, ended: ServerProcess) -> ServerProcess | None:
         """What is started where a server ended, or is about to."""

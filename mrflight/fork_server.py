@@ -34,7 +34,7 @@ from typing import Protocol
 
 from mrflight import forking
 from mrflight.closing import Closes
-from mrflight.forked_process import NUMBER_BYTES, ForkedProcess, kill
+from mrflight.forked_process import NUMBER_BYTES, ForkedProcess, Waits, kill
 from mrflight.stopped_process import has_ended, is_stopped
 
 log = logging.getLogger(__name__)
@@ -105,12 +105,13 @@ class ForkServer(Closes):
         descriptors: Sequence[int] = (),
         stdout: int = 2,
         stderr: int = 2,
+        waits: Waits | None = None,
     ) -> ForkedProcess:
         """Fork a child that calls ``target``, ``module:function``, and ends when that returns.
 
         The function gets ``arguments``, then its copies of ``descriptors``. The
         module is loaded before the fork, so that the next child finds it loaded.
-        ``name`` is what the system's process list shows.
+        ``name`` is what the system's process list shows; ``waits`` are those for this child.
         """
         reading, writing = os.pipe()
         body = json.dumps([name, target, list(arguments)]).encode()
@@ -124,7 +125,7 @@ class ForkServer(Closes):
             pass  # the fork server is gone, which the child's end of the pipe tells as well
         finally:
             os.close(writing)
-        child = ForkedProcess(name, reading)
+        child = ForkedProcess(name, reading, waits or Waits())
         self._children.append(child)
         return child
 

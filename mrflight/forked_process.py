@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
 import threading
+import time
 
 from mrflight.closing import Closes
 from mrflight.errors import JobFailedError
 
 NUMBER_BYTES = 8
 _START_TIMEOUT_S = 60.0
+
+_LAST_WAIT_S = 0.5
+"""For a fork that is under way when the job is over. It takes some ms."""
+
+_LOOK_EVERY_S = 0.1
+"""Whether to wait on."""
+
+
+class Waits:
+    """Those for the fork server of somebody who started children, until `end`."""
+
+    def __init__(self) -> None:
+        self.until = math.inf
+
+    def end(self) -> None:
+        """Let nobody wait much longer, nor much from now on, for a fork or for a child's end.
+
+        For who closes, and joins the threads that may wait: a fork server that is stopped, or
+        hangs, answers none of them.
+        """
+        self.until = min(self.until, time.monotonic() + _LAST_WAIT_S)
 
 
 class ForkedProcess(Closes):
@@ -20,9 +43,10 @@ class ForkedProcess(Closes):
     Safe for several threads; none may wait for it when it is closed.
     """
 
-    def __init__(self, name: str, status: int) -> None:
+    def __init__(self, name: str, status: int, waits: Waits) -> None:
         self.name = name
         self._status = status
+        self._waits = waits
         self._reading = threading.Lock()
         self._pid: int | None = None
         self._exit_code: int | None = None
@@ -86,9 +110,15 @@ class ForkedProcess(Closes):
                 self._status = -1
 
     def _is_readable(self, timeout_s: float) -> bool:
+        until = time.monotonic() + timeout_s
         poll = select.poll()
         poll.register(self._status, select.POLLIN)
-        return bool(poll.poll(max(0.0, timeout_s) * 1000))
+        while True:
+            left_s = max(0.0, min(until, self._waits.until) - time.monotonic())
+            if poll.poll(min(left_s, _LOOK_EVERY_S) * 1000):
+                return True
+            if not left_s:
+                return False
 
     def _read(self) -> int | None:
         """The next number; None where the fork server ended."""

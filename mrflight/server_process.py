@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.fork_server import ForkServer
+from mrflight.forked_process import Waits
 from mrflight.signal_name import signal_name
 
 START_TIMEOUT_S = 60.0
@@ -35,8 +36,12 @@ class ServerProcess:
         socket: Path,
         arguments: Sequence[str],
         log_path: Path,
+        waits: Waits | None = None,
     ) -> None:
-        """It listens on ``socket``, which one that is gone may have left."""
+        """It listens on ``socket``, which one that is gone may have left.
+
+        ``waits`` are those for the fork server, which starts it and tells how it ended.
+        """
         self.kind = kind
         self.name = name
         self.location = f"grpc+unix://{socket}"
@@ -55,6 +60,7 @@ class ServerProcess:
                     ["--socket", str(socket), *arguments],
                     stdout=stdout,
                     stderr=log_file.fileno(),
+                    waits=waits,
                 )
         except BaseException:
             os.close(self._ready)

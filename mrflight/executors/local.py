@@ -23,6 +23,7 @@ from mrflight.closing import Closes
 from mrflight.errors import JobFailedError, WorkerLostError
 from mrflight.executors.calls import decode_answer, encode_call
 from mrflight.fork_server import ForkServer
+from mrflight.forked_process import Waits
 from mrflight.oom_kills import oom_kills
 from mrflight.signal_name import signal_name
 from mrflight.stopped_process import Standstill
@@ -67,8 +68,10 @@ class LocalExecutor(Closes):
         self._closing = threading.Event()
         self._running: dict[Future[Any], _Worker] = {}
         self._changing = threading.Lock()  # of `_running`, whose workers may be killed meanwhile
+        self._waits = Waits()
         self._workers = [
-            _Worker(f"worker{number}", fork_server, [str(lifeline)]) for number in range(workers)
+            _Worker(f"worker{number}", fork_server, [str(lifeline)], self._waits)
+            for number in range(workers)
         ]
         self._feeders = [
             threading.Thread(target=self._feed, args=[worker], name=worker.name, daemon=True)
@@ -94,7 +97,7 @@ class LocalExecutor(Closes):
 
     def close(self) -> None:
         self._closing.set()
-        self._fork_server.wake()  # or it would tell nobody that a worker has ended
+        self._waits.end()  # of the feeders, which are waited for below
         for worker in self._workers:
             worker.close()
         for _ in self._feeders:
@@ -148,10 +151,13 @@ class LocalExecutor(Closes):
 class _Worker:
     """A worker process, or the next one in its place."""
 
-    def __init__(self, name: str, fork_server: ForkServer, arguments: list[str]) -> None:
+    def __init__(
+        self, name: str, fork_server: ForkServer, arguments: list[str], waits: Waits
+    ) -> None:
         self.name = name
         self._fork_server = fork_server
         self._arguments = arguments
+        self._waits = waits
         self._starting = threading.Lock()
         self._is_closed = False
         self._is_killed = False
@@ -221,6 +227,7 @@ class _Worker:
                 "mrflight.executors.worker:work",
                 self._arguments,
                 [theirs.fileno()],
+                waits=self._waits,
             )
         self._channel = Connection(ours.detach())
         self._standstill = Standstill()

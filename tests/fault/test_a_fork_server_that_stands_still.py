@@ -1,4 +1,4 @@
-"""A fork server that is stopped: the job needs it to start processes, and to end them."""
+"""A fork server that stands still: the job needs it to start processes, and to end them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from tests.support import faults, faulty_job
 from tests.support.fault_matrix import rows_of, unlisted
 from tests.support.faults import FaultyRun, faulty_run
+from tests.support.standing_process import standing_still
 
 STOPS = ("map 3 batch 2", "map 4 batch 0")
 INTERRUPT_S = 5.0
@@ -51,18 +52,21 @@ def test_a_worker_that_dies_meanwhile_is_started_again(tmp_path: Path) -> None:
         check(run, tmp_path, failed=1)
 
 
+@pytest.mark.parametrize("how", ["is stopped", "hangs"])
 @pytest.mark.parametrize("dies", ["nobody", "a worker", "a server"])
-def test_an_interrupt(dies: str, tmp_path: Path) -> None:
+def test_an_interrupt(dies: str, how: str, tmp_path: Path) -> None:
+    """Also while a server, or a worker, is waited for that is to take the place of the dead one."""
     job = faulty_job.write_faulty_job(tmp_path)
     with faulty_run(job, STOPS, FOR_LONG) as run:
         worker, _ = run.at(*STOPS)
-        stop_the_fork_server(run)
-        if dies != "nobody":
-            (worker if dies == "a worker" else run.processes("data")[0]).kill()
-        interrupted = time.monotonic()
-        run.driver.send_signal(signal.SIGINT)
-        done = run.finish()
-        assert time.monotonic() - interrupted < INTERRUPT_S
+        (fork_server,) = run.processes("forks")
+        with standing_still(fork_server, how):
+            if dies != "nobody":
+                (worker if dies == "a worker" else run.processes("data")[0]).kill()
+            interrupted = time.monotonic()
+            run.driver.send_signal(signal.SIGINT)
+            done = run.finish()
+            assert time.monotonic() - interrupted < INTERRUPT_S
         assert done.code == 130, done.stderr
     assert rows_of(tmp_path) == [faulty_job.BEFORE]
     assert unlisted(tmp_path) == set()

@@ -9,11 +9,11 @@ import psutil
 import pytest
 
 from mrflight.server_process import ServerProcess
-from tests.support import faults
+from tests.support.standing_process import standing_still
 from tests.support.supervised_cluster import Surroundings, started, until
 from tests.support.threads import WAIT_S
 
-CLOSE_S = 4.0
+CLOSE_S = 1.5
 """Of the 5 s that an interrupted job has for its end."""
 
 
@@ -59,24 +59,30 @@ def test_closing_at_any_moment_leaves_nothing(around: Surroundings) -> None:
     assert 0 < replaced <= 20
 
 
+@pytest.mark.parametrize("how", ["is stopped", "hangs"])
 def test_closing_does_not_wait_for_a_fork_server_that_stands_still_in_a_restart(
-    around: Surroundings, monkeypatch: pytest.MonkeyPatch
+    how: str, around: Surroundings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is stopped when it has told how a server ended, and is about to be asked for another."""
+    """It has told how a server ended, and is about to be asked for another."""
     fork_server = psutil.Process(around.fork_server.pid)
-    is_stopped, really = threading.Event(), ServerProcess.last_log_line
+    is_held_up, stands_still = threading.Event(), threading.Event()
+    really = ServerProcess.last_log_line
 
-    def stop_the_fork_server(server: ServerProcess) -> str:
-        faults.stop(fork_server)
-        is_stopped.set()
+    def hold_up(server: ServerProcess) -> str:
+        is_held_up.set()
+        assert stands_still.wait(WAIT_S)
         return really(server)
 
-    monkeypatch.setattr(ServerProcess, "last_log_line", stop_the_fork_server)
+    monkeypatch.setattr(ServerProcess, "last_log_line", hold_up)
     cluster = around.cluster()
     cluster.wait()
     around.server("data0").kill()
-    assert is_stopped.wait(WAIT_S)
-    began = time.monotonic()
-    cluster.close()
-    assert time.monotonic() - began < CLOSE_S
-    until(around.is_empty)
+    assert is_held_up.wait(WAIT_S)
+    with standing_still(fork_server, how):
+        stands_still.set()
+        until(lambda: cluster._changing.locked())
+        began = time.monotonic()
+        cluster.close()
+        assert time.monotonic() - began < CLOSE_S
+        around.fork_server.close()
+    assert not fork_server.is_running()

@@ -7,6 +7,7 @@ import random
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection
@@ -16,13 +17,14 @@ import psutil
 import pytest
 
 from mrflight.cluster import PrivateFolder
-from mrflight.errors import JobFileError, WorkerLostError
+from mrflight.errors import JobFailedError, JobFileError, WorkerLostError
 from mrflight.executors import local
 from mrflight.executors.calls import WorkerTracebackError, encode_call
 from mrflight.executors.local import LocalExecutor
 from mrflight.fork_server import ForkServer
 from mrflight.stopped_process import is_stopped
 from tests.support.executors import local_executor
+from tests.support.standing_process import standing_still
 from tests.support.worker_calls import (
     be_killed_in_the_answer,
     kill_at_the_gate,
@@ -32,6 +34,9 @@ from tests.support.worker_calls import (
 )
 
 WAIT_S = 30.0
+
+CLOSE_S = 1.5
+"""Of the 5 s that an interrupted job has for its end."""
 
 
 @pytest.fixture(autouse=True)
@@ -155,6 +160,27 @@ def test_closing_ends_workers_whatever_they_do(gates: Path) -> None:
         with pytest.raises(WorkerLostError):
             busy.result(0)
         assert waiting.cancelled()
+
+
+@pytest.mark.parametrize("how", ["is stopped", "hangs"])
+def test_closing_does_not_wait_for_a_worker_that_is_not_forked(
+    how: str, gates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_END_TIMEOUT_S", 0.1)  # nobody tells how one ended
+    with local_executor(1) as executor:
+        busy = executor.submit(wait_at_the_gate, gates)
+        (gates / "running").read_bytes()
+        with standing_still(psutil.Process(executor._fork_server.pid), how):
+            executor.stop(busy)
+            with pytest.raises(WorkerLostError):
+                busy.result(WAIT_S)
+            waiting = executor.submit(divmod, 7, 2)
+            while executor._calls.qsize():
+                pass  # until somebody who is to make it waits for a fork
+            began = time.monotonic()
+            executor.close()
+            assert time.monotonic() - began < CLOSE_S
+            assert isinstance(waiting.exception(0), JobFailedError)
 
 
 def test_a_worker_that_is_killed_for_memory_is_told_as_that(

@@ -1,0 +1,62 @@
+"""A process that stands still: one that was stopped, or one that hangs without being stopped."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+
+import psutil
+
+from tests.support.faults import await_that, stop
+
+# sys/ptrace.h and wait.h
+_SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
+_OF_ANY_KIND = 0x40000000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@contextmanager
+def hung(process: psutil.Process) -> Iterator[None]:
+    """It does nothing inside, and what waits for it there does so in vain; it can be killed.
+
+    It is a descendant of this process.
+    """
+    _ptrace(_SEIZE, process.pid)
+    _ptrace(_INTERRUPT, process.pid)
+    await_that(lambda: process.status() == psutil.STATUS_TRACING_STOP, "a process to hang")
+    over = threading.Event()
+    reaper = threading.Thread(target=_reap, args=[process.pid, over])
+    reaper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        reaper.join()
+        with suppress(ProcessLookupError):  # as it was killed
+            _ptrace(_DETACH, process.pid)
+
+
+def _ptrace(request: int, pid: int) -> None:
+    if _libc.ptrace(ctypes.c_long(request), ctypes.c_long(pid), None, None) == -1:
+        raise OSError(ctypes.get_errno(), f"process {pid} cannot be held")
+
+
+def _reap(pid: int, over: threading.Event) -> None:
+    """Once it was killed: its parent is not told of it before whoever holds it was."""
+    with suppress(ChildProcessError):  # its parent is this process, and has been told
+        while not over.wait(0.005):
+            ended, status = os.waitpid(pid, os.WNOHANG | _OF_ANY_KIND)
+            if ended and not os.WIFSTOPPED(status):
+                return
+
+
+def standing_still(process: psutil.Process, how: str) -> AbstractContextManager[None]:
+    """One that "hangs" inside, or "is stopped" and stays so until somebody lets it go on."""
+    if how == "hangs":
+        return hung(process)
+    stop(process)
+    return nullcontext()
