@@ -29,6 +29,7 @@ from mrflight.job import run_job  # noqa: E402
 from mrflight.job_file import load_job, parse_override  # noqa: E402
 from mrflight.progress import progress_for  # noqa: E402
 from mrflight.result import JobRecord, JobResult  # noqa: E402
+from mrflight.signal_relay import SignalRelay  # noqa: E402
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +105,10 @@ class _Signals(Interrupts):
         for number in _INTERRUPTS:
             if signal.getsignal(number) != signal.SIG_IGN:  # as nohup, or a shell's &, has it
                 signal.signal(number, self._interrupt)
+
+    def threads_begin(self) -> None:
+        """They may take signals, which are the main one's to handle."""
+        SignalRelay()
 
     def commit_begins(self) -> None:
         """From now on an interrupt ends the job only if this lasts `_COMMIT_GRACE_S` longer."""

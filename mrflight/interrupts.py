@@ -28,6 +28,9 @@ class Interrupts:
         self._first_at = math.inf
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()  # a handler may put to it
 
+    def threads_begin(self) -> None:
+        """From now on the process is not to be forked, and may have other threads."""
+
     def commit_begins(self) -> None:
         """From now on the job should be left alone for as long as a commit takes."""
 

@@ -69,6 +69,7 @@ def run_job(
     Raises JobError where the job or its input is wrong, JobFailedError or
     ShuffleError where it could not finish.
     """
+    interrupts = interrupts or Interrupts()
     settings = RunSettings.of(spec, folder)
     modules = modules_of(spec)
     if owns_process:
@@ -78,6 +79,7 @@ def run_job(
         private = stack.enter_context(closing(PrivateFolder()))
         folders = [private.path, scratch.path]
         fork_server = stack.enter_context(ForkServer(folders, modules, from_here=owns_process))
+        interrupts.threads_begin()
         if owns_process:
             _keep_connections()  # not before the fork, as servers close theirs
         cluster = None
@@ -98,7 +100,7 @@ def run_job(
             )
         )
         meter = stack.enter_context(MemoryMeter(fork_server.pids))
-        run = _Run(progress, interrupts or Interrupts(), started, meter, record or JobRecord())
+        run = _Run(progress, interrupts, started, meter, record or JobRecord())
         return _Job(spec, folder, executor, run, settings, scratch.path).run(cluster)
 
 

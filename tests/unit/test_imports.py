@@ -17,7 +17,7 @@ LAYERS = [
     "errors ids quantities schemas closing free_memory lifeline fork_server forked_process forking "
     "locations malloc memory_meter oom_kills pandas_later prefetch scratch server_process "
     "signal_name stopped_process supervision timeouts deadline patience interruptible "
-    "interrupts",
+    "interrupts signal_relay",
     "spec job_file functions memory run_settings",
     "canonical_floats comparable kernel kernel_native kernel_reference _kernel key_types "
     "plain_types storage shuffle.protocol shuffle.share shuffle.tickets",

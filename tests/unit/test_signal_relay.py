@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+END_S = 10.0
+
+PROGRAM = """
+import queue, select, signal, sys, threading, time
+from mrflight.signal_relay import SignalRelay
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+def take():
+    '''As where the system gives a signal to another thread.'''
+    signal.pthread_kill(threading.get_ident(), NUMBER)
+
+def join():
+    thread = threading.Thread(target=time.sleep, args=[60], daemon=True)
+    thread.start()
+    thread.join()
+
+for number in (signal.SIGINT, signal.SIGALRM):
+    signal.signal(number, interrupt)
+SignalRelay()
+for _ in range(2):
+    threading.Timer(0.3, take).start()
+    try:
+        WAIT
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", ["signal.SIGINT", "signal.SIGALRM"])
+@pytest.mark.parametrize(
+    "wait",
+    ["queue.SimpleQueue().get()", "select.poll().poll(60_000)", "join()", "time.sleep(60)"],
+)
+def test_the_main_thread_wakes_for_a_signal_that_another_has_taken(wait: str, number: str) -> None:
+    program = PROGRAM.replace("WAIT", wait).replace("NUMBER", number)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=END_S, check=False
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n" * 2, "", 0)
+
+
+ROUNDS = 20
+"""Without the relay the main thread sleeps through some of two."""
+
+TWO = f"""
+import queue, signal, threading
+from mrflight.signal_relay import SignalRelay
+
+news = queue.SimpleQueue()
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, frame: news.put(number))
+SignalRelay()
+for _ in range(4):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+for _ in range({ROUNDS}):
+    print("ready", flush=True)
+    taken = set()
+    while len(taken) < 2:
+        taken.add(news.get())
+"""
+
+
+def test_two_signals_at_once() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", TWO], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        watchdog = threading.Timer(END_S, process.kill)
+        watchdog.start()
+        for _ in process.stdout:
+            time.sleep(0.01)  # until it sleeps
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)
+        watchdog.cancel()
+    assert process.returncode == 0
