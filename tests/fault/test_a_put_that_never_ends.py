@@ -19,6 +19,7 @@ from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.protocol import DataAction, Done, ServerStats
 from tests.support.cluster import standing_cluster
+from tests.support.running_command import running_command
 
 MIB = 2**20
 BATCH = pa.record_batch({"n": pa.array(range(MIB // 8), pa.int64())})
@@ -31,16 +32,9 @@ WAIT_S = 60.0
 def data_server(metadata: str, spill_dir: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """A data server with little memory; ``stdout`` is read up to its ready line."""
     command = [sys.executable, "-m", "mrflight.servers.data", "--metadata", metadata]
-    with subprocess.Popen(
-        [*command, "--memory", "4 MiB", "--spill-dir", str(spill_dir), *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    command += ["--memory", "4 MiB", "--spill-dir", str(spill_dir), *options]
+    with running_command(command) as process:
+        yield process
 
 
 def location_of(process: subprocess.Popen[str]) -> str:

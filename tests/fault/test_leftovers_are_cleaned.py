@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from tests.support.driver import drive, driver_command, write_job
 from tests.support.leftovers import nothing_left_over, tree
+from tests.support.running_command import running_command
 
 JOB = """
 [job]
@@ -69,13 +70,10 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     assert drive(job).code == 0
     committed = parts(tmp_path)
     os.mkfifo(tmp_path / "gate")
-    with nothing_left_over(tmp_path / "tmp") as environment:
-        driver = subprocess.Popen(
-            driver_command(job),
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+    with (
+        nothing_left_over(tmp_path / "tmp") as environment,
+        running_command(driver_command(job), environment) as driver,
+    ):
         deadline = time.monotonic() + WAIT_S
         while len(parts(tmp_path) - committed) < 7:  # all but that of key 1
             assert time.monotonic() < deadline

@@ -34,11 +34,6 @@ GRACE_S = 3.2
 INTERRUPTS = [signal.SIGINT, signal.SIGTERM]
 
 
-@pytest.fixture(params=["delta", "parquet"])
-def format(request: pytest.FixtureRequest) -> OutputFormat:
-    return request.param  # type: ignore[no-any-return]
-
-
 def interrupt(driver: GatedDriver, number: signal.Signals) -> DriverRun:
     sent_s = time.monotonic()
     driver.process.send_signal(number)

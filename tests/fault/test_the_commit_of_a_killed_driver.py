@@ -40,11 +40,6 @@ KILLED_BY_A_LONG_FILE = (
 """Python ignores that signal; with its default, a write beyond the limit ends the process."""
 
 
-@pytest.fixture(params=["delta", "parquet"])
-def format(request: pytest.FixtureRequest) -> OutputFormat:
-    return request.param  # type: ignore[no-any-return]
-
-
 def kill(driver: GatedDriver, number: signal.Signals = signal.SIGKILL) -> None:
     driver.process.send_signal(number)
     assert driver.end().code == -signal.SIGKILL

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from tests.support.cluster import standing_cluster
 from tests.support.driver import driver_command, write_job
 from tests.support.faults import await_that, stop
 from tests.support.leftovers import nothing_left_over, tree
+from tests.support.running_command import running_command
 
 JOB = """
 [job]
@@ -61,13 +61,10 @@ def job(tmp_path: Path) -> Path:
 )
 def test_a_signal_in_the_middle_of_the_map(job: Path, number: signal.Signals, code: int) -> None:
     folder = job.parent
-    with nothing_left_over(folder / "tmp") as environment:
-        driver = subprocess.Popen(
-            driver_command(job),
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+    with (
+        nothing_left_over(folder / "tmp") as environment,
+        running_command(driver_command(job), environment) as driver,
+    ):
         (folder / "running").read_bytes()  # returns once the map has opened and closed it
         driver.send_signal(number)
         driver.communicate(timeout=5)
@@ -86,22 +83,17 @@ def test_a_signal_while_the_metadata_server_stands_still(job: Path, when: str) -
     ):
         if when == "at the start":
             cluster.metadata_process.send_signal(signal.SIGSTOP)
-        driver = subprocess.Popen(
-            [*driver_command(job), "--set", f"cluster.metadata={cluster.metadata}"],
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        command = driver_command(job, "--set", f"cluster.metadata={cluster.metadata}")
         try:
-            if when == "in the map":
-                (folder / "running").read_bytes()
-                cluster.metadata_process.send_signal(signal.SIGSTOP)
-            at = int(cluster.metadata.rpartition(":")[2])
-            await_that(lambda: ports_to(at, driver.pid) & unread_from(at), "a call under way")
-            driver.send_signal(signal.SIGINT)
-            driver.communicate(timeout=5)
+            with running_command(command, environment) as driver:
+                if when == "in the map":
+                    (folder / "running").read_bytes()
+                    cluster.metadata_process.send_signal(signal.SIGSTOP)
+                at = int(cluster.metadata.rpartition(":")[2])
+                await_that(lambda: ports_to(at, driver.pid) & unread_from(at), "a call under way")
+                driver.send_signal(signal.SIGINT)
+                driver.communicate(timeout=5)
         finally:
-            driver.kill()
             cluster.metadata_process.send_signal(signal.SIGCONT)
         assert driver.returncode == 130
     assert tree(folder / "out") == {}
@@ -114,25 +106,19 @@ def test_a_signal_while_all_data_servers_stand_still(job: Path) -> None:
         standing_cluster(data_servers=3) as cluster,
         nothing_left_over(folder / "tmp") as environment,
     ):
-        driver = subprocess.Popen(
-            driver_command(
-                job,
-                *("--set", f"cluster.metadata={cluster.metadata}"),
-                *("--set", "shuffle.partitions=3"),
-            ),
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        command = driver_command(
+            job,
+            *("--set", f"cluster.metadata={cluster.metadata}"),
+            *("--set", "shuffle.partitions=3"),
         )
         try:
-            (folder / "running").read_bytes()
-            for server in cluster.data_processes:
-                stop(psutil.Process(server.pid))
-            driver.send_signal(signal.SIGINT)
-            stderr = driver.communicate(timeout=5)[1]
+            with running_command(command, environment) as driver:
+                (folder / "running").read_bytes()
+                for server in cluster.data_processes:
+                    stop(psutil.Process(server.pid))
+                driver.send_signal(signal.SIGINT)
+                stderr = driver.communicate(timeout=5)[1]
         finally:
-            driver.kill()
             for server in cluster.data_processes:
                 server.send_signal(signal.SIGCONT)
         assert driver.returncode == 130

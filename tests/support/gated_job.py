@@ -18,6 +18,7 @@ import pyarrow as pa
 from mrflight.spec import OutputFormat
 from tests.support.driver import DriverRun, driver_command, write_job
 from tests.support.outputs import READERS, Output
+from tests.support.running_command import running_command
 
 WAIT_S = 60.0
 """For what takes a second."""
@@ -80,22 +81,21 @@ class GatedJob:
         """Its driver, once the reduce task of key 0 waits and the others' files are written."""
         (self.folder / "waits").unlink(missing_ok=True)
         os.mkfifo(self.folder / "gate")
-        with subprocess.Popen(
-            [*command, str(self.path), "--json", *options]
-            if command
-            else driver_command(self.path, *options),
-            env={**os.environ, **self.environment()},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            driver = GatedDriver(self, process)
-            try:
-                until((self.folder / "waits").exists, process)
+        try:
+            with self.started(*options, command=command) as driver:
+                until((self.folder / "waits").exists, driver.process)
                 yield driver
-            finally:
-                process.kill()
-                (self.folder / "gate").unlink(missing_ok=True)
+        finally:
+            (self.folder / "gate").unlink(missing_ok=True)
+
+    @contextmanager
+    def started(self, *options: str, command: Sequence[str] = ()) -> Iterator[GatedDriver]:
+        """Its driver, which waits for nobody where there is no gate."""
+        whole = [*command, str(self.path), "--json", *options]
+        if not command:
+            whole = driver_command(self.path, *options)
+        with running_command(whole, self.environment()) as process:
+            yield GatedDriver(self, process)
 
     def environment(self) -> Mapping[str, str]:
         """Of its drivers: their temporary files, and a mark for `nothing_left_over`."""
@@ -118,7 +118,7 @@ class GatedJob:
 
 @dataclass(frozen=True)
 class GatedDriver:
-    """A driver that waits at its gate."""
+    """A driver that runs, and may wait at its gate."""
 
     job: GatedJob
     process: subprocess.Popen[str]
