@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fault_deeds import DO
 from tests.support.fault_matrix import KILLED, TWICE, Cell, check_goes_on
 
 AGAIN = r"[35] of 5 map tasks send again what was lost with \S+/data\d\.sock\n"
@@ -90,4 +89,4 @@ CELLS = [
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_the_job_goes_on(cell: Cell, tmp_path: Path) -> None:
-    check_goes_on(cell, DO[cell.fault], tmp_path)
+    check_goes_on(cell, tmp_path)

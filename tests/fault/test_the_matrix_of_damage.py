@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fault_deeds import DO
 from tests.support.fault_matrix import SPILLING, TWICE, Cell, check_goes_on
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="writes to /proc")
@@ -47,4 +46,4 @@ CELLS = [
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_the_job_goes_on(cell: Cell, tmp_path: Path) -> None:
-    check_goes_on(cell, DO[cell.fault], tmp_path)
+    check_goes_on(cell, tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fault_deeds import DO, fill_disk, room_again
+from tests.support.fault_deeds import fill_disk, room_again
 from tests.support.fault_matrix import (
     MOMENTS,
     SPILLING,
@@ -78,12 +78,12 @@ FOR_A_WHILE = [
 
 @pytest.mark.parametrize("cell", GOES_ON, ids=str)
 def test_the_job_goes_on(cell: Cell, tmp_path: Path) -> None:
-    check_goes_on(cell, DO[cell.fault], tmp_path)
+    check_goes_on(cell, tmp_path)
 
 
 @pytest.mark.parametrize("cell", FAILS, ids=str)
 def test_the_job_fails_and_leaves_the_table_alone(cell: Cell, tmp_path: Path) -> None:
-    check_fails(cell, DO[cell.fault], tmp_path)
+    check_fails(cell, tmp_path)
 
 
 @pytest.mark.parametrize(("cell", "until"), FOR_A_WHILE, ids=str)

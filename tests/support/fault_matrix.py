@@ -19,6 +19,7 @@ from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.protocol import DataAction, Done, ServerStats
 from tests.support import faults, faulty_job
 from tests.support.driver import DriverRun
+from tests.support.fault_deeds import DO
 from tests.support.faults import FaultyRun, faulty_run
 from tests.support.oracle import rows
 
@@ -74,25 +75,21 @@ TWICE = ("shuffle.replicas=2",)
 SPILLING = ("shuffle.memory=1 MiB", "inputs.rows.map=functions:wide")
 
 
-def check_goes_on(
-    cell: Cell, do: Callable[[FaultyRun, psutil.Process], None], folder: Path
-) -> None:
-    """Do it to whom the cell names, and assert that all is as it says."""
-    check(cell, done_after(cell, do, folder), folder)
+def check_goes_on(cell: Cell, folder: Path) -> None:
+    """Do what the cell names to whom it names, and assert that all is as it says."""
+    check(cell, done_after(cell, folder), folder)
 
 
-def check_fails(cell: Cell, do: Callable[[FaultyRun, psutil.Process], None], folder: Path) -> None:
-    """Do it to whom the cell names, and assert that the job ends as it says."""
-    check_failed(cell, done_after(cell, do, folder), folder)
+def check_fails(cell: Cell, folder: Path) -> None:
+    """Do what the cell names to whom it names, and assert that the job ends as it says."""
+    check_failed(cell, done_after(cell, folder), folder)
 
 
-def done_after(
-    cell: Cell, do: Callable[[FaultyRun, psutil.Process], None], folder: Path
-) -> DriverRun:
-    """How the job ended that this was done to."""
+def done_after(cell: Cell, folder: Path) -> DriverRun:
+    """How the job ended that the fault was done to."""
     with at_the_moment(folder, cell.when, *cell.options) as (run, victims):
         hits = run.processes("worker") if cell.who == "workers" else [victims[cell.who]]
-        hit(run, cell.when, lambda: [do(run, victim) for victim in hits])
+        hit(run, cell.when, lambda: [DO[cell.fault](run, victim) for victim in hits])
         return run.finish()
 
 
