@@ -1,12 +1,15 @@
-"""What tests of whole jobs can ask for."""
+"""What several files of these tests can ask for."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import mrflight
 from tests.support.clicks_job import JOB, WEIGH
+from tests.support.cluster import StandingCluster, standing_cluster
 from tests.support.driver import write_job
 
 
@@ -15,3 +18,21 @@ def clicks(tmp_path: Path) -> Path:
     """The clicks job, without its input."""
     (tmp_path / "clicks.py").write_text(WEIGH)
     return write_job(tmp_path, JOB)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[StandingCluster]:
+    """Three data servers that the tests of a file share."""
+    with standing_cluster(data_servers=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running: StandingCluster) -> Iterator[mrflight.Cluster]:
+    """A client of the cluster, which must hold nothing before and after each test."""
+    with mrflight.connect(running.metadata) as client:
+        assert client.status().shuffles == []
+        yield client
+        status = client.status()
+        assert status.shuffles == []
+        assert [server.partitions for server in status.servers] == [0, 0, 0]

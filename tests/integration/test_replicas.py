@@ -12,6 +12,7 @@ from mrflight.errors import CorruptBlockError, ServerUnavailableError, ShuffleNo
 from mrflight.shuffle.calls import tell
 from mrflight.shuffle.protocol import DataAction, ShuffleName
 from tests.support.cluster import StandingCluster, standing_cluster
+from tests.support.numbered_rows import numbers
 
 ROWS = 200_000
 PARTITIONS = 4
@@ -35,16 +36,6 @@ def batch(start: int) -> pa.RecordBatch:
     return pa.record_batch({"n": pa.array(range(start, start + ROWS))})
 
 
-def numbers(shuffle: mrflight.Shuffle) -> list[int]:
-    """Of all partitions, sorted."""
-    return sorted(
-        number
-        for partition in range(PARTITIONS)
-        for rows in shuffle.reader(partition)
-        for number in rows["n"].to_pylist()
-    )
-
-
 def let_forget(shuffle: mrflight.Shuffle, location: str) -> None:
     """As a server does that was given up and is back."""
     assert tell([location], DataAction.DROP_SHUFFLE, ShuffleName(shuffle.id)) == {}
@@ -57,7 +48,7 @@ def test_readers_go_on_at_the_other_copy_where_a_server_has_dropped_its_own(
     with shuffle.writer(0, key=["n"]) as out:
         out.write(batch(0))
     let_forget(shuffle, shuffle.placement()[0][0])
-    assert numbers(shuffle) == list(range(ROWS))
+    assert numbers(shuffle, PARTITIONS) == list(range(ROWS))
 
 
 def test_writers_go_on_without_a_server_that_has_dropped_what_was_sent_to_it(
@@ -72,7 +63,7 @@ def test_writers_go_on_without_a_server_that_has_dropped_what_was_sent_to_it(
             out.write(batch(start))
     assert all(gone not in places for places in shuffle.placement())
     assert shuffle.health().lost_maps == []
-    assert numbers(shuffle) == list(range(10 * ROWS))
+    assert numbers(shuffle, PARTITIONS) == list(range(10 * ROWS))
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -89,7 +80,7 @@ def test_a_damaged_block_that_is_reported_is_written_again_or_read_elsewhere(
     if replicas == 1:
         with shuffle.writer(0, 1, key=["n"]) as out:
             out.write(batch(0))
-    assert numbers(shuffle) == list(range(ROWS))
+    assert numbers(shuffle, PARTITIONS) == list(range(ROWS))
 
 
 def test_a_server_that_lives_is_believed_and_one_that_is_gone_is_not(

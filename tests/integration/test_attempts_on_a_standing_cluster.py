@@ -1,0 +1,129 @@
+"""Of many attempts one is read, and of the others nothing is left: what servers hold says so."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+import mrflight
+from mrflight.errors import AttemptLostError, ShuffleNotFoundError
+from tests.support.numbered_rows import batch, held, numbers, stats
+
+
+def test_only_the_first_committed_attempt_is_read(cluster: mrflight.Cluster) -> None:
+    shuffle = cluster.create_shuffle("attempts", partitions=4)
+    with shuffle.writer(map_id=0, attempt=1, key=["url"]) as out:
+        out.write(batch(0))
+    before = held(shuffle)
+    late = shuffle.writer(map_id=0, attempt=0, key=["url"])
+    late.write(batch(5_000))
+    with pytest.raises(AttemptLostError, match="attempt 1 has been committed before this"):
+        late.commit()
+    assert held(shuffle) == before
+    assert numbers(shuffle, 4) == list(range(1_000))
+    shuffle.drop()
+
+
+def test_a_second_writer_of_a_committed_attempt_changes_nothing(cluster: mrflight.Cluster) -> None:
+    shuffle = cluster.create_shuffle("again", partitions=4)
+    with shuffle.writer(map_id=0, key=["url"]) as out:
+        out.write(batch(0))
+    before = held(shuffle)
+    again = shuffle.writer(map_id=0, key=["url"])
+    again.write(batch(0))
+    with pytest.raises(AttemptLostError):
+        again.commit()
+    raising = shuffle.writer(map_id=0, key=["url"])
+    raising.write(batch(0))
+    raising.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert held(shuffle) == before
+    assert numbers(shuffle, 4) == list(range(1_000))
+    shuffle.drop()
+
+
+def test_what_a_dead_worker_put_is_forgotten_and_the_winner_is_kept(
+    cluster: mrflight.Cluster,
+) -> None:
+    shuffle = cluster.create_shuffle("twins", partitions=1)
+    (info,) = shuffle.layout()[1]
+    descriptor = flight.FlightDescriptor.for_path("twins", "0", "5", "1")
+    with flight.FlightClient(info.locations[0]) as client:  # attempt 1, which nobody commits
+        writer, _ = client.do_put(descriptor, batch(0).schema)
+        with writer:
+            writer.write_batch(batch(0))
+    loser = sum(held(shuffle))
+    assert loser > 0
+    shuffle.discard_losers(5, attempts=2, writer_id="")
+    assert sum(held(shuffle)) == loser  # it may still win
+    with shuffle.writer(5, 0, key=["url"], writer_id="w") as out:
+        out.write(batch(7))
+    both = sum(held(shuffle))
+    shuffle.discard_losers(5, attempts=2, writer_id="w")
+    assert sum(held(shuffle)) == both  # of attempts 0 and 1 of this writer, 0 has won
+    shuffle.discard_losers(5, attempts=2, writer_id="")
+    assert sum(held(shuffle)) == both - loser
+    assert pa.Table.from_batches(shuffle.reader(0)).to_batches() == [batch(7)]
+    shuffle.drop()
+
+
+def test_an_attempt_that_raises_leaves_nothing(cluster: mrflight.Cluster) -> None:
+    shuffle = cluster.create_shuffle("raises", partitions=4)
+    out = shuffle.writer(map_id=0, key=["url"])
+    for start in range(0, 1_000_000, 50_000):  # more blocks than may wait to be sent
+        out.write(batch(start, 50_000))
+    assert sum(held(shuffle)) > 0
+    out.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert held(shuffle) == [0, 0, 0]
+    assert list(shuffle.reader(0)) == []
+    shuffle.drop()
+
+
+def test_a_name_that_is_used_again_does_not_bring_old_rows_back(cluster: mrflight.Cluster) -> None:
+    for word in ("old", "new"):
+        shuffle = cluster.create_shuffle("name", partitions=1)
+        with shuffle.writer(map_id=0, key=["k"]) as out:
+            out.write(pa.record_batch({"k": [word]}))
+        assert [k for piece in shuffle.reader(0) for k in piece["k"].to_pylist()] == [word]
+        if word == "old":  # dropped at the metadata server, and the data server is not told
+            with flight.FlightClient(cluster.location) as metadata:
+                list(metadata.do_action(("drop_shuffle", b'{"id": "name"}')))
+    shuffle.drop()
+
+
+def test_who_wrote_to_a_dropped_shuffle_commits_nothing_into_the_next_one_of_its_name(
+    cluster: mrflight.Cluster,
+) -> None:
+    old = cluster.create_shuffle("again", partitions=2)
+    late = old.writer(map_id=0, attempt=0, key=["url"])
+    late.write(batch(0))
+    old.drop()
+    new = cluster.create_shuffle("again", partitions=2)
+    for ask in (
+        late.commit,
+        old.health,
+        old.placement,
+        old.drop,
+        lambda: old.writer(1, 0, ["url"]),
+    ):
+        with pytest.raises(ShuffleNotFoundError, match="another one has its name now"):
+            ask()
+    late.abort()
+    with cluster.open_shuffle("again").writer(map_id=0, attempt=0, key=["url"]) as out:
+        out.write(batch(5_000))
+    assert numbers(new, 2) == list(range(5_000, 6_000))
+    new.drop()
+
+
+def test_a_dropped_shuffle_frees_all_and_refuses_late_blocks(cluster: mrflight.Cluster) -> None:
+    shuffle = cluster.create_shuffle("dropped", partitions=3)
+    with shuffle.writer(0, key=["url"]) as out:
+        out.write(batch(0))
+    _, partitions = shuffle.layout()
+    late = shuffle.writer(1, key=["url"])
+    late.write(batch(0))
+    shuffle.drop()
+    with pytest.raises(ShuffleNotFoundError, match="'dropped'"):
+        late.commit()
+    for location in {at for info in partitions for at in info.locations}:
+        assert stats(location) == {"shuffles": 0, "blocks": 0, "size_bytes": 0}
