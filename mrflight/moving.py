@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from mrflight.deadline import Deadline
 from mrflight.errors import NotRepeatableError, SchemaMismatchError
-from mrflight.ids import new_writer_id
+from mrflight.job_run import JobRun
 from mrflight.job_shuffles import JobShuffles
 from mrflight.losses import Losses
 from mrflight.memory import MemoryPlan
@@ -49,8 +49,6 @@ class Moving:
     deadline: Deadline
     most_runs: int
     """Where what is lost cannot be made again alone, and all is."""
-    writer_id: str = field(default_factory=new_writer_id)
-    """Of all attempts, whose numbers tell them apart."""
 
     def run(self, shuffle: Shuffle) -> Moved:
         """Sample, map and reduce, by a shuffle that was just made. Leaves part files."""
@@ -78,33 +76,21 @@ class Moving:
 
         results = mapped.write(note)
         self.clock.lap("map")
-        stage = ReduceStage(
-            self.plan,
-            self.stages,
-            self.part_writer,
-            self.space,
-            self.memory,
-            self.shuffles.make,
-            self.writer_id,
-        )
+        stage = ReduceStage(self.plan, self.part_writer, self.space, self.memory)
         try:
             return Moved(results, stage.run(mapped), bytes_shuffled)
         finally:
             self.clock.lap("reduce")
 
     def _mapped(self, tasks: tuple[MapTask, ...], shuffle: Shuffle) -> Produced[MapTask, MapResult]:
-        """The job's shuffle, and how it is written."""
+        """The shuffle of a run of the job, and how it is written."""
+        run = JobRun(self.stages, self.shuffles.make, self.shuffles.watch, Losses(self.deadline))
         return Produced(
+            run,
             shuffle,
             "map",
             tasks,
-            lambda task, attempt: self.stages.submit(
-                run_map, task, attempt, shuffle, self.writer_id
-            ),
-            self.writer_id,
-            self.stages,
-            self.shuffles.watch,
-            Losses(self.deadline),
+            lambda task, attempt: run.stages.submit(run_map, task, attempt, shuffle, run.writer_id),
         )
 
     def _sampled(self) -> tuple[MapTask, ...]:

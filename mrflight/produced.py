@@ -15,13 +15,11 @@ from mrflight.errors import (
     NotRepeatableError,
     OutputLostError,
 )
-from mrflight.losses import Losses
+from mrflight.job_run import JobRun
 from mrflight.mender import Anew, Stop
 from mrflight.shuffle.protocol import ShuffleHealth
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.shuffle.shuffle_state import PartitionInfo
-from mrflight.shuffle_watch import ShuffleWatch
-from mrflight.stage import Stages
 
 
 class WritingTask(Protocol):
@@ -46,35 +44,28 @@ class Produced(Generic[T, R]):
 
     def __init__(
         self,
+        run: JobRun,
         shuffle: Shuffle,
         stage: str,
         tasks: Iterable[T],
         submit: Callable[[T, int], Future[R]],
-        writer_id: str,
-        stages: Stages,
-        watch: ShuffleWatch,
-        losses: Losses,
     ) -> None:
-        """``tasks`` are in the order of their map ids, from 0 on.
+        """The shuffle has just been made. ``tasks`` are in the order of their map ids, from 0 on.
 
-        ``writer_id`` is that of all attempts, whose numbers tell them apart. The shuffle has just
-        been made, and ``watch`` watches it.
+        ``submit`` starts an attempt of one, which writes by the ``writer_id`` of the run.
         """
+        self.run = run
         self.shuffle = shuffle
         self.version = 0
         """Of the placement, as it was last looked at."""
         self.tasks = list(tasks)
         self._stage = stage
         self._submit = submit
-        self._writer_id = writer_id
-        self._stages = stages
-        self.watch = watch
-        self.losses = losses
 
     @property
     def asked(self) -> Shuffle:
         """The shuffle for who calls now, and has no more time than the job."""
-        return self.losses.in_time(self.shuffle)
+        return self.run.losses.in_time(self.shuffle)
 
     @property
     def reads(self) -> Sequence[AnyProduced]:
@@ -95,7 +86,7 @@ class Produced(Generic[T, R]):
     ) -> list[R]:
         """Run all tasks; the results in their order."""
         mender = _Writing(self, self.tasks)
-        return self._stages.run(
+        return self.run.stages.run(
             self._stage, self.tasks, self._submit, note, self._discard_losers, mender
         )
 
@@ -109,12 +100,14 @@ class Produced(Generic[T, R]):
             self.refresh()
             tasks = [self.tasks[map_id] for map_id in lost]
             mender = _Writing(self, tasks)
-            self._stages.run_quietly(self._stage, tasks, self._submit, self._discard_losers, mender)
+            self.run.stages.run_quietly(
+                self._stage, tasks, self._submit, self._discard_losers, mender
+            )
             self.await_servers()
 
     def await_servers(self) -> None:
         """Wait until there is a server for every partition."""
-        self.losses.await_servers([self.shuffle])
+        self.run.losses.await_servers([self.shuffle])
 
     def layout(self) -> Layout:
         """The schema and the partitions, with all that was written to them.
@@ -150,24 +143,24 @@ class Produced(Generic[T, R]):
 
     def has_changed(self, version: int) -> bool:
         """Whether the placement is known not to be this version any more. Does not ask."""
-        return self.watch.has_changed(self.shuffle, version)
+        return self.run.watch.has_changed(self.shuffle, version)
 
     def tell_of_losses(self, health: ShuffleHealth) -> None:
         """Say what is made again, and who had it."""
-        self._stages.tell(
+        self.run.stages.tell(
             f"{len(health.lost_maps)} of {len(self.tasks)} {self._stage} tasks send again what was "
             f"lost with {', '.join(health.lost_at)}"
         )
 
     def tell_of_changes(self, tasks: int) -> None:
         """Say what is started again, where nothing was lost of what is done."""
-        self._stages.tell(
+        self.run.stages.tell(
             f"{tasks} of {len(self.tasks)} {self._stage} tasks start again, as a data server that "
             "they wrote to or read from is not used any more"
         )
 
     def _discard_losers(self, task: T, attempts: int) -> None:
-        self.asked.discard_losers(task.map_id, attempts, self._writer_id)
+        self.asked.discard_losers(task.map_id, attempts, self.run.writer_id)
 
 
 AnyProduced = Produced[Any, Any]
@@ -212,11 +205,11 @@ class PlacementMender(ABC, Generic[U]):
         about = self._uses
         if isinstance(error, MrflightError) and error.partition is not None:
             about = self._read_with(error.partition)  # in others the same number is well
-        return self._uses[0].losses.report(error, [produced.shuffle for produced in about])
+        return self._uses[0].run.losses.report(error, [produced.shuffle for produced in about])
 
     def _look(self) -> bool:
         """Look again; whether one had changed. Raises why that cannot be known any more."""
-        self._uses[0].watch.check()
+        self._uses[0].run.watch.check()
         before = self._versions
         self._versions = [produced.look().version for produced in self._uses]
         return self._versions != before

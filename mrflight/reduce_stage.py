@@ -22,7 +22,6 @@ from mrflight.reduce_plan import (
 )
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.sinks.base import PartWriter
-from mrflight.stage import Stages
 from mrflight.workers.tasks import MergeTask, ReduceResult, ReduceTask, run_merge, run_reduce
 from mrflight.workers.workspace import Workspace
 
@@ -32,14 +31,9 @@ class ReduceStage:
     """The reduces of one job, once its maps are done."""
 
     plan: JobPlan
-    stages: Stages
     part_writer: PartWriter
     space: Workspace
     memory: MemoryPlan
-    make_shuffle: Callable[[str], Shuffle]
-    """Of a name, with as many partitions as the job's own."""
-    writer_id: str
-    """Of all attempts, whose numbers tell them apart."""
 
     def run(self, mapped: AnyProduced) -> list[ReduceResult]:
         """The results in the order of the partitions.
@@ -49,7 +43,8 @@ class ReduceStage:
         second shuffle whose partitions are then reduced as the others are.
         """
         schema, partitions = mapped.layout()
-        reduction, workers = self.plan.reduction, self.stages.workers
+        reduction, stages = self.plan.reduction, mapped.run.stages
+        workers = stages.workers
         can_share = reduction.keeps_rows or reduction.partials(schema) is not None
         shares = plan_shares(partitions, workers) if self.plan.resizes and can_share else []
         heavy = {share.partition for share in shares}
@@ -73,10 +68,10 @@ class ReduceStage:
             overlaps=len(tasks) < workers,
         )
         reducing = _Reducing(tasks, make_task)
-        results = self.stages.run(
+        results = stages.run(
             "reduce",
             reducing.tasks(),
-            lambda task, attempt: self.stages.submit(run_reduce, task, attempt),
+            lambda task, attempt: stages.submit(run_reduce, task, attempt),
             lambda results: f"{sum(result.rows_out for result in results):,} rows written",
             mender=reducing,
         )
@@ -88,7 +83,7 @@ class ReduceStage:
         self, mapped: AnyProduced, schema: pa.Schema, shares: Sequence[PlannedReduce]
     ) -> AnyProduced:
         """A second shuffle, with what the shares come to in the partitions that they are of."""
-        shuffle = self.make_shuffle(f"{mapped.shuffle.id}-merged")
+        shuffle = mapped.run.make_shuffle(f"{mapped.shuffle.id}-merged")
         tasks = [
             MergeTask(
                 share.partition,
@@ -105,7 +100,7 @@ class ReduceStage:
             for number, share in enumerate(shares)
             if share.share is not None
         ]
-        merged = Merged(mapped, shuffle, tasks, self.stages, self.writer_id)
+        merged = Merged(mapped, shuffle, tasks)
         rows = merged.write()
         _count_shares(list(zip(shares, rows, strict=True)))
         return merged
@@ -122,24 +117,15 @@ def _count_shares(read: Sequence[tuple[PlannedReduce, int]]) -> None:
 class Merged(Produced[MergeTask, int]):
     """The shuffle of merged shares."""
 
-    def __init__(
-        self,
-        mapped: AnyProduced,
-        shuffle: Shuffle,
-        tasks: Sequence[MergeTask],
-        stages: Stages,
-        writer_id: str,
-    ) -> None:
+    def __init__(self, mapped: AnyProduced, shuffle: Shuffle, tasks: Sequence[MergeTask]) -> None:
         self._mapped = mapped
+        run = mapped.run
         super().__init__(
+            run,
             shuffle,
             "merge",
             tasks,
-            lambda task, attempt: stages.submit(run_merge, task, attempt, writer_id),
-            writer_id,
-            stages,
-            mapped.watch,
-            mapped.losses,
+            lambda task, attempt: run.stages.submit(run_merge, task, attempt, run.writer_id),
         )
 
     @property

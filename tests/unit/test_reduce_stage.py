@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mrflight.errors import CorruptBlockError, IncompletePartitionError, MrflightError
+from mrflight.job_run import JobRun
 from mrflight.losses import Losses
 from mrflight.reduce_plan import PlannedReduce
 from mrflight.reduce_stage import _Reducing
@@ -37,7 +38,7 @@ class NotingShuffle:
 class NotingProduced:
     """In place of a shuffle that is produced."""
 
-    losses: Losses
+    run: JobRun
     shuffle: NotingShuffle = field(default_factory=NotingShuffle)
     version: int = 0
 
@@ -52,8 +53,8 @@ def test_a_damaged_partition_is_lost_of_the_shuffle_that_it_is_read_from(
     kind: type[MrflightError], partition: int, is_merged: bool
 ) -> None:
     """Of the other one the same server holds a partition of this number, which is well."""
-    losses = Losses()
-    mapped, merged = NotingProduced(losses), NotingProduced(losses)
+    run = JobRun(stages=None, make_shuffle=None, watch=None, losses=Losses())  # type: ignore[arg-type]
+    mapped, merged = NotingProduced(run), NotingProduced(run)
     tasks: list[Any] = [(mapped, reads(LIGHT)), (merged, reads(HEAVY))]
     error = kind("a block is damaged")
     error.location, error.partition = SERVER, partition

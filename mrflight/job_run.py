@@ -1,0 +1,31 @@
+"""What the shuffles of one run of a job have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mrflight.ids import new_writer_id
+from mrflight.losses import Losses
+from mrflight.shuffle_watch import ShuffleWatch
+from mrflight.stage import Stages
+
+if TYPE_CHECKING:
+    from mrflight.shuffle.shuffle import Shuffle
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """A job's way from its maps to its reduces.
+
+    What is lost is made again within it; where that cannot be, there is another run.
+    """
+
+    stages: Stages
+    make_shuffle: Callable[[str], Shuffle]
+    """Of a name, with as many partitions as the job's own. It is watched from then on."""
+    watch: ShuffleWatch
+    losses: Losses
+    writer_id: str = field(default_factory=new_writer_id)
+    """Of all attempts, whose numbers tell them apart."""
