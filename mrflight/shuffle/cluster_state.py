@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from mrflight.errors import ShuffleNotFoundError
+from mrflight.ids import check_shuffle_id
 from mrflight.shuffle.events import (
     AnyEvent,
     MapCommitted,
@@ -65,6 +67,24 @@ class ClusterState:
         self.servers.pop(location, None)
         for state in self.shuffles.values():
             state.forget(location)
+
+    def shuffle(self, shuffle_id: str, token: str = "") -> ShuffleState:
+        """The shuffle of this name, and with a token no other one than it was made with."""
+        state = self.shuffles.get(check_shuffle_id(shuffle_id))
+        if state is None:
+            raise ShuffleNotFoundError(
+                f"no shuffle {shuffle_id!r}: it was never made, or it has been dropped"
+            )
+        if token and token != state.token:
+            raise ShuffleNotFoundError(
+                f"shuffle {shuffle_id!r} has been dropped, and another one has its name now"
+            )
+        return state
+
+    def has(self, shuffle_id: str, token: str) -> bool:
+        """Whether `shuffle` finds it; for any name."""
+        state = self.shuffles.get(shuffle_id)
+        return state is not None and token in ("", state.token)
 
     def place(self, state: ShuffleState, count: int, avoided: Collection[str]) -> list[list[str]]:
         """Where so many partitions go; nowhere, where there is no server."""

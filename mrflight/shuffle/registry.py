@@ -7,7 +7,6 @@ knows the same.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
@@ -15,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from mrflight.errors import ProtocolError, ShuffleExistsError, ShuffleNotFoundError
+from mrflight.errors import ProtocolError, ShuffleExistsError
 from mrflight.ids import MAX_PARTITIONS, MapAttempt, check_attempt, check_shuffle_id
 from mrflight.shuffle.cluster_state import ClusterState
 from mrflight.shuffle.commit_rules import check_commit, check_not_lost
@@ -23,17 +22,15 @@ from mrflight.shuffle.events import (
     AnyEvent,
     MapCommitted,
     ServerDraining,
-    ServerGone,
     ServerJoined,
     ShuffleDropped,
     ShuffleMade,
 )
 from mrflight.shuffle.placement import place_partitions
 from mrflight.shuffle.protocol import ServerStatus, ShuffleHealth, ShuffleStatus
-from mrflight.shuffle.relocation import choose_targets, held_alone, plan_homes, plan_loss, plan_move
-from mrflight.shuffle.shuffle_state import MapCommit, PartitionInfo, ShuffleState
-
-log = logging.getLogger(__name__)
+from mrflight.shuffle.recorded_changes import RecordedChanges
+from mrflight.shuffle.relocation import choose_targets, held_alone, plan_move
+from mrflight.shuffle.shuffle_state import MapCommit, PartitionInfo
 
 
 class WriteTarget(NamedTuple):
@@ -60,17 +57,16 @@ class Registry:
     ) -> None:
         self._clock = clock
         self._server_timeout_s = server_timeout_s
-        self._record = record
         self._lock = threading.Lock()
         self._knocking: dict[str, str] = {}
         """The incarnations of servers whose heartbeats wait for the lock, by their locations."""
         self._now = ClusterState()
+        self._changes = RecordedChanges(self._now, clock, record)
 
     def resume(self, events: Iterable[AnyEvent]) -> None:
         """Know what the registry knew that recorded these; servers and leases get new time."""
         with self._lock:
-            for event in events:
-                self._now.apply(event, self._clock())
+            self._changes.resume(events)
 
     # Servers
 
@@ -85,22 +81,22 @@ class Registry:
                 known.last_seen_s = self._clock()
                 return
             if known is not None:
-                self._lose_server(location, "another one was started in its place")
-            self._happen(ServerJoined(location, incarnation))
+                self._changes.lose_server(location, "another one was started in its place")
+            self._changes.happen(ServerJoined(location, incarnation))
 
     def drain_server(self, location: str) -> None:
         """A data server is about to stop: it gets no new partitions."""
         with self._lock:
             server = self._now.servers.get(location)
             if server is not None and not server.is_draining:
-                self._happen(ServerDraining(location))
+                self._changes.happen(ServerDraining(location))
 
     def unregister_server(self, location: str, incarnation: str | None = None) -> None:
         """A data server has stopped, this one or whichever; what it still held is lost."""
         with self._lock:
             known = self._now.servers.get(location)
             if known is not None and incarnation in (None, known.incarnation):
-                self._lose_server(location, "it has ended")
+                self._changes.lose_server(location, "it has ended")
 
     def heartbeat(
         self,
@@ -127,7 +123,7 @@ class Registry:
                     server.last_seen_s = self._clock()
                     server.stored_bytes = stored_bytes
             named = zip_longest(held, tokens[: len(held)], fillvalue="")
-            return is_known, [name for name, token in named if not self._is_ours(name, token)]
+            return is_known, [name for name, token in named if not self._now.has(name, token)]
 
     def incarnation(self, location: str) -> str | None:
         """Of a data server that has been heard of lately."""
@@ -171,7 +167,7 @@ class Registry:
             known = self._now.shuffles.get(shuffle_id)
             if known is not None:
                 if token and known.token == token:
-                    self._place_homeless(known)
+                    self._changes.place_homeless(known)
                     return known.placement[:]
                 raise ShuffleExistsError(
                     f"shuffle {shuffle_id!r} is there already; drop it, or take another name"
@@ -180,7 +176,9 @@ class Registry:
             locations = sorted({location for places in placement for location in places})
             place = {location: i for i, location in enumerate(locations)}
             indices = [[place[location] for location in places] for places in placement]
-            self._happen(ShuffleMade(shuffle_id, token, replicas, lease_s, locations, indices))
+            self._changes.happen(
+                ShuffleMade(shuffle_id, token, replicas, lease_s, locations, indices)
+            )
             return placement
 
     def target(self, shuffle_id: str, map_id: int | None = None, token: str = "") -> WriteTarget:
@@ -190,8 +188,8 @@ class Registry:
         """
         with self._lock:
             self._expire()
-            state = self._get(shuffle_id, token)
-            self._place_homeless(state)
+            state = self._now.shuffle(shuffle_id, token)
+            self._changes.place_homeless(state)
             wanted = list(range(len(state.placement)))
             if map_id is not None:
                 wanted = state.wanted(map_id)
@@ -200,8 +198,8 @@ class Registry:
     def drop_shuffle(self, shuffle_id: str, token: str = "") -> list[str]:
         """Forget a shuffle; the servers that held it are to do the same."""
         with self._lock:
-            locations = self._get(shuffle_id, token).locations()
-            self._happen(ShuffleDropped(shuffle_id))
+            locations = self._now.shuffle(shuffle_id, token).locations()
+            self._changes.happen(ShuffleDropped(shuffle_id))
             return locations
 
     def shuffles(self) -> list[ShuffleStatus]:
@@ -223,7 +221,7 @@ class Registry:
         """How a shuffle is; renews its lease."""
         with self._lock:
             self._expire()
-            state = self._get(shuffle_id, token)
+            state = self._now.shuffle(shuffle_id, token)
             state.renewed_s = self._clock()
             size_bytes = int(state.size_bytes.sum())
             return ShuffleHealth(
@@ -260,7 +258,7 @@ class Registry:
         """
         check_attempt(*source)
         with self._lock:
-            state = self._get(shuffle_id, token)
+            state = self._now.shuffle(shuffle_id, token)
             if not 0 <= version <= state.version:
                 raise ProtocolError(f"shuffle {shuffle_id!r} has no version {version}")
             winner = state.winner(source, version)
@@ -268,15 +266,17 @@ class Registry:
                 return winner
             check_commit(state, source, schema, rows, sizes, version, routing)
             for location in without:
-                self._lose(state, location)
+                self._changes.lose(state, location)
             encoded = schema.serialize().to_pybytes()
-            self._happen(MapCommitted(shuffle_id, *source, version, encoded, rows, sizes, routing))
+            self._changes.happen(
+                MapCommitted(shuffle_id, *source, version, encoded, rows, sizes, routing)
+            )
             return source
 
     def commits(self, shuffle_id: str, since: int) -> list[MapCommit]:
         """The committed attempts from position ``since`` on, in order of their commits."""
         with self._lock:
-            return self._get(shuffle_id).commits[max(since, 0) :]
+            return self._now.shuffle(shuffle_id).commits[max(since, 0) :]
 
     # Partitions
 
@@ -290,8 +290,8 @@ class Registry:
         """
         with self._lock:
             self._expire()
-            state = self._get(shuffle_id)
-            self._place_homeless(state)
+            state = self._now.shuffle(shuffle_id)
+            self._changes.place_homeless(state)
             count = len(state.placement)
             if only is not None and not 0 <= only < count:
                 raise ProtocolError(f"shuffle {shuffle_id!r} has {count} partitions, no {only}")
@@ -316,8 +316,8 @@ class Registry:
         """
         with self._lock:
             self._expire()
-            state = self._get(shuffle_id, token)
-            return self._lose(state, location, partitions, for_good=for_good)
+            state = self._now.shuffle(shuffle_id, token)
+            return self._changes.lose(state, location, partitions, for_good=for_good)
 
     def targets(self, shuffle_id: str, origin: str) -> tuple[list[int], list[str]]:
         """The partitions that only ``origin`` holds, and where each could go.
@@ -326,7 +326,7 @@ class Registry:
         """
         with self._lock:
             self._expire()
-            state = self._get(shuffle_id)
+            state = self._now.shuffle(shuffle_id)
             alone = held_alone(state, origin, self._now.servers)
             load = self._now.open_load({*state.avoided, origin})
             return alone, choose_targets(state, alone, load)
@@ -340,70 +340,10 @@ class Registry:
         any more.
         """
         with self._lock:
-            state = self._get(shuffle_id)
+            state = self._now.shuffle(shuffle_id)
             open_now = self._now.open_servers(state.avoided)
-            self._happen(plan_move(state, moves, origin, open_now, epoch, version))
-
-    # Inside, with the lock held
-
-    def _happen(self, event: AnyEvent) -> None:
-        self._record(event)
-        self._now.apply(event, self._clock())
+            self._changes.happen(plan_move(state, moves, origin, open_now, epoch, version))
 
     def _expire(self) -> None:
-        """Let go of servers that are silent, and of shuffles that nobody cares for."""
-        now = self._clock()
-        for location, server in list(self._now.servers.items()):
-            silent_s = now - server.last_seen_s
-            if self._knocking.get(location) == server.incarnation:
-                continue
-            if silent_s > self._server_timeout_s:
-                self._lose_server(location, f"it has not been heard of for {silent_s:.0f} s")
-        for state in list(self._now.shuffles.values()):
-            if state.lease_s is not None and now - state.renewed_s > state.lease_s:
-                log.warning("shuffle %s is dropped: nobody has renewed its lease", state.id)
-                self._happen(ShuffleDropped(state.id))
-
-    def _lose_server(self, location: str, why: str) -> None:
-        log.warning("the data server %s is not used any more: %s", location, why)
-        # Gone last: where an event in between is not recorded, the rest is done the next time.
-        for state in self._now.shuffles.values():
-            self._lose(state, location, is_leaving=True)
-        self._happen(ServerGone(location))
-
-    def _lose(
-        self,
-        state: ShuffleState,
-        location: str,
-        partitions: list[int] | None = None,
-        *,
-        for_good: bool = False,
-        is_leaving: bool = False,
-    ) -> bool:
-        event = plan_loss(
-            state, location, partitions, self._now.servers, self._now.place, for_good, is_leaving
-        )
-        if event is not None:
-            self._happen(event)
-        return event is not None
-
-    def _place_homeless(self, state: ShuffleState) -> None:
-        if (event := plan_homes(state, self._now.place)) is not None:
-            self._happen(event)
-
-    def _is_ours(self, shuffle_id: str, token: str) -> bool:
-        state = self._now.shuffles.get(shuffle_id)
-        return state is not None and token in ("", state.token)
-
-    def _get(self, shuffle_id: str, token: str = "") -> ShuffleState:
-        """The shuffle of this name, and with a token no other one than it was made with."""
-        state = self._now.shuffles.get(check_shuffle_id(shuffle_id))
-        if state is None:
-            raise ShuffleNotFoundError(
-                f"no shuffle {shuffle_id!r}: it was never made, or it has been dropped"
-            )
-        if token and token != state.token:
-            raise ShuffleNotFoundError(
-                f"shuffle {shuffle_id!r} has been dropped, and another one has its name now"
-            )
-        return state
+        """With the lock held, before anybody is told what there is."""
+        self._changes.expire(self._server_timeout_s, self._knocking)
