@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis.stateful import RuleBasedStateMachine, invariant
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition
 
 from mrflight.errors import (
     NoDataServersError,
@@ -27,6 +28,14 @@ from tests.support.modelled_servers import (
 from tests.support.registries import SCHEMA, TIMEOUT_S, Clock, health, knowledge
 
 MOST_SEEN = 12
+MAPS = 5
+
+locations = st.sampled_from("abcd")
+maps = st.integers(0, MAPS - 1)
+any_one = st.integers(0, 11)
+"""Of those there are, by its position, modulo their number."""
+
+if_shuffles = precondition(lambda self: self.shuffles)
 
 
 class RegistryModel(RuleBasedStateMachine):

@@ -12,7 +12,6 @@ from hypothesis.stateful import initialize, precondition, rule
 from mrflight.errors import (
     NoDataServersError,
     NotRepeatableError,
-    PlacementChangedError,
     ProtocolError,
     SchemaMismatchError,
     ShuffleExistsError,
@@ -21,25 +20,20 @@ from mrflight.errors import (
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.registry import Registry
 from tests.support.journals import kept
-from tests.support.modelled_servers import Block, ModelMove, ModelShuffle, rows_of
+from tests.support.modelled_servers import ModelShuffle, rows_of
 from tests.support.registries import OTHER_SCHEMA, SCHEMA, TIMEOUT_S, health, knowledge
-from tests.support.registry_model import RegistryModel
+from tests.support.registry_model import MAPS, any_one, if_shuffles, locations, maps
+from tests.support.registry_moves import MoveRules
 
-MAPS = 5
 MOST_PARTITIONS = 4
 
-locations = st.sampled_from("abcd")
 names = st.sampled_from("xy")
-maps = st.integers(0, MAPS - 1)
-any_one = st.integers(0, 11)
-"""Of those there are, by its position, modulo their number."""
 
-if_shuffles = precondition(lambda self: self.shuffles)
 if_waiting = precondition(lambda self: self.waiting())
 if_written = precondition(lambda self: self.written())
 
 
-class RegistryMachine(RegistryModel):
+class RegistryMachine(MoveRules):
     @initialize(replicas=st.integers(1, 2), partitions=st.integers(1, MOST_PARTITIONS))
     def begin(self, replicas: int, partitions: int) -> None:
         for location in "abc":
@@ -245,89 +239,6 @@ class RegistryMachine(RegistryModel):
             sum(rows_of(map_id, partition) for map_id in shuffle.maps)
             for partition in range(len(shuffle.placement))
         ]
-
-    # Moves
-
-    @if_shuffles
-    @rule(which=any_one, origin=locations, other=any_one)
-    def copy_partitions(self, which: int, origin: str, other: int) -> None:
-        shuffle = self.shuffle(which)
-        name = shuffle.name
-        others = sorted(self.servers.running.keys() & self.known.open_for_partitions() - {origin})
-        if not others or origin not in self.servers.running:
-            return
-        onto = others[other % len(others)]
-        try:
-            placement, version, *_ = self.registry.target(name)
-        except NoDataServersError:
-            return
-        moved = [p for p, at in enumerate(placement) if origin in at and onto not in at]
-        blocks = {
-            block: rows
-            for block, rows in self.servers.running[origin].blocks.items()
-            if block[0] == name and block[1] in moved and block[2] in shuffle.sources
-        }
-        incarnation = self.servers.running[onto].incarnation
-        epoch = len(shuffle.sources)
-        self.moves = [
-            *self.moves[-3:],
-            ModelMove(shuffle, origin, onto, moved, blocks, incarnation, epoch, version),
-        ]
-
-    @precondition(lambda self: self.moves)
-    @rule(which=any_one)
-    def move(self, which: int) -> None:
-        move = self.moves.pop(which % len(self.moves))
-        shuffle, target = move.shuffle, move.target
-        if self.servers.incarnation(target) != move.target_incarnation:
-            return
-        twice = self.servers.running[target].take_copies(move.blocks)
-        self.registry.servers()
-        self.known.expire()
-        version, lost = health(self.registry, shuffle.name)
-        moves = dict.fromkeys(move.partitions, target)
-        call = (shuffle.name, moves, move.origin, move.epoch, move.version)
-        if (len(shuffle.sources), version) != (move.epoch, move.version):
-            with pytest.raises(PlacementChangedError):
-                self.registry.move(*call)
-        elif not self.can_take(move):
-            with pytest.raises(ProtocolError):
-                self.registry.move(*call)
-        else:
-            assert not any(self.counts(shuffle, block) for block in twice)
-            self.registry.move(*call)
-            shuffle.moved_in = version + 1
-            assert health(self.registry, shuffle.name) == (version + 1, lost)
-
-    def counts(self, shuffle: ModelShuffle, block: Block) -> bool:
-        """Whether readers get it."""
-        _, partition, source = block
-        generation = int(self.registry._now.shuffles[shuffle.name].generation[partition])
-        return any(c.source == source and c.counts_for(generation) for c in shuffle.commits)
-
-    def can_take(self, move: ModelMove) -> bool:
-        """Whether the target takes partitions, and has none of their blocks for all it knows."""
-        shuffle, target = move.shuffle, move.target
-        if target not in self.known.open_for_partitions(but=shuffle.avoided):
-            return not move.partitions
-        stale = self.registry._now.shuffles[shuffle.name].stale
-        return not any((partition, target) in stale for partition in move.partitions)
-
-    @if_shuffles
-    @rule(which=any_one, origin=locations, other=any_one)
-    def copy_and_move(self, which: int, origin: str, other: int) -> None:
-        before = len(self.moves)
-        self.copy_partitions(which, origin, other)
-        if len(self.moves) > before:
-            self.move(before)
-
-    @if_shuffles
-    @rule(which=any_one, map_id=maps, origin=locations, other=any_one)
-    def move_while_a_map_is_run(self, which: int, map_id: int, origin: str, other: int) -> None:
-        writer = self.opened(self.shuffle(which), map_id)
-        if writer is not None and self.servers.put(writer, None):
-            self.copy_and_move(which, origin, other)
-            self.commit_writer(writer)
 
     # The metadata server
 
