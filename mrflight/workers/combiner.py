@@ -20,7 +20,8 @@ from mrflight.errors import SchemaMismatchError
 from mrflight.schemas import describe_difference, empty_batch
 from mrflight.shuffle.layout import plain_batch, plain_schema
 from mrflight.workers.held_rows import HeldRows
-from mrflight.workers.partials import Partials, needed_columns, plan_partials
+from mrflight.workers.partial_columns import needed_columns
+from mrflight.workers.partials import Partials, plan_partials
 
 LOOK_ROWS = 2**16
 """That the first look groups, and a batch at a time."""

@@ -17,12 +17,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.aggregates import Aggregate, AggregateFunction
+from mrflight.aggregates import Aggregate
 from mrflight.canonical_floats import canonical_floats
 from mrflight.workers.grouping import (
     Call,
@@ -33,28 +32,10 @@ from mrflight.workers.grouping import (
     mean_of,
 )
 from mrflight.workers.lone_rows import split_lone_rows
+from mrflight.workers.partial_columns import PartialColumn, columns_of, ones, parts_of
 
 MAX_COUNT = 2**31 - 1
 """Of the counts on the wire."""
-
-
-class PartialColumn(NamedTuple):
-    """One column of partial rows: ``function(column)`` of the rows that were merged."""
-
-    name: str
-    function: AggregateFunction
-    column: str | None
-    asked: Aggregate
-    """The first aggregate that needs it."""
-
-    @property
-    def is_count(self) -> bool:
-        return self.function in ("count", "count_distinct")
-
-    @property
-    def merging(self) -> AggregateFunction:
-        """The function that makes one value of several."""
-        return "sum" if self.is_count else self.function
 
 
 @dataclass(frozen=True)
@@ -70,7 +51,7 @@ class Partials:
 
     @cached_property
     def columns(self) -> tuple[PartialColumn, ...]:
-        return _columns(self.group_by, self.aggregates)
+        return columns_of(self.group_by, self.aggregates)
 
     def from_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Each row as a partial row. Columns that need no conversion are not copied.
@@ -78,7 +59,7 @@ class Partials:
         The batch is plain, of the schema that this was planned for, or a projection of it.
         """
         made = {
-            partial.name: _of_single_rows(batch, partial, self.schema.field(partial.name).type)
+            partial.name: partial.of_single_rows(batch, self.schema.field(partial.name).type)
             for partial in self.columns
         }
         return self._partial_rows(batch, made)
@@ -86,7 +67,7 @@ class Partials:
     def from_distinct(self, batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
         """Distinct pairs of key and ``column`` as partial rows that count one, or none for null."""
         counted = {
-            partial.name: _ones(batch[column], self.schema.field(partial.name).type)
+            partial.name: ones(batch[column], self.schema.field(partial.name).type)
             for partial in self.columns
             if partial.function == "count_distinct" and partial.column == column
         }
@@ -148,8 +129,8 @@ class Partials:
         names = {(partial.function, partial.column): partial.name for partial in self.columns}
         outputs = [merged[name] for name in self.group_by]
         for aggregate, mean in zip(self.aggregates, self.means, strict=True):
-            parts = [merged[names[part]] for part in _parts(aggregate)]
-            kinds = [self.schema.field(names[part]).type for part in _parts(aggregate)]
+            parts = [merged[names[part]] for part in parts_of(aggregate)]
+            kinds = [self.schema.field(names[part]).type for part in parts_of(aggregate)]
             outputs.append(_finish(aggregate, mean, parts, kinds))
         return pa.table(outputs, names=[*self.group_by, *(each.name for each in self.aggregates)])
 
@@ -199,8 +180,8 @@ def plan_all_partials(
     """
     fields = [pa.field(name, schema.field(name).type) for name in group_by]
     fields += [
-        pa.field(partial.name, _partial_type(schema, partial))
-        for partial in _columns(group_by, aggregates)
+        pa.field(partial.name, partial.type_in(schema))
+        for partial in columns_of(group_by, aggregates)
     ]
     means = tuple(
         _type(schema, each)
@@ -219,7 +200,7 @@ def partials_of(
     Needed columns alone are never taken for partial rows: a partial column's
     name is longer than that of every column that is aggregated.
     """
-    names = [*group_by, *(partial.name for partial in _columns(group_by, aggregates))]
+    names = [*group_by, *(partial.name for partial in columns_of(group_by, aggregates))]
     if schema.names != names:
         return None
     return Partials(tuple(group_by), tuple(aggregates), schema, (None,) * len(aggregates))
@@ -253,72 +234,8 @@ def _room(kind: pa.DataType) -> int:
     return 64 if types.is_int64(kind) else 0
 
 
-def needed_columns(group_by: Sequence[str], aggregates: Sequence[Aggregate]) -> list[str]:
-    """The columns that groups and aggregates are made of, the group's first, none twice."""
-    given = [aggregate.column for aggregate in aggregates if aggregate.column is not None]
-    return list(dict.fromkeys([*group_by, *given]))
-
-
-def _columns(group_by: Sequence[str], aggregates: Sequence[Aggregate]) -> tuple[PartialColumn, ...]:
-    """The partial columns that the aggregates share."""
-    found: dict[tuple[AggregateFunction, str | None], PartialColumn] = {}
-    for aggregate in aggregates:
-        for function, column in _parts(aggregate):
-            name = f"{function}({'*' if column is None else repr(column)})"
-            while name in group_by:
-                name += "'"
-            found.setdefault((function, column), PartialColumn(name, function, column, aggregate))
-    return tuple(found.values())
-
-
-def _parts(aggregate: Aggregate) -> list[tuple[AggregateFunction, str | None]]:
-    """The partial columns of an aggregate, as function and column."""
-    if aggregate.function == "mean":
-        return [("sum", aggregate.column), ("count", aggregate.column)]
-    return [(aggregate.function, aggregate.column)]
-
-
 def _type(schema: pa.Schema, aggregate: Aggregate) -> pa.DataType:
     return pa.null() if aggregate.column is None else schema.field(aggregate.column).type
-
-
-def _partial_type(schema: pa.Schema, partial: PartialColumn) -> pa.DataType:
-    """Of a column of partial rows, from which the type of the result follows."""
-    if partial.function == "count":
-        return pa.int32()
-    if partial.function == "count_distinct":
-        return pa.int64()
-    kind = schema.field(partial.column).type
-    if partial.function != "sum":
-        return kind
-    if types.is_decimal256(kind):
-        return pa.decimal256(76, kind.scale)
-    if types.is_decimal(kind):
-        return pa.decimal128(38, kind.scale)
-    if types.is_floating(kind):
-        return pa.float64()
-    return kind if types.is_duration(kind) or types.is_uint64(kind) else pa.int64()
-
-
-def _of_single_rows(batch: pa.RecordBatch, partial: PartialColumn, kind: pa.DataType) -> pa.Array:
-    """What each row alone comes to."""
-    if partial.function == "count_distinct":  # counted apart, see `Partials.from_distinct`
-        return pa.repeat(pa.scalar(0, kind), batch.num_rows)
-    if partial.column is None:
-        return pa.repeat(pa.scalar(1, kind), batch.num_rows)
-    column = batch[partial.column]
-    if partial.is_count:
-        return _ones(column, kind)
-    if types.is_float16(column.type) and partial.function == "sum":
-        column = column.cast(pa.float32())
-    return column if column.type == kind else column.cast(kind)
-
-
-def _ones(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """One for each value, nothing for null."""
-    if column.null_count == 0:
-        return pa.repeat(pa.scalar(1, kind), len(column))
-    return column.is_valid().cast(kind)
 
 
 def _finish(

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from mrflight.aggregates import Aggregate
 from mrflight.errors import JobError
 from mrflight.workers.grouping import group
+from mrflight.workers.partial_columns import needed_columns
 from mrflight.workers.partials import (
     Partials,
     concat_partial_rows,
-    needed_columns,
     partials_of,
     plan_all_partials,
     plan_partials,
