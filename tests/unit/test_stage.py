@@ -324,6 +324,7 @@ def test_a_slow_task_gets_a_twin_and_is_stopped(executor: LocalExecutor, told: T
 
 
 def test_without_speculation_a_slow_task_is_waited_for(executor: LocalExecutor, told: Told) -> None:
+    perform_all(executor, Told(), (), (), ())  # by workers that are there then
     stages = Stages(executor, told, Deadline(time.monotonic() + 3), speculates=False)
     scripts = [ScriptedTask(0, ()), ScriptedTask(1, ("hang",)), ScriptedTask(2, ())]
     with pytest.raises(DeadlineExceededError, match="1 of 3 tasks unfinished"):
