@@ -17,7 +17,7 @@ SLICE_BYTES = 4 * 2**20
 """Decoded at a time. Encoding them as a block takes three times as much for a moment."""
 
 LARGEST_ROW_BYTES = 64 * 2**20
-"""Of a row that is larger once decoded than the whole message that it came in."""
+"""Of a row that is larger once decoded than all bytes of the message that it came in."""
 
 _ROWS_AT_ONCE = 2**18
 """Whose sizes are computed together."""
@@ -26,18 +26,49 @@ _ROWS_AT_ONCE = 2**18
 def plain_slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """All rows of ``batch`` in order and in their plain layout; one batch where there are none.
 
-    Each has at most `SLICE_BYTES`, or one row. ProtocolError for a row of more than
-    `LARGEST_ROW_BYTES` that is larger than the message as it came.
+    Each has at most `SLICE_BYTES`, or one row; what is never decoded is not counted. ProtocolError
+    for a row of more than `LARGEST_ROW_BYTES` that is larger than the message as it came, and for
+    so much that is not decoded.
     """
     schema = plain_schema(batch.schema)
-    received = batch.get_total_buffer_size()
-    if received <= SLICE_BYTES and batch.schema.equals(schema):
+    # What several columns share, as a message may say, is counted for each: each encodes it.
+    if batch.nbytes <= SLICE_BYTES and batch.schema.equals(schema):
         yield plain_batch(batch, schema)
         return
-    for piece in _cut(batch, max(received, LARGEST_ROW_BYTES)):
+    most = max(_received_bytes(batch), LARGEST_ROW_BYTES)
+    for piece in _cut(batch, most):
         columns = [_without_the_rest(column) for column in piece.columns]
         compact = pa.RecordBatch.from_arrays(columns, schema=batch.schema) if columns else piece
-        yield plain_batch(compact, schema)
+        plain = plain_batch(compact, schema)
+        if plain.nbytes > most:  # of unions and list views
+            raise ProtocolError(
+                f"columns that share bytes have {format_bytes(plain.nbytes)} together, and at most "
+                f"{format_bytes(most)} are taken of this message; send each with bytes of its own"
+            )
+        yield plain
+
+
+def _received_bytes(batch: pa.RecordBatch) -> int:
+    """The bytes that are there, each counted once: nothing keeps buffers of a message apart.
+
+    Without dictionaries that are within other values.
+    """
+    found = until = 0
+    for start, end in sorted(
+        (buffer.address, buffer.address + buffer.size)
+        for column in batch.columns
+        for buffer in _buffers(column)
+        if buffer is not None
+    ):
+        found += max(0, end - max(start, until))
+        until = max(until, end)
+    return found
+
+
+def _buffers(column: pa.Array) -> Iterator[pa.Buffer | None]:
+    yield from column.buffers()
+    if isinstance(column, pa.DictionaryArray):
+        yield from column.dictionary.buffers()
 
 
 def _cut(batch: pa.RecordBatch, most_of_a_row: int) -> Iterator[pa.RecordBatch]:

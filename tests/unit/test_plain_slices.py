@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -126,6 +127,48 @@ def test_runs_within_lists_are_refused_before_they_are_decoded() -> None:
     column = pa.ListArray.from_arrays(pa.array([0, 300], pa.int32()), runs(texts, 100))
     with pytest.raises(ProtocolError, match="run-end encoded values within other values"):
         list(plain_slices(pa.record_batch({"a": column})))
+
+
+def overlapping(kind: pa.DataType, rows: int, columns: int) -> list[pa.Array]:
+    """As of a hostile message, whose buffers may lie anywhere in its body: 8 bytes further each."""
+    body = pa.py_buffer(bytes(8 * (rows + columns)))
+    return [
+        pa.Array.from_buffers(kind, rows, [None, body.slice(8 * i, 8 * rows)])
+        for i in range(columns)
+    ]
+
+
+@pytest.mark.parametrize("shift", [0, 1], ids=["the same bytes", "overlapping bytes"])
+def test_columns_that_share_bytes_are_counted_each(shift: int) -> None:
+    columns = overlapping(pa.int64(), SLICE_BYTES // 8, 100)
+    columns = columns if shift else columns[:1] * 100
+    batch = pa.RecordBatch.from_arrays(columns, [f"c{i}" for i in range(100)])
+    pieces = list(plain_slices(batch))
+    assert sum(piece.num_rows for piece in pieces) == batch.num_rows
+    assert all(piece.nbytes <= SLICE_BYTES for piece in pieces)
+
+
+def test_a_row_of_columns_that_share_bytes_is_refused() -> None:
+    """It is larger than what came, however that is counted."""
+    body = pa.py_buffer(bytes(SLICE_BYTES))
+    offsets = pa.py_buffer(struct.pack("<ii", 0, SLICE_BYTES - 100))
+    columns = [
+        pa.Array.from_buffers(pa.binary(), 1, [None, offsets, body.slice(i)]) for i in range(20)
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, [f"c{i}" for i in range(20)])
+    with pytest.raises(ProtocolError, match=r"a row has 80\.0 MiB once it is decoded"):
+        list(plain_slices(batch))
+
+
+def test_what_is_not_decoded_and_shares_bytes_is_refused() -> None:
+    rows = SLICE_BYTES // 8
+    children = overlapping(pa.int64(), rows, 20)
+    union = pa.UnionArray.from_sparse(pa.array(bytes(rows), pa.int8()), children)
+    with pytest.raises(ProtocolError, match=r"share bytes have 80\.5 MiB together"):
+        list(plain_slices(pa.record_batch({"a": union})))
+    alone = pa.UnionArray.from_sparse(pa.array(bytes(rows), pa.int8()), children[:1])
+    (piece,) = plain_slices(pa.record_batch({"a": alone}))
+    assert piece.num_rows == rows
 
 
 values = st.lists(st.none() | st.text(max_size=30), max_size=20)
