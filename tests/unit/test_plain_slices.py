@@ -171,6 +171,18 @@ def test_what_is_not_decoded_and_shares_bytes_is_refused() -> None:
     assert piece.num_rows == rows
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_bytes_behind_the_last_offset_do_not_count(kind: pa.DataType) -> None:
+    """A message says how long each of its buffers is, in bytes."""
+    plain = pa.array(["x" * 100] * 3, kind)
+    validity, offsets, *data = plain.buffers()
+    longer = pa.py_buffer(offsets.to_pybytes() + b"...")
+    array = pa.Array.from_buffers(kind, len(plain), [validity, longer, *data])
+    array.validate(full=True)
+    assert list(row_bytes(array)) == list(row_bytes(plain))
+    assert list(row_bytes(array.slice(1))) == list(row_bytes(plain))[1:]
+
+
 values = st.lists(st.none() | st.text(max_size=30), max_size=20)
 
 
