@@ -84,9 +84,10 @@ class Draining:
             if movable:
                 self._move(shuffle_id, movable)
             return len(movable) == len(plan.partitions)
-        except ShuffleNotFoundError:
-            return True
         except MrflightError as error:
+            by_others = error.location not in (None, self._metadata.location)
+            if isinstance(error, ShuffleNotFoundError) and not by_others:
+                return True  # it has been dropped; a target may have dropped only what it had
             is_unreachable = isinstance(error, ServerUnavailableError | DeadlineExceededError)
             if is_unreachable and error.location == self._metadata.location:
                 raise

@@ -218,6 +218,31 @@ def test_what_was_copied_to_a_target_that_is_another_one_now_is_copied_again(
             assert numbers(shuffle) == Counter(range(1_000))
 
 
+def test_a_target_that_drops_the_shuffle_in_the_middle_of_a_copy_is_not_the_end_of_it(
+    tmp_path: Path,
+) -> None:
+    """As one does that was given up, once it is back: the shuffle is there all the same."""
+    registry = Registry(time.monotonic, 60.0)
+    with (
+        near_metadata(registry) as metadata,
+        near_data_servers(metadata, 1, tmp_path / "first", StoreThatTellsOfReads) as (first,),
+    ):
+        shuffle = shuffle_with_rows(metadata)
+        with near_data_servers(metadata, 1, tmp_path / "second") as (second,):
+
+            def drop() -> None:
+                wait_until(lambda: second.store.stats().blocks == 1)
+                second.store.drop("drained")
+
+            assert isinstance(first.store, StoreThatTellsOfReads)
+            first.store.before_second = drop
+            draining = drain(first, metadata)
+            wait_until(lambda: first.store.reads >= 2 and second.store.stats().blocks == 0)
+            with near_data_servers(metadata, 1, tmp_path / "third") as (third,):
+                assert_ends(draining)
+                assert_all_is_at(third.location, shuffle)
+
+
 @pytest.mark.parametrize("damage", [corrupt, remove_file])
 def test_what_cannot_be_read_at_its_origin_is_lost_and_the_rest_is_moved(
     damage: Callable[[BlockStore], None], tmp_path: Path
