@@ -79,7 +79,10 @@ class Membership:
 
     @property
     def incarnation(self) -> str:
-        """What tells this process from others at its location."""
+        """What tells this process from others at its location.
+
+        And from itself before it was given up: it has dropped then what it had.
+        """
         return self._incarnation
 
     def drain(self) -> None:
@@ -210,8 +213,9 @@ class Membership:
         )
         answer = self._heartbeats.heartbeat(held)
         if not answer.registered and not self._stopping.is_set():
-            # It was given up: all of it has been placed elsewhere.
-            self._forget_but_for_files(tokens)
+            # It was given up: all of it has been placed elsewhere, what came meanwhile as well.
+            self._incarnation = secrets.token_hex(8)
+            self._forget_but_for_files(self._store.tokens())
             self._heartbeats.register_server(self._location, self._incarnation)
             self._drain_is_told = False
         if self._is_draining and not self._drain_is_told:

@@ -234,13 +234,32 @@ def test_a_target_that_drops_the_shuffle_in_the_middle_of_a_copy_is_not_the_end_
                 wait_until(lambda: second.store.stats().blocks == 1)
                 second.store.drop("drained")
 
-            assert isinstance(first.store, StoreThatTellsOfReads)
-            first.store.before_second = drop
+            store = first.store
+            assert isinstance(store, StoreThatTellsOfReads)
+            store.before_second = drop
             draining = drain(first, metadata)
-            wait_until(lambda: first.store.reads >= 2 and second.store.stats().blocks == 0)
+            wait_until(lambda: store.reads >= 2 and second.store.shuffles() == [])
             with near_data_servers(metadata, 1, tmp_path / "third") as (third,):
                 assert_ends(draining)
                 assert_all_is_at(third.location, shuffle)
+
+
+def test_what_was_copied_to_a_target_that_was_given_up_and_is_back_is_copied_again(
+    tmp_path: Path,
+) -> None:
+    """It is the same process, and has dropped all that it had."""
+    registry = RegistryOfOneRefusal()
+    with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
+        draining = drain(first, metadata)
+        assert registry.refused.wait(ENDS_IN_S)
+        registry.unregister_server(second.location)
+        wait_until(lambda: registry.incarnation(second.location) is not None)
+        assert second.store.shuffles() == []
+        registry.go_on.set()
+        assert_ends(draining)
+        places = {location for (location,) in shuffle.placement()}
+        assert places == {second.location, third.location}
+        assert numbers(shuffle) == Counter(range(1_000))
 
 
 @pytest.mark.parametrize("damage", [corrupt, remove_file])
