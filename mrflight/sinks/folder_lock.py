@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from mrflight.deadline import NO_DEADLINE, Deadline
 from mrflight.errors import CommitError
-from mrflight.interruptible import interruptibly
 from mrflight.storage import Location
 
 LOCK_TIMEOUT_S = 60.0
@@ -40,33 +40,44 @@ class Lock:
 
 
 @contextmanager
-def locked(folder: Location) -> Iterator[Lock]:
+def locked(folder: Location, deadline: Deadline = NO_DEADLINE) -> Iterator[Lock]:
     """Keep other jobs' commits to the folder (which is made) out; CommitError after a minute.
 
-    The lock is the kernel's, so a process that ends has given it back.
+    DeadlineExceededError where the job has less time. The lock is the kernel's, so a process that
+    ends has given it back.
     """
 
     def opened() -> int:
         folder.filesystem.create_dir(folder.path, recursive=True)
         return os.open(folder.path, os.O_RDONLY)
 
+    while_ = f"the folder {folder.url} was opened, with nothing committed"
     try:
-        descriptor = interruptibly(opened)
+        descriptor = deadline.awaited(opened, while_)
     except OSError as error:
         raise CommitError(f"{folder.url} cannot be opened: {error}") from error
     try:
-        deadline = time.monotonic() + LOCK_TIMEOUT_S
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise CommitError(
-                        f"{folder.url}: another job has been committing for "
-                        f"{LOCK_TIMEOUT_S:.0f} s; run this one again"
-                    ) from None
-                time.sleep(_LOCK_POLL_S)
+        _wait_for_turn(folder, descriptor, deadline)
         yield Lock(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _wait_for_turn(folder: Location, descriptor: int, deadline: Deadline) -> None:
+    give_up_at = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            deadline.check(f"another job committing to {folder.url}, and nothing committed")
+            if time.monotonic() > give_up_at:
+                raise CommitError(
+                    f"{folder.url}: another job has been committing for "
+                    f"{LOCK_TIMEOUT_S:.0f} s; run this one again"
+                ) from None
+            time.sleep(_LOCK_POLL_S)
+        except OSError as error:
+            raise CommitError(
+                f"{folder.url} cannot be locked: {error}; choose a folder on another disk"
+            ) from error

@@ -86,7 +86,7 @@ class FolderSink(Sink):
     def land(self, commit: Commit) -> None:
         commit = replace(commit, schema=common_schema(commit, null_fits=self._spec.format == "csv"))
         with ExitStack() as stack:
-            lock = stack.enter_context(locked(self._location))
+            lock = stack.enter_context(locked(self._location, commit.deadline))
             known, new = commit.deadline.awaited(
                 partial(self._look, commit),
                 f"the folder {self._location.url} was read, with nothing committed",
