@@ -34,10 +34,13 @@ def said(is_before: bool, drain: str = "AssertionError") -> str:
     code = FAILING.format(is_before=is_before, drain=drain)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code], **pipes) as server:
-        if not is_before:
-            assert "ready at" in server.stdout.readline()
-            server.terminate()
-        _, stderr = server.communicate(timeout=WAIT_S)
+        try:
+            if not is_before:
+                assert "ready at" in server.stdout.readline()
+                server.terminate()
+            _, stderr = server.communicate(timeout=WAIT_S)
+        finally:
+            server.kill()  # or one that hangs would be waited for
     assert server.returncode == 2
     return str(stderr.splitlines()[-1])
 

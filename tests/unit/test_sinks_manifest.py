@@ -150,9 +150,9 @@ def test_a_lock_of_a_process_that_ended_is_free(tmp_path: Path) -> None:
     script = f"""
 import os, fcntl
 fcntl.flock(os.open({str(tmp_path)!r}, os.O_RDONLY), fcntl.LOCK_EX)
-os._exit(1)
+os._exit(7)
 """
-    subprocess.run([sys.executable, "-c", script], check=False)
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 7
     with locked(locate(".", tmp_path)):
         pass
 
