@@ -105,7 +105,7 @@ def _named_files(table: Location) -> set[str]:
         log = [info for info in table.child(_LOG).walk() if info.is_file]
         if any(info.base_name.endswith((".json", ".parquet")) for info in log):
             return {name for info in log for name in _named_by(table.at(info.path))}
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, pa.ArrowException) as error:
         raise OutputError(
             f"the log of {table.url} cannot be read whole ({error}), so that nobody can tell what "
             "is left over; nothing was removed"

@@ -1,0 +1,24 @@
+"""A log whose lines are no actions names nothing, so that nothing counts as left over beside it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from mrflight.errors import OutputError
+from mrflight.sinks.leftovers import find_leftovers
+from mrflight.storage import locate
+
+
+@pytest.mark.parametrize(
+    "line", ["[]", "7", '"add"', '{"add": "x"}', '{"add": {"path": 7}}', '{"remove": [1]}', "{"]
+)
+def test_lines_that_are_no_actions(tmp_path: Path, line: str) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    (log / f"{0:020}.json").write_text(f"{line}\n")
+    (tmp_path / "part-00000-0-20200101T000000-abcdefabcdef.parquet").write_bytes(b"mine")
+    with pytest.raises(OutputError, match=r"cannot be read whole .*; nothing was removed"):
+        find_leftovers(locate(".", tmp_path), datetime.now(UTC))
