@@ -71,10 +71,12 @@ def read_manifest(folder: Location) -> Manifest | None:
     path = folder.child(NAME)
     try:
         with path.filesystem.open_input_file(path.path) as file:
-            return msgspec.json.decode(file.read(), type=Manifest)
+            manifest = msgspec.json.decode(file.read(), type=Manifest)
+        manifest.schema  # noqa: B018 - decoded here
+        return manifest
     except FileNotFoundError:
         return None
-    except (msgspec.MsgspecError, OSError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, OSError, ValueError, pa.ArrowException) as error:
         raise OutputError(
             f"{path.url} cannot be read as the list of what mrflight wrote ({error}); move the "
             "folder away, or choose another"

@@ -110,6 +110,18 @@ def test_a_manifest_that_is_none_of_ours_is_left_alone(tmp_path: Path, text: str
     assert tree(tmp_path) == before
 
 
+@pytest.mark.parametrize("schema", ["", "AAAA", "not base64"])
+def test_a_manifest_whose_schema_is_none_is_left_alone(tmp_path: Path, schema: str) -> None:
+    run(tmp_path, "error", "one")
+    path = tmp_path / "t" / "_mrflight.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({**manifest, "schema_ipc": schema}))
+    before = tree(tmp_path)
+    with pytest.raises(OutputError, match="cannot be read as the list of what mrflight wrote"):
+        open_folder(tmp_path, "append", "two")
+    assert tree(tmp_path) == before
+
+
 def test_other_commits_wait_until_what_one_replaced_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
