@@ -112,14 +112,13 @@ class Membership:
         One that was dropped while nobody could tell this server makes way for it.
         ShuffleNotFoundError where there is none.
         """
-        stored = self._store.token(shuffle_id)
-        if stored is not None and token in ("", stored):
-            return
-        with self._turn() as metadata:
-            described = metadata.describe_shuffle(shuffle_id, token=token)
-        if stored is not None:
-            self._forget_but_for_files({shuffle_id: stored})
-        self._store.open(shuffle_id, len(described.placement), described.token)
+        # Again where another thread was faster, with what it had heard of before a drop.
+        while (stored := self._store.token(shuffle_id)) is None or token not in ("", stored):
+            with self._turn() as metadata:
+                described = metadata.describe_shuffle(shuffle_id, token=token)
+            if stored is not None:
+                self._forget_but_for_files({shuffle_id: stored})
+            self._store.open(shuffle_id, len(described.placement), described.token)
 
     def winners(self, shuffle_id: str, epoch: int, generation: int = 0) -> list[MapAttempt]:
         """The attempts that count for partitions of a generation, of the first ``epoch``.

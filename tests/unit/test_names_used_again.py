@@ -69,6 +69,30 @@ def test_a_server_that_was_not_told_makes_way_for_the_next_one(
     assert near.store.tokens() == {"again": new.token}
 
 
+def test_who_opens_the_next_one_is_not_given_what_another_thread_opens_late(
+    registry: Registry,
+    client: mrflight.Cluster,
+    near: NearDataServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That had asked for it before it was dropped."""
+    without_heartbeats(near)
+    old = client.create_shuffle("again", 2)
+    registry.drop_shuffle("again")
+    new = client.create_shuffle("again", 8)
+    describe = near.membership._metadata.describe_shuffle
+
+    def meanwhile(shuffle_id: str, token: str = "") -> object:
+        answer = describe(shuffle_id, token=token)
+        near.store.open("again", 2, old.token)
+        return answer
+
+    with monkeypatch.context() as late:
+        late.setattr(near.membership._metadata, "describe_shuffle", meanwhile)
+        near.membership.open("again", new.token)
+    assert near.store.tokens() == {"again": new.token}
+
+
 def test_a_drop_that_comes_late_drops_no_other(
     registry: Registry, client: mrflight.Cluster, near: NearDataServer
 ) -> None:
