@@ -38,7 +38,10 @@ def data_server(metadata: str, *options: object) -> Iterator[tuple[subprocess.Po
             yield process, process.stdout.readline()
         finally:
             process.terminate()
-            assert process.wait(_ENDS_IN_S) in (0, -signal.SIGKILL)
+            try:
+                assert process.wait(_ENDS_IN_S) in (0, -signal.SIGKILL)
+            finally:
+                process.kill()  # or one that hangs outlives the test
 
 
 def _started(module: str, *options: str) -> subprocess.Popen[str]:
@@ -71,10 +74,13 @@ def standing_cluster(
         for process in reversed(started):
             if process.poll() is None:
                 process.terminate()
-        codes = [process.wait(_ENDS_IN_S) for process in started]
-        for process in started:
-            if process.stdout is not None:
-                process.stdout.close()
+        try:
+            codes = [process.wait(_ENDS_IN_S) for process in started]
+        finally:
+            for process in started:
+                process.kill()  # or one that hangs, or is stopped, outlives the test
+                if process.stdout is not None:
+                    process.stdout.close()
     # A second SIGTERM, to one that a test told to stop, may come when Python has let go of it.
     assert all(code in (0, -signal.SIGKILL, -signal.SIGTERM) for code in codes), codes
 
