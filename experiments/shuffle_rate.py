@@ -30,9 +30,10 @@ import mrflight
 from experiments import machine
 from experiments.datasets import REPOSITORY
 from experiments.transport import clicks, echo
-from mrflight.cluster import EmbeddedCluster, PrivateFolder
+from mrflight.cluster import EmbeddedCluster
 from mrflight.fork_server import ForkServer
 from mrflight.malloc import keep_freed_blocks
+from mrflight.private_folder import PrivateFolder
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.reader import read_partitions
 
@@ -78,7 +79,7 @@ def shuffled(
     batches: list[pa.RecordBatch], partitions: int, compression: str
 ) -> tuple[float, float]:
     """Seconds of writing the batches into a shuffle, and of reading all of its partitions."""
-    with ForkServer() as fork_server, closing(PrivateFolder()) as folder:
+    with ForkServer() as fork_server, PrivateFolder() as folder:
         spill = Path(folder.path)
         with closing(EmbeddedCluster(folder, fork_server, 1, MEMORY_BYTES, spill, 10)) as servers:
             servers.wait()

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +11,7 @@ from pathlib import Path
 from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.fork_server import ForkServer
 from mrflight.forked_process import Waits
-from mrflight.lifeline import Lifeline
+from mrflight.private_folder import PrivateFolder
 from mrflight.server_process import START_TIMEOUT_S, ServerProcess
 from mrflight.silence_probe import SilenceProbe
 from mrflight.supervision import Supervision
@@ -30,27 +26,6 @@ SLOW_START_S = 10.0
 """Of a server, which takes well under a second: it stands still, and another one is started."""
 
 _PROBE_END_TIMEOUT_S = 1.0
-
-_SOCKET_PATH = re.compile(r"[A-Za-z0-9/._~-]+")  # what a location takes as it is
-_LONGEST_SOCKET_PATH = 100  # bytes; the kernel's limit is 107
-
-
-class PrivateFolder:
-    """A job's own temporary folder (mode 0700): sockets, logs of servers, the lifeline."""
-
-    def __init__(self) -> None:
-        path = Path(tempfile.mkdtemp(prefix="mrflight-"))
-        too_long = len(os.fsencode(path)) > _LONGEST_SOCKET_PATH - len("/metadata.sock")
-        if too_long or not _SOCKET_PATH.fullmatch(str(path)):
-            path.rmdir()  # a unix socket's path is short and plain, whatever TMPDIR says
-            path = Path(tempfile.mkdtemp(prefix="mrflight-", dir="/tmp"))
-        self.path = path
-        self.lifeline = Lifeline(path / "lifeline")
-
-    def close(self) -> None:
-        """Remove the folder; processes that still hold on to the lifeline end."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        self.lifeline.close()
 
 
 class EmbeddedCluster:
@@ -144,7 +119,7 @@ class EmbeddedCluster:
 
     def _ready(self, server: ServerProcess, deadline: float) -> ServerProcess:
         """The server once it is ready, or the one in its place."""
-        _ = server.pid  # which waits for the fork: what is loaded before that takes its time
+        server.is_forked()  # what is loaded before that takes its time
         try:
             server.wait_ready(min(deadline, time.monotonic() + SLOW_START_S))
             return server
@@ -202,11 +177,11 @@ class EmbeddedCluster:
         """What is started where a server ended, or is about to."""
         with self._changing:
             self._servers.remove(ended)
-            called, pid = _called(ended), ended.pid
+            called = _called(ended)
             how, last_line = ended.how_it_ended(), ended.last_log_line()
             ended.close()
             other, outcome = self._start_another(ended)
-        log.info("%s, process %d, %s, and said last: %s", called, pid, how, last_line)
+        log.info("%s %s, and said last: %s", called, how, last_line)
         why = "" if how.startswith("was killed") else f" ({last_line})"
         self._tell(f"{called} {how}{why}; {outcome}")
         return other
@@ -218,10 +193,15 @@ class EmbeddedCluster:
             return None, f"none takes its place, as {MOST_RESTARTS} have been replaced by now"
         try:
             other = self._start(kind)
-            self._servers.append(other)
-            _ = other.pid  # which waits for the fork
+            if not other.is_forked():  # its fork server was killed; it has another one by now
+                other.close()
+                other = self._start(kind)
+            if not other.is_forked():
+                other.close()
+                return None, "none takes its place, as nobody is left to fork it from"
         except (JobFailedError, OSError) as error:
             return None, f"none takes its place: {error}"
+        self._servers.append(other)
         return other, f"{other.name} takes its place" if kind == "data" else "it is started again"
 
 

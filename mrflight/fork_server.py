@@ -12,29 +12,26 @@ the process id of each and, later, how it ended.
 However the driver ends, the fork server sees it, ends what is left of its
 children, and then removes the folders that they wrote to: the one process that
 knows that nobody writes there any more. Where somebody has stopped the fork
-server the driver lets it go on, and where it hangs the driver does all that in
-its place.
+server the driver, or its death, lets it go on; where it hangs the driver does
+all that in its place; where it is killed the driver starts another one.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from mrflight import forking
 from mrflight.closing import Closes
-from mrflight.forked_process import NUMBER_BYTES, ForkedProcess, Waits, kill
+from mrflight.fork_server_process import ONE_THREAD, ForkServerProcess
+from mrflight.forked_process import ForkedProcess, Waits, kill
+from mrflight.signal_name import signal_name
 from mrflight.stopped_process import has_ended, is_stopped
 
 log = logging.getLogger(__name__)
@@ -48,16 +45,16 @@ _WAKES = 4
 _KILL_TIMEOUT_S = 1.0
 """Of processes that were killed, until they are gone."""
 
+MOST_RESTARTS = 8
+"""Of the fork server: what ends so many ends the next one too."""
+
 _LOOK_EVERY_S = 0.002
 """Whether the fork server has ended: a job takes that much longer."""
-
-# One process per core: threads of linear algebra inside each only take turns.
-_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 def load_here(modules: Iterable[str]) -> None:
     """Load modules in this process, for a fork server that is to be a fork of it."""
-    for name, value in _ONE_THREAD.items():
+    for name, value in ONE_THREAD.items():
         os.environ.setdefault(name, value)
     forking.load(modules)
 
@@ -66,27 +63,33 @@ class ForkServer(Closes):
     """The driver's side: started at once, ready when the first child is asked for.
 
     ``folders`` are removed once the driver is gone, or has closed this, and the last child ended.
+    Where the process is killed another one takes its place for the next child. How the children
+    of the first end nobody can tell: whoever waits for one ends it (see `ForkedProcess`).
     """
 
     def __init__(
-        self, folders: Sequence[Path] = (), loads: Sequence[str] = (), *, from_here: bool = False
+        self,
+        folders: Sequence[Path] = (),
+        loads: Sequence[str] = (),
+        *,
+        from_here: bool = False,
+        tell: Callable[[str], None] = log.warning,
     ) -> None:
         """``loads`` are the modules that are loaded before the first child is forked.
 
         ``from_here``: it is a fork of this process, and has what `load_here` has loaded. That
         takes half the time where this process needs Arrow as well, but it has to be ours alone:
-        what others hold in it, the fork server and all its children would hold too.
+        what others hold in it, the fork server and all its children would hold too. ``tell`` is
+        told in a line when it was killed.
         """
         self._children: list[ForkedProcess] = []
         self._folders = folders
-        self._asking = threading.Lock()
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            # No other thread goes on in a fork, and what locks it held are held forever.
-            if from_here and threading.active_count() == 1:
-                self._process: _Process = _Fork(theirs, folders, loads)
-            else:
-                self._process = _start(theirs, folders, loads)
+        self._loads = loads
+        self._tell = tell
+        self._asking = threading.Lock()  # feeders of several workers may ask at once
+        self._is_closed = False
+        self._replaced = 0
+        self._process = ForkServerProcess(folders, loads, from_here=from_here)
 
     @property
     def pid(self) -> int:
@@ -114,18 +117,16 @@ class ForkServer(Closes):
         ``name`` is what the system's process list shows; ``waits`` are those for this child.
         """
         reading, writing = os.pipe()
-        body = json.dumps([name, target, list(arguments)]).encode()
-        try:
-            passed = [writing, stdout, stderr, *descriptors]
-            size = len(body).to_bytes(NUMBER_BYTES, "little")
-            with self._asking:  # feeders of several workers may ask at once
-                socket.send_fds(self._control, [size], passed)
-                self._control.sendall(body)
-        except OSError:
-            pass  # the fork server is gone, which the child's end of the pipe tells as well
-        finally:
-            os.close(writing)
-        child = ForkedProcess(name, reading, waits or Waits())
+        passed = [writing, stdout, stderr, *descriptors]
+        with self._asking:
+            process = self._there()
+            try:
+                process.ask(name, target, arguments, passed)
+            except OSError:
+                pass  # it is gone, which the child's end of the pipe tells as well
+            finally:
+                os.close(writing)
+        child = ForkedProcess(name, reading, waits or Waits(), process.lose)
         self._children.append(child)
         return child
 
@@ -137,7 +138,8 @@ class ForkServer(Closes):
 
     def close(self) -> None:
         """End the fork server and what is left of its children, whatever they do."""
-        self._control.close()
+        self._is_closed = True
+        self._process.hang_up()
         for _ in range(_WAKES):
             self.wake()
             if _becomes_true(self._has_ended, _END_TIMEOUT_S / _WAKES):
@@ -147,8 +149,24 @@ class ForkServer(Closes):
         for child in self._children:
             child.close()
 
+    def _there(self) -> ForkServerProcess:
+        """The process, or another one in its place where it was killed."""
+        if self._is_closed or self._replaced == MOST_RESTARTS or not self._process.is_gone():
+            return self._process
+        _becomes_true(self._has_ended, _KILL_TIMEOUT_S)
+        code = self._process.exit_code()
+        how = f"was killed by {signal_name(-code)}" if code and code < 0 else "ended"
+        self._tell(
+            f"the process that servers and workers are forked from {how}, and they end with it; it "
+            "is started again"
+        )
+        self._replaced += 1
+        self._process.hang_up()
+        self._process = ForkServerProcess(self._folders, self._loads)
+        return self._process
+
     def _has_ended(self) -> bool:
-        return self._process.poll() is not None
+        return self._process.exit_code() is not None
 
     def _end_by_force(self) -> None:
         """Do what it would have done at its end, as it hangs."""
@@ -170,50 +188,3 @@ def _becomes_true(condition: Callable[[], bool], timeout_s: float) -> bool:
             return False
         time.sleep(_LOOK_EVERY_S)
     return True
-
-
-class _Process(Protocol):
-    """What is known of the fork server's process, a `subprocess.Popen` perhaps."""
-
-    @property
-    def pid(self) -> int: ...
-
-    def poll(self) -> int | None:
-        """How it ended; None while it runs."""
-
-
-class _Fork:
-    """A fork of this process."""
-
-    def __init__(
-        self, control: socket.socket, folders: Sequence[Path], loads: Sequence[str]
-    ) -> None:
-        self.pid = forking.fork_from_here(control, folders, loads)
-        self._exit_code: int | None = None
-        self._reaping = threading.Lock()
-
-    def poll(self) -> int | None:
-        with self._reaping:
-            if self._exit_code is None:
-                try:
-                    ended, status = os.waitpid(self.pid, os.WNOHANG)
-                except ChildProcessError:  # SIGCHLD is ignored: the system reaped it
-                    self._exit_code = 0
-                else:
-                    self._exit_code = os.waitstatus_to_exitcode(status) if ended else None
-            return self._exit_code
-
-
-def _start(
-    control: socket.socket, folders: Sequence[Path], loads: Sequence[str]
-) -> subprocess.Popen[bytes]:
-    """A process of its own."""
-    given = [str(control.fileno()), json.dumps(list(loads)), *map(str, folders)]
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "mrflight.forking", *given],
-        stdin=subprocess.DEVNULL,
-        stdout=2,  # the driver's stdout is for its result
-        pass_fds=[control.fileno()],
-        start_new_session=True,  # Ctrl-C is for the driver, which ends the children
-        env={**_ONE_THREAD, **os.environ},
-    )

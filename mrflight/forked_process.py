@@ -8,9 +8,11 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 from mrflight.closing import Closes
 from mrflight.errors import JobFailedError
+from mrflight.stopped_process import has_ended
 
 NUMBER_BYTES = 8
 _START_TIMEOUT_S = 60.0
@@ -20,6 +22,10 @@ _LAST_WAIT_S = 0.5
 
 _LOOK_EVERY_S = 0.1
 """Whether to wait on."""
+
+_END_TIMEOUT_S = 1.0
+_LOOK_AT_THE_END_EVERY_S = 0.002
+"""Of an orphan that was killed."""
 
 
 class Waits:
@@ -43,10 +49,12 @@ class ForkedProcess(Closes):
     Safe for several threads; none may wait for it when it is closed.
     """
 
-    def __init__(self, name: str, status: int, waits: Waits) -> None:
+    def __init__(self, name: str, status: int, waits: Waits, orphaned: Callable[[], None]) -> None:
+        """``orphaned`` is called when the fork server turns out to have ended before it."""
         self.name = name
         self._status = status
         self._waits = waits
+        self._orphaned = orphaned
         self._reading = threading.Lock()
         self._pid: int | None = None
         self._exit_code: int | None = None
@@ -54,12 +62,21 @@ class ForkedProcess(Closes):
     @property
     def pid(self) -> int:
         """Its process id; waits for the fork. JobFailedError where there was none."""
-        with self._reading:  # or who reads it first leaves the other one waiting
-            if self._pid is None and self._is_readable(_START_TIMEOUT_S):
-                self._pid = self._read()
-        if self._pid is None:
-            raise JobFailedError(f"{self.name} was not started: the fork server ended or hangs")
+        if not self.is_forked():
+            raise JobFailedError(f"{self.name} was not started: the fork server has ended")
+        assert self._pid is not None
         return self._pid
+
+    def is_forked(self) -> bool:
+        """Whether it was, or its fork server ended before; waits for that.
+
+        JobFailedError where neither happens.
+        """
+        with self._reading:  # or who reads it first leaves the other one waiting
+            self._learn_pid(_START_TIMEOUT_S)
+            if self._pid is None and self._exit_code is None:
+                raise JobFailedError(f"{self.name} was not started: the fork server hangs")
+            return self._pid is not None
 
     def living_pid(self) -> int | None:
         """Its process id while it is known to live; does not wait."""
@@ -68,33 +85,32 @@ class ForkedProcess(Closes):
         try:
             if self._status < 0:
                 return None
-            if self._pid is None and self._is_readable(0):
-                self._pid = self._read()
+            self._learn_pid(0)
             return None if self._pid is None or self._is_readable(0) else self._pid
         finally:
             self._reading.release()
 
     def has_ended(self) -> bool:
         """Whether it is known to have ended; does not wait."""
-        return self.living_pid() is None and self._pid is not None
+        return self.living_pid() is None and (self._pid, self._exit_code) != (None, None)
 
     def fileno(self) -> int:
-        _ = self.pid  # which comes first
+        self.is_forked()  # which is told first
         return self._status
 
     def wait(self, timeout_s: float) -> int | None:
         """How it ended, as `subprocess.Popen.returncode` has it; None while it runs.
 
-        A child whose fork server has ended is ended here.
+        A child whose fork server has ended is ended here; one that it has not forked counts as
+        killed.
         """
-        pid = self.pid
-        if self._exit_code is None and self._is_readable(timeout_s):
+        if self.is_forked() and self._exit_code is None and self._is_readable(timeout_s):
             with self._reading:
                 if self._exit_code is None:
-                    code = self._read()
-                    if code is None:
-                        kill(pid)
-                    self._exit_code = -signal.SIGKILL if code is None else code
+                    self._exit_code = self._read()
+                if self._exit_code is None and self._pid is not None:
+                    _end(self._pid)
+                    self._be_orphaned()
         return self._exit_code
 
     def send_signal(self, number: int) -> None:
@@ -108,6 +124,17 @@ class ForkedProcess(Closes):
             if self._status >= 0:
                 os.close(self._status)
                 self._status = -1
+
+    def _learn_pid(self, timeout_s: float) -> None:
+        """Read it, once it can be; the lock is held."""
+        if self._pid is None and self._exit_code is None and self._is_readable(timeout_s):
+            self._pid = self._read()
+            if self._pid is None:
+                self._be_orphaned()
+
+    def _be_orphaned(self) -> None:
+        self._exit_code = -signal.SIGKILL
+        self._orphaned()
 
     def _is_readable(self, timeout_s: float) -> bool:
         until = time.monotonic() + timeout_s
@@ -124,6 +151,14 @@ class ForkedProcess(Closes):
         """The next number; None where the fork server ended."""
         data = os.read(self._status, NUMBER_BYTES)  # written in one piece
         return int.from_bytes(data, "little", signed=True) if data else None
+
+
+def _end(pid: int) -> None:
+    """Kill a process that is no child of this one, and wait a moment for its end."""
+    kill(pid)
+    until = time.monotonic() + _END_TIMEOUT_S
+    while not has_ended(pid) and time.monotonic() < until:  # until then it holds its locks
+        time.sleep(_LOOK_AT_THE_END_EVERY_S)
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:

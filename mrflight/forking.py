@@ -6,6 +6,7 @@ in a fork of one that has loaded the modules already.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import gc
 import io
@@ -27,6 +28,9 @@ from typing import NoReturn
 from mrflight.forked_process import NUMBER_BYTES, kill
 
 _MOST_DESCRIPTORS = 8
+
+_PR_SET_PDEATHSIG = 1
+"""linux/prctl.h"""
 
 
 def load(modules: Iterable[str]) -> None:
@@ -87,6 +91,7 @@ def _serve_apart(
 def serve(control: int, folders: Sequence[Path | str], modules: Sequence[str]) -> None:
     """Load modules, and fork what is asked for; once the driver is gone, remove the folders."""
     _show_as("mrflight-forks")
+    _when_orphaned(signal.SIGCONT)  # somebody may have stopped this: it could not see the end
     load(modules)
     with socket.socket(fileno=control) as connection:
         server = _Server(connection)
@@ -145,9 +150,13 @@ class _Server:
         module, _, function = target.partition(":")
         load([module])
         status, stdout, stderr, *kept = descriptors
+        server = os.getpid()
         pid = _fork()
         if pid == 0:
             self._let_go()
+            _when_orphaned(signal.SIGKILL)  # whom nobody may know yet, and who may hold locks
+            if os.getppid() != server:
+                os._exit(1)
             _become(name, module, function, [*arguments, *kept], stdout, stderr, unused=status)
         self._children[pid] = status
         _tell(status, pid)
@@ -213,6 +222,15 @@ def _become(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)  # what the fork server would do at its end is not ours
+
+
+def _when_orphaned(number: signal.Signals) -> None:
+    """Have the system send this process a signal when its parent is gone, where that is Linux.
+
+    It also does when only the thread of the parent ends that started this process.
+    """
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def _show_as(name: str) -> None:

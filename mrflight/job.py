@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mrflight.cluster import EmbeddedCluster, PrivateFolder
+from mrflight.cluster import EmbeddedCluster
 from mrflight.deadline import Deadline
 from mrflight.errors import JobFileError
 from mrflight.executors.local import LocalExecutor
@@ -18,6 +18,7 @@ from mrflight.interrupts import Interrupts
 from mrflight.job_shuffles import JobShuffles
 from mrflight.memory_meter import MemoryMeter
 from mrflight.preload import modules_of
+from mrflight.private_folder import PrivateFolder
 from mrflight.progress import ProgressReport
 from mrflight.result import Attempts, JobRecord, JobResult
 from mrflight.run_settings import RunSettings
@@ -76,9 +77,11 @@ def run_job(
         load_here(modules)  # before there are folders, which would stay if it was killed meanwhile
     with ExitStack() as stack:
         scratch = stack.enter_context(_scratch_folder(settings.spill_root))
-        private = stack.enter_context(closing(PrivateFolder()))
+        private = stack.enter_context(PrivateFolder())
         folders = [private.path, scratch.path]
-        fork_server = stack.enter_context(ForkServer(folders, modules, from_here=owns_process))
+        fork_server = stack.enter_context(
+            ForkServer(folders, modules, from_here=owns_process, tell=progress.tell)
+        )
         interrupts.threads_begin()
         if owns_process:
             _keep_connections()  # not before the fork, as servers close theirs

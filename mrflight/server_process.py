@@ -68,10 +68,9 @@ class ServerProcess:
         finally:
             os.close(stdout)
 
-    @property
-    def pid(self) -> int:
-        """Its process id; waits for the fork. JobFailedError where there was none."""
-        return self._process.pid
+    def is_forked(self) -> bool:
+        """Whether it was, or its fork server ended before; waits for that."""
+        return self._process.is_forked()
 
     def fileno(self) -> int:
         return self._process.fileno()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
-from mrflight.cluster import PrivateFolder
 from mrflight.executors.local import LocalExecutor
 from mrflight.fork_server import ForkServer
+from mrflight.private_folder import PrivateFolder
 
 
 @contextmanager
@@ -15,7 +15,7 @@ def local_executor(workers: int, stopped_timeout_s: float = 10.0) -> Iterator[Lo
     """An executor with a fork server of its own; both end with the block."""
     with (
         ForkServer() as fork_server,
-        closing(PrivateFolder()) as folder,
+        PrivateFolder() as folder,
         LocalExecutor(workers, fork_server, folder.lifeline.path, stopped_timeout_s) as executor,
     ):
         yield executor

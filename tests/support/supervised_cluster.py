@@ -16,9 +16,10 @@ from queue import SimpleQueue
 import psutil
 import pytest
 
-from mrflight.cluster import EmbeddedCluster, PrivateFolder
+from mrflight.cluster import EmbeddedCluster
 from mrflight.errors import MrflightError
 from mrflight.fork_server import ForkServer
+from mrflight.private_folder import PrivateFolder
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.metadata_client import MetadataClient
 from tests.support.leftovers import nothing_left_over
@@ -89,7 +90,7 @@ def surroundings(spill: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Surro
                 monkeypatch.setenv(name, value)
             monkeypatch.setattr(tempfile, "tempdir", str(temporary))
             with (
-                closing(PrivateFolder()) as folder,
+                PrivateFolder() as folder,
                 ForkServer([folder.path, spill], MODULES) as fork_server,
             ):
                 yield Surroundings(folder, fork_server, spill)

@@ -10,9 +10,10 @@ from contextlib import closing
 import psutil
 import pytest
 
+from mrflight import fork_server
 from mrflight.cluster import MOST_RESTARTS
 from mrflight.errors import JobFailedError
-from tests.support.supervised_cluster import Surroundings, started
+from tests.support.supervised_cluster import Surroundings, alive, started, until
 from tests.support.threads import WAIT_S
 
 
@@ -68,15 +69,35 @@ def test_a_server_that_never_starts_fails_the_job_and_is_not_replaced(
     around.spill.unlink()
 
 
-def test_without_a_fork_server_nothing_is_started_and_that_is_told(around: Surroundings) -> None:
+def test_with_their_fork_server_all_end_and_others_take_their_places(
+    around: Surroundings,
+) -> None:
+    with started(around.cluster()) as cluster:
+        servers = list(around.servers().values())
+        os.kill(around.fork_server.pid, signal.SIGKILL)
+        said = {around.told.get(timeout=WAIT_S) for _ in range(3)}
+        assert "the metadata server was killed by SIGKILL; it is started again" in said
+        dead = {line.split()[3] for line in said if "data server data" in line}
+        assert dead == {"data0", "data1"}
+        until(lambda: alive(cluster.metadata) == {"data2", "data3"})
+        assert psutil.wait_procs(servers, timeout=WAIT_S)[1] == []
+    assert around.told.empty()
+    until(around.is_empty)
+
+
+def test_without_a_fork_server_nothing_is_started_and_that_is_told(
+    around: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too many have been killed."""
+    monkeypatch.setattr(fork_server, "MOST_RESTARTS", 0)
     with started(around.cluster()):
         servers = list(around.servers().values())
         os.kill(around.fork_server.pid, signal.SIGKILL)
-        said = sorted(around.told.get(timeout=WAIT_S) for _ in range(3))
-        why = "was not started: the fork server ended or hangs"
-        for line in said:
-            assert "was killed by SIGKILL; none takes its place: mrflight-" in line
-            assert line.endswith(why)
+        said = {around.told.get(timeout=WAIT_S) for _ in range(3)}
+        why = "none takes its place, as nobody is left to fork it from"
+        assert said == {
+            f"{called} was killed by SIGKILL; {why}"
+            for called in ("the metadata server", "the data server data0", "the data server data1")
+        }
         assert psutil.wait_procs(servers, timeout=WAIT_S)[1] == []
-    shutil.rmtree(around.folder.path)  # which the fork server does otherwise
-    shutil.rmtree(around.spill)
+    shutil.rmtree(around.spill)  # which the fork server does otherwise

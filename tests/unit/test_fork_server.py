@@ -108,7 +108,7 @@ def test_children_do_not_hold_each_others_descriptors(server: ForkServer) -> Non
     second.close()
 
 
-def test_a_child_whose_fork_server_was_killed_is_ended(
+def test_a_child_whose_fork_server_was_killed_is_ended_and_another_one_forks_the_next(
     server: ForkServer, sleeper: ForkedProcess
 ) -> None:
     pid = sleeper.pid
@@ -117,10 +117,34 @@ def test_a_child_whose_fork_server_was_killed_is_ended(
     assert sleeper.wait(WAIT_S) == -signal.SIGKILL
     psutil.wait_procs([process], timeout=WAIT_S)
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    late = server.start("test-late", "os:getpid", [])
-    with pytest.raises(JobFailedError, match="test-late was not started"):
-        late.wait(WAIT_S)
-    late.close()
+    with server.start("test-late", "sys:exit", ["3"]) as late:
+        assert late.wait(WAIT_S) == 1
+    server.close()
+    with server.start("test-too-late", "sys:exit", ["3"]) as late:
+        assert late.wait(WAIT_S) == -signal.SIGKILL
+        with pytest.raises(JobFailedError, match="test-too-late was not started: the fork server"):
+            _ = late.pid
+
+
+def test_a_child_that_was_being_forked_when_its_fork_server_was_killed_counts_as_killed(
+    server: ForkServer,
+) -> None:
+    """The next one is forked by another fork server, which the driver is told of."""
+    faults.stop(psutil.Process(server.pid))
+    with server.start("test-lost", "sys:exit", ["3"]) as lost:
+        os.kill(server.pid, signal.SIGKILL)
+        assert lost.wait(WAIT_S) == -signal.SIGKILL
+    with server.start("test-next", "sys:exit", ["3"]) as after:
+        assert after.wait(WAIT_S) == 1
+
+
+def test_a_child_ends_with_its_fork_server_also_where_nobody_waits_for_it(
+    server: ForkServer, sleeper: ForkedProcess
+) -> None:
+    process = psutil.Process(sleeper.pid)
+    os.kill(server.pid, signal.SIGKILL)
+    psutil.wait_procs([process], timeout=WAIT_S)
+    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_module_that_is_not_there(server: ForkServer) -> None:

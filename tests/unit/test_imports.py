@@ -14,10 +14,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = [
-    "errors ids quantities schemas closing free_memory lifeline fork_server forked_process forking "
-    "locations malloc memory_meter oom_kills pandas_later prefetch scratch server_process "
-    "signal_name stopped_process supervision timeouts deadline patience interruptible "
-    "interrupts signal_relay",
+    "errors ids quantities schemas closing free_memory lifeline fork_server fork_server_process "
+    "forked_process forking locations malloc memory_meter oom_kills pandas_later prefetch "
+    "private_folder scratch server_process signal_name stopped_process supervision timeouts "
+    "deadline patience interruptible interrupts signal_relay",
     "spec job_file functions memory run_settings",
     "canonical_floats comparable kernel kernel_native kernel_reference _kernel key_types "
     "plain_types storage shuffle.protocol shuffle.share shuffle.tickets",

@@ -9,19 +9,19 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
 import pytest
 
-from mrflight.cluster import PrivateFolder
 from mrflight.errors import JobFailedError, JobFileError, WorkerLostError
 from mrflight.executors import local
 from mrflight.executors.calls import WorkerTracebackError, encode_call
 from mrflight.executors.local import LocalExecutor
 from mrflight.fork_server import ForkServer
+from mrflight.private_folder import PrivateFolder
 from mrflight.stopped_process import is_stopped
 from tests.support.executors import local_executor
 from tests.support.standing_process import standing_still
@@ -298,7 +298,7 @@ def test_a_worker_whose_driver_is_gone_ends_without_a_word(
     gates: Path, calls: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ours, theirs = socket.socketpair()
-    with ForkServer() as fork_server, closing(PrivateFolder()) as folder:
+    with ForkServer() as fork_server, PrivateFolder() as folder:
         arguments = [str(folder.lifeline.path)]
         with theirs:
             process = fork_server.start(
