@@ -10,6 +10,7 @@ import pyarrow as pa
 from mrflight.sources.agreement import agreed_schema, conform
 from mrflight.sources.base import Reader, Source, Split
 from mrflight.sources.discovery import FoundInput, InputFile
+from mrflight.sources.file_version import unchanged
 from mrflight.sources.splitting import split_runs
 from mrflight.sources.unreadable import reading
 from mrflight.storage import Location
@@ -27,7 +28,11 @@ class ArrowReader(Reader):
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
-        with reading("arrow", location), location.open_mapped() as file:
+        with (
+            reading("arrow", location),
+            unchanged(location, split.version),
+            location.open_mapped() as file,
+        ):
             for batch in _batches(file, split, self.schema.names):
                 yield from _pieces(conform(batch, self.schema))
 
@@ -39,7 +44,7 @@ def open_arrow(found: FoundInput, split_bytes: int) -> Source:
     for file in found.files:
         schema, weights = _head(found, file)
         schemas.append((file.path, schema))
-        splits += split_runs(file.path, weights, split_bytes)
+        splits += split_runs(file.path, file.version, weights, split_bytes)
     return Source(
         name=found.name,
         reader=ArrowReader(agreed_schema(found, schemas), found.root),

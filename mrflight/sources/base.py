@@ -13,6 +13,8 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from mrflight.sources.file_version import FileVersion
+
 COMPRESSED = 4
 """`Source.expansion` of files that are compressed, or encoded as parquet is."""
 
@@ -34,6 +36,8 @@ class Split:
     size_bytes: int
     constants: tuple[tuple[str, object], ...] = ()
     """Columns of one value that the file itself lacks: a Delta table's partition values."""
+    version: FileVersion | None = None
+    """Of the file as it was planned; None where there is no file to read."""
 
     def cut(self, count: int) -> list[Split]:
         """At most ``count`` splits of about the same size that tile this one."""
@@ -58,7 +62,8 @@ class Reader(ABC):
         """The rows of ``split`` in file order, in batches of a few MiB.
 
         Every row of a file is in exactly one of the splits that tile it.
-        Raises InputError (BadRowError with file and line) for what cannot be read.
+        Raises InputError (BadRowError with file and line) for what cannot be read,
+        and for a file that is no longer of the split's version.
         """
 
     def pieces(self, split: Split, count: int) -> list[Split]:

@@ -14,6 +14,7 @@ from mrflight.sources.csv_bad_row import CsvExpectation
 from mrflight.sources.csv_decoder import CsvDecoder
 from mrflight.sources.csv_header import CsvHeader, options_of_file, read_header
 from mrflight.sources.csv_records import read_records
+from mrflight.sources.file_version import unchanged
 from mrflight.sources.formats import compression_of
 from mrflight.sources.lines import Chunk, read_chunks
 from mrflight.sources.unreadable import reading
@@ -35,7 +36,7 @@ class CsvReader(Reader):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
         options = options_of_file(self.options, split.path)
-        with reading("csv", location):
+        with reading("csv", location), unchanged(location, split.version):
             header = read_header(location, options, self.input_name)
             if header is None:
                 return

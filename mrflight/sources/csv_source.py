@@ -13,6 +13,7 @@ from mrflight.sources.csv_header import CsvHeader, options_of_file, read_header
 from mrflight.sources.csv_reader import CsvReader, decode_chunks
 from mrflight.sources.csv_records import read_records
 from mrflight.sources.discovery import FoundInput, InputFile
+from mrflight.sources.file_version import unchanged
 from mrflight.sources.formats import compression_of
 from mrflight.sources.guesses import Guess, agree, files_to_look_at, head_bytes, replace_types
 from mrflight.sources.lines import read_chunks
@@ -60,7 +61,8 @@ def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
     headers = {}
     for file in found.files:
         location = found.root.at(file.path)
-        with reading("csv", location):
+        # One that was emptied after it was listed would be left out here, and no task look at it.
+        with reading("csv", location), unchanged(location, file.version):
             options = options_of_file(found.spec.csv, file.path)
             header = read_header(location, options, found.name)
         if header is not None:
@@ -169,5 +171,5 @@ def _fits_microseconds(column: pa.Array) -> bool:
 
 def _splits(found: FoundInput, file: InputFile, split_bytes: int) -> list[Split]:
     if found.spec.csv.newlines_in_values or compression_of(file.path):
-        return [whole_file(file.path, file.size_bytes)]
-    return split_bytes_evenly(file.path, file.size_bytes, split_bytes)
+        return [whole_file(file.path, file.version)]
+    return split_bytes_evenly(file.path, file.version, split_bytes)

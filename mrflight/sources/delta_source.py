@@ -14,6 +14,7 @@ from mrflight.errors import InputError
 from mrflight.sources.agreement import select_columns
 from mrflight.sources.base import COMPRESSED, Reader, Source, Split
 from mrflight.sources.discovery import FoundInput
+from mrflight.sources.file_version import FileVersion, unchanged
 from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_group_weights
 from mrflight.sources.splitting import split_runs
 from mrflight.sources.unreadable import reading
@@ -46,7 +47,7 @@ class DeltaReader(Reader):
         location = self.root.at(split.path)
         constants = dict(split.constants)
         stored = [name for name in self.schema.names if name not in constants]
-        with reading("parquet", location):
+        with reading("parquet", location), unchanged(location, split.version):
             for batch in read_row_groups(location, split, stored):
                 if batch.num_rows:
                     yield _as_table_rows(batch, self.schema, constants)
@@ -141,7 +142,14 @@ def _splits(
     location = _location(root, file)
     partition = file.get("partition") or {}
     constants = tuple((name, value) for name, value in partition.items() if name in columns)
+    # A copy of a table has other times than its log, so that a file's size alone counts.
+    version = FileVersion(file["size_bytes"])
     with reading("parquet", location), location.open_input() as stream:
-        weights = row_group_weights(open_row_groups(stream), file["size_bytes"])
-    runs = split_runs(location.path, weights, split_bytes)
+        if stream.size() != version.size_bytes:
+            raise InputError(
+                f"{location.url} has {stream.size():,} bytes, but {version.size_bytes:,} in the "
+                f"log of its table, {root.url}; such a file never changes: bring back what it was"
+            )
+        weights = row_group_weights(open_row_groups(stream), version.size_bytes)
+    runs = split_runs(location.path, version, weights, split_bytes)
     return [replace(run, constants=constants) for run in runs]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrflight.errors import InputError
+from mrflight.sources.file_version import FileVersion
 from mrflight.sources.formats import format_of
 from mrflight.sources.globs import expand_glob, has_wildcards
 from mrflight.sources.near_miss import nearest_path
@@ -23,7 +24,11 @@ class InputFile:
     """A file of an input."""
 
     path: str
-    size_bytes: int
+    version: FileVersion
+
+    @property
+    def size_bytes(self) -> int:
+        return self.version.size_bytes
 
 
 @dataclass(frozen=True)
@@ -66,9 +71,13 @@ def find_input(name: str, spec: InputSpec, base: Path, options: Mapping[str, str
         found = []
     if not found:
         raise InputError(f"{key}.path: {_nothing_there(root, kind == fs.FileType.Directory)}")
-    files = {info.path: InputFile(info.path, info.size) for info in found}
+    files = {info.path: _input_file(info) for info in found}
     in_order = tuple(files[path] for path in sorted(files))
     return FoundInput(name, spec, _format_of_all(in_order, spec, key), root, in_order)
+
+
+def _input_file(info: fs.FileInfo) -> InputFile:
+    return InputFile(info.path, FileVersion(info.size, info.mtime_ns))
 
 
 def _is_delta(folder: Location, spec: InputSpec) -> bool:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from mrflight.errors import BadRowError
 from mrflight.sources.bad_lines import first_bad_line, line_number
 from mrflight.sources.base import Reader, Split
+from mrflight.sources.file_version import unchanged
 from mrflight.sources.formats import compression_of
 from mrflight.sources.json_bad_row import JsonExpectation
 from mrflight.sources.json_decoder import OtherFields
@@ -34,7 +35,7 @@ class JsonReader(Reader):
         location = self.root.at(split.path)
         others: OtherFields = "error" if self.takes_all else "ignore"
         expected = JsonExpectation(self.input_name, self.schema, self.declared, others)
-        with reading("json", location):
+        with reading("json", location), unchanged(location, split.version):
             # There is no way into the middle of a compressed file: it is one split.
             stop = None if compression_of(split.path) else split.stop
             chunks = read_chunks(location, 0, split.start, stop)

@@ -119,5 +119,5 @@ def _plain(type: pa.DataType) -> pa.DataType:
 
 def _splits(file: InputFile, split_bytes: int) -> list[Split]:
     if compression_of(file.path):
-        return [whole_file(file.path, file.size_bytes)]
-    return split_bytes_evenly(file.path, file.size_bytes, split_bytes)
+        return [whole_file(file.path, file.version)]
+    return split_bytes_evenly(file.path, file.version, split_bytes)

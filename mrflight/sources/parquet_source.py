@@ -10,6 +10,7 @@ import pyarrow as pa
 from mrflight.sources.agreement import agreed_schema, conform
 from mrflight.sources.base import COMPRESSED, Reader, Source, Split
 from mrflight.sources.discovery import FoundInput, InputFile
+from mrflight.sources.file_version import unchanged
 from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_group_weights
 from mrflight.sources.splitting import split_runs
 from mrflight.sources.unreadable import reading
@@ -25,7 +26,7 @@ class ParquetReader(Reader):
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
-        with reading("parquet", location):
+        with reading("parquet", location), unchanged(location, split.version):
             for batch in read_row_groups(location, split, self.schema.names):
                 if batch.num_rows:
                     yield conform(batch, self.schema)
@@ -38,7 +39,7 @@ def open_parquet(found: FoundInput, split_bytes: int) -> Source:
     for file in found.files:
         schema, weights = _footer(found, file)
         schemas.append((file.path, schema))
-        splits += split_runs(file.path, weights, split_bytes)
+        splits += split_runs(file.path, file.version, weights, split_bytes)
     return Source(
         name=found.name,
         reader=ParquetReader(agreed_schema(found, schemas), found.root),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet
+import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
-from tests.support.source_contract import SourceContract, batches, rows
+from mrflight.errors import InputError
+from tests.support.source_contract import SourceContract, batches, read, rows
 
 
 class TestDelta(SourceContract):
@@ -30,6 +33,20 @@ class TestDelta(SourceContract):
 
     def oracle(self, path: str, schema: pa.Schema) -> pa.Table:
         return pa.parquet.ParquetFile(path).read(schema.names)
+
+    def test_a_file_that_its_log_has_otherwise(self, folder: Path) -> None:
+        path = self.lay_out(folder, rows(0, 50))
+        file = Path(self.open(folder, path).files[0])
+        whole = file.read_bytes()
+        file.write_bytes(b"")
+        told = rf"{file} has 0 bytes, but {len(whole):,} in the log of its table, {folder}; "
+        with pytest.raises(InputError, match=told):
+            self.open(folder, path)
+
+    def test_a_copy_of_a_table_has_other_times(self, folder: Path) -> None:
+        source = self.open(folder, self.lay_out(folder, rows(0, 50)))
+        os.utime(source.files[0], ns=(0, 0))
+        assert read(source).num_rows == 50
 
     def test_a_table_without_rows(self, folder: Path) -> None:
         DeltaTable.create(str(folder), rows(0, 0).schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -89,6 +90,16 @@ class FileContract(SourceContract):
         source = self.open(folder, self.lay_out(folder, rows(0, 0), rows(0, 50), rows(0, 0)))
         assert read(source)["id"].to_pylist() == list(range(50))
         assert source.reader.schema == rows(0, 1).schema
+
+    def test_a_file_in_the_place_of_one_of_its_size(self, folder: Path) -> None:
+        source = self.open(folder, self.lay_out(folder, rows(0, 50)))
+        path = Path(source.files[0])
+        size, then = path.stat().st_size, path.stat().st_mtime_ns
+        other = folder / "other"
+        other.write_bytes(path.read_bytes())
+        os.utime(other, ns=(then, then + 1))
+        os.replace(other, path)
+        self.says(source, source.splits[0], f"its {size:,} bytes were written again after")
 
     def test_a_folder_without_files(self, folder: Path) -> None:
         (folder / "_SUCCESS").touch()

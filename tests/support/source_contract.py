@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,6 +171,41 @@ class SourceContract(ABC):
         assert source.size_bytes == sum(Path(file).stat().st_size for file in source.files)
         weight = sum(split.size_bytes for split in source.splits)
         assert source.size_bytes * 0.95 <= weight <= source.size_bytes
+
+    def test_a_file_that_changed_since_it_was_found(self, folder: Path) -> None:
+        source = self.open(folder, self.lay_out(folder, rows(0, 500), rows(500, 10)))
+        for split in source.splits:
+            path = Path(split.path)
+            whole = path.read_bytes()
+            before = path.stat()
+            for changed in (b"", whole[:-1], whole[: len(whole) // 2], whole + b"\n", whole * 2):
+                path.write_bytes(changed)
+                self.says(
+                    source, split, f"it had {len(whole):,} bytes", f"has {len(changed):,} now"
+                )
+            path.unlink()
+            self.says(source, split, f"it had {len(whole):,} bytes", "and is gone now")
+            path.write_bytes(whole)
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert read(source).num_rows == 510
+
+    def test_a_file_that_grows_while_it_is_read(self, folder: Path) -> None:
+        source = self.open(folder, self.lay_out(folder, rows(0, 500)))
+        split = source.splits[0]
+        reading = source.reader.read(split)
+        next(reading)
+        with open(split.path, "ab") as file:
+            file.write(b"\n")
+        with pytest.raises(InputError, match="changed while the job ran: it had"):
+            list(reading)
+
+    def says(self, source: Source, split: Split, *parts: str) -> None:
+        """Assert that reading the split tells how its file changed."""
+        told = rf"{re.escape(split.path)} changed while the job ran: .*; run the job again"
+        with pytest.raises(InputError, match=told) as raised:
+            list(source.reader.read(split))
+        for part in parts:
+            assert part in str(raised.value)
 
     def test_nothing_there(self, tmp_path: Path) -> None:
         with pytest.raises(InputError) as raised:

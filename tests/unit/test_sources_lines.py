@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mrflight.errors import InputError
 from mrflight.sources import lines
 from mrflight.sources.base import Split
+from mrflight.sources.file_version import FileVersion
 from mrflight.sources.lines import Chunk, has_lines, read_chunks
 from mrflight.sources.splitting import split_bytes_evenly, split_runs
 from mrflight.storage import locate
@@ -116,7 +117,7 @@ def test_lines_are_counted_but_for_blank_ones(text: bytes, count: int) -> None:
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 99, 100, 101, 12345])
 @pytest.mark.parametrize("split_bytes", [1, 10, 100, 1 << 40])
 def test_byte_splits_tile_a_file(size: int, split_bytes: int) -> None:
-    splits = split_bytes_evenly("x", size, split_bytes)
+    splits = split_bytes_evenly("x", FileVersion(size), split_bytes)
     assert splits[0].start == 0
     assert splits[-1].stop == size
     assert all(a.stop == b.start for a, b in pairwise(splits))
@@ -136,7 +137,7 @@ def test_byte_splits_tile_a_file(size: int, split_bytes: int) -> None:
     ],
 )
 def test_runs_are_as_long_as_fits(weights: list[int], runs: list[tuple[int, int]]) -> None:
-    splits = split_runs("x", weights, 10)
+    splits = split_runs("x", FileVersion(sum(weights)), weights, 10)
     assert [(split.start, split.stop) for split in splits] == runs
     assert sum(split.size_bytes for split in splits) == sum(weights)
 
