@@ -102,7 +102,20 @@ def _check_struct(table: Mapping[str, Any], kind: type[msgspec.Struct], path: st
         _check(inner, hints[name], _join(path, name))
     for field in msgspec.structs.fields(kind):
         if field.required and field.name not in table:
-            raise JobFileError(f"{_join(path, field.name)}: this key is missing")
+            how = _how_to_write(path, field.name, hints[field.name])
+            raise JobFileError(f"{_join(path, field.name)}: this key is missing; write {how}")
+
+
+def _how_to_write(path: str, name: str, kind: Any) -> str:
+    """A key with what it cannot do without: a section, or a value in one."""
+    section = f"[{_join(path, name)}]"
+    if typing.get_origin(kind) is dict:
+        kind = typing.get_args(kind)[1]
+        section = f"[{_join(path, name)}.NAME]"
+    if not (isinstance(kind, type) and _is_struct(kind)):
+        return f'{name} = "..." in [{path}]'
+    required = [field.name for field in msgspec.structs.fields(kind) if field.required]
+    return f"{section} with " + ", ".join(f'{inner} = "..."' for inner in required)
 
 
 def _check_value(value: Any, kind: Any, path: str) -> None:

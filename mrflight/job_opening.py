@@ -32,17 +32,23 @@ def open_job(
 
 
 def _check_output_apart(spec: JobSpec, folder: Path, sources: list[Source]) -> None:
-    """Raise JobFileError where a rerun would read what this run writes as part of its input.
+    """Raise JobFileError where a rerun might read what this run writes as part of its input.
 
     A table that is input and output as a whole is no such case: it is read before it is written.
     """
     output = locate(spec.output.table, folder, spec.storage).path
     for source in sources:
         given = locate(spec.inputs[source.name].path, folder, spec.storage).path
-        inside = [file for file in source.files if file.startswith(f"{output}/")]
-        lies_below = output.startswith(f"{given}/")
-        if given != output and (inside or lies_below):
+        if given == output:
+            continue
+        if output.startswith(f"{given}/"):
             raise JobFileError(
                 f"output.table: {output} lies in what inputs.{source.name}.path reads, {given}; "
                 "the next run would read its files as input: choose another folder"
+            )
+        inside = [file for file in source.files if file.startswith(f"{output}/")]
+        if inside:
+            raise JobFileError(
+                f"output.table: {inside[0]}, which inputs.{source.name}.path reads, lies in "
+                f"{output}; inputs and results would be mixed there: choose another folder"
             )

@@ -117,7 +117,8 @@ def test_a_job_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
     done = drive(write_job(tmp_path, "[job]\nname = 'x'\n[inputs.a]\npath = 'a.csv'\n"))
     assert done.code == 2
-    assert done.message.strip() == "output: this key is missing"
+    told = 'output: this key is missing; write [output] with table = "..."'
+    assert done.message.strip() == told
 
 
 def test_a_row_with_too_many_fields_is_named_by_file_and_line(job: Path) -> None:
@@ -184,6 +185,14 @@ def test_an_output_inside_of_the_input_is_refused(job: Path) -> None:
     message = refused(job, 2, *options)
     assert "output.table" in message
     assert "inputs.visits.path" in message
+
+
+def test_an_output_around_the_input_is_refused(job: Path) -> None:
+    """Which of the two lies in the other is told as it is."""
+    folder = job.parent
+    message = refused(job, 2, *setting("output.table", "."))
+    assert f"output.table: {folder}/visits/a.csv, which inputs.visits.path reads, lies" in message
+    assert f"lies in {folder}; inputs and results would be mixed there" in message
 
 
 def test_a_cluster_that_is_not_there(job: Path) -> None:

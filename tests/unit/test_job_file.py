@@ -142,12 +142,18 @@ def test_an_unknown_key_is_named_by_its_path_with_the_nearest(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "job: this key is missing"),
-        ("[job]\nname = 'x'", "inputs: this key is missing"),
-        ("[job]\n[inputs.v]\npath = 'x'\n[output]\ntable = 't'", "job.name: this key is missing"),
+        ("", 'job: this key is missing; write [job] with name = "..."'),
+        (
+            "[job]\nname = 'x'",
+            'inputs: this key is missing; write [inputs.NAME] with path = "..."',
+        ),
+        (
+            "[job]\n[inputs.v]\npath = 'x'\n[output]\ntable = 't'",
+            'job.name: this key is missing; write name = "..." in [job]',
+        ),
         (
             "[job]\nname = 'x'\n[inputs.v]\npath = 'x'\n[output]",
-            "output.table: this key is missing",
+            'output.table: this key is missing; write table = "..." in [output]',
         ),
     ],
 )
