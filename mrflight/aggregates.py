@@ -17,6 +17,8 @@ from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchErr
 AggregateFunction = Literal["sum", "min", "max", "count", "mean", "count_distinct", "first", "last"]
 FUNCTIONS: tuple[str, ...] = get_args(AggregateFunction)
 
+MAPPED = "a mapped row"
+
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\(\s*(.+?)\s*\)\s*")
 
 
@@ -48,37 +50,41 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
 
 
 def check_aggregates(
-    schema: pa.Schema, group_by: tuple[str, ...], aggregates: tuple[Aggregate, ...]
+    schema: pa.Schema,
+    group_by: tuple[str, ...],
+    aggregates: tuple[Aggregate, ...],
+    rows: str = MAPPED,
 ) -> None:
     """Raise where rows of ``schema``, in their plain layout, cannot be aggregated so.
 
+    ``rows`` is what messages call them.
     ColumnNotFoundError for a column that is not there, KeyTypeError for a
     group that cannot be hashed, JobFileError for an aggregate of a type that
     it does not take.
     """
     for column in group_by:
-        _type_of(schema, column, "reduce.group_by")
+        _type_of(schema, column, f"reduce.group_by: {rows}")
     if group_by:
         kernel.check_key_types(schema, group_by)
     for aggregate in aggregates:
         if aggregate.column is not None:
-            _check_column(schema, aggregate, aggregate.column)
+            _check_column(schema, aggregate, aggregate.column, rows)
 
 
 def _type_of(schema: pa.Schema, column: str, where: str) -> pa.DataType:
     found = schema.get_all_field_indices(column)
     if not found:
-        raise ColumnNotFoundError.among(column, schema.names, f"{where}: a mapped row")
+        raise ColumnNotFoundError.among(column, schema.names, where)
     if len(found) > 1:
         raise SchemaMismatchError(
-            f"{where}: a mapped row has {len(found)} columns {column!r}; rename one in the map"
+            f"{where} has {len(found)} columns {column!r}; rename one in the map"
         )
     return schema.field(found[0]).type
 
 
-def _check_column(schema: pa.Schema, aggregate: Aggregate, column: str) -> None:
+def _check_column(schema: pa.Schema, aggregate: Aggregate, column: str, rows: str) -> None:
     where = f"reduce.aggregate.{aggregate.name}"
-    kind = _type_of(schema, column, where)
+    kind = _type_of(schema, column, f"{where}: {rows}")
     what = f"{where}: {aggregate.function} of {column!r}, which is {kind}"
     if aggregate.function in ("sum", "mean") and not _is_number(kind):
         raise JobFileError(

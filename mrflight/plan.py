@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mrflight.aggregates import parse_aggregate
-from mrflight.errors import JobFileError, SchemaMismatchError
+from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchError
 from mrflight.functions import FunctionRef
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.memory import MemoryPlan
@@ -91,8 +91,9 @@ def plan_job(
         function = _map_function(source.name, section, folder)
         partitioner = _plan_partitioner(spec, source.name, section, partitions, folder)
         if function is None:  # the rows are what the files say, so that names are checked now
-            partitioner.check(source.reader.schema)
-            reduction.check(source.reader.schema)
+            rows = _rows_of(source.name, section)
+            _check_key(source, partitioner, rows)
+            reduction.check(source.reader.schema, rows)
         for split in _cut(source, split_bytes):
             map_tasks.append(
                 MapTask(
@@ -120,6 +121,19 @@ def plan_job(
         spec.shuffle.compression,
         resizes,
     )
+
+
+def _rows_of(name: str, section: InputSpec) -> str:
+    """What messages call the rows of an input without a map: by the key that may have to change."""
+    return f"inputs.{name}" if section.columns is None else f"what inputs.{name}.columns reads"
+
+
+def _check_key(source: Source, partitioner: PartitionerSpec, rows: str) -> None:
+    names = source.reader.schema.names
+    for column in partitioner.key:
+        if partitioner.kind in ("hash", "range") and column not in names:
+            raise ColumnNotFoundError.among(column, names, f"inputs.{source.name}.key: {rows}")
+    partitioner.check(source.reader.schema)
 
 
 def _cut(source: Source, most_bytes: int) -> Iterator[Split]:
@@ -194,7 +208,10 @@ def plan_reduction(spec: JobSpec, folder: str) -> Reduction:
     if len(set(section.group_by)) < len(section.group_by):
         raise JobFileError(f"reduce.group_by: {section.group_by} names a column twice")
     if twice := {aggregate.name for aggregate in aggregates} & set(section.group_by):
-        raise JobFileError(f"reduce.aggregate.{min(twice)}: is the name of a group_by column, too")
+        raise JobFileError(
+            f"reduce.aggregate.{min(twice)}: is the name of a group_by column, too, which the "
+            "result has anyway; give the aggregate another name"
+        )
     combines = spec.shuffle.partitioner in ("hash", "range")  # others may look at any column
     return Reduction(tuple(section.group_by), aggregates, sort_by=sort_by, combines=combines)
 

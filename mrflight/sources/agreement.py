@@ -48,7 +48,7 @@ def select_columns(found: FoundInput, schema: pa.Schema, where: str) -> Sequence
         raise InputError(f"{where}: two columns are named {twice!r}; rename one")
     for name in found.spec.columns or ():
         if name not in known:
-            raise ColumnNotFoundError.among(name, names, where)
+            raise ColumnNotFoundError.among(name, names, f"{found.key('columns')}: {where}")
     return found.spec.columns or names
 
 

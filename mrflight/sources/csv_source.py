@@ -78,9 +78,11 @@ def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
 def _check_columns(found: FoundInput, headers: _Headers) -> Sequence[str]:
     """The columns to read; all files must have them, and no others if all are read."""
     (first, header), *others = headers.items()
-    for column in (*(found.spec.columns or ()), *found.spec.types):
+    asked = {"columns": found.spec.columns or (), "types": found.spec.types}
+    for setting, column in ((setting, name) for setting, names in asked.items() for name in names):
         if column not in header.columns:
-            raise ColumnNotFoundError.among(column, list(header.columns), first.path)
+            where = f"{found.key(setting)}: {first.path}"
+            raise ColumnNotFoundError.among(column, list(header.columns), where)
     wanted = found.spec.columns or header.columns
     expected = set(wanted)
     for file, other in others:

@@ -56,6 +56,7 @@ def _decide_schema(
     for column in columns:
         if column not in names:
             where = files[0].path if len(files) == 1 else found.root.url
+            where = f"{found.key('columns')}: {where}"
             raise ColumnNotFoundError.among(column, list(names), where)
     read = [Guess(g.path, pa.schema([f for f in g.schema if f.name in columns])) for g in guesses]
     agreed = agree(read, found.name)

@@ -9,7 +9,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from mrflight.aggregates import Aggregate, check_aggregates
+from mrflight.aggregates import MAPPED, Aggregate, check_aggregates
 from mrflight.errors import UserFunctionError
 from mrflight.functions import FunctionRef, calling_user
 from mrflight.schemas import describe_difference
@@ -40,9 +40,9 @@ class Reduction:
     """Whether maps send what `combiner` makes of their rows. Only where the partitioner looks at
     no column but those of the group."""
 
-    def check(self, schema: pa.Schema) -> None:
-        """Raise where rows of this schema cannot be reduced so."""
-        check_aggregates(plain_schema(schema), self.group_by, self.aggregates)
+    def check(self, schema: pa.Schema, rows: str = MAPPED) -> None:
+        """Raise where rows of this schema, which messages call ``rows``, cannot be reduced so."""
+        check_aggregates(plain_schema(schema), self.group_by, self.aggregates, rows)
 
     def combiner(self, memory_bytes: int) -> Combiner | None:
         """For one map's rows, which hold at most so much; None where they are sent as they are."""

@@ -42,7 +42,8 @@ from tests.support.plans import WORKERS, Plan, job
         ),
         (
             {"reduce": {"group_by": ["url"], "aggregate": {"url": "count(*)"}}},
-            "reduce.aggregate.url: is the name of a group_by column",
+            "reduce.aggregate.url: is the name of a group_by column, too, which the result has "
+            "anyway; give the aggregate another name",
         ),
         (
             {"reduce": {"group_by": ["url"], "aggregate": {"n": "median(weight)"}}},
@@ -110,6 +111,22 @@ def test_columns_are_checked_where_no_map_makes_them(plan: Plan) -> None:
         plan(job(inputs=inputs))
     with pytest.raises(ColumnNotFoundError, match=r"^reduce\.aggregate\.n: .*'wait'"):
         plan(job(reduce={"group_by": ["url"], "aggregate": {"n": "sum(wait)"}}))
+
+
+def test_a_column_that_was_not_selected_is_told_by_the_key_that_selects(plan: Plan) -> None:
+    visits = {"path": "visits.csv", "key": ["url"], "columns": ["url"]}
+    reduce = {"group_by": ["url"], "aggregate": {"n": "sum(weight)"}}
+    with pytest.raises(ColumnNotFoundError) as raised:
+        plan(job(inputs={"visits": visits}, reduce=reduce))
+    told = "what inputs.visits.columns reads has no column 'weight'; it has 'url'"
+    assert str(raised.value) == f"reduce.aggregate.n: {told}"
+    with pytest.raises(ColumnNotFoundError) as raised:
+        plan(job(inputs={"visits": {**visits, "key": ["weight"]}}))
+    assert str(raised.value) == f"inputs.visits.key: {told}"
+    with pytest.raises(ColumnNotFoundError) as raised:
+        plan(job(reduce={"group_by": ["url"], "aggregate": {"n": "sum(wait)"}}))
+    told = "inputs.visits has no column 'wait'; it has 'url', 'weight'"
+    assert str(raised.value) == f"reduce.aggregate.n: {told}"
 
 
 def test_columns_are_not_checked_where_a_map_makes_them(plan: Plan) -> None:

@@ -131,8 +131,11 @@ def test_types_that_are_set(tmp_path: Path) -> None:
 
 def test_types_of_what_is_not_there_or_cannot_be(tmp_path: Path) -> None:
     files = {"a.csv": "n,s\n1,x\n"}
-    with pytest.raises(ColumnNotFoundError, match=r"a\.csv has no column 'm'; it has 'n', 's'"):
+    told = rf"{tmp_path}/a\.csv has no column 'm'; it has 'n', 's'"
+    with pytest.raises(ColumnNotFoundError, match=rf"^inputs\.visits\.types: {told}"):
         open_files(tmp_path, files, types={"m": "int64"})
+    with pytest.raises(ColumnNotFoundError, match=rf"^inputs\.visits\.columns: {told}"):
+        open_files(tmp_path, files, columns=["m"])
     with pytest.raises(
         JobFileError, match=r"inputs\.visits\.types\.n: 'integer' is no type; there"
     ):
