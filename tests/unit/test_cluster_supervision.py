@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from contextlib import closing
 from itertools import chain
@@ -49,16 +50,19 @@ def test_the_metadata_server_is_started_where_it_was(around: Surroundings) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "number"),
-    [("metadata", signal.SIGSTOP), ("metadata", signal.SIGKILL), ("data1", signal.SIGKILL)],
+    ("child", "number"),
+    [(1, signal.SIGSTOP), (1, signal.SIGKILL), (3, signal.SIGKILL)],
+    ids=["metadata-stopped", "metadata-killed", "data1-killed"],
 )
 def test_what_happens_to_a_server_in_its_start_is_made_good(
-    around: Surroundings, name: str, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    around: Surroundings, child: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Within a millisecond of its fork."""
     monkeypatch.setattr("mrflight.cluster.SLOW_START_S", 3.0)
     cluster = around.cluster()
     with closing(cluster):
-        around.server(name).send_signal(number)  # most likely before it is ready
+        until(lambda: len(around.fork_server.pids()) > child)
+        os.kill(around.fork_server.pids()[child], number)
         cluster.wait()
         until(lambda: len(alive(cluster.metadata)) == 2)
         if number == signal.SIGSTOP:  # or who reads that it was killed would look for who did it
