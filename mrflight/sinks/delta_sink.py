@@ -13,11 +13,12 @@ from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.encoding import CODEC, Encoding
 from mrflight.sinks.file_part_writer import FilePartWriter
 from mrflight.sinks.landing import Landing
-from mrflight.sinks.leftovers import is_staged
+from mrflight.sinks.leftovers import LOG, is_staged
 from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
 from mrflight.sinks.part_name import is_part
 from mrflight.sinks.part_schemas import common_schema
 from mrflight.sinks.stored_schema import TableSchema
+from mrflight.sinks.writable import check_writable
 from mrflight.spec import OutputSection
 from mrflight.storage import Location
 
@@ -42,6 +43,9 @@ class DeltaSink(Sink):
             _check_nothing_else(location)
         elif self._committed is None:
             _check_mode(table, spec)
+        if self._committed is None:  # who has nothing to do needs no permission for it
+            check_writable(location)
+            check_writable(location.child(LOG))
         existing = table.schema if table is not None and spec.mode == "append" else None
         self._target = TableSchema(location.url, True, tuple(spec.partition_by), existing)
         indexed_columns = INDEXED_COLUMNS if table is None else table.indexed_columns

@@ -33,6 +33,7 @@ from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
 from mrflight.sinks.part_name import is_part, is_part_of_run, run_mark
 from mrflight.sinks.part_schemas import common_schema
 from mrflight.sinks.stored_schema import TableSchema
+from mrflight.sinks.writable import check_writable
 from mrflight.spec import OutputSection
 from mrflight.storage import Location
 
@@ -52,6 +53,7 @@ class FolderSink(Sink):
         self._run = run_mark(app_id)
         if not self._was_committed:
             _check_mode(location, spec, manifest, self._run)
+            check_writable(location)
         if manifest is not None and manifest.removing:  # a commit that was cut short
             with locked(location):
                 manifest = finish_removing(location)

@@ -28,7 +28,7 @@ from mrflight.sinks.own_files import relative_path
 from mrflight.sinks.part_name import job_of_part
 from mrflight.storage import Location
 
-_LOG = "_delta_log"
+LOG = "_delta_log"
 _STAGED = re.compile(r"\d{20}\.json#\d+")
 """How delta-rs calls a log entry that it has not linked to its name yet (object_store)."""
 _JOB_STARTED = "%Y%m%dT%H%M%S"
@@ -81,7 +81,7 @@ def remove_leftovers(table: Location, leftovers: list[Leftover]) -> None:
 def _may_be_left(path: str) -> bool:
     """Whether a file, relative to its table, has a name that only drivers give."""
     folder, name = posixpath.split(path)
-    if folder == _LOG:
+    if folder == LOG:
         return is_staged(name)
     return job_of_part(name) is not None or (not folder and is_temporary(name))
 
@@ -102,7 +102,7 @@ def _job_started(job_id: str) -> datetime:
 def _named_files(table: Location) -> set[str]:
     """Names, without folders, of all files that the table's log or manifest keeps."""
     try:
-        log = [info for info in table.child(_LOG).walk() if info.is_file]
+        log = [info for info in table.child(LOG).walk() if info.is_file]
         if any(info.base_name.endswith((".json", ".parquet")) for info in log):
             return {name for info in log for name in _named_by(table.at(info.path))}
     except (OSError, ValueError, KeyError, AttributeError, TypeError, pa.ArrowException) as error:

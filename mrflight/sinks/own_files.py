@@ -72,9 +72,17 @@ class OwnFiles:
 
 
 def check_is_folder(location: Location) -> None:
-    """OutputError where a file has the table's name, or that of a folder above it."""
+    """OutputError where a file has the table's name, or that of a folder above it.
+
+    And where that cannot be told, as behind a folder that this user may not look into.
+    """
     for path in _upwards(location.path):
-        info = location.at(path).info()
+        try:
+            info = location.at(path).info()
+        except OSError as error:
+            raise OutputError(
+                f"output.table: {path} cannot be looked at: {error}; choose another folder"
+            ) from error
         if info.is_file:
             raise OutputError(f"output.table: {path} is a file; choose another name")
 

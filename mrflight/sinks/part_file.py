@@ -11,6 +11,7 @@ from mrflight.errors import JobFailedError, OutputError
 from mrflight.sinks.base import PartFile
 from mrflight.sinks.encoder import Encoder
 from mrflight.sinks.encoding import Encoding
+from mrflight.sinks.writable import ALWAYS_MET, what_to_do
 from mrflight.storage import Location
 
 
@@ -18,7 +19,7 @@ class OpenPartFile:
     """A file at its final name; `finish` or `discard` ends it.
 
     Raises JobFailedError where the store fails (a full disk), OutputError for rows that the
-    format does not take.
+    format does not take, and where the store would refuse another attempt as well.
     """
 
     def __init__(self, table: Location, path: str, encoding: Encoding, schema: pa.Schema) -> None:
@@ -89,6 +90,10 @@ def _storing(location: Location) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno in ALWAYS_MET:
+            raise OutputError(
+                f"{location.url} cannot be written: {error}; {what_to_do(error)}"
+            ) from error
         raise JobFailedError(f"{location.url} cannot be written: {error}") from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise OutputError(

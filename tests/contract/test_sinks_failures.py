@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from mrflight.errors import JobFailedError, MrflightError
+from mrflight.errors import MrflightError
 from mrflight.sinks.base import Commit
-from mrflight.spec import OutputFormat
 from tests.support.leftovers import tree
 from tests.support.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of, written
 
@@ -96,17 +94,6 @@ def test_abort_of_another_sink_of_the_job_spares_what_is_committed(output: Outpu
     before = tree(output.base)
     late.abort()
     assert tree(output.base) == before
-
-
-def test_a_store_that_fails_is_a_job_that_failed(tmp_path: Path, format: OutputFormat) -> None:
-    output = Output(tmp_path, format, ("k",))
-    sink = output.open()
-    output.folder.mkdir(parents=True)
-    (output.folder / "k=b").write_text("in the way of a folder")
-    with pytest.raises(JobFailedError, match="cannot be written") as caught:
-        sink.part_writer.write(0, 0, SCHEMA, table_of(NEW).to_batches())
-    assert caught.value.retryable
-    assert not output.parts("new")
 
 
 def test_a_commit_that_the_store_does_not_take(output: Output) -> None:

@@ -1,0 +1,110 @@
+"""An output that cannot be written is refused at the start, and by a part file without a retry."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from mrflight.errors import JobFailedError, OutputError
+from mrflight.sinks import part_file
+from mrflight.spec import OutputFormat
+from mrflight.storage import Location
+from tests.support.leftovers import tree
+from tests.support.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of
+from tests.support.unprivileged import immutable, read_only
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder immutable")
+
+
+def kept(folder: Path) -> AbstractContextManager[None]:
+    """From whoever runs the tests."""
+    return immutable(folder) if os.geteuid() == 0 else read_only(folder)
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_table_in_a_folder_that_cannot_be_written(output: Output, mode: Mode) -> None:
+    output.run(OLD, job_id="old", app_id="once")
+    before = tree(output.base)
+    with kept(output.folder):
+        with pytest.raises(OutputError, match=r"output\.table: .* this user can write to"):
+            output.open(mode)
+        again = output.open(mode, app_id="once")
+        assert again.was_committed()  # which needs no permission
+    assert tree(output.base) == before
+
+
+def test_a_new_table_below_a_folder_that_cannot_be_written(output: Output) -> None:
+    output.base.joinpath("out").mkdir()
+    with (
+        kept(output.folder.parent),
+        pytest.raises(OutputError, match=f"out is no folder .* where {output.folder} is to be"),
+    ):
+        output.open()
+    assert set(tree(output.base)) == {"out"}
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    output = Output(tmp_path, "delta")
+    output.run(OLD, job_id="old")
+    with (
+        kept(output.folder / "_delta_log"),
+        pytest.raises(OutputError, match="_delta_log is no folder that this user can write to"),
+    ):
+        output.open("append")
+
+
+def test_a_link_to_nothing_in_the_place_of_the_folder(output: Output) -> None:
+    output.folder.parent.mkdir()
+    output.folder.symlink_to("nowhere")
+    with pytest.raises(OutputError, match="is no folder that this user can write to"):
+        output.open()
+
+
+def test_a_name_that_is_too_long(tmp_path: Path, format: OutputFormat) -> None:
+    output = Output(tmp_path / ("n" * 300), format)
+    with pytest.raises(OutputError, match=r"cannot be looked at: .*; choose another folder"):
+        output.open()
+
+
+def test_a_look_leaves_nothing(output: Output) -> None:
+    output.open()
+    assert tree(output.base) == {}
+
+
+def test_a_file_in_the_place_of_a_partitions_folder(tmp_path: Path, format: OutputFormat) -> None:
+    output = Output(tmp_path, format, ("k",))
+    sink = output.open()
+    output.folder.mkdir(parents=True)
+    (output.folder / "k=b").write_text("in the way of a folder")
+    with pytest.raises(
+        OutputError, match=r"k=b/part-.* cannot be written: .*; move away"
+    ) as caught:
+        sink.part_writer.write(0, 0, SCHEMA, table_of(NEW).to_batches())
+    assert not caught.value.retryable
+    assert not output.parts("new")
+
+
+@as_root
+def test_a_folder_that_cannot_be_written_any_more(tmp_path: Path, format: OutputFormat) -> None:
+    output = Output(tmp_path, format)
+    sink = output.open()
+    output.folder.mkdir(parents=True)
+    with (
+        immutable(output.folder),
+        pytest.raises(OutputError, match=r"cannot be written: .*; let this user write there"),
+    ):
+        sink.part_writer.write(0, 0, SCHEMA, table_of(NEW).to_batches())
+
+
+@pytest.mark.parametrize("number", ["ENOSPC", "EIO"])
+def test_a_disk_that_may_be_better_later_is_tried_again(number: str) -> None:
+    with (
+        pytest.raises(JobFailedError, match="cannot be written") as caught,
+        part_file._storing(Location("/table/part")),
+    ):
+        raise OSError(getattr(errno, number), number)
+    assert caught.value.retryable

@@ -1,0 +1,74 @@
+"""An output that cannot be written costs no map where that can be known, and no retry."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.driver import driver_command, write_job
+from tests.support.leftovers import nothing_left_over, tree
+from tests.support.unprivileged import read_only, unprivileged
+
+JOB = """
+[job]
+name = "unwritable"
+[inputs.rows]
+path = "in.csv"
+key = ["k"]
+[shuffle]
+partitions = 4
+[output]
+table = "above/out"
+mode = "append"
+partition_by = ["k"]
+[cluster]
+workers = 2
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "in.csv").write_text("k,n\n" + "".join(f"{n % 40},{n}\n" for n in range(400)))
+    (tmp_path / "above").mkdir()
+    return write_job(tmp_path, JOB)
+
+
+def refused(job: Path, *options: str) -> dict[str, Any]:
+    with nothing_left_over(job.parent / "tmp") as environment:
+        done = subprocess.run(
+            unprivileged(driver_command(job, *options)),
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 2, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_a_folder_that_cannot_be_written_is_told_before_the_map(job: Path, format: str) -> None:
+    with read_only(job.parent / "above"):
+        told = refused(job, "--set", f"output.format={format}")
+    assert f"{job.parent}/above is no folder that this user can write to" in told["error"]
+    assert told["attempts"]["map"] == 0
+    assert tree(job.parent / "above") == {}
+
+
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_a_file_in_the_way_fails_the_job_at_its_first_attempt(job: Path, format: str) -> None:
+    done = subprocess.run(driver_command(job, "--set", f"output.format={format}"), timeout=60)
+    assert done.returncode == 0
+    (job.parent / "in.csv").write_text("k,n\n77,1\n")
+    (job.parent / "above" / "out" / "k=77").write_text("in the way")
+    before = tree(job.parent / "above")
+    told = refused(job, "--set", f"output.format={format}")
+    assert "k=77/part-" in told["error"]
+    assert "move away what is in its place" in told["error"]
+    assert (told["attempts"]["reduce"], told["attempts"]["failed"]) == (1, 1)
+    assert tree(job.parent / "above") == before
