@@ -7,11 +7,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from mrflight import driver
 from mrflight.errors import MrflightError
 from mrflight.quantities import format_bytes, parse_seconds
+
+if TYPE_CHECKING:
+    from mrflight.sinks.leftovers import Leftovers
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,6 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     clean.add_argument("table", help="folder or URL of a table that jobs write")
     clean.add_argument("--remove", action="store_true", help="remove what is listed")
+    clean.add_argument(
+        "--no-table",
+        action="store_true",
+        help="also where no table is there, as the first job was killed; no job is to commit the "
+        "files any more, and nobody else needs them",
+    )
     clean.add_argument(
         "--older-than",
         default="1 day",
@@ -101,17 +110,32 @@ def _clean(options: argparse.Namespace) -> int:
     try:
         table = locate(options.table, Path.cwd())
         leftovers = find_leftovers(table, datetime.now(UTC) - age)
-        for leftover in leftovers:
+        for leftover in leftovers.files:
             sys.stdout.write(f"{leftover.path}  {format_bytes(leftover.size_bytes)}\n")
         if options.remove:
-            remove_leftovers(table, leftovers)
+            remove_leftovers(table, leftovers, no_table=options.no_table)
     except MrflightError as error:
         sys.stderr.write(f"mrflight: {error}\n")
         return driver.EXIT_WRONG_JOB
-    size = format_bytes(sum(leftover.size_bytes for leftover in leftovers))
-    done = "removed" if options.remove else "left over; --remove removes them"
-    sys.stderr.write(f"{len(leftovers)} part files, {size}, {done}\n")
+    sys.stderr.write(f"{_told(leftovers, table.url, options.remove)}\n")
     return 0
+
+
+def _told(leftovers: Leftovers, url: str, are_removed: bool) -> str:
+    """The last lines of `clean`."""
+    lines = []
+    if not leftovers.has_table:
+        lines.append(
+            f"no table is in {url}: nothing proves that these files are not somebody's copy"
+        )
+    if leftovers.younger:
+        lines.append(f"{leftovers.younger} younger files may be of a job that runs (--older-than)")
+    told = f"{len(leftovers.files)} part files, {format_bytes(leftovers.size_bytes)}, "
+    told += "removed" if are_removed else "left over"
+    if leftovers.files and not are_removed:
+        options = "--remove" if leftovers.has_table else "--remove --no-table"
+        told += f"; {options} removes them"
+    return "\n".join([*lines, told])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ count is the manifest, which names its files in one step.
 from __future__ import annotations
 
 import logging
+import shlex
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -239,20 +240,27 @@ def _check_no_others(location: Location, spec: OutputSection, ours: set[str], ru
 
     What a killed job of the same run left is no such data: this one's commit removes it.
     """
+    left = []
     for info in location.walk():
         path = relative_path(location, info.path)
         if not info.is_file or path in ours or any(n[0] in "_." for n in path.split("/")):
             continue
         if is_part_of_run(info.base_name, run):
             continue
-        whose = (
-            "which another job of mrflight writes, or left as it was killed; let it end, or, if "
-            "there is none, delete the file"
-            if is_part(info.base_name)
-            else "which mrflight did not write; choose another folder"
-        )
+        if not is_part(info.base_name):
+            raise OutputError(
+                f"output.table: mode {spec.mode}: the folder {location.url} holds {path}, which "
+                "mrflight did not write; choose another folder"
+            )
+        left.append(path)
+    if left:
+        files = "file" if len(left) == 1 else "files"
+        remove = "--remove" if ours else "--remove --no-table"
         raise OutputError(
-            f"output.table: mode {spec.mode}: the folder {location.url} holds {path}, {whose}"
+            f"output.table: mode {spec.mode}: the folder {location.url} holds {len(left)} part "
+            f"{files} ({min(left)}), which another job of mrflight writes, or left as it was "
+            "killed; let it end, or, if there is none, remove what it left: mrflight clean "
+            f"{shlex.quote(location.url)} {remove}, with --older-than '0 s' if it began today"
         )
 
 

@@ -6,27 +6,35 @@ old enough that the job cannot be running. Files are listed before the log is
 read, so that a commit in between takes none of its files for one. A log entry
 or a manifest that was only half written when its writer was killed counts as
 well: under the name that it has, no reader looks for it.
+
+Where a job was killed that was to be the first there is no table to prove that. What is listed
+then is in a folder that holds nothing else, and lies in no table; whoever removes it says so.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mrflight.errors import OutputError
+from mrflight.sinks.manifest import NAME as MANIFEST
 from mrflight.sinks.manifest import is_temporary, read_manifest
 from mrflight.sinks.own_files import relative_path
 from mrflight.sinks.part_name import job_of_part
 from mrflight.storage import Location
+
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 LOG = "_delta_log"
 _STAGED = re.compile(r"\d{20}\.json#\d+")
@@ -45,37 +53,103 @@ class Leftover:
     size_bytes: int
 
 
-def find_leftovers(table: Location, before: datetime) -> list[Leftover]:
+@dataclass(frozen=True)
+class Leftovers:
+    """What jobs left in one folder, by its path."""
+
+    files: tuple[Leftover, ...]
+    younger: int
+    """How many other files would be among them if they were older."""
+    has_table: bool
+    """Whether a log or a manifest is there: it proves that the files are in vain."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+def find_leftovers(table: Location, before: datetime) -> Leftovers:
     """The leftovers of jobs that began, and in files that were last changed, ``before`` then.
 
     Raises OutputError where ``table`` is neither a Delta table nor a folder with a manifest of
-    ours, or where its log cannot be read whole.
+    ours, nor one with files of ours alone, or where its log cannot be read whole.
     """
-    found = [
-        (info, job_of_part(info.base_name))
-        for info in table.walk()
-        if info.is_file and _may_be_left(relative_path(table, info.path))
-    ]
+    found = table.walk()
     named = _named_files(table)
-    return sorted(
-        (
-            Leftover(relative_path(table, info.path), job_id, info.size)
-            for info, job_id in found
-            if info.base_name not in named
-            and (job_id is None or _job_started(job_id) < before)
-            and info.mtime.astimezone(UTC) < before
-        ),
-        key=lambda leftover: leftover.path,
-    )
+    if named is None:
+        _check_ours_alone(table, found)
+    left, younger = [], 0
+    for info in found:
+        path, job_id = relative_path(table, info.path), job_of_part(info.base_name)
+        if not info.is_file or not _may_be_left(path) or info.base_name in (named or ()):
+            continue
+        changed = info.mtime.astimezone(UTC)
+        if changed < before and (job_id is None or _job_started(job_id) < before):
+            left.append(Leftover(path, job_id, info.size))
+        else:
+            younger += 1
+    left.sort(key=lambda leftover: leftover.path)
+    return Leftovers(tuple(left), younger, named is not None)
 
 
-def remove_leftovers(table: Location, leftovers: list[Leftover]) -> None:
-    """Remove the files; OutputError at the first that cannot be."""
-    for leftover in leftovers:
+def remove_leftovers(table: Location, leftovers: Leftovers, *, no_table: bool = False) -> None:
+    """Remove the files; OutputError at the first that cannot be.
+
+    ``no_table``: also where no table proves that nobody needs them, and folders for parts of one
+    that are empty then. OutputError where that is so and not wanted.
+    """
+    if not leftovers.has_table and not no_table:
+        raise OutputError(
+            f"no table is in {table.url}, so that nothing proves that its files are not "
+            "somebody's copy of one's; nothing was removed: add --no-table if they are not, and "
+            "no job is to commit them any more"
+        )
+    for leftover in leftovers.files:
         try:
             table.child(leftover.path).delete_file()
         except OSError as error:
             raise OutputError(f"{leftover.path} cannot be removed: {error}") from error
+        path = "" if leftovers.has_table else posixpath.dirname(leftover.path)
+        while path:
+            table.child(path).delete_empty_folder()
+            path = posixpath.dirname(path)
+
+
+def _check_ours_alone(table: Location, found: list[fs.FileInfo]) -> None:
+    """OutputError where a folder without a log holds, or is, more than what jobs left there.
+
+    The partition of a table has its files, and its log is in a folder above.
+    """
+    strange = next((info for info in found if not _is_of_a_job(table, info)), None)
+    if strange is None and any(info.is_file for info in found):
+        for folder in _above(table):
+            if any(os.path.lexists(folder.child(name).path) for name in (LOG, MANIFEST)):
+                raise OutputError(
+                    f"{table.url} lies in the table {folder.url}, whose files these may be; name "
+                    "that one"
+                )
+        return
+    holds = "" if strange is None else f" (it holds {relative_path(table, strange.path)})"
+    raise OutputError(
+        f"{table.url} is neither a Delta table nor a folder that mrflight wrote{holds}; name the "
+        "folder that is output.table of a job"
+    )
+
+
+def _is_of_a_job(table: Location, info: fs.FileInfo) -> bool:
+    """Whether jobs make such files and folders in a table before it is one; they make no links."""
+    path = relative_path(table, info.path)
+    folders = path.split("/") if not info.is_file else path.split("/")[:-1]
+    if os.path.islink(info.path) or (info.is_file and not _may_be_left(path)):
+        return False
+    return folders == [LOG] or all("=" in folder for folder in folders)
+
+
+def _above(table: Location) -> Iterator[Location]:
+    path = os.path.realpath(table.path)
+    while path != posixpath.dirname(path):
+        path = posixpath.dirname(path)
+        yield table.at(path)
 
 
 def _may_be_left(path: str) -> bool:
@@ -99,8 +173,11 @@ def _job_started(job_id: str) -> datetime:
         return datetime.now(UTC)
 
 
-def _named_files(table: Location) -> set[str]:
-    """Names, without folders, of all files that the table's log or manifest keeps."""
+def _named_files(table: Location) -> set[str] | None:
+    """Names, without folders, of all files that the table's log or manifest keeps.
+
+    None where there is neither of them.
+    """
     try:
         log = [info for info in table.child(LOG).walk() if info.is_file]
         if any(info.base_name.endswith((".json", ".parquet")) for info in log):
@@ -112,10 +189,7 @@ def _named_files(table: Location) -> set[str]:
         ) from error
     manifest = read_manifest(table)
     if manifest is None:
-        raise OutputError(
-            f"{table.url} is neither a Delta table nor a folder that mrflight wrote; name the "
-            "folder that is output.table of a job"
-        )
+        return None
     return {posixpath.basename(path) for path in manifest.files}
 
 

@@ -91,6 +91,15 @@ def test_what_a_job_left_that_died_is_named(output: Output) -> None:
             output.open("overwrite", app_id=app_id)
 
 
+@pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_what_a_first_job_left_that_died_is_counted(output: Output, mode: Mode) -> None:
+    left = len(written(output.open("append", "died"), NEW))
+    command = f"mrflight clean {output.folder} --remove --no-table"
+    with pytest.raises(OutputError, match=f"holds {left} part files .*: {command}, with"):
+        output.open(mode)
+
+
 @pytest.mark.parametrize("existing", [False, True], ids=["new", "existing"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_rerun_of_a_run_whose_job_was_killed(output: Output, mode: Mode, existing: bool) -> None:
