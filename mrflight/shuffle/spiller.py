@@ -174,8 +174,9 @@ class Spiller:
             size = sum(resident.block.body.size for _, resident in order)
             raise SpillError(
                 f"cannot spill partition {partition.number} of shuffle {shuffle.id!r} below "
-                f"{self._scratch.root}: {error}; make room there, or give --spill-dir another "
-                f"folder or --memory more: {format_bytes(size)} were to be written beside "
+                f"{self._scratch.root}: {error}; make room there, or choose another folder "
+                "(cluster.spill_dir of a job, --spill-dir of a server) or more memory "
+                f"(cluster.memory, --memory): {format_bytes(size)} were to be written beside "
                 f"{format_bytes(held_bytes)} of the shuffle"
             ) from error
         written: list[WrittenBlock | None] = [None] * len(blocks)
