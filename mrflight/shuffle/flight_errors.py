@@ -37,6 +37,8 @@ _LONGEST_MESSAGE = 800
 
 _BEHIND_THE_REASON = re.compile(r"\. Detail:|\.? gRPC client debug context:| Client context:")
 
+_UNSENT = "Unknown error writing metadata."
+
 
 class _WireError(msgspec.Struct, omit_defaults=True):
     error: str
@@ -62,10 +64,21 @@ def answer_errors(handler: Callable[P, R]) -> Callable[P, R]:
         except Exception as error:
             if isinstance(error, OSError) and error.errno == errno.ENOMEM:
                 raise to_flight(_out_of_memory(error)) from error
-            log.exception("a request failed in %s", handler.__qualname__)
+            if _is_of_a_peer_that_is_gone(error):
+                log.info("nobody waits for the answer of %s any more", handler.__qualname__)
+            else:
+                log.exception("a request failed in %s", handler.__qualname__)
             raise
 
     return wrapped
+
+
+def _is_of_a_peer_that_is_gone(error: Exception) -> bool:
+    """Whether a put's receipt could not be sent: whoever put has stopped, or gone elsewhere.
+
+    gRPC says no more of a write than that it failed, and Arrow puts it so (grpc_server.cc).
+    """
+    return type(error) is OSError and str(error) == _UNSENT
 
 
 def _out_of_memory(error: Exception) -> ServerUnavailableError:

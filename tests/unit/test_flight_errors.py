@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import logging
+import threading
 from typing import Any
 
 import pyarrow as pa
@@ -42,3 +44,58 @@ def test_a_server_without_memory_may_have_some_later(name: str) -> None:
     kind = ProtocolError if name == "invalid" else ServerUnavailableError
     assert type(raised.value) is kind
     assert raised.value.retryable == (kind is ServerUnavailableError)
+
+
+class LateServer(flight.FlightServerBase):
+    """Answers a put once whoever put is gone."""
+
+    def __init__(self) -> None:
+        self.failed = threading.Event()
+        super().__init__("grpc+tcp://127.0.0.1:0")
+
+    def do_put(self, context: Any, *of_put: Any) -> None:
+        try:
+            self._answer(context, of_put[-1])
+        finally:
+            self.failed.set()
+
+    @answer_errors
+    def _answer(self, context: Any, writer: flight.FlightMetadataWriter) -> None:
+        while True:  # what is written before the peer is known to be gone is no failure
+            writer.write(b"receipt")
+
+
+def test_a_peer_that_is_gone_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mrflight")
+    server = LateServer()
+    try:
+        with flight.FlightClient(f"grpc+tcp://127.0.0.1:{server.port}") as client:
+            schema = pa.schema([("n", pa.int64())])
+            options = flight.FlightCallOptions(timeout=0.5)
+            put = flight.FlightDescriptor.for_path("put")
+            writer, _ = client.do_put(put, schema, options)
+            assert server.failed.wait(20)
+            with pytest.raises((flight.FlightError, pa.ArrowException)):
+                writer.close()
+    finally:
+        server.shutdown()
+    (said,) = caplog.records
+    assert (said.levelno, said.exc_info) == (logging.INFO, None)
+    assert "nobody waits for the answer of LateServer._answer" in said.message
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("disk"), OSError(errno.EIO, "Unknown error writing metadata."), KeyError(1)]
+)
+def test_every_other_failure_is_logged_in_full(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    @answer_errors
+    def handler() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        handler()
+    (said,) = caplog.records
+    assert said.levelno == logging.ERROR
+    assert said.exc_info is not None
