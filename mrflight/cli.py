@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from mrflight import driver
-from mrflight.errors import MrflightError
+from mrflight.errors import JobError, MrflightError
 from mrflight.quantities import format_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _status(options: argparse.Namespace) -> int:
             status = cluster.status()
     except MrflightError as error:
         sys.stderr.write(f"mrflight: {error}\n")
-        return driver.EXIT_FAILED
+        return driver.EXIT_WRONG_JOB if isinstance(error, JobError) else driver.EXIT_FAILED
     lines = [f"{len(status.servers)} data servers"]
     for server in status.servers:
         size = format_bytes(server.stored_bytes)

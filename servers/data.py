@@ -36,6 +36,7 @@ from mrflight.shuffle.protocol import (
     DiscardAttempt,
     Done,
     Message,
+    MetadataAction,
     PutReceipt,
     ServerStats,
     ShuffleName,
@@ -48,6 +49,8 @@ from . import process
 from .actions import Actions, pulse
 from .draining import Draining
 from .membership import Membership
+
+_OF_METADATA = frozenset[str](MetadataAction) - frozenset[str](DataAction)
 
 
 class DataServer(flight.FlightServerBase):
@@ -115,6 +118,13 @@ class DataServer(flight.FlightServerBase):
 
     @answer_errors
     def do_action(self, context: Any, action: flight.Action) -> list[bytes]:
+        if action.type in _OF_METADATA:
+            own = self._membership
+            raise ProtocolError(
+                f"{own.location or 'this'} is a data server, and the metadata server's location is "
+                f"needed for {action.type!r}; the one of this data server is at "
+                f"{own.metadata_location}"
+            )
         return self._actions.answer(action)
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:

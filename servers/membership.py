@@ -78,6 +78,11 @@ class Membership:
         return self._location
 
     @property
+    def metadata_location(self) -> str:
+        """Where this server reaches the metadata server."""
+        return self._metadata.location
+
+    @property
     def incarnation(self) -> str:
         """What tells this process from others at its location.
 
@@ -195,11 +200,18 @@ class Membership:
             self._asking.release()
 
     def _beat(self) -> None:
+        is_heard = True
         while not self._stopping.wait(HEARTBEAT_S):
             try:
                 self._send_heartbeat()
             except MrflightError as error:
-                log.warning("heartbeat: %s", error)
+                level = logging.WARNING if is_heard else logging.DEBUG
+                log.log(level, "%s; it is asked again, and nothing said until it answers", error)
+                is_heard = False
+            else:
+                if not is_heard:
+                    log.info("the metadata server at %s answers again", self.metadata_location)
+                is_heard = True
 
     def _send_heartbeat(self) -> None:
         tokens = self._store.tokens()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from mrflight.servers.membership import Membership
+from mrflight.servers.metadata import MetadataServer
 
 import mrflight
 from mrflight.errors import ServerUnavailableError
@@ -140,3 +142,28 @@ def test_requests_wait_for_a_metadata_server_together(tmp_path: Path) -> None:
         run_threads([ask] * 8)
         assert raised == [nowhere] * 8
         assert time.monotonic() - began < 4 * patience_s
+
+
+def test_a_metadata_server_that_is_away_is_told_once_and_that_it_is_back(
+    registry: Registry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "mrflight.servers.membership")
+
+    def said(level: int) -> list[str]:
+        return [record.message for record in caplog.records if record.levelno == level]
+
+    server = MetadataServer("grpc+tcp://127.0.0.1:0", registry)
+    location = f"grpc+tcp://127.0.0.1:{server.port}"
+    try:
+        with near_data_servers(location, 1, tmp_path):
+            server.shutdown()
+            wait_until(lambda: len(said(logging.DEBUG)) >= 2)
+            (warning,) = said(logging.WARNING)
+            assert warning.startswith("heartbeat: grpc")
+            assert said(logging.INFO) == []
+            server = MetadataServer(location, registry)
+            wait_until(lambda: said(logging.INFO) != [])
+            assert said(logging.INFO) == [f"the metadata server at {location} answers again"]
+            assert said(logging.WARNING) == [warning]
+    finally:
+        server.shutdown()

@@ -1,0 +1,67 @@
+"""A data server's location where the metadata server's is needed, and texts that are none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mrflight.shuffle.registry import Registry
+from tests.support.clicks_job import JOB, WEIGH
+from tests.support.driver import drive, write_job
+from tests.support.near_cluster import NearDataServer, near_data_servers, near_metadata
+
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def near(tmp_path: Path) -> Iterator[NearDataServer]:
+    with (
+        near_metadata(Registry(time.monotonic, TIMEOUT_S)) as metadata,
+        near_data_servers(metadata, 1, tmp_path) as (near,),
+    ):
+        yield near
+
+
+def told(near: NearDataServer) -> str:
+    """What it says to whoever takes it for another."""
+    return f"{near.location} is a data server, and the metadata server's location is needed for"
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    whole = [sys.executable, "-m", *command]
+    return subprocess.run(whole, capture_output=True, text=True, timeout=TIMEOUT_S)
+
+
+def test_status_of_a_data_server(near: NearDataServer) -> None:
+    done = run("mrflight.cli", "status", near.location)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"mrflight: {told(near)} 'status'; ")
+    assert done.stderr.endswith(f"is at {near.membership.metadata_location}\n")
+
+
+def test_a_data_server_that_is_to_join_another(near: NearDataServer) -> None:
+    done = run("mrflight.servers.data", "--metadata", near.location, "--port", "0")
+    assert done.returncode != 0
+    assert f"mrflight: {told(near)} 'register_server'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_job_that_is_to_run_on_a_data_server(near: NearDataServer, tmp_path: Path) -> None:
+    (tmp_path / "visits").mkdir()
+    (tmp_path / "visits" / "a.csv").write_text("url,visitor,ms\nx.com,User,3\n")
+    (tmp_path / "clicks.py").write_text(WEIGH)
+    done = drive(write_job(tmp_path, JOB), "--set", f"cluster.metadata={near.location}")
+    assert done.code == 1
+    assert done.message.startswith(f"{told(near)} 'put_shuffle'")
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:5005", "http://h:1", ""])
+def test_status_of_no_location(text: str) -> None:
+    done = run("mrflight.cli", "status", text)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"mrflight: {text!r} is not a location such as grpc+tcp://")
