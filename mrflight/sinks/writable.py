@@ -22,6 +22,8 @@ ALWAYS_MET = frozenset(
 )
 """What a write fails with that another attempt would meet again; a full disk may have room then."""
 
+_WITHOUT_NAME: int = getattr(os, "O_TMPFILE", 0)  # Linux has it
+
 
 def check_writable(location: Location) -> None:
     """OutputError where files cannot be made in the folder, be it there or still to be made.
@@ -34,9 +36,9 @@ def check_writable(location: Location) -> None:
     # Root may write everywhere but for what a real attempt tells: `chattr +i`, a network's disk.
     # The file has no name, so that nothing is left of it, not even by who is killed meanwhile.
     try:
-        os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY))
+        os.close(os.open(folder, _WITHOUT_NAME | os.O_WRONLY))
     except OSError as error:
-        # EISDIR and EOPNOTSUPP are of file systems without such files: they tell when it is time.
+        # EISDIR and EOPNOTSUPP are of systems without such files: they tell when it is time.
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise _refused(location, folder, f" ({error.strerror})") from error
 
