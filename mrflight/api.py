@@ -13,8 +13,10 @@ import pyarrow as pa
 from mrflight import kernel
 from mrflight.job import run_job
 from mrflight.job_file import load_job
+from mrflight.job_record import JobRecord
 from mrflight.progress import progress_for
 from mrflight.result import JobResult
+from mrflight.stage_clock import StageClock
 
 
 def run(job_file: str | PathLike[str], overrides: Mapping[str, Any] | None = None) -> JobResult:
@@ -24,10 +26,10 @@ def run(job_file: str | PathLike[str], overrides: Mapping[str, Any] | None = Non
     Raises JobError where the job or its input is wrong, another MrflightError
     where it could not finish; the output is then as it was before.
     """
-    started = time.monotonic()
+    record = JobRecord(StageClock(time.monotonic()))
     path = Path(job_file).resolve()
     with progress_for(None) as progress:
-        return run_job(load_job(path, overrides), path.parent, progress, started)
+        return run_job(load_job(path, overrides), path.parent, progress, record)
 
 
 def partition_ids(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> pa.Int32Array:

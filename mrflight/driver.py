@@ -27,9 +27,11 @@ from mrflight.errors import JobError, MrflightError  # noqa: E402
 from mrflight.interrupts import Interrupts  # noqa: E402
 from mrflight.job import run_job  # noqa: E402
 from mrflight.job_file import load_job, parse_override  # noqa: E402
+from mrflight.job_record import JobRecord  # noqa: E402
 from mrflight.progress import progress_for  # noqa: E402
-from mrflight.result import JobRecord, JobResult  # noqa: E402
+from mrflight.result import JobResult  # noqa: E402
 from mrflight.signal_relay import SignalRelay  # noqa: E402
+from mrflight.stage_clock import StageClock  # noqa: E402
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +63,7 @@ def drive(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     signals = _Signals()
     signals.handle()
-    record = JobRecord()
+    record = JobRecord(StageClock(STARTED))
     try:
         overrides = dict(parse_override(text) for text in options.set)
         path = options.job.resolve()
@@ -72,10 +74,9 @@ def drive(options: argparse.Namespace) -> int:
                 spec,
                 path.parent,
                 progress,
-                STARTED,
+                record,
                 interrupts=signals,
                 owns_process=True,
-                record=record,
             )
     except KeyboardInterrupt:
         return _report_failure(options, record, "interrupted", signals.told, EXIT_INTERRUPTED)
@@ -151,8 +152,7 @@ def _report_failure(
     options: argparse.Namespace, record: JobRecord, state: str, message: str, code: int
 ) -> int:
     _say(f"mrflight: {message}\n", sys.stderr)
-    result = JobResult(job_id=record.job_id, state=state, attempts=record.attempts, error=message)
-    _print_json(options, result)
+    _print_json(options, record.result(state, message))
     return code
 
 

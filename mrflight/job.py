@@ -15,23 +15,23 @@ from mrflight.executors.local import LocalExecutor
 from mrflight.fork_server import ForkServer, load_here
 from mrflight.ids import new_job_id
 from mrflight.interrupts import Interrupts
+from mrflight.job_record import JobRecord
 from mrflight.job_shuffles import JobShuffles
 from mrflight.memory_meter import MemoryMeter
 from mrflight.preload import modules_of
 from mrflight.private_folder import PrivateFolder
 from mrflight.progress import ProgressReport
-from mrflight.result import Attempts, JobRecord, JobResult
+from mrflight.result import Attempts, JobResult
 from mrflight.run_settings import RunSettings
 from mrflight.scratch import ScratchFolder, remove_dead_folders
 from mrflight.spec import JobSpec
 from mrflight.stage import Stages
-from mrflight.stage_clock import StageClock
 from mrflight.storage import locate
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.executors.base import Executor
     from mrflight.functions import FunctionRef
-    from mrflight.moving import Moved, Moving
+    from mrflight.moving import Moving
     from mrflight.plan import JobPlan
     from mrflight.shuffle.shuffle import Shuffle
     from mrflight.sinks.base import Sink
@@ -44,8 +44,6 @@ class _Run:
 
     progress: ProgressReport
     interrupts: Interrupts
-    started: float
-    """On the monotonic clock."""
     meter: MemoryMeter
     record: JobRecord
 
@@ -54,19 +52,18 @@ def run_job(
     spec: JobSpec,
     folder: Path,
     progress: ProgressReport,
-    started: float,
+    record: JobRecord,
     *,
     interrupts: Interrupts | None = None,
     owns_process: bool = False,
-    record: JobRecord | None = None,
 ) -> JobResult:
     """Run a job to its commit.
 
     ``folder`` is the job file's: relative paths and modules are found there.
-    ``started`` is when the job began on the monotonic clock; ``interrupts`` is
+    ``record`` is filled in as far as the job comes; ``interrupts`` is
     told how far it is. ``owns_process``: this one runs the job and nothing else, and may be
-    forked. ``record`` is filled in as far as the job comes. Whatever is raised,
-    the output is as it was, and every process and file of the job is gone.
+    forked. Whatever is raised, the output is as it was, and every process and file of the job
+    is gone.
     Raises JobError where the job or its input is wrong, JobFailedError or
     ShuffleError where it could not finish.
     """
@@ -103,7 +100,7 @@ def run_job(
             )
         )
         meter = stack.enter_context(MemoryMeter(fork_server.pids))
-        run = _Run(progress, interrupts, started, meter, record or JobRecord())
+        run = _Run(progress, interrupts, meter, record)
         return _Job(spec, folder, executor, run, settings, scratch.path).run(cluster)
 
 
@@ -138,8 +135,8 @@ class _Job:
         self._executor = executor
         self._progress = run.progress
         self._interrupts = run.interrupts
-        self._clock = StageClock(run.started)
-        self._deadline = Deadline(run.started + settings.timeout_s)
+        self._clock = run.record.clock
+        self._deadline = Deadline(self._clock.started + settings.timeout_s)
         self._stages = Stages(
             executor,
             run.progress,
@@ -154,23 +151,29 @@ class _Job:
 
     def run(self, cluster: EmbeddedCluster | None) -> JobResult:
         try:
-            return self._run(cluster)
+            self._run(cluster)
         finally:
             self._record.attempts = self._attempts()
+            self._record.peak_memory_bytes = self._meter.peak_bytes
+        return self._record.result("committed")
 
-    def _run(self, cluster: EmbeddedCluster | None) -> JobResult:
+    def _run(self, cluster: EmbeddedCluster | None) -> None:
         from mrflight.job_opening import open_job
 
+        output = self._spec.output.table
+        self._record.table = locate(output, self._folder, self._spec.storage).url
         plan, sink = self._deadline.awaited(
             partial(
                 open_job, self._spec, self._folder, self._id, self._executor.workers, self._memory
             ),
             "the inputs and the output were looked at, with nothing committed",
         )
+        self._record.partitions = plan.partitions
         if sink.was_committed():
             self._progress.begin("commit", 0)
             self._progress.end(f"run {self._spec.job.run_id!r} was committed before; nothing to do")
-            return self._result(plan, sink.committed_version())
+            self._record.version = sink.committed_version()
+            return
         with ExitStack() as stack:
             # Removes what is not committed, and nothing else,
             stack.callback(self._interrupts.clean_up, sink.abort)
@@ -179,16 +182,16 @@ class _Job:
             stack.callback(self._end)
             with self._deadline.blamed():
                 shuffle = self._first_shuffle(shuffles, cluster, plan)
-                self._clock.lap("start")
-                moved = self._moving(plan, sink, shuffles).run(shuffle)
+                reduced = self._moving(plan, sink, shuffles).run(shuffle)
+            self._clock.begin("commit")
             self._deadline.check("nothing committed")
             shuffles.watch.close()
-            version = self._commit(sink, moved.reduced)
-            self._clock.lap("commit")
-        return self._result(plan, version, moved)
+            self._record.version = self._commit(sink, reduced)
+            self._record.rows_out = sum(result.rows_out for result in reduced)
 
     def _end(self) -> None:
         """Whatever the job comes to. A store that it has waited for in vain may stand still yet."""
+        self._clock.stop()
         self._interrupts.job_ends()
         if self._deadline.is_over():
             self._interrupts.hurry()
@@ -236,7 +239,7 @@ class _Job:
             sink.part_writer.within(self._memory.encoder),
             Workspace(self._memory.reducer, self._scratch),
             self._memory,
-            self._clock,
+            self._record,
             self._deadline,
             self._spec.job.attempts,
         )
@@ -255,22 +258,6 @@ class _Job:
             f"{len(parts)} files" + ("" if version is None else f", version {version}")
         )
         return version
-
-    def _result(self, plan: JobPlan, version: int | None, moved: Moved | None = None) -> JobResult:
-        """Without rows, where nothing was ``moved``."""
-        return JobResult(
-            job_id=self._id,
-            state="committed",
-            rows_in=sum(result.rows_in for result in moved.mapped) if moved else 0,
-            rows_out=sum(result.rows_out for result in moved.reduced) if moved else 0,
-            partitions=plan.partitions,
-            bytes_shuffled=moved.bytes_shuffled if moved else 0,
-            seconds=self._clock.seconds(),
-            table=locate(self._spec.output.table, self._folder, self._spec.storage).url,
-            version=version,
-            attempts=self._attempts(),
-            peak_memory_bytes=self._meter.peak_bytes,
-        )
 
     def _attempts(self) -> Attempts:
         started, failed = self._stages.started, self._stages.failed

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from mrflight.deadline import Deadline
 from mrflight.errors import NotRepeatableError, SchemaMismatchError
+from mrflight.job_record import JobRecord
 from mrflight.job_run import JobRun
 from mrflight.job_shuffles import JobShuffles
 from mrflight.losses import Losses
@@ -21,18 +21,8 @@ from mrflight.shuffle.partitioners import choose_boundaries
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.sinks.base import PartWriter
 from mrflight.stage import Stages
-from mrflight.stage_clock import StageClock
 from mrflight.workers.tasks import MapResult, MapTask, ReduceResult, run_map, run_sample
 from mrflight.workers.workspace import Workspace
-
-
-class Moved(NamedTuple):
-    """What came of it."""
-
-    mapped: list[MapResult]
-    reduced: list[ReduceResult]
-    """In the order of the partitions; at least one."""
-    bytes_shuffled: int
 
 
 @dataclass(frozen=True)
@@ -45,13 +35,17 @@ class Moving:
     part_writer: PartWriter
     space: Workspace
     memory: MemoryPlan
-    clock: StageClock
+    record: JobRecord
     deadline: Deadline
     most_runs: int
     """Where what is lost cannot be made again alone, and all is."""
 
-    def run(self, shuffle: Shuffle) -> Moved:
-        """Sample, map and reduce, by a shuffle that was just made. Leaves part files."""
+    def run(self, shuffle: Shuffle) -> list[ReduceResult]:
+        """Sample, map and reduce, by a shuffle that was just made. Leaves part files.
+
+        The results are in the order of the partitions; at least one.
+        """
+        self.record.clock.begin("map")
         tasks = self._sampled()
         job_id = shuffle.id
         for number in range(1, self.most_runs + 1):
@@ -60,27 +54,25 @@ class Moving:
             except NotRepeatableError as error:
                 if number == self.most_runs:
                     raise
+                self.record.clock.begin("map")
                 self.stages.tell(f"all maps and reduces are made again: {error}")
                 self.shuffles.drop()
                 shuffle = self.shuffles.make(f"{job_id}-{number}")
         raise AssertionError("there is at least one run")
 
-    def _run(self, mapped: Produced[MapTask, MapResult]) -> Moved:
-        bytes_shuffled = 0
+    def _run(self, mapped: Produced[MapTask, MapResult]) -> list[ReduceResult]:
+        record = self.record
 
         def note(results: list[MapResult]) -> str:
-            nonlocal bytes_shuffled
-            bytes_shuffled = mapped.asked.health().size_bytes
-            rows = sum(result.rows_in for result in results)
-            return f"{rows:,} rows read, {format_bytes(bytes_shuffled)} shuffled"
+            record.rows_in = sum(result.rows_in for result in results)
+            record.bytes_shuffled = mapped.asked.health().size_bytes
+            size = format_bytes(record.bytes_shuffled)
+            return f"{record.rows_in:,} rows read, {size} shuffled"
 
-        results = mapped.write(note)
-        self.clock.lap("map")
+        mapped.write(note)
+        record.clock.begin("reduce")
         stage = ReduceStage(self.plan, self.part_writer, self.space, self.memory)
-        try:
-            return Moved(results, stage.run(mapped), bytes_shuffled)
-        finally:
-            self.clock.lap("reduce")
+        return stage.run(mapped)
 
     def _mapped(self, tasks: tuple[MapTask, ...], shuffle: Shuffle) -> Produced[MapTask, MapResult]:
         """The shuffle of a run of the job, and how it is written."""

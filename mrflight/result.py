@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
 
 from mrflight.quantities import format_bytes
@@ -31,17 +29,12 @@ class Attempts(msgspec.Struct, frozen=True):
     failed: int = 0
 
 
-@dataclass
-class JobRecord:
-    """What is known of a job while it runs, and still is where it has failed."""
-
-    job_id: str = ""
-    """Empty until the job file was found to be right."""
-    attempts: Attempts = field(default_factory=Attempts)
-
-
 class JobResult(msgspec.Struct, frozen=True):
-    """What came of a job; the last line of ``--json``."""
+    """What came of a job; the last line of ``--json``.
+
+    Of one that failed, or was interrupted, what was known by then: the numbers of stages that it
+    did not come to are 0, and ``rows_out``, which is what is in the table, is as well.
+    """
 
     job_id: str
     state: str

@@ -24,8 +24,8 @@ LAYERS = [
     "aggregates sources sinks shuffle",
     "workers executors",
     "plan reduce_plan reduce_stage stage running_stage attempts mender losses produced "
-    "shuffle_watch cluster client silence_probe job job_opening job_run job_shuffles moving "
-    "stage_clock api driver cli preload result progress __init__",
+    "shuffle_watch cluster client silence_probe job job_opening job_record job_run job_shuffles "
+    "moving stage_clock api driver cli preload result progress __init__",
     "servers testing",
 ]
 """From the lowest to the highest. A folder stands for its modules but those named elsewhere."""

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
+from mrflight.result import StageSeconds
 from mrflight.stage_clock import StageClock
 
 
-def test_a_stage_that_is_run_again_has_taken_both_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 100.0
-    monkeypatch.setattr("mrflight.stage_clock.time.monotonic", lambda: now_s)
-    clock = StageClock(100.0)
-    for stage, seconds in [("start", 1), ("map", 10), ("map", 7), ("reduce", 3), ("commit", 0.5)]:
-        now_s += seconds
-        clock.lap(stage)
+@dataclass
+class Time:
+    """The monotonic clock, as the test has it."""
+
+    now_s: float = 100.0
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    time = Time()
+    monkeypatch.setattr("mrflight.stage_clock.time.monotonic", lambda: time.now_s)
+    return time
+
+
+def test_a_stage_that_is_run_again_has_taken_both_times(time: Time) -> None:
+    clock = StageClock(time.now_s)
+    time.now_s += 1
+    for stage, took_s in [("map", 10), ("map", 7), ("reduce", 3), ("commit", 0.5)]:
+        clock.begin(stage)
+        time.now_s += took_s
+    clock.stop()
+    time.now_s += 0.25
     seconds = clock.seconds()
     assert (seconds.start, seconds.map, seconds.reduce, seconds.commit) == (1, 17, 3, 0.5)
-    assert seconds.total == 21.5
+    assert seconds.total == 21.75
+
+
+def test_a_stage_that_is_under_way_counts(time: Time) -> None:
+    clock = StageClock(time.now_s)
+    time.now_s += 1
+    assert clock.seconds() == StageSeconds(total=1, start=1)
+    clock.begin("map")
+    time.now_s += 2
+    assert clock.seconds() == StageSeconds(total=3, start=1, map=2)
