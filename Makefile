@@ -8,11 +8,12 @@ ARGS ?=
 venv := .venv
 python := $(venv)/bin/python
 installed := $(venv)/.installed
+link := $(venv)/editable/mrflight
 kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
 
 .PHONY: install demo test bench check format constraints clean
 
-install: $(installed)
+install: $(installed) $(link)
 
 $(installed): pyproject.toml constraints.txt $(kernel)
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer was found; name one: make PYTHON=..." >&2; exit 1; }
@@ -21,6 +22,14 @@ $(installed): pyproject.toml constraints.txt $(kernel)
 	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[delta,bench,dev]'
 	@$(python) -c 'from mrflight.kernel import implementation as by; print("installed; the kernel is in", by.title())'
 	@touch $@
+
+# From the folder that a clone named mrflight lies in Python would take the clone for the package: an
+# editable install is looked at last. A package on the path comes before a folder without
+# __init__.py, and of the clone nothing else is to be on the path.
+$(link): | $(installed)
+	mkdir -p $(@D)
+	echo "$(CURDIR)/$(@D)" > "$$($(python) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mrflight.pth"
+	ln -sfn ../../mrflight $@
 
 demo: install
 	$(python) examples/clicks/generate.py

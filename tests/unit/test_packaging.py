@@ -38,11 +38,36 @@ def test_the_kernels_crates_come_from_crates_io() -> None:
     assert sources == {None, "registry+https://github.com/rust-lang/crates.io-index"}
 
 
-@pytest.mark.parametrize("here", [ROOT, Path("/")])
-def test_the_servers_are_found_from_anywhere(here: Path) -> None:
-    command = [sys.executable, "-m", "mrflight.servers.metadata", "--help"]
-    done = subprocess.run(
-        command, cwd=here, capture_output=True, text=True, check=False, timeout=30
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    """A folder that a clone named mrflight lies in."""
+    (tmp_path / "mrflight").symlink_to(ROOT)
+    return tmp_path
+
+
+def python(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
     )
-    assert done.returncode == 0, done.stderr
-    assert "--port" in done.stdout
+
+
+def test_the_servers_are_found_from_anywhere(beside: Path) -> None:
+    for here in (ROOT, Path("/"), beside):
+        done = python(here, "-m", "mrflight.servers.metadata", "--help")
+        assert done.returncode == 0, (here, done.stderr)
+        assert "--port" in done.stdout
+
+
+def test_a_clone_beside_the_user_is_not_taken_for_the_package(beside: Path) -> None:
+    done = python(beside, "-c", "import mrflight.kernel; mrflight.connect, mrflight.partition_ids")
+    assert done.returncode == 0, f"{done.stderr}\nwas `make install` run?"
+
+
+@pytest.mark.parametrize("name", ["servers", "kernel", "tests", "experiments", "_kernel"])
+def test_nothing_but_the_package_is_installed(name: str) -> None:
+    assert f"No module named '{name}'" in python(Path("/"), "-c", f"import {name}").stderr
