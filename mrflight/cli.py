@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from mrflight.early_interrupt import leave_when_interrupted
+
+if __name__ == "__main__":
+    leave_when_interrupted()  # from the first moment on; the imports take a while
+
 import argparse
 import os
 import sys

@@ -6,6 +6,11 @@ wrong, 130 interrupted.
 
 from __future__ import annotations
 
+from mrflight.early_interrupt import EXIT_INTERRUPTED, leave_when_interrupted
+
+if __name__ == "__main__":
+    leave_when_interrupted()  # from the first moment on; the imports take a while
+
 import argparse
 import logging
 import math
@@ -37,7 +42,6 @@ log = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
 EXIT_WRONG_JOB = 2
-EXIT_INTERRUPTED = 130
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _COMMIT_GRACE_S = 2.5
@@ -62,9 +66,9 @@ def drive(options: argparse.Namespace) -> int:
     """Run the job and report it; the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     signals = _Signals()
-    signals.handle()
     record = JobRecord(StageClock(STARTED))
     try:
+        signals.handle()
         overrides = dict(parse_override(text) for text in options.set)
         path = options.job.resolve()
         with progress_for(sys.stderr) as progress, ExitStack() as stack:

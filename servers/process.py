@@ -16,6 +16,7 @@ from typing import TypeVar
 import pyarrow as pa
 from pyarrow import flight
 
+from mrflight.early_interrupt import EXIT_INTERRUPTED, unwind_when_interrupted
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.lifeline import hold_on
 from mrflight.locations import parse_location
@@ -140,7 +141,10 @@ def main(
     if options.lifeline is not None:
         hold_on(options.lifeline)
     try:
+        unwind_when_interrupted()
         serve(options)
+    except KeyboardInterrupt:  # it was not ready yet
+        sys.exit(EXIT_INTERRUPTED)
     except MrflightError as error:
         sys.stderr.write(f"mrflight: {error}\n")
         sys.exit(2)

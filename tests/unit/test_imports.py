@@ -14,10 +14,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = [
-    "errors ids quantities schemas closing free_memory lifeline fork_server fork_server_process "
-    "forked_process forking locations malloc memory_meter oom_kills pandas_later prefetch "
-    "private_folder scratch server_process signal_name stopped_process supervision timeouts "
-    "deadline patience interruptible interrupts signal_relay",
+    "errors early_interrupt ids quantities schemas closing free_memory lifeline fork_server "
+    "fork_server_process forked_process forking locations malloc memory_meter oom_kills "
+    "pandas_later prefetch private_folder scratch server_process signal_name stopped_process "
+    "supervision timeouts deadline patience interruptible interrupts signal_relay",
     "spec job_file functions memory run_settings",
     "canonical_floats comparable kernel kernel_native kernel_reference _kernel key_types "
     "plain_types storage shuffle.protocol shuffle.share shuffle.tickets",
@@ -25,7 +25,7 @@ LAYERS = [
     "workers executors",
     "plan reduce_plan reduce_stage stage running_stage attempts mender losses produced "
     "shuffle_watch cluster client silence_probe job job_opening job_record job_run job_shuffles "
-    "moving stage_clock api driver cli preload result progress __init__",
+    "moving stage_clock api driver cli preload result progress __init__ __main__",
     "servers testing",
 ]
 """From the lowest to the highest. A folder stands for its modules but those named elsewhere."""

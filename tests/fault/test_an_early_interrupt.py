@@ -1,0 +1,139 @@
+"""Ctrl-C while a command loads ends it with 130, and without a traceback.
+
+At any moment from our first lines on. What comes before is Python's own start, in which an
+interrupt may be anything: a traceback, a fatal error, or lost.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.driver import driver_command, write_job
+from tests.support.leftovers import nothing_left_over
+from tests.support.running_command import running_command
+
+JOB = """
+[job]
+name = "waits"
+[inputs.rows]
+path = "in.csv"
+map = "waiting:wait"
+key = ["k"]
+[output]
+table = "out"
+[cluster]
+workers = 1
+"""
+WAITING = """
+import threading
+
+def wait(batch):
+    '''Until the worker is killed: a job that overhears its interrupt does not end.'''
+    threading.Event().wait()
+"""
+
+EVERY_S = 0.02
+END_S = 30.0
+"""For what takes a tenth of a second, on a machine that has other things to do."""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "in.csv").write_text("k\n1\n")
+    (tmp_path / "waiting.py").write_text(WAITING)
+    return write_job(tmp_path, JOB)
+
+
+def interrupted_at_all_moments(
+    command: Sequence[str], folder: Path, last_s: float
+) -> Iterator[tuple[int, str]]:
+    """The exit codes of a command, and what it said on stderr."""
+    chance = random.Random(7)
+    for number in range(int(last_s / EVERY_S)):
+        with (
+            nothing_left_over(folder / "tmp") as environment,
+            running_command(command, {**environment, "PYTHONPROFILEIMPORTTIME": "1"}) as process,
+        ):
+            await_our_first_lines(process)
+            time.sleep((number + chance.random()) * EVERY_S)
+            process.send_signal(signal.SIGINT)
+            stderr = process.communicate(timeout=END_S)[1]
+        yield process.returncode, stderr
+
+
+def await_our_first_lines(process: subprocess.Popen[str]) -> None:
+    """Python tells each module once it is loaded: argparse is the first after our handler."""
+    assert process.stderr
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if line.endswith(" argparse\n"):
+            return
+    raise AssertionError(lines)
+
+
+def assert_all_end_with_130(command: Sequence[str], folder: Path, last_s: float) -> None:
+    for code, stderr in interrupted_at_all_moments(command, folder, last_s):
+        assert code == 130, stderr
+        assert "Traceback" not in stderr, stderr
+
+
+@pytest.mark.slow
+def test_of_the_driver(job: Path) -> None:
+    assert_all_end_with_130(driver_command(job), job.parent, last_s=0.6)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [str(Path(sys.executable).parent / "mrflight"), "run"],
+        [sys.executable, "-m", "mrflight", "run"],
+        [sys.executable, "-m", "mrflight.cli", "run"],
+    ],
+    ids=["mrflight", "python -m mrflight", "python -m mrflight.cli"],
+)
+def test_of_the_command(job: Path, command: list[str]) -> None:
+    assert_all_end_with_130([*command, str(job)], job.parent, last_s=0.2)
+
+
+@pytest.mark.parametrize("server", ["metadata", "data"])
+def test_of_a_server(server: str, tmp_path: Path) -> None:
+    """One that was ready has ended well, with 0."""
+    command = [sys.executable, "-m", f"mrflight.servers.{server}", "--port", "0"]
+    if server == "data":
+        command += ["--metadata", f"grpc+unix://{tmp_path}/nobody", "--spill-dir", str(tmp_path)]
+    for code, stderr in interrupted_at_all_moments(command, tmp_path, last_s=0.2):
+        assert code in (0, 130), stderr
+        assert "Traceback" not in stderr, stderr
+
+
+def test_who_ignores_interrupts_is_not_interrupted(job: Path) -> None:
+    """As nohup, or a shell's &, has it; the job's input is not there, which ends it."""
+    command = [*driver_command(job), "--set", "inputs.rows.path=missing.csv"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    ) as process:
+        while process.poll() is None:
+            os.kill(process.pid, signal.SIGINT)
+            time.sleep(EVERY_S)
+    assert process.returncode == 2
+
+
+def test_importing_changes_no_handler() -> None:
+    modules = ("driver", "cli", "__main__", "servers.metadata", "servers.data")
+    imports = "; ".join(f"import mrflight.{module}" for module in modules)
+    code = f"{imports}; import signal; print(signal.getsignal(2) is signal.default_int_handler)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=END_S)
+    assert done.stdout == b"True\n", done.stderr
