@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from mrflight import driver
+from mrflight import __version__, driver
 from mrflight.errors import JobError, MrflightError
 from mrflight.quantities import format_bytes, parse_seconds
 
@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="mrflight", description="Moves data by key over Arrow Flight, from files to tables."
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run a job", description=driver.__doc__)
     driver.add_arguments(run)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import mrflight
+from mrflight import cli
 
 NAMES = [
     "Cluster",
@@ -48,6 +49,12 @@ def test_all_public_names_can_be_imported_at_once() -> None:
 
 def test_the_version_is_the_installed_one() -> None:
     assert mrflight.__version__ == version("mrflight")
+
+
+def test_the_command_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"mrflight {version('mrflight')}\n"
 
 
 def test_the_package_says_that_it_is_typed() -> None:
