@@ -15,7 +15,7 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -54,11 +54,11 @@ class DeltaCommit:
     parts: Sequence[PartFile]
     app_id: str
     job_id: str
+    landing: Landing
     seen_version: int | None = None
     """Of the table that the job looked at when it began; None: there was none."""
     deadline: Deadline = NO_DEADLINE
-    """Until when the table's first look is waited for."""
-    landing: Landing = field(default_factory=Landing)
+    """Until when the store is waited for."""
 
     def run(self) -> tuple[int, set[str] | None]:
         """The version in which ``app_id`` is committed, and the files it added (None: unknown).
@@ -109,7 +109,9 @@ class DeltaCommit:
         """The same after a commit that failed, which may have landed all the same."""
         for _ in range(LOOKS):
             try:
-                return self._look()
+                return self.deadline.awaited(
+                    self._look, f"{self.location.url} was loaded to see what came of its commit"
+                )
             except CommitError as error:
                 unreadable = error
                 time.sleep(random.uniform(0, LONGEST_PAUSE_S))
@@ -223,7 +225,7 @@ class DeltaCommit:
             commit_properties=self._properties(table.version + 1),
         )
         with self._errors():
-            self.landing.call(write)
+            self.landing.call(write, self.deadline)
 
     def _create(self, schema: pa.Schema, mode: str, version: int, **properties: Any) -> None:
         deltalake = import_deltalake()
@@ -239,7 +241,7 @@ class DeltaCommit:
             **properties,
         )
         with self._errors():
-            self.landing.call(create)
+            self.landing.call(create, self.deadline)
 
     def _errors(self) -> AbstractContextManager[None]:
         return delta_errors(f"the Delta table {self.location.url} did not take the commit")

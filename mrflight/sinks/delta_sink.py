@@ -56,7 +56,7 @@ class DeltaSink(Sink):
             Encoding("delta", indexed_columns, spec.compression or CODEC),
         )
         self._own_files = OwnFiles.of(location, job_id, bool(spec.partition_by))
-        self._landing = Landing()
+        self._landing = Landing(location.url)
         self._has_landed = False
         self._kept: set[str] | None = None
 
@@ -81,9 +81,9 @@ class DeltaSink(Sink):
             commit.parts,
             self._app_id,
             self._job_id,
+            self._landing,
             self._seen_version,
             commit.deadline,
-            self._landing,
         ).run()
         self._has_landed = True
         return version

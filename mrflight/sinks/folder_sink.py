@@ -14,8 +14,8 @@ from functools import partial
 
 from msgspec import structs
 
+from mrflight.deadline import Deadline
 from mrflight.errors import CommitError, OutputError
-from mrflight.interruptible import interruptibly
 from mrflight.sinks.base import Commit, Sink
 from mrflight.sinks.encoding import CODEC, Encoding
 from mrflight.sinks.file_part_writer import FilePartWriter
@@ -70,7 +70,7 @@ class FolderSink(Sink):
             run=self._run,
         )
         self._own_files = OwnFiles.of(location, job_id, bool(spec.partition_by))
-        self._landing = Landing()
+        self._landing = Landing(location.url)
         self._landed: Manifest | None = None
         """The manifest, once the job is in it."""
         self._lock = ExitStack()
@@ -94,7 +94,7 @@ class FolderSink(Sink):
                 partial(self._look, commit),
                 f"the folder {self._location.url} was read, with nothing committed",
             )
-            self._landed = known if new is None else self._write(new, lock)
+            self._landed = known if new is None else self._write(new, lock, commit.deadline)
             self._lock = stack.pop_all()
 
     def finish(self) -> None:
@@ -130,15 +130,19 @@ class FolderSink(Sink):
                 f"{error}; this job is committed: delete that file, and do not run it again"
             ) from error
 
-    def _write(self, manifest: Manifest, lock: Lock) -> Manifest:
+    def _write(self, manifest: Manifest, lock: Lock, deadline: Deadline) -> Manifest:
         """The manifest that is there afterwards; a write that failed may have landed all the same.
 
         As where the folder cannot be synced: then the move into it was made.
         """
         try:
-            self._landing.call(lock.held_during(partial(write_manifest, self._location, manifest)))
+            write = lock.held_during(partial(write_manifest, self._location, manifest))
+            self._landing.call(write, deadline)
         except CommitError as error:
-            there = interruptibly(partial(read_manifest, self._location))
+            there = deadline.awaited(
+                partial(read_manifest, self._location),
+                f"the folder {self._location.url} was read, to see what came of the commit",
+            )
             if there is None or not self._is_in(there):
                 raise
             log.warning("committed, but a crash of this machine may undo it: %s", error)

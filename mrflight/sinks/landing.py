@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mrflight.deadline import Deadline
+from mrflight.errors import DeadlineExceededError
 from mrflight.interruptible import interruptibly
+
+GRACE_S = 10.0
+"""For a call that begins in time. It takes milliseconds, and whoever cuts it off knows nothing."""
+
+LONGEST_S = 600.0
+"""For a store that stands still, where the job has no timeout."""
 
 
 class Landing:
-    """Of one job."""
+    """Of one job, in the table of this URL."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str) -> None:
+        self._url = url
         self._is_under_way = False
 
     @property
@@ -18,12 +27,31 @@ class Landing:
         """Whether the call was left alone, and may land later: what it names has to stay."""
         return self._is_under_way
 
-    def call(self, call: Callable[[], None]) -> None:
-        """Make the call; in the main thread an interrupt ends the wait, and not the call."""
+    def call(self, call: Callable[[], None], deadline: Deadline) -> None:
+        """Make the call; in the main thread an interrupt ends the wait, and not the call.
+
+        So does the deadline of the job: DeadlineExceededError, some seconds after it.
+        """
         self._is_under_way = True
+        has_ended = False
+
+        def make() -> None:
+            nonlocal has_ended
+            try:
+                call()
+            finally:
+                has_ended = True
+
         try:
-            interruptibly(call)
-        except Exception:  # it has ended: what came of it can be looked up
-            self._is_under_way = False
-            raise
+            interruptibly(make, min(max(deadline.left_s(), GRACE_S), LONGEST_S))
+        except Exception as error:
+            if has_ended:  # what came of it can be looked up
+                self._is_under_way = False
+                raise
+            raise DeadlineExceededError(
+                f"{self._url}: the store does not answer the commit, and the job's time has "
+                "passed; whether the job is committed is not known, and may change yet: look at "
+                "the table before the job is run again (with a job.run_id it commits once in any "
+                "case)"
+            ) from error
         self._is_under_way = False

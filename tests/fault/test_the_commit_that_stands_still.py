@@ -128,3 +128,18 @@ def test_what_lands_after_the_interrupt_has_its_files(tmp_path: Path) -> None:
     assert DeltaTable(run.table).version() == 1
     assert Output(tmp_path, "delta", ("k",)).read() == ROWS
     assert unnamed_files(run.table) == clean(run.table) == set()
+
+
+SHORT_GRACE = "import mrflight.sinks.landing\nmrflight.sinks.landing.GRACE_S = 1.0\n"
+
+
+def test_the_jobs_timeout_ends_the_wait_and_leaves_what_may_land(tmp_path: Path) -> None:
+    driver = DRIVER.replace("'--json'", "'--json', '--set', 'job.timeout=4 s'")
+    with in_the_commit(tmp_path, SHORT_GRACE + driver) as run:
+        done = DriverRun(0, *run.process.communicate(timeout=4 + 2 * END_S))
+    assert run.process.returncode == 1
+    assert "the store does not answer the commit, and the job's time has passed" in done.message
+    left = unnamed_files(run.table)
+    assert len(left) >= 4
+    assert clean(run.table, "--remove") == left
+    assert Output(tmp_path, "delta").read() == OLD
