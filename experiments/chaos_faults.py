@@ -19,7 +19,8 @@ from experiments.chaos_plan import Moment, Strike
 
 _POLL_S = 0.002
 _STAGE_SIGNS = {"map": r"^map: ", "reduce": r"^reduce: ", "commit": r"^reduce: .* rows written"}
-_NAMES = {"worker": "mrflight-worker", "data": "mrflight-data", "metadata": "mrflight-metadata"}
+_OF_THE_DRIVER = ("worker", "forks")
+"""Also where the servers are a standing cluster's."""
 
 
 class MissedError(Exception):
@@ -127,16 +128,16 @@ def _cut(target: Target, what: Strike) -> str:
 def _victim(target: Target, what: Strike) -> tuple[psutil.Process, Server | None]:
     if what.victim == "driver":
         return psutil.Process(target.driver.pid), None
-    if target.cluster is not None and what.victim != "worker":
+    if target.cluster is not None and what.victim not in _OF_THE_DRIVER:
         server = _server(target, what)
         return server.handle, server
-    found: list[psutil.Process] = []
+    name, found = f"mrflight-{what.victim}", list[psutil.Process]()
 
     def look() -> bool:
-        found[:] = chaos_processes.processes_of(target.mark, _NAMES[what.victim])
+        found[:] = chaos_processes.processes_of(target.mark, name)
         return bool(found)
 
-    _await(target, look, f"there was a {_NAMES[what.victim]}")
+    _await(target, look, f"there was a {name}")
     return found[what.number % len(found)], None
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Cluster = Literal["embedded", "standing"]
-Victim = Literal["worker", "data", "metadata", "driver"]
+Victim = Literal["worker", "data", "metadata", "driver", "forks"]
+"""``forks`` is the process that the driver's servers and workers are forked from."""
 Fault = Literal["kill", "pause", "freeze", "cut", "cut off"]
 """``pause`` is SIGSTOP and, after a while, SIGCONT; ``freeze`` is SIGSTOP for good; ``cut`` resets
 every connection once, ``cut off`` refuses new ones for a while as well."""
 Stage = Literal["map", "reduce", "commit"]
 
-VICTIMS: tuple[Victim, ...] = ("worker", "data", "metadata", "driver")
+VICTIMS: tuple[Victim, ...] = ("worker", "data", "metadata", "driver", "forks")
 KINDS: tuple[Fault, ...] = ("kill", "pause", "freeze", "cut", "cut off")
 
 FAULTS: dict[Cluster, dict[Victim, tuple[Fault, ...]]] = {
@@ -22,12 +23,14 @@ FAULTS: dict[Cluster, dict[Victim, tuple[Fault, ...]]] = {
         "data": ("kill", "pause", "freeze"),
         "metadata": ("kill", "pause", "freeze"),
         "driver": ("kill", "pause"),
+        "forks": ("kill", "pause", "freeze"),
     },
     "standing": {
         "worker": ("kill",),
         "data": ("kill", "pause", "freeze", "cut", "cut off"),
         "metadata": ("kill", "pause", "cut", "cut off"),
         "driver": ("kill",),
+        "forks": ("kill",),
     },
 }
 """Only a standing cluster has proxies in front of its servers, so only its connections are cut. Its
