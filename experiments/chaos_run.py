@@ -156,13 +156,10 @@ class _Scene:
 
     def _stacks(self, target: Target) -> str:
         """Where all stand still; the driver last, and the fork server not, which tidies up then."""
+        found = chaos_processes.processes_of(self.mark)  # before, or one in between would be missed
         spared = {process.pid for process in chaos_processes.processes_of(self.mark, _FORK_SERVER)}
         spared.add(target.driver.pid)
-        others = [
-            process
-            for process in chaos_processes.processes_of(self.mark)
-            if process.pid not in spared
-        ]
+        others = [process for process in found if process.pid not in spared]
         said = chaos_processes.dump_stacks(others, self.folder)
         driver = chaos_processes.dump_stacks([psutil.Process(target.driver.pid)], self.temporary)
         return said or driver

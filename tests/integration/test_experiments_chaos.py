@@ -63,8 +63,8 @@ def test_whoever_is_killed_stopped_or_cut_off_nothing_is_lost(tmp_path: Path) ->
 
 
 def test_a_job_that_takes_too_long_is_a_hang_and_says_where_it_was(tmp_path: Path) -> None:
-    inputs = datasets.generate(datasets.DataSet("unique", 200_000, 4), tmp_path)
-    bench = Bench(inputs, oracle.clicks_of(inputs), {}, hang_s=0.3)  # less than its processes take
+    inputs = datasets.generate(datasets.DataSet("unique", 3_000_000, 4), tmp_path)
+    bench = Bench(inputs, oracle.clicks_of(inputs), {}, hang_s=0.8)  # in the middle of its map
     outcome = chaos_run.run(bench, Scenario(0, "embedded", 2, 1, strikes=()))
     assert outcome.state == "hung"
     assert outcome.is_bad
