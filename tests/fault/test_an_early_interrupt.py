@@ -41,7 +41,7 @@ def wait(batch):
     threading.Event().wait()
 """
 
-EVERY_S = 0.02
+EVERY_S = 0.04
 END_S = 30.0
 """For what takes a tenth of a second, on a machine that has other things to do."""
 
