@@ -8,6 +8,8 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import settings
 
+from tests.needed import fail_or_skip
+
 pytest.register_assert_rewrite("tests.support")  # before any of it is imported
 
 CI = os.environ.get("CI") == "true"
@@ -21,7 +23,4 @@ settings.load_profile("mrflight")
 def needs_kernel() -> None:
     """The kernel in Rust: without it the test is skipped, in CI it fails."""
     if find_spec("mrflight._kernel") is None:
-        reason = "the kernel in Rust is not built: install cargo, then make -B install"
-        if CI:
-            pytest.fail(reason)
-        pytest.skip(reason)
+        fail_or_skip("the kernel in Rust is not built: install cargo, then make -B install")
