@@ -9,9 +9,13 @@ venv := .venv
 python := $(venv)/bin/python
 installed := $(venv)/.installed
 link := $(venv)/editable/mrflight
+minio := .services/bin/minio
+hdfs := .services/hdfs.classpath
+go := $(shell command -v go 2>/dev/null)
+maven := $(and $(shell command -v java 2>/dev/null),$(shell command -v mvn 2>/dev/null))
 kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
 
-.PHONY: install demo test bench check format constraints clean
+.PHONY: install demo services test bench check format constraints clean
 
 install: $(installed) $(link)
 
@@ -35,9 +39,23 @@ demo: install
 	$(python) examples/clicks/generate.py
 	$(python) -m mrflight.driver examples/clicks/job.toml $(ARGS)
 
+# The servers that tests start. What there are no tools for is left out: its tests are skipped and
+# say what to install, and fail in CI.
+services: $(if $(go),$(minio)) $(if $(maven),$(hdfs))
+
+$(minio): tests/services/minio.txt
+	@echo "MinIO is built, which takes some minutes, once"
+	GOBIN="$(CURDIR)/$(@D)" go install "$$(cat $<)"
+	@touch $@
+
+$(hdfs): tests/services/pom.xml
+	mkdir -p $(@D)
+	mvn --quiet --batch-mode --file $< dependency:build-classpath -Dmdep.outputFile="$(CURDIR)/$@.new"
+	mv $@.new $@
+
 # What measures time, and real jobs of both cores, have the machine to themselves. Tests that kill and
 # stop wait most of the time.
-test: install
+test: install services
 ifeq ($(strip $(ARGS)),)
 	$(python) -m pytest --numprocesses 2 --dist loadfile tests/contract tests/unit
 	$(python) -m pytest --numprocesses 2 --dist worksteal tests/fault
@@ -79,6 +97,6 @@ constraints:
 	mv build/constraints.txt constraints.txt
 
 clean:
-	rm -rf $(venv) build dist mrflight.egg-info kernel/target mrflight/_kernel.*so
+	rm -rf $(venv) .services build dist mrflight.egg-info kernel/target mrflight/_kernel.*so
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf examples/*/visits examples/*/logs examples/*/out

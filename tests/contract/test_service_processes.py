@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import psutil
 import pytest
 
 from tests.needed import fail_or_skip
+from tests.services import built
 from tests.services.reserved_port import LOOPBACK, reserved_port
 from tests.services.server_process import (
     StartFailedError,
@@ -96,6 +98,26 @@ def test_a_reserved_port_is_for_one_server() -> None:
             somebody.bind((LOOPBACK, port))
         with socket.create_server((LOOPBACK, port)) as server:  # it sets SO_REUSEADDR
             assert server.getsockname() == (LOOPBACK, port)
+
+
+def test_what_is_not_built_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(built, "MINIO", tmp_path / "minio")
+    monkeypatch.setattr(built, "HDFS_CLASS_PATH", tmp_path / "hdfs.classpath")
+    for tool in ("go", "java", "mvn"):
+        (tmp_path / tool).touch(mode=0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(built.NotBuiltError, match=r"^MinIO is not built: make services$"):
+        built.minio_program()
+    with pytest.raises(built.NotBuiltError, match=r"^HDFS is not built: make services$"):
+        built.hdfs_class_path()
+    built.HDFS_CLASS_PATH.write_text(f"{tmp_path / 'hadoop.jar'}:{tmp_path / 'java'}\n")
+    with pytest.raises(built.NotBuiltError, match="1 jars are gone: make -B services"):
+        built.hdfs_class_path()
+    monkeypatch.setenv("PATH", os.devnull)
+    with pytest.raises(built.NotBuiltError, match="install Go, then make services"):
+        built.minio_program()
+    with pytest.raises(built.NotBuiltError, match="install Java 17 and Maven, then make services"):
+        built.hdfs_class_path()
 
 
 def test_what_is_missing_is_skipped_but_not_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""Real servers on loopback, for tests and experiments."""
+"""Real servers on loopback, for tests and experiments: made ready by ``make services``."""

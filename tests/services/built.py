@@ -1,0 +1,39 @@
+"""What ``make services`` has put into the cache folder, and what to do where it has not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shutil import which
+
+CACHE = Path(__file__).parents[2] / ".services"
+MINIO = CACHE / "bin" / "minio"
+HDFS_CLASS_PATH = CACHE / "hdfs.classpath"
+
+
+class NotBuiltError(Exception):
+    """The message says what to install or to run."""
+
+
+def minio_program() -> Path:
+    """The server's file."""
+    if not MINIO.exists():
+        _ask_for("MinIO", "Go" if which("go") is None else "")
+    return MINIO
+
+
+def hdfs_class_path() -> str:
+    """All jars of it; they lie in Maven's own cache."""
+    if which("java") is None:
+        _ask_for("HDFS", "Java 17 and Maven")
+    if not HDFS_CLASS_PATH.exists():
+        _ask_for("HDFS", "Maven" if which("mvn") is None else "")
+    jars = HDFS_CLASS_PATH.read_text().strip()
+    gone = [jar for jar in jars.split(":") if not Path(jar).exists()]
+    if gone:
+        raise NotBuiltError(f"of HDFS {len(gone)} jars are gone: make -B services")
+    return jars
+
+
+def _ask_for(server: str, tools: str) -> None:
+    first = f"install {tools}, then " if tools else ""
+    raise NotBuiltError(f"{server} is not built: {first}make services")
