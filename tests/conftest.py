@@ -12,6 +12,8 @@ from tests.needed import fail_or_skip
 
 pytest.register_assert_rewrite("tests.support")  # before any of it is imported
 
+pytest_plugins = ["tests.services.fixtures"]
+
 CI = os.environ.get("CI") == "true"
 
 # A failure prints what reproduces it. In CI the examples are the same in every run.

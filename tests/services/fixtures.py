@@ -1,0 +1,38 @@
+"""Servers as fixtures, for whichever test asks; a plugin of ``tests/conftest.py``.
+
+Each worker of pytest-xdist has servers of its own: sharing them would need one that outlives the
+workers, and in a suite that is divided by file few of them ask for the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.needed import fail_or_skip
+from tests.services.built import NotBuiltError, minio_program
+from tests.services.minio import Bucket, Minio, running_minio
+
+
+@pytest.fixture(scope="session")
+def needs_minio() -> None:
+    """What MinIO is started from: without it the test is skipped, in CI it fails."""
+    try:
+        minio_program()
+    except NotBuiltError as error:
+        fail_or_skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def minio(needs_minio: None) -> Iterator[Minio]:
+    """For tests that leave it running."""
+    with running_minio() as minio:
+        yield minio
+
+
+@pytest.fixture
+def bucket(minio: Minio) -> Iterator[Bucket]:
+    """Of the test's own, and empty."""
+    with minio.bucket() as bucket:
+        yield bucket
