@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.needed import fail_or_skip
-from tests.services.built import NotBuiltError, minio_program
+from tests.services.built import NotBuiltError, hdfs_class_path, minio_program
+from tests.services.hdfs import Hdfs, running_hdfs
 from tests.services.minio import Bucket, Minio, running_minio
 
 
@@ -20,6 +21,15 @@ def needs_minio() -> None:
     """What MinIO is started from: without it the test is skipped, in CI it fails."""
     try:
         minio_program()
+    except NotBuiltError as error:
+        fail_or_skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def needs_hdfs() -> None:
+    """What HDFS is started from: without it the test is skipped, in CI it fails."""
+    try:
+        hdfs_class_path()
     except NotBuiltError as error:
         fail_or_skip(str(error))
 
@@ -36,3 +46,10 @@ def bucket(minio: Minio) -> Iterator[Bucket]:
     """Of the test's own, and empty."""
     with minio.bucket() as bucket:
         yield bucket
+
+
+@pytest.fixture(scope="session")
+def hdfs(needs_hdfs: None) -> Iterator[Hdfs]:
+    """For tests that leave it running, each in a folder of its own."""
+    with running_hdfs() as hdfs:
+        yield hdfs

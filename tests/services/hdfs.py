@@ -1,0 +1,136 @@
+"""An Apache HDFS on loopback: a name node and two data nodes."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tests.services.built import hdfs_class_path
+from tests.services.get import get
+from tests.services.hdfs_settings import write_settings
+from tests.services.reserved_port import LOOPBACK, reserved_port
+from tests.services.server_process import (
+    ServerProcess,
+    run_to_its_end,
+    server_process,
+    wait_for,
+)
+from tests.services.service_folder import service_folder
+
+START_TIMEOUT_S = 60.0
+DATA_NODES = 2
+BLOCK_BYTES = 128 << 20  # of HDFS itself
+
+_SERVER = "org.apache.hadoop.hdfs.server"
+QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx256m")
+"""The JVM's own defaults made the start about twice as long.
+
+What measures the servers leaves them out, as code that runs for long is compiled less well.
+"""
+
+
+@dataclass(frozen=True)
+class Hdfs:
+    """One that runs."""
+
+    port: int
+    http_port: int
+    name_node: ServerProcess
+    data_nodes: Sequence[ServerProcess]
+
+    @property
+    def url(self) -> str:
+        return f"hdfs://{LOOPBACK}:{self.port}"
+
+    def folder(self) -> str:
+        """The URL of a new one, which nobody has made yet."""
+        return f"{self.url}/{secrets.token_hex(6)}"
+
+    def live_data_nodes(self) -> list[str]:
+        """The addresses of those that can be written to, as the name node sees it."""
+        nodes = msgspec.json.decode(self._state("NameNodeInfo").live_nodes, type=dict[str, _Node])
+        # Without a capacity it has registered, and not told yet where it can store anything.
+        return sorted(node.xferaddr for node in nodes.values() if node.capacity)
+
+    def is_ready(self) -> bool:
+        """Whether it takes writes, on every data node."""
+        if len(self.live_data_nodes()) < len(self.data_nodes):
+            return False
+        return self._state("FSNamesystemState").fs_state == "Operational"  # or safe mode
+
+    def _state(self, name: str) -> _State:
+        path = f"/jmx?qry=Hadoop:service=NameNode,name={name}"
+        status, body = get(self.http_port, path)
+        beans = msgspec.json.decode(body, type=_States).beans if status == 200 else []
+        return beans[0] if beans else _State()  # it is not there before the name node is
+
+
+class _State(msgspec.Struct):
+    """What the name node tells of itself, of either name."""
+
+    live_nodes: str = msgspec.field(name="LiveNodes", default="{}")
+    fs_state: str = msgspec.field(name="FSState", default="")
+
+
+class _States(msgspec.Struct):
+    beans: list[_State]
+
+
+class _Node(msgspec.Struct):
+    xferaddr: str
+    capacity: int = 0
+
+
+@contextmanager
+def running_hdfs(
+    port: int = 0,
+    replication: int = 1,
+    block_bytes: int = BLOCK_BYTES,
+    java_options: Sequence[str] = QUICK_START,
+) -> Iterator[Hdfs]:
+    """One that is ready; port 0 stands for any. The client of HopsFS knows only 8020.
+
+    Raises NotBuiltError, PortTakenError, StartFailedError.
+    """
+    jars = hdfs_class_path()
+    with ExitStack() as stack:
+        port = stack.enter_context(reserved_port(port))
+        http_port = stack.enter_context(reserved_port())
+        folder = stack.enter_context(service_folder("hdfs"))
+        settings = folder / "settings"
+        write_settings(settings, port, http_port, DATA_NODES, replication, block_bytes)
+        java = _java(folder, java_options, f"{settings}:{jars}")
+        name_node = [*java, f"{_SERVER}.namenode.NameNode"]
+        run_to_its_end(
+            "format", [*name_node, "-format", "-nonInteractive"], folder, START_TIMEOUT_S
+        )
+        servers = [stack.enter_context(server_process("namenode", name_node, folder))]
+        for number in range(DATA_NODES):
+            data_node = [*java, f"{_SERVER}.datanode.DataNode", *_own_settings(folder, number)]
+            name = f"datanode-{number}"
+            servers.append(stack.enter_context(server_process(name, data_node, folder)))
+        hdfs = Hdfs(port, http_port, servers[0], servers[1:])
+        wait_for(hdfs.is_ready, servers, START_TIMEOUT_S)
+        yield hdfs
+
+
+def _java(folder: Path, options: Sequence[str], class_path: str) -> list[str]:
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    # Otherwise a JVM that is killed leaves a file of counters in the system's temporary folder.
+    nothing_left = ("-XX:-UsePerfData", f"-Djava.io.tmpdir={temporary}")
+    addresses = "-Djava.net.preferIPv4Stack=true"  # as Hadoop's own scripts say
+    return ["java", *options, *nothing_left, addresses, "-cp", class_path]
+
+
+def _own_settings(folder: Path, number: int) -> list[str]:
+    settings = {"data.dir": str(folder / f"data-{number}")}
+    settings |= {f"{kind}address": f"{LOOPBACK}:0" for kind in ("", "http.", "ipc.")}
+    return [
+        word for name, value in settings.items() for word in ("-D", f"dfs.datanode.{name}={value}")
+    ]
