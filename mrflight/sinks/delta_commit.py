@@ -25,12 +25,12 @@ from mrflight.deadline import NO_DEADLINE, Deadline
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import PartFile
 from mrflight.sinks.delta_conflict import change_in, change_since
-from mrflight.sinks.delta_errors import delta_errors, import_deltalake
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.landing import Landing
 from mrflight.sinks.stored_schema import TableSchema
 from mrflight.sinks.stored_type import has_ntz
 from mrflight.storage import Location
+from mrflight.storage.delta import delta_errors, import_deltalake, storage_options, table_uri
 
 TRIES = 30
 """How often another writer may be faster."""
@@ -231,12 +231,12 @@ class DeltaCommit:
         deltalake = import_deltalake()
         create = partial(
             deltalake.transaction.create_table_with_add_actions,
-            self.location.path,
+            table_uri(self.location),
             deltalake.Schema.from_arrow(schema),
             self._actions(),
             mode,
             list(self.target.partition_by),
-            storage_options=dict(self.location.options) or None,
+            storage_options=storage_options(self.location),
             commit_properties=self._properties(version),
             **properties,
         )

@@ -7,7 +7,6 @@ from urllib.parse import unquote
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import Commit, Sink
 from mrflight.sinks.delta_commit import DeltaCommit
-from mrflight.sinks.delta_errors import import_deltalake
 from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.encoding import CODEC, Encoding
@@ -21,6 +20,7 @@ from mrflight.sinks.stored_schema import TableSchema
 from mrflight.sinks.writable import check_writable
 from mrflight.spec import OutputSection
 from mrflight.storage import Location
+from mrflight.storage.delta import import_deltalake
 
 
 class DeltaSink(Sink):
@@ -120,7 +120,7 @@ class DeltaSink(Sink):
 
 
 def _check_name(location: Location) -> None:
-    if unquote(location.path) != location.path:
+    if location.store.is_disk and unquote(location.path) != location.path:
         raise OutputError(
             f"output.table: {location.url}: deltalake takes a % with two hex digits in a "
             "folder's name for another character; choose another name"

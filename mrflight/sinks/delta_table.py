@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from mrflight.errors import OutputError
 from mrflight.interruptible import interruptibly
-from mrflight.sinks.delta_errors import delta_errors, import_deltalake
 from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.storage import Location
+from mrflight.storage.delta import delta_errors, is_table, open_table
 
 _WRITABLE_FEATURES = {
     "appendOnly",
@@ -42,13 +42,9 @@ class DeltaTable:
     @classmethod
     def load(cls, location: Location) -> DeltaTable | None:
         """The newest version; None where there is no table. CommitError where it is unreadable."""
-        deltalake = import_deltalake()
-        options = dict(location.options) or None
 
         def load() -> DeltaTable | None:
-            if not deltalake.DeltaTable.is_deltatable(location.path, options):
-                return None
-            return cls(location, deltalake.DeltaTable(location.path, storage_options=options))
+            return cls(location, open_table(location)) if is_table(location) else None
 
         with delta_errors(f"the Delta table {location.url} cannot be read"):
             return interruptibly(load)
@@ -101,8 +97,7 @@ class DeltaTable:
         entry = self.location.child(f"_delta_log/{version:020d}.json")
 
         def read() -> list[dict[str, Any]]:
-            with entry.filesystem.open_input_file(entry.path) as file:
-                return [json.loads(line) for line in file.read().splitlines() if line]
+            return [json.loads(line) for line in entry.read_bytes().splitlines() if line]
 
         try:
             return interruptibly(read)

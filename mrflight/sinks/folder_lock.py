@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mrflight.deadline import NO_DEADLINE, Deadline
 from mrflight.errors import CommitError
-from mrflight.storage import Location
+from mrflight.storage import Location, disk_of
 
 LOCK_TIMEOUT_S = 60.0
 _LOCK_POLL_S = 0.02
@@ -48,7 +48,7 @@ def locked(folder: Location, deadline: Deadline = NO_DEADLINE) -> Iterator[Lock]
     """
 
     def opened() -> int:
-        folder.filesystem.create_dir(folder.path, recursive=True)
+        disk_of(folder).make_folder(folder.path)
         return os.open(folder.path, os.O_RDONLY)
 
     while_ = f"the folder {folder.url} was opened, with nothing committed"

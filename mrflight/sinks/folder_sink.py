@@ -48,6 +48,7 @@ class FolderSink(Sink):
         self, location: Location, spec: OutputSection, job_id: str, app_id: str | None
     ) -> None:
         """Look at what is there; OutputError for what cannot work."""
+        _check_disk(location, spec)
         _check_folder(location)
         manifest = read_manifest(location)
         self._was_committed = manifest is not None and manifest.has_run(app_id)
@@ -199,6 +200,14 @@ class FolderSink(Sink):
 
 def _jobs(manifest: Manifest | None) -> list[str]:
     return [run.job for run in manifest.runs] if manifest else []
+
+
+def _check_disk(location: Location, spec: OutputSection) -> None:
+    if not location.store.is_disk:
+        raise OutputError(
+            f"output.format: {spec.format} files are committed to folders of disks only yet, and "
+            f'{location.url} is none; set it to "delta", or take a path'
+        )
 
 
 def _check_folder(location: Location) -> None:

@@ -31,7 +31,7 @@ from mrflight.sinks.manifest import NAME as MANIFEST
 from mrflight.sinks.manifest import is_temporary, read_manifest
 from mrflight.sinks.own_files import relative_path
 from mrflight.sinks.part_name import job_of_part
-from mrflight.storage import Location
+from mrflight.storage import Location, disk_of
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -120,6 +120,7 @@ def _check_ours_alone(table: Location, found: list[fs.FileInfo]) -> None:
 
     The partition of a table has its files, and its log is in a folder above.
     """
+    disk_of(table)  # of other stores nothing but their log tells
     strange = next((info for info in found if not _is_of_a_job(table, info)), None)
     if strange is None and any(info.is_file for info in found):
         for folder in _above(table):
@@ -197,8 +198,7 @@ def _named_by(entry: Location) -> Iterator[str]:
     """The files that one file of a Delta log adds or removes."""
     name = posixpath.basename(entry.path)
     if name.endswith(".json"):
-        with entry.filesystem.open_input_file(entry.path) as file:
-            actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
+        actions = [json.loads(line) for line in entry.read_bytes().splitlines() if line.strip()]
         yield from _paths(actions)
     elif name.endswith(".parquet"):
         with pq.ParquetFile(entry.open_input()) as file:

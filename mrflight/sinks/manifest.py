@@ -19,7 +19,7 @@ import pyarrow as pa
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.part_name import is_part
 from mrflight.spec import OutputFormat
-from mrflight.storage import Location
+from mrflight.storage import Location, disk_of
 
 NAME = "_mrflight.json"
 _TEMPORARY = re.compile(re.escape(NAME) + r"\.[0-9a-f]{8}\.tmp")
@@ -70,8 +70,7 @@ def read_manifest(folder: Location) -> Manifest | None:
     """The folder's manifest; None where it has none, OutputError where it is not one of ours."""
     path = folder.child(NAME)
     try:
-        with path.filesystem.open_input_file(path.path) as file:
-            manifest = msgspec.json.decode(file.read(), type=Manifest)
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
         manifest.schema  # noqa: B018 - decoded here
         return manifest
     except FileNotFoundError:
@@ -101,7 +100,7 @@ def write_manifest(folder: Location, manifest: Manifest) -> None:
         with temporary.create() as file:
             file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
         temporary.sync()
-        temporary.filesystem.move(temporary.path, folder.child(NAME).path)
+        disk_of(folder).move(temporary.path, folder.child(NAME).path)
         folder.sync()
     except OSError as error:
         temporary.delete_file()

@@ -33,9 +33,11 @@ class OwnFiles:
     @classmethod
     def of(cls, table: Location, job_id: str, partitioned: bool) -> OwnFiles:
         """To be called before the job writes anything."""
-        below = table.walk() if partitioned else ()
-        above = (table.at(path).info() for path in _upwards(table.path))
-        before = frozenset(info.path for info in (*below, *above) if _is_folder(info))
+        before: frozenset[str] = frozenset()
+        if table.store.is_disk:  # others have folders that come and go with their files
+            below = table.walk() if partitioned else ()
+            above = (table.at(path).info() for path in _upwards(table.path))
+            before = frozenset(info.path for info in (*below, *above) if _is_folder(info))
         return cls(table, job_id, partitioned, before)
 
     def paths(self, run: str = "") -> set[str]:
@@ -61,7 +63,8 @@ class OwnFiles:
             for path in self.paths() - set(kept):
                 with suppress(OSError):
                     self.table.child(path).delete_file()
-            self._delete_empty_folders()
+            if self.table.store.is_disk:
+                self._delete_empty_folders()
 
     def _delete_empty_folders(self) -> None:
         found = self.table.walk() if self.partitioned else []
@@ -76,6 +79,8 @@ def check_is_folder(location: Location) -> None:
 
     And where that cannot be told, as behind a folder that this user may not look into.
     """
+    if not location.store.has_folders:
+        return
     for path in _upwards(location.path):
         try:
             info = location.at(path).info()

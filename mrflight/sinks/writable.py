@@ -28,8 +28,11 @@ _WITHOUT_NAME: int = getattr(os, "O_TMPFILE", 0)  # Linux has it
 def check_writable(location: Location) -> None:
     """OutputError where files cannot be made in the folder, be it there or still to be made.
 
-    Leaves no trace: a job that is refused for something else has made no folder.
+    Leaves no trace: a job that is refused for something else has made no folder. Of a store that
+    is no disk that is told by the first part file.
     """
+    if not location.store.is_disk:
+        return
     folder = _nearest(location.path)
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         raise _refused(location, folder)

@@ -19,6 +19,7 @@ from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_gr
 from mrflight.sources.splitting import split_runs
 from mrflight.sources.unreadable import reading
 from mrflight.storage import Location, locate
+from mrflight.storage.delta import import_deltalake, open_table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -73,16 +74,13 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
 
     Raises InputError for a table that its files alone do not describe.
     """
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    root = found.root
+    root, deltalake = found.root, import_deltalake()
     try:
-        table = DeltaTable(root.path, storage_options=dict(root.options) or None)
+        table = open_table(root)
         _check_readable(table, root)
         schema = pa.schema(table.schema().to_arrow())
         files = _files(table)
-    except DeltaError as error:
+    except (deltalake.exceptions.DeltaError, OSError) as error:
         reason = str(error).partition("\n")[0]  # a stack trace may follow
         raise InputError(f"{root.url} cannot be read as a Delta table: {reason}") from error
     columns = select_columns(found, schema, root.url)

@@ -1,20 +1,20 @@
-"""A file or folder by its URL, and what can be done with it.
-
-Local disks only so far; every store reaches the rest of mrflight as a
-`pyarrow.fs.FileSystem`, so that others fit in behind `Location.filesystem`.
-"""
+"""A file or folder by its URL, and what can be done with it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+import posixpath
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from mrflight.errors import InputError, JobError
+from mrflight.storage.disk import Disk
+from mrflight.storage.hdfs import NameNode
+from mrflight.storage.s3 import Bucket
+from mrflight.storage.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,20 +26,18 @@ class Location:
     """A file or folder. Picklable; opening happens at the call, in the process that calls."""
 
     path: str
-    """Absolute, as `filesystem` takes it."""
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """``[storage]`` of the job: may hold secrets, so it is in no repr."""
+    """Absolute, as `store` takes it."""
+    store: Store = field(default_factory=Disk)
 
     @property
-    def filesystem(self) -> fs.FileSystem:
-        from pyarrow import fs
-
-        return fs.LocalFileSystem()
+    def options(self) -> Mapping[str, str]:
+        """``[storage]`` of the job: may hold secrets."""
+        return self.store.options
 
     @property
     def url(self) -> str:
         """What messages and the table's readers call it."""
-        return self.path
+        return self.store.url(self.path)
 
     def child(self, name: str) -> Location:
         return replace(self, path=f"{self.path.rstrip('/')}/{name}")
@@ -50,78 +48,93 @@ class Location:
 
     def info(self) -> fs.FileInfo:
         """Its type (`FileType.NotFound` where there is nothing), size and time of change."""
-        return self.filesystem.get_file_info(self.path)
+        return self.store.info(self.path)
 
     def walk(self) -> list[fs.FileInfo]:
         """Everything below this folder, files and folders; empty where there is no folder."""
-        from pyarrow import fs
-
-        selector = fs.FileSelector(self.path, recursive=True, allow_not_found=True)
-        return self.filesystem.get_file_info(selector)
+        return self.store.list(self.path, recursive=True)
 
     def children(self) -> list[fs.FileInfo]:
         """The files and folders right in this folder; empty where there is no folder."""
-        from pyarrow import fs
-
-        return self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return self.store.list(self.path, recursive=False)
 
     def open_input(self) -> pa.NativeFile:
         """Open the file for reads at any offset; InputError where it cannot be."""
         try:
-            return self.filesystem.open_input_file(self.path)
+            return self.store.open_input(self.path)
         except OSError as error:
             raise InputError(f"{self.url} cannot be read: {error}") from error
 
     def open_mapped(self) -> pa.NativeFile:
-        """As `open_input`, memory-mapped: buffers read from it are the file's pages, not copies."""
-        from pyarrow import fs
+        """As `open_input`, memory-mapped: buffers read from it are the file's pages, not copies.
 
+        Where the file is on a disk; of other stores they are copies.
+        """
         try:
-            return fs.LocalFileSystem(use_mmap=True).open_input_file(self.path)
+            return self.store.open_mapped(self.path)
         except OSError as error:
             raise InputError(f"{self.url} cannot be read: {error}") from error
 
+    def read_bytes(self) -> bytes:
+        """All of a small file; OSError where it cannot be read, FileNotFoundError without one."""
+        with self.store.open_input(self.path) as file:
+            return file.read()
+
     def create(self) -> pa.NativeFile:
         """Open the file for writing, making its folders; the caller closes it."""
-        try:
-            return self._create()
-        except FileNotFoundError:  # who cleans up has removed a folder before anything was in it
-            return self._create()
-
-    def _create(self) -> pa.NativeFile:
-        filesystem = self.filesystem
-        filesystem.create_dir(os.path.dirname(self.path), recursive=True)
-        return filesystem.open_output_stream(self.path)
+        return self.store.create(self.path)
 
     def sync(self) -> None:
         """Return once what was written to the file, or is in the folder, outlasts a power loss."""
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        self.store.sync(self.path)
 
     def delete_file(self) -> None:
         """Remove the file; no error where there is none."""
-        try:
-            self.filesystem.delete_file(self.path)
-        except FileNotFoundError:
-            return
+        self.store.delete_file(self.path)
 
     def delete_empty_folder(self) -> None:
         """Remove the folder if nothing is in it; no error where something is, or it is gone."""
-        # pyarrow's delete_dir would remove what another writer has just put there.
-        with suppress(OSError):
-            os.rmdir(self.path)
+        self.store.delete_empty_folder(self.path)
+
+
+def disk_of(location: Location) -> Disk:
+    """The disk that it is on; JobError for a location of another store."""
+    if not isinstance(location.store, Disk):
+        raise JobError(f"{location.url}: only paths on disks can be used for this yet")
+    return location.store
 
 
 def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> Location:
-    """The location of a path or URL, relative ones from ``base``; JobError for other stores."""
+    """The location of a path or URL, relative paths from ``base``.
+
+    JobError for a store that mrflight does not know, or a URL that does not name one.
+    """
     # In a glob or a name, ? and # are themselves and not the start of a query.
     parts = urlsplit(path.replace("?", "%3F").replace("#", "%23"))
-    if len(parts.scheme) > 1 and parts.scheme != "file":  # one letter is a Windows drive
-        raise JobError(
-            f"{path}: no store for {parts.scheme}:// yet; this version reads and writes local disks"
-        )
-    local = unquote(parts.path) if parts.scheme == "file" else path
-    return Location(os.path.normpath(base / local), options or {})
+    given = tuple(sorted((options or {}).items()))
+    if len(parts.scheme) <= 1:  # one letter is a Windows drive
+        return Location(os.path.normpath(base / path), Disk(given))
+    if parts.scheme == "file":
+        return Location(os.path.normpath(base / unquote(parts.path)), Disk(given))
+    rest = path.partition("://")[2]
+    authority, _, inside = rest.partition("/")
+    if parts.scheme not in _STORES:
+        known = ", ".join(f"{scheme}://" for scheme in ("file", *_STORES))
+        raise JobError(f"{path}: no store for {parts.scheme}://; take a path, or one of {known}")
+    if not authority:
+        raise JobError(f"{path}: what comes after {parts.scheme}:// is {_NAMED[parts.scheme]}")
+    return Location(posixpath.normpath(f"/{inside}"), _STORES[parts.scheme](authority, given))
+
+
+_STORES: dict[str, Callable[[str, tuple[tuple[str, str], ...]], Store]] = {
+    "s3": Bucket,
+    "s3a": Bucket,
+    "hdfs": NameNode,
+    "hopsfs": NameNode,
+}
+_NAMED = {
+    "s3": "a bucket's name",
+    "s3a": "a bucket's name",
+    "hdfs": "the name node's host and port",
+    "hopsfs": "the name node's host and port",
+}

@@ -16,6 +16,7 @@ from mrflight.deadline import Deadline
 from mrflight.errors import CommitError, DeadlineExceededError
 from mrflight.sinks.folder_lock import locked
 from mrflight.storage import Location, locate
+from mrflight.storage.disk import Disk
 
 LATE_S = 20.0
 
@@ -25,8 +26,8 @@ def soon() -> Deadline:
 
 
 @dataclass(frozen=True)
-class StandingLocation(Location):
-    """Of a store that does nothing before ``goes_on`` is set."""
+class StandingDisk(Disk):
+    """It does nothing before ``goes_on`` is set."""
 
     goes_on: threading.Event = field(default_factory=threading.Event)
 
@@ -37,7 +38,8 @@ class StandingLocation(Location):
 
 
 def test_a_folder_that_cannot_be_opened_in_time_is_told(tmp_path: Path) -> None:
-    folder = StandingLocation(str(tmp_path))
+    disk = StandingDisk()
+    folder = Location(str(tmp_path), disk)
     began_s = time.monotonic()
     try:
         with (
@@ -47,7 +49,7 @@ def test_a_folder_that_cannot_be_opened_in_time_is_told(tmp_path: Path) -> None:
             pass
         assert time.monotonic() - began_s < LATE_S
     finally:
-        folder.goes_on.set()
+        disk.goes_on.set()
 
 
 def test_a_turn_that_does_not_come_in_time_is_told(tmp_path: Path) -> None:

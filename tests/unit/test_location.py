@@ -9,9 +9,10 @@ import pytest
 from pyarrow import fs
 
 from mrflight.storage import Location, locate
+from mrflight.storage.disk import Disk
 
 
-class Disk:
+class Busy:
     """The local one, where another job removes empty folders in the moment after they are made."""
 
     def __init__(self, folder: Location, times: int) -> None:
@@ -33,8 +34,8 @@ def test_a_folder_that_goes_again_before_its_file_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = locate("t/k=a", tmp_path)
-    disk = Disk(folder, times=1)
-    monkeypatch.setattr(Location, "filesystem", disk)
+    disk = Busy(folder, times=1)
+    monkeypatch.setattr(Disk, "filesystem", disk)
     with folder.child("part").create() as file:
         file.write(b"rows")
     assert disk.times == 0
@@ -43,6 +44,6 @@ def test_a_folder_that_goes_again_before_its_file_is_there(
 
 def test_a_folder_that_goes_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = locate("t/k=a", tmp_path)
-    monkeypatch.setattr(Location, "filesystem", Disk(folder, times=2))
+    monkeypatch.setattr(Disk, "filesystem", Busy(folder, times=2))
     with pytest.raises(FileNotFoundError):
         folder.child("part").create()

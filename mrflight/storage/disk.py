@@ -1,0 +1,90 @@
+"""The disks of this machine, and what is mounted like one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mrflight.storage.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import fs
+
+
+@dataclass(frozen=True)
+class Disk(Store):
+    """Paths as the system has them."""
+
+    given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """``[storage]``, which says nothing of disks; who opens a table may want it."""
+
+    is_disk = True
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return dict(self.given)
+
+    def url(self, path: str) -> str:
+        return path
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        from pyarrow import fs
+
+        return fs.LocalFileSystem()
+
+    def info(self, path: str) -> fs.FileInfo:
+        return self.filesystem.get_file_info(path)
+
+    def list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
+        from pyarrow import fs
+
+        selector = fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
+        return self.filesystem.get_file_info(selector)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return self.filesystem.open_input_file(path)
+
+    def open_mapped(self, path: str) -> pa.NativeFile:
+        from pyarrow import fs
+
+        return fs.LocalFileSystem(use_mmap=True).open_input_file(path)
+
+    def create(self, path: str) -> pa.NativeFile:
+        try:
+            return self._create(path)
+        except FileNotFoundError:  # who cleans up has removed a folder before anything was in it
+            return self._create(path)
+
+    def _create(self, path: str) -> pa.NativeFile:
+        filesystem = self.filesystem
+        filesystem.create_dir(os.path.dirname(path), recursive=True)
+        return filesystem.open_output_stream(path)
+
+    def delete_file(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self.filesystem.delete_file(path)
+
+    def delete_empty_folder(self, path: str) -> None:
+        # pyarrow's delete_dir would remove what another writer has just put there.
+        with suppress(OSError):
+            os.rmdir(path)
+
+    def sync(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def make_folder(self, path: str) -> None:
+        """With those above it; no error where it is there."""
+        self.filesystem.create_dir(path, recursive=True)
+
+    def move(self, path: str, to: str) -> None:
+        """Give a file another name, in the place of what has it."""
+        self.filesystem.move(path, to)

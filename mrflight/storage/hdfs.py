@@ -1,0 +1,119 @@
+"""HDFS, and HopsFS, through the client of deltalake, or of hops-deltalake: without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from mrflight.errors import JobError
+from mrflight.storage.store import Store
+from mrflight.storage.streams import WrittenFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow import fs
+
+
+@dataclass(frozen=True)
+class NameNode(Store):
+    """The files of one cluster."""
+
+    authority: str
+    """``host:port`` of its name node, or the name that the client's configuration has for it."""
+    given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return dict(self.given)
+
+    def url(self, path: str) -> str:
+        return f"hdfs://{self.authority}{path}"
+
+    def info(self, path: str) -> fs.FileInfo:
+        with _as_os_errors(self.url(path)):
+            (found,) = _handler(self).get_file_info([_below_root(path)])
+        return _absolute(found)
+
+    def list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
+        with _as_os_errors(self.url(folder)):
+            found = _handler(self).get_file_info_selector(_Selector(_below_root(folder), recursive))
+        return [_absolute(info) for info in found]
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        with _as_os_errors(self.url(path)):
+            return _handler(self).open_input_file(_below_root(path))
+
+    def create(self, path: str) -> pa.NativeFile:
+        import pyarrow as pa
+
+        url = self.url(path)
+        with _as_os_errors(url):
+            stream: Any = _handler(self)._handler.open_output_stream(_below_root(path), None)
+
+        def write(data: bytes) -> None:
+            with _as_os_errors(url):
+                stream.write(data)
+
+        def close() -> None:
+            with _as_os_errors(url):
+                stream.close()
+
+        return pa.PythonFile(WrittenFile(write, close), mode="w")
+
+    def delete_file(self, path: str) -> None:
+        try:
+            with _as_os_errors(self.url(path)):
+                _handler(self).delete_file(_below_root(path))
+        except FileNotFoundError:
+            return
+
+
+@dataclass(frozen=True)
+class _Selector:
+    """What the handler asks of a `pyarrow.fs.FileSelector`, which takes no relative path."""
+
+    base_dir: str
+    recursive: bool
+    allow_not_found: bool = True
+
+
+@lru_cache(maxsize=16)
+def _handler(store: NameNode) -> DeltaStorageHandler:
+    """One for each process: it keeps connections."""
+    try:
+        from deltalake.fs import DeltaStorageHandler
+    except ImportError as error:
+        raise JobError(
+            f"{store.url('/')}: its client is deltalake's, which is not installed: pip install "
+            "'mrflight[delta]'"
+        ) from error
+    with _as_os_errors(store.url("/")):
+        return DeltaStorageHandler(store.url("/"), dict(store.given) or None)
+
+
+def _below_root(path: str) -> str:
+    return path.lstrip("/")
+
+
+def _absolute(info: Any) -> fs.FileInfo:
+    from pyarrow import fs
+
+    path = f"/{info.path.lstrip('/')}"
+    if info.type != fs.FileType.File:
+        return fs.FileInfo(path, info.type)
+    return fs.FileInfo(path, info.type, size=info.size, mtime_ns=info.mtime_ns)
+
+
+@contextmanager
+def _as_os_errors(url: str) -> Iterator[None]:
+    """The client raises OSError, FileNotFoundError, and for some causes a bare Exception."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{url}: no such file") from error
+    except Exception as error:
+        raise OSError(f"{url}: {' '.join(str(error).split())}") from error

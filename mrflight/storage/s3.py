@@ -1,0 +1,181 @@
+"""S3, and what speaks like it, through obstore: the object_store that deltalake has as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from mrflight.errors import JobError
+from mrflight.storage.store import Store
+from mrflight.storage.streams import RangedFile, WrittenFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from obstore.store import S3Store
+    from pyarrow import fs
+
+PART_BYTES = 8 << 20
+"""A file that is smaller is one request; of a larger one each part is, and two more."""
+
+
+@dataclass(frozen=True)
+class Bucket(Store):
+    """Objects of one bucket; ``/a/b`` is the key ``a/b``."""
+
+    name: str
+    given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """``[storage]``, with the names that object_store knows, ``aws_...``."""
+
+    has_folders = False
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return dict(self.given)
+
+    def url(self, path: str) -> str:
+        return f"s3://{self.name}{path}"
+
+    def info(self, path: str) -> fs.FileInfo:
+        from obstore import head
+        from pyarrow import fs
+
+        try:
+            with _as_os_errors(self.url(path)):
+                if key := _key(path):
+                    return _file_info(head(self._client, key))
+        except FileNotFoundError:
+            pass
+        is_folder = not _key(path) or self._has_any(_key(path))
+        return fs.FileInfo(path, fs.FileType.Directory if is_folder else fs.FileType.NotFound)
+
+    def list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
+        from obstore import list as list_all
+        from obstore import list_with_delimiter
+        from pyarrow import fs
+
+        with _as_os_errors(self.url(folder)):
+            if not recursive:
+                found = list_with_delimiter(self._client, _key(folder))
+                below = [
+                    fs.FileInfo(f"/{prefix}".rstrip("/"), fs.FileType.Directory)
+                    for prefix in found["common_prefixes"]
+                ]
+                return below + [_file_info(meta) for meta in found["objects"]]
+            files = [
+                _file_info(meta)
+                for chunk in list_all(self._client, _key(folder), chunk_size=1000)
+                for meta in chunk
+            ]
+        folders = {above for info in files for above in _folders_between(folder, info.path)}
+        return [fs.FileInfo(path, fs.FileType.Directory) for path in sorted(folders)] + files
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        import pyarrow as pa
+        from obstore import get_range, head
+
+        client, key = self._client, _key(path)
+        with _as_os_errors(self.url(path)):
+            size = head(client, key)["size"]
+
+        def read(start: int, stop: int) -> Any:
+            with _as_os_errors(self.url(path)):
+                return get_range(client, key, start=start, end=stop)
+
+        return pa.PythonFile(RangedFile(size, read), mode="r")
+
+    def create(self, path: str) -> pa.NativeFile:
+        import pyarrow as pa
+        from obstore import open_writer
+
+        url = self.url(path)
+        with _as_os_errors(url):
+            writer = open_writer(self._client, _key(path), buffer_size=PART_BYTES)
+
+        def write(data: bytes) -> None:
+            with _as_os_errors(url):
+                writer.write(data)
+
+        def close() -> None:
+            with _as_os_errors(url):
+                writer.close()
+
+        return pa.PythonFile(WrittenFile(write, close), mode="w")
+
+    def delete_file(self, path: str) -> None:
+        from obstore import delete
+
+        try:
+            with _as_os_errors(self.url(path)):
+                delete(self._client, _key(path))
+        except FileNotFoundError:
+            return
+
+    def _has_any(self, key: str) -> bool:
+        from obstore import list as list_all
+
+        with _as_os_errors(self.url(f"/{key}")):
+            return any(len(chunk) for chunk in list_all(self._client, key, chunk_size=1))
+
+    @property
+    def _client(self) -> S3Store:
+        return _client(self)
+
+
+@lru_cache(maxsize=16)
+def _client(bucket: Bucket) -> S3Store:
+    """One for each process: it keeps connections."""
+    try:
+        from obstore.exceptions import BaseError
+        from obstore.store import S3Store
+    except ImportError as error:
+        raise JobError(
+            f"s3://{bucket.name}: obstore is not installed: pip install 'mrflight[s3]'"
+        ) from error
+    options: Any = dict(bucket.given)
+    client: Any = {key: options.pop(key) for key in ("allow_http", "timeout") if key in options}
+    if options.get("aws_allow_http", "").lower() == "true":
+        client["allow_http"] = True
+    try:
+        return S3Store(bucket.name, config=options, client_options=client or None)
+    except (BaseError, ValueError) as error:
+        raise JobError(f"[storage] cannot be used for s3://{bucket.name}: {error}") from error
+
+
+def _key(path: str) -> str:
+    return path.strip("/")
+
+
+def _file_info(meta: Any) -> fs.FileInfo:
+    from pyarrow import fs
+
+    changed = meta["last_modified"]
+    return fs.FileInfo(f"/{meta['path']}", fs.FileType.File, size=meta["size"], mtime=changed)
+
+
+def _folders_between(folder: str, path: str) -> Iterator[str]:
+    """Those below ``folder`` that a file is in."""
+    while (path := path.rpartition("/")[0]) and len(path) > len(folder.rstrip("/")):
+        yield path
+
+
+@contextmanager
+def _as_os_errors(url: str) -> Iterator[None]:
+    from obstore import exceptions
+
+    try:
+        yield
+    except (exceptions.NotFoundError, FileNotFoundError) as error:
+        raise FileNotFoundError(f"{url}: no such object") from error
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise PermissionError(f"{url}: {_reason(error)}") from error
+    except exceptions.AlreadyExistsError as error:
+        raise FileExistsError(f"{url}: it is there already") from error
+    except exceptions.BaseError as error:
+        raise OSError(f"{url}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).partition("Debug source")[0].split())

@@ -1,0 +1,69 @@
+"""What every store of files can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import fs
+
+
+class Store(ABC):
+    """Files by absolute paths, ``/a/b``; a folder is there where something is below it.
+
+    Small, hashable and picklable: what is opened is opened by the process that uses it.
+    Raises OSError for what fails, of it FileNotFoundError for a file that is not there.
+    """
+
+    is_disk = False
+    """Whether it is one of this machine's: with folders of their own, locks and moves."""
+
+    has_folders = True
+    """Whether a file cannot have the name of a folder."""
+
+    @property
+    @abstractmethod
+    def options(self) -> Mapping[str, str]:
+        """``[storage]`` of the job: may hold secrets, so it is in no repr."""
+
+    @abstractmethod
+    def url(self, path: str) -> str:
+        """What messages, and readers of other programs, call a file or folder."""
+
+    @abstractmethod
+    def info(self, path: str) -> fs.FileInfo:
+        """Its type (`FileType.NotFound` where there is nothing), size and time of change."""
+
+    @abstractmethod
+    def list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
+        """Files and folders in a folder, or all below it; empty where there is no folder."""
+
+    @abstractmethod
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Open a file for reads at any offset."""
+
+    def open_mapped(self, path: str) -> pa.NativeFile:
+        """As `open_input`; buffers are pages of a disk's file, and not copies, where that goes."""
+        return self.open_input(path)
+
+    @abstractmethod
+    def create(self, path: str) -> pa.NativeFile:
+        """Open a file for writing, with the folders above it; the caller closes it."""
+
+    @abstractmethod
+    def delete_file(self, path: str) -> None:
+        """Remove a file; no error where there is none."""
+
+    def delete_empty_folder(self, path: str) -> None:
+        """Remove a folder if nothing is in it; no error where something is, or it is gone."""
+        return
+
+    def sync(self, path: str) -> None:
+        """Return once what was written to a file, or is in a folder, outlasts a power loss.
+
+        A store whose files are there once they are closed has nothing to do.
+        """
+        return

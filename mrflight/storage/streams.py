@@ -1,0 +1,97 @@
+"""Python's side of files that are not on a disk, for `pyarrow.PythonFile`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+
+class RangedFile:
+    """A file that is read by ranges, each a request."""
+
+    mode = "rb"
+
+    def __init__(self, size_bytes: int, read: Callable[[int, int], Any]) -> None:
+        """``read`` gives the bytes from an offset to another, not empty ones."""
+        self._size = size_bytes
+        self._read = read
+        self._at = 0
+        self.closed = False
+
+    def size(self) -> int:
+        return self._size
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = start + offset
+        return self._at
+
+    def read(self, count: int | None = None) -> bytes:
+        return bytes(self.read_buffer(count))
+
+    def read_buffer(self, count: int | None = None) -> Any:
+        """As `read`, without a copy where the store's client has a buffer."""
+        stop = self._size if count is None or count < 0 else min(self._at + count, self._size)
+        if stop <= self._at:
+            return b""
+        data = self._read(self._at, stop)
+        self._at = stop
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        return
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class WrittenFile:
+    """A file that is written from its beginning to its end."""
+
+    mode = "wb"
+
+    def __init__(self, write: Callable[[bytes], None], close: Callable[[], None]) -> None:
+        """``close`` makes the file visible, where the store does that at the end."""
+        self._write = write
+        self._close = close
+        self._at = 0
+        self.closed = False
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, data: Any) -> int:
+        written = bytes(data)  # the clients take nothing else
+        self._write(written)
+        self._at += len(written)
+        return len(written)
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        return
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._close()
