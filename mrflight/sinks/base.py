@@ -41,6 +41,8 @@ class Commit:
     """Of the result where there are no parts, which have their own."""
     deadline: Deadline = NO_DEADLINE
     """Until when the store is waited for, up to the call that lands it."""
+    has_losers: bool = True
+    """Whether there may be files of attempts that are not among these."""
 
 
 class PartWriter(ABC):

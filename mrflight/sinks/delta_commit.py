@@ -30,7 +30,7 @@ from mrflight.sinks.landing import Landing
 from mrflight.sinks.stored_schema import TableSchema
 from mrflight.sinks.stored_type import has_ntz
 from mrflight.storage import Location
-from mrflight.storage.delta import delta_errors, import_deltalake, storage_options, table_uri
+from mrflight.storage.delta import create_table, delta_errors, import_deltalake
 
 TRIES = 30
 """How often another writer may be faster."""
@@ -228,16 +228,14 @@ class DeltaCommit:
             self.landing.call(write, self.deadline)
 
     def _create(self, schema: pa.Schema, mode: str, version: int, **properties: Any) -> None:
-        deltalake = import_deltalake()
         create = partial(
-            deltalake.transaction.create_table_with_add_actions,
-            table_uri(self.location),
-            deltalake.Schema.from_arrow(schema),
+            create_table,
+            self.location,
+            schema,
             self._actions(),
             mode,
             list(self.target.partition_by),
-            storage_options=storage_options(self.location),
-            commit_properties=self._properties(version),
+            self._properties(version),
             **properties,
         )
         with self._errors():

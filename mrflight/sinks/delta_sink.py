@@ -58,6 +58,7 @@ class DeltaSink(Sink):
         self._own_files = OwnFiles.of(location, job_id, bool(spec.partition_by))
         self._landing = Landing(location.url)
         self._has_landed = False
+        self._has_losers = True
         self._kept: set[str] | None = None
 
     @property
@@ -86,10 +87,12 @@ class DeltaSink(Sink):
             commit.deadline,
         ).run()
         self._has_landed = True
+        self._has_losers = commit.has_losers
         return version
 
     def finish(self) -> None:
-        if self._kept is not None:
+        # A disk is always looked at, for folders: of others a look is a request.
+        if self._kept is not None and (self._has_losers or self._location.store.is_disk):
             self._own_files.delete_except(self._kept)
 
     def _check_parts(self, commit: Commit) -> None:

@@ -20,6 +20,7 @@ from mrflight.sources.splitting import split_runs
 from mrflight.sources.unreadable import reading
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import import_deltalake, open_table
+from mrflight.storage.reasons import reason
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -80,9 +81,11 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
         _check_readable(table, root)
         schema = pa.schema(table.schema().to_arrow())
         files = _files(table)
-    except (deltalake.exceptions.DeltaError, OSError) as error:
-        reason = str(error).partition("\n")[0]  # a stack trace may follow
-        raise InputError(f"{root.url} cannot be read as a Delta table: {reason}") from error
+    except deltalake.exceptions.DeltaError as error:
+        first = str(error).partition("\n")[0]  # a stack trace may follow
+        raise InputError(f"{root.url} cannot be read as a Delta table: {first}") from error
+    except OSError as error:
+        raise InputError(f"{root.url} cannot be read: {reason(error)}") from error
     columns = select_columns(found, schema, root.url)
     splits = [s for file in files for s in _splits(root, file, columns, split_bytes)]
     read = pa.schema([(name, schema.field(name).type) for name in columns])

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from mrflight.errors import CommitError, MrflightError, OutputError
-from mrflight.storage.location import Location
+from mrflight.storage.location import Location, locate
+from mrflight.storage.reasons import reason
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FIRST_ENTRY = f"_delta_log/{0:020}.json"
+"""Of a table's log, relative to the table."""
 
 
 def import_deltalake() -> ModuleType:
@@ -28,8 +38,7 @@ def table_uri(location: Location) -> str:
     """A table as deltalake calls it."""
     if location.store.is_disk:
         return location.path
-    scheme, _, rest = location.url.partition("://")
-    return f"{scheme}://{quote(rest)}"  # it decodes what it gets
+    return location.store.url(quote(location.path))  # it decodes what it gets
 
 
 def is_table(location: Location) -> bool:
@@ -47,6 +56,51 @@ def open_table(location: Location) -> Any:
     )
 
 
+def create_table(
+    location: Location,
+    schema: pa.Schema,
+    actions: list[Any],
+    mode: str,
+    partition_by: list[str],
+    properties: Any,
+    **others: Any,
+) -> None:
+    """Commit a table's first version, or one that replaces all; raises what deltalake does.
+
+    In a store that takes a file only where there is none a new table costs one request: deltalake
+    writes the log's first entry here, and we put it there. By itself it asks ten times, most of
+    them to load what it has just written (1.6).
+    """
+    if mode == "error" and location.store.can_put_new:
+        with TemporaryDirectory(prefix="mrflight-log-") as folder:
+            here = locate(folder, Path(folder))
+            create_table(here, schema, actions, mode, partition_by, properties, **others)
+            entry = here.child(FIRST_ENTRY).read_bytes()
+        said = _moved(entry, table_uri(location))
+        location.store.put_new(location.child(FIRST_ENTRY).path, said)
+        return
+    deltalake = import_deltalake()
+    deltalake.transaction.create_table_with_add_actions(
+        table_uri(location),
+        deltalake.Schema.from_arrow(schema),
+        actions,
+        mode,
+        partition_by,
+        storage_options=storage_options(location),
+        commit_properties=properties,
+        **others,
+    )
+
+
+def _moved(entry: bytes, uri: str) -> bytes:
+    """An entry of a log whose note of what was done, for people, says where the table lies."""
+    actions = [json.loads(line) for line in entry.splitlines()]
+    for action in actions:
+        if (parameters := action.get("commitInfo", {}).get("operationParameters")) is not None:
+            parameters["location"] = uri
+    return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
+
+
 def storage_options(location: Location) -> dict[str, str] | None:
     """What deltalake is given to reach the store."""
     return dict(location.options) or None
@@ -62,5 +116,4 @@ def delta_errors(what: str) -> Iterator[None]:
     # deltalake raises DeltaError, OSError, ValueError, and for some causes a bare Exception
     # (python/src/error.rs, the last arm of arrow_to_py).
     except Exception as error:
-        reason = " ".join(str(error).split())
-        raise CommitError(f"{what}: {reason}") from error
+        raise CommitError(f"{what}: {reason(error)}") from error

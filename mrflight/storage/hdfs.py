@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mrflight.errors import JobError
+from mrflight.storage.reasons import reason
 from mrflight.storage.store import Store
 from mrflight.storage.streams import WrittenFile
 
@@ -116,4 +117,4 @@ def _as_os_errors(url: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{url}: no such file") from error
     except Exception as error:
-        raise OSError(f"{url}: {' '.join(str(error).split())}") from error
+        raise OSError(f"{url}: {reason(error)}") from error

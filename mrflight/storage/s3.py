@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mrflight.errors import JobError
+from mrflight.storage.reasons import reason
 from mrflight.storage.store import Store
 from mrflight.storage.streams import RangedFile, WrittenFile
 
@@ -30,6 +31,7 @@ class Bucket(Store):
     """``[storage]``, with the names that object_store knows, ``aws_...``."""
 
     has_folders = False
+    can_put_new = True
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -104,6 +106,12 @@ class Bucket(Store):
 
         return pa.PythonFile(WrittenFile(write, close), mode="w")
 
+    def put_new(self, path: str, data: bytes) -> None:
+        from obstore import put
+
+        with _as_os_errors(self.url(path)):
+            put(self._client, _key(path), data, mode="create")
+
     def delete_file(self, path: str) -> None:
         from obstore import delete
 
@@ -151,7 +159,7 @@ def _key(path: str) -> str:
 def _file_info(meta: Any) -> fs.FileInfo:
     from pyarrow import fs
 
-    changed = meta["last_modified"]
+    changed = meta["last_modified"].replace(microsecond=0)  # a look at one object tells no more
     return fs.FileInfo(f"/{meta['path']}", fs.FileType.File, size=meta["size"], mtime=changed)
 
 
@@ -170,12 +178,8 @@ def _as_os_errors(url: str) -> Iterator[None]:
     except (exceptions.NotFoundError, FileNotFoundError) as error:
         raise FileNotFoundError(f"{url}: no such object") from error
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-        raise PermissionError(f"{url}: {_reason(error)}") from error
+        raise PermissionError(f"{url}: {reason(error)}") from error
     except exceptions.AlreadyExistsError as error:
         raise FileExistsError(f"{url}: it is there already") from error
     except exceptions.BaseError as error:
-        raise OSError(f"{url}: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).partition("Debug source")[0].split())
+        raise OSError(f"{url}: {reason(error)}") from error

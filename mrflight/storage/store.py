@@ -53,6 +53,13 @@ class Store(ABC):
     def create(self, path: str) -> pa.NativeFile:
         """Open a file for writing, with the folders above it; the caller closes it."""
 
+    can_put_new = False
+    """Whether it has `put_new`."""
+
+    def put_new(self, path: str, data: bytes) -> None:
+        """Write a small file at once; FileExistsError where it is there, of many one succeeds."""
+        raise NotImplementedError(path)
+
     @abstractmethod
     def delete_file(self, path: str) -> None:
         """Remove a file; no error where there is none."""
