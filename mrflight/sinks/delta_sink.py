@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote
-
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import Commit, Sink
 from mrflight.sinks.delta_commit import DeltaCommit
@@ -20,7 +18,7 @@ from mrflight.sinks.stored_schema import TableSchema
 from mrflight.sinks.writable import check_writable
 from mrflight.spec import OutputSection
 from mrflight.storage import Location
-from mrflight.storage.delta import import_deltalake
+from mrflight.storage.delta import import_deltalake, unreachable
 
 
 class DeltaSink(Sink):
@@ -123,11 +121,8 @@ class DeltaSink(Sink):
 
 
 def _check_name(location: Location) -> None:
-    if location.store.is_disk and unquote(location.path) != location.path:
-        raise OutputError(
-            f"output.table: {location.url}: deltalake takes a % with two hex digits in a "
-            "folder's name for another character; choose another name"
-        )
+    if (why := unreachable(location)) is not None:
+        raise OutputError(f"output.table: {location.url}: {why}; choose another name")
 
 
 def _check_nothing_else(location: Location) -> None:

@@ -19,7 +19,7 @@ from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_gr
 from mrflight.sources.splitting import split_runs
 from mrflight.sources.unreadable import reading
 from mrflight.storage import Location, locate
-from mrflight.storage.delta import import_deltalake, open_table
+from mrflight.storage.delta import import_deltalake, open_table, unreachable
 from mrflight.storage.reasons import reason
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
     Raises InputError for a table that its files alone do not describe.
     """
     root, deltalake = found.root, import_deltalake()
+    if not root.store.is_disk and (why := unreachable(root)) is not None:
+        raise InputError(f"{found.key('path')}: {root.url}: {why}; give it another name")
     try:
         table = open_table(root)
         _check_readable(table, root)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from mrflight.errors import CommitError, MrflightError, OutputError
 from mrflight.storage.location import Location, locate
@@ -38,7 +38,23 @@ def table_uri(location: Location) -> str:
     """A table as deltalake calls it."""
     if location.store.is_disk:
         return location.path
-    return location.store.url(quote(location.path))  # it decodes what it gets
+    return location.store.url(_encoded(location))  # it decodes what it gets
+
+
+def unreachable(location: Location) -> str | None:
+    """Why deltalake (1.6) would look for the table at another place, where that is so."""
+    if location.store.is_disk:
+        if unquote(location.path) != location.path:
+            return (
+                "deltalake takes a % with two hex digits in a folder's name for another character"
+            )
+    elif location.store.has_folders and _encoded(location) != location.path:
+        return "deltalake finds no table in HDFS whose path has characters that a URL encodes"
+    return None
+
+
+def _encoded(location: Location) -> str:
+    return quote(location.path, safe="/!$&'()*+,;=:@~")
 
 
 def is_table(location: Location) -> bool:

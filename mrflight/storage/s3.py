@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from obstore.store import S3Store
     from pyarrow import fs
+
+_RETRY_TIMEOUT = timedelta(minutes=1)
+"""After a request's first failure; a refused connection is given up after 10, some seconds."""
 
 PART_BYTES = 8 << 20
 """A file that is smaller is one request; of a larger one each part is, and two more."""
@@ -147,7 +151,12 @@ def _client(bucket: Bucket) -> S3Store:
     if options.get("aws_allow_http", "").lower() == "true":
         client["allow_http"] = True
     try:
-        return S3Store(bucket.name, config=options, client_options=client or None)
+        return S3Store(
+            bucket.name,
+            config=options,
+            client_options=client or None,
+            retry_config={"max_retries": 10, "retry_timeout": _RETRY_TIMEOUT},
+        )
     except (BaseError, ValueError) as error:
         raise JobError(f"[storage] cannot be used for s3://{bucket.name}: {error}") from error
 

@@ -1,0 +1,184 @@
+"""What every store does: files by their URLs, written, listed, read by ranges and removed."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import random
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from mrflight.errors import InputError
+from mrflight.storage import Location, locate
+from tests.support.threads import run_threads
+
+ODD_NAMES = ["a b", "ü", "x%20y", "100%", "k=a b", "q?x#y", "a+b&c", "'\"", "ж", "~$@!,;()"]
+MANY, THREADS = 24, 4
+LARGE_BYTES = 20 << 20
+
+
+@pytest.fixture(params=["disk", "s3", "hdfs"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Location]:
+    """A folder with nothing in it."""
+    import secrets
+
+    tag = secrets.token_hex(4)
+    o = {
+        "aws_access_key_id": "minioadmin",
+        "aws_secret_access_key": "minioadmin",
+        "aws_endpoint_url": "http://127.0.0.1:19001",
+        "aws_region": "us-east-1",
+        "aws_allow_http": "true",
+    }
+    if request.param == "disk":
+        yield locate(str(tmp_path / "place"), tmp_path)
+    elif request.param == "s3":
+        yield locate(f"s3://bkt/{tag}", tmp_path, o)
+    else:
+        yield locate(f"hdfs://127.0.0.1:8020/{tag}", tmp_path)
+
+
+def write(location: Location, data: bytes) -> Location:
+    with location.create() as file:
+        file.write(data)
+    return location
+
+
+def names(infos: list[fs.FileInfo], below: Location) -> dict[str, str]:
+    """Paths relative to a folder, with F or D."""
+    start = len(below.path.rstrip("/")) + 1
+    kinds = {fs.FileType.File: "F", fs.FileType.Directory: "D"}
+    return {info.path[start:]: kinds[info.type] for info in infos}
+
+
+def test_a_file_is_written_looked_at_and_read(place: Location) -> None:
+    file = write(place.child("some/file.txt"), b"0123456789")
+    info = file.info()
+    assert (info.type, info.size, info.path) == (fs.FileType.File, 10, file.path)
+    assert info.mtime_ns
+    with file.open_input() as stream:
+        assert stream.size() == 10
+        assert stream.read(2) == b"01"
+        assert stream.read_at(3, 4) == b"456"
+        stream.seek(8)
+        assert stream.tell() == 8
+        assert stream.read() == b"89"
+        assert stream.read() == b""
+    assert file.read_bytes() == b"0123456789"
+    with file.open_mapped() as stream:
+        assert stream.read() == b"0123456789"
+
+
+def test_a_file_is_replaced_as_a_whole(place: Location) -> None:
+    file = write(place.child("file"), b"the first one, which is longer")
+    assert write(file, b"the second").read_bytes() == b"the second"
+
+
+def test_an_empty_file(place: Location) -> None:
+    file = write(place.child("empty"), b"")
+    assert (file.info().type, file.info().size, file.read_bytes()) == (fs.FileType.File, 0, b"")
+
+
+def test_what_is_not_there(place: Location) -> None:
+    nothing = place.child("nothing")
+    assert nothing.info().type == fs.FileType.NotFound
+    assert nothing.walk() == nothing.children() == []
+    with pytest.raises(FileNotFoundError):
+        nothing.read_bytes()
+    with pytest.raises(InputError, match=r"/nothing cannot be read: "):
+        nothing.open_input()
+    nothing.delete_file()
+
+
+def test_a_file_is_removed_and_its_neighbours_are_not(place: Location) -> None:
+    file, other = write(place.child("a/file"), b"1"), write(place.child("a/file2"), b"2")
+    file.delete_file()
+    assert file.info().type == fs.FileType.NotFound
+    assert other.read_bytes() == b"2"
+
+
+def test_folders_are_listed_one_by_one_and_to_their_depths(place: Location) -> None:
+    for path in ("a/one", "a/b/two", "a/b/c/d/e/f/three", "ab/four"):
+        write(place.child(path), b"x")
+    folder = place.child("a")
+    assert names(folder.children(), folder) == {"one": "F", "b": "D"}
+    below = {"one": "F", "b": "D", "b/two": "F", "b/c": "D", "b/c/d": "D", "b/c/d/e": "D"}
+    assert names(folder.walk(), folder) == {**below, "b/c/d/e/f": "D", "b/c/d/e/f/three": "F"}
+    assert folder.info().type == fs.FileType.Directory
+    assert names(place.children(), place) == {"a": "D", "ab": "D"}
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names_are_taken_as_they_are(place: Location, name: str) -> None:
+    file = write(place.child(f"{name}/{name}.bin"), name.encode())
+    folder = place.child(name)
+    assert names(folder.children(), folder) == {f"{name}.bin": "F"}
+    (info,) = folder.children()
+    assert place.at(info.path).read_bytes() == file.read_bytes() == name.encode()
+    assert file.info().size == len(name.encode())
+
+
+def test_many_files_in_one_folder(place: Location) -> None:
+    def write_some(first: int) -> None:
+        for number in range(first, MANY, THREADS):
+            write(place.child(f"many/{number:04}"), b"x" * number)
+
+    run_threads([partial(write_some, first) for first in range(THREADS)])
+    infos = place.child("many").children()
+    sizes = {info.base_name: info.size for info in infos}
+    assert sizes == {f"{number:04}": number for number in range(MANY)}
+
+
+def test_a_large_file_in_pieces_of_any_size(place: Location) -> None:
+    seed = 11
+    chance = random.Random(seed)
+    data = chance.randbytes(LARGE_BYTES)
+    file = place.child("large")
+    with file.create() as stream:
+        at = 0
+        while at < LARGE_BYTES:
+            size = chance.choice([1, 1000, 1 << 16, 3 << 20])
+            stream.write(memoryview(data)[at : at + size])
+            at += size
+        assert stream.tell() == LARGE_BYTES
+    assert file.info().size == LARGE_BYTES
+    assert hashlib.sha256(file.read_bytes()).digest() == hashlib.sha256(data).digest(), seed
+    with file.open_input() as stream:
+        for _ in range(20):
+            start = chance.randrange(LARGE_BYTES)
+            size = chance.randrange(1 << 20)
+            assert stream.read_at(size, start) == data[start : start + size], (seed, start, size)
+
+
+def test_a_location_travels_to_other_processes(place: Location) -> None:
+    write(place.child("file"), b"x")
+    other: Location = pickle.loads(pickle.dumps(place.child("file")))
+    assert other == place.child("file")
+    assert other.read_bytes() == b"x"
+
+
+def test_secrets_are_in_no_text(place: Location) -> None:
+    for secret in place.options.values():
+        assert secret not in repr(place) + str(place) + place.url
+
+
+def test_of_many_who_put_a_file_where_there_is_none_one_succeeds(place: Location) -> None:
+    if not place.store.can_put_new:
+        return  # who needs that asks first
+    won, refused = [], []
+
+    def put(number: int) -> None:
+        try:
+            place.store.put_new(place.child("once").path, str(number).encode())
+            won.append(number)
+        except FileExistsError:
+            refused.append(number)
+
+    run_threads([partial(put, number) for number in range(8)])
+    assert len(won) == 1
+    assert len(refused) == 7
+    assert place.child("once").read_bytes() == str(won[0]).encode()

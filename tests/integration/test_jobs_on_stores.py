@@ -1,0 +1,157 @@
+"""Jobs from and to each store, by the real command; what others find there is what they wrote."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from mrflight.storage import Location
+from mrflight.storage.delta import storage_options, table_uri
+from tests.support.driver import DriverRun, drive, write_job
+
+ROWS, KEYS, FILES = 3000, 70, 3
+JOB = """
+[job]
+name = "stores"
+RUN
+[inputs.rows]
+path = "INPUT"
+key = ["k"]
+[shuffle]
+partitions = PARTITIONS
+[reduce]
+group_by = ["k"]
+aggregate = { v = "sum(v)", rows = "count(*)" }
+[output]
+table = "TABLE"
+mode = "MODE"
+partition_by = BY
+[storage]
+OPTIONS
+[cluster]
+workers = 2
+"""
+
+
+def table_of(file: int) -> pa.Table:
+    """The rows of an input's file."""
+    numbers = range(file * ROWS, (file + 1) * ROWS)
+    return pa.table({"k": [number % KEYS for number in numbers], "v": list(numbers)})
+
+
+def expected() -> list[dict[str, int]]:
+    numbers = range(FILES * ROWS)
+    found = {k: [n for n in numbers if n % KEYS == k] for k in range(KEYS)}
+    return [{"k": k, "v": sum(of_key), "rows": len(of_key)} for k, of_key in found.items()]
+
+
+def put_inputs(folder: Location, format: str) -> None:
+    for file in range(FILES):
+        data = io.BytesIO()
+        table = table_of(file)
+        if format == "csv":
+            pa.csv.write_csv(table, data)
+        elif format == "parquet":
+            pa.parquet.write_table(table, data, row_group_size=1000)
+        else:
+            with pa.ipc.new_file(data, table.schema) as writer:
+                writer.write_table(table, max_chunksize=1000)
+        with folder.child(f"{file}.{format}").create() as out:
+            out.write(data.getvalue())
+
+
+def run(
+    folder: Path,
+    source: str,
+    target: Location,
+    mode: str = "error",
+    run_id: str = "",
+    partitions: int = 4,
+    by: str = "[]",
+) -> DriverRun:
+    """The job, with ``source`` read and ``target`` written."""
+    options = "\n".join(f'{key} = "{value}"' for key, value in target.options.items())
+    text = JOB.replace("INPUT", source).replace("TABLE", target.url).replace("MODE", mode)
+    text = text.replace("RUN", f'run_id = "{run_id}"' if run_id else "").replace("BY", by)
+    text = text.replace("PARTITIONS", str(partitions)).replace("OPTIONS", options)
+    return drive(write_job(folder, text))
+
+
+def read(table: Location) -> list[dict[str, int]]:
+    """By somebody who knows nothing of mrflight."""
+    found = deltalake.DeltaTable(table_uri(table), storage_options=storage_options(table))
+    rows: list[dict[str, int]] = found.to_pyarrow_table().select(["k", "v", "rows"]).to_pylist()
+    return sorted(rows, key=lambda row: row["k"])
+
+
+def files(table: Location) -> int:
+    """Part files below a table."""
+    return sum(info.base_name.startswith("part-") for info in table.walk())
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet", "arrow"])
+def test_files_become_a_table(place: Location, format: str, tmp_path: Path) -> None:
+    put_inputs(place.child("in"), format)
+    table = place.child("table=1,@a+b")
+    done = run(tmp_path, place.child(f"in/*.{format}").url, table)
+    assert done.code == 0, done.stderr
+    assert done.result["rows_in"] == FILES * ROWS
+    assert done.result["table"] == table.url
+    assert read(table) == expected()
+    assert files(table) == 4
+
+
+def test_a_table_is_read_overwritten_and_appended_to_once(place: Location, tmp_path: Path) -> None:
+    put_inputs(place.child("in"), "csv")
+    first, second = place.child("first"), place.child("second")
+    assert run(tmp_path, place.child("in").url, first, by='["rows"]').code == 0
+    again = run(tmp_path, place.child("in").url, first, "overwrite", by='["rows"]')
+    assert (again.code, again.result["version"]) == (0, 1)
+    assert read(first) == expected()
+    for _ in range(2):
+        done = run(tmp_path, first.url, second, "append", run_id="monday")
+        assert done.code == 0, done.stderr
+        assert done.result["version"] == 0
+    sums = [{"k": row["k"], "v": row["v"], "rows": 1} for row in expected()]
+    assert read(second) == sums
+    third = run(tmp_path, first.url, second, "append", run_id="tuesday")
+    assert (third.code, third.result["version"]) == (0, 1)
+    assert read(second) == sorted(sums * 2, key=lambda row: row["k"])
+
+
+def test_a_table_that_is_there_is_told_with_its_url(place: Location, tmp_path: Path) -> None:
+    put_inputs(place.child("in"), "csv")
+    table = place.child("table")
+    assert run(tmp_path, place.child("in").url, table).code == 0
+    refused = run(tmp_path, place.child("in").url, table)
+    assert refused.code == 2
+    assert f"the Delta table {table.url} exists" in refused.message
+    assert files(table) == 4
+
+
+def test_an_input_that_is_not_there_is_told_with_its_url(place: Location, tmp_path: Path) -> None:
+    refused = run(tmp_path, place.child("in/*.csv").url, place.child("table"))
+    assert refused.code == 2
+    assert f"nothing matches {place.url}/in/*.csv" in refused.message
+    assert place.child("table").info().is_file is False
+    for secret in place.options.values():
+        assert secret not in refused.stderr + refused.stdout
+
+
+def test_a_name_of_a_table_that_its_client_would_not_find_is_refused(
+    place: Location, tmp_path: Path
+) -> None:
+    put_inputs(place.child("in"), "csv")
+    table = place.child("a table ü")
+    done = run(tmp_path, place.child("in").url, table)
+    if place.url.startswith("hdfs:"):
+        assert done.code == 2
+        assert f"output.table: {table.url}: deltalake finds no table in HDFS" in done.message
+    else:
+        assert (done.code, read(table)) == (0, expected())
