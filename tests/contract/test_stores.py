@@ -5,41 +5,18 @@ from __future__ import annotations
 import hashlib
 import pickle
 import random
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 from pyarrow import fs
 
 from mrflight.errors import InputError
-from mrflight.storage import Location, locate
+from mrflight.storage import Location
 from tests.support.threads import run_threads
 
 ODD_NAMES = ["a b", "ü", "x%20y", "100%", "k=a b", "q?x#y", "a+b&c", "'\"", "ж", "~$@!,;()"]
 MANY, THREADS = 24, 4
 LARGE_BYTES = 20 << 20
-
-
-@pytest.fixture(params=["disk", "s3", "hdfs"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Location]:
-    """A folder with nothing in it."""
-    import secrets
-
-    tag = secrets.token_hex(4)
-    o = {
-        "aws_access_key_id": "minioadmin",
-        "aws_secret_access_key": "minioadmin",
-        "aws_endpoint_url": "http://127.0.0.1:19001",
-        "aws_region": "us-east-1",
-        "aws_allow_http": "true",
-    }
-    if request.param == "disk":
-        yield locate(str(tmp_path / "place"), tmp_path)
-    elif request.param == "s3":
-        yield locate(f"s3://bkt/{tag}", tmp_path, o)
-    else:
-        yield locate(f"hdfs://127.0.0.1:8020/{tag}", tmp_path)
 
 
 def write(location: Location, data: bytes) -> Location:

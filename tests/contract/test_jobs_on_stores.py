@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from pathlib import Path
 
 import deltalake
@@ -11,8 +12,9 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from mrflight.storage import Location
+from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
+from tests.services.minio import Bucket
 from tests.support.driver import DriverRun, drive, write_job
 
 ROWS, KEYS, FILES = 3000, 70, 3
@@ -155,3 +157,20 @@ def test_a_name_of_a_table_that_its_client_would_not_find_is_refused(
         assert f"output.table: {table.url}: deltalake finds no table in HDFS" in done.message
     else:
         assert (done.code, read(table)) == (0, expected())
+
+
+def test_a_new_table_in_a_bucket_costs_six_requests_and_each_further_part_one(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    """Nothing is copied or removed: compare tables 3.3b and 3.6c of IOStack's D4.3."""
+    table_of_all = pa.concat_tables(table_of(file) for file in range(FILES))
+    pa.csv.write_csv(table_of_all, tmp_path / "in.csv")
+    for partitions in (1, 40):
+        table = locate(f"{bucket.url}/table{partitions}", tmp_path, bucket.options)
+        before = bucket.mark()
+        done = run(tmp_path, "in.csv", table, partitions=partitions)
+        assert done.code == 0, done.stderr
+        asked = Counter(request.api for request in bucket.requests(before))
+        assert asked == {"ListObjectsV2": 4, "PutObject": 1 + files(table)}
+        assert files(table) == min(partitions, files(table)) > partitions // 2
+        assert read(table) == expected()
