@@ -58,7 +58,7 @@ $(hdfs): tests/services/pom.xml
 test: install services
 ifeq ($(strip $(ARGS)),)
 	$(python) -m pytest --numprocesses 2 --dist loadfile tests/contract tests/unit
-	$(python) -m pytest --numprocesses 2 --dist worksteal tests/fault
+	$(python) -m pytest --numprocesses 3 --dist worksteal tests/fault
 	$(python) -m pytest tests/integration
 else
 	$(python) -m pytest $(ARGS)

@@ -107,6 +107,7 @@ def _clean(options: argparse.Namespace) -> int:
 
     from mrflight.sinks.leftovers import find_leftovers, remove_leftovers
     from mrflight.storage import locate
+    from mrflight.storage.environment import with_environment
 
     try:
         age = timedelta(seconds=parse_seconds(options.older_than))
@@ -114,7 +115,8 @@ def _clean(options: argparse.Namespace) -> int:
         sys.stderr.write(f"mrflight: --older-than: {error}\n")
         return driver.EXIT_WRONG_JOB
     try:
-        table = locate(options.table, Path.cwd())
+        storage = with_environment({}, [options.table], os.environ)
+        table = locate(options.table, Path.cwd(), storage)
         leftovers = find_leftovers(table, datetime.now(UTC) - age)
         for leftover in leftovers.files:
             sys.stdout.write(f"{leftover.path}  {format_bytes(leftover.size_bytes)}\n")

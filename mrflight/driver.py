@@ -36,7 +36,9 @@ from mrflight.job_record import JobRecord  # noqa: E402
 from mrflight.progress import progress_for  # noqa: E402
 from mrflight.result import JobResult  # noqa: E402
 from mrflight.signal_relay import SignalRelay  # noqa: E402
+from mrflight.spec import JobSpec  # noqa: E402
 from mrflight.stage_clock import StageClock  # noqa: E402
+from mrflight.storage.environment import with_environment  # noqa: E402
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +75,7 @@ def drive(options: argparse.Namespace) -> int:
         path = options.job.resolve()
         with progress_for(sys.stderr) as progress, ExitStack() as stack:
             stack.callback(signals.job_ends)  # also where it never began
-            spec = load_job(path, overrides)
+            spec = _with_environment(load_job(path, overrides))
             result = run_job(
                 spec,
                 path.parent,
@@ -94,6 +96,13 @@ def drive(options: argparse.Namespace) -> int:
     _say(f"{result.summary()}\n", sys.stderr)
     _print_json(options, result)
     return 0
+
+
+def _with_environment(spec: JobSpec) -> JobSpec:
+    """The job with what the environment says of its stores: see `with_environment`."""
+    paths = [spec.output.table, *(section.path for section in spec.inputs.values())]
+    storage = with_environment(spec.storage, paths, os.environ)
+    return msgspec.structs.replace(spec, storage=storage)
 
 
 class _Signals(Interrupts):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -78,11 +81,24 @@ def run(
     by: str = "[]",
 ) -> DriverRun:
     """The job, with ``source`` read and ``target`` written."""
+    return drive(job_file(folder, source, target, mode, run_id, partitions, by))
+
+
+def job_file(
+    folder: Path,
+    source: str,
+    target: Location,
+    mode: str = "error",
+    run_id: str = "",
+    partitions: int = 4,
+    by: str = "[]",
+) -> Path:
+    """The file of such a job."""
     options = "\n".join(f'{key} = "{value}"' for key, value in target.options.items())
     text = JOB.replace("INPUT", source).replace("TABLE", target.url).replace("MODE", mode)
     text = text.replace("RUN", f'run_id = "{run_id}"' if run_id else "").replace("BY", by)
     text = text.replace("PARTITIONS", str(partitions)).replace("OPTIONS", options)
-    return drive(write_job(folder, text))
+    return write_job(folder, text)
 
 
 def read(table: Location) -> list[dict[str, int]]:
@@ -174,3 +190,27 @@ def test_a_new_table_in_a_bucket_costs_six_requests_and_each_further_part_one(
         assert asked == {"ListObjectsV2": 4, "PutObject": 1 + files(table)}
         assert files(table) == min(partitions, files(table)) > partitions // 2
         assert read(table) == expected()
+
+
+def test_the_commands_take_a_buckets_options_from_the_environment(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    pa.csv.write_csv(table_of(0), tmp_path / "in.csv")
+    environment = {name.upper(): value for name, value in bucket.options.items()}
+    table = locate(f"{bucket.url}/table", tmp_path, bucket.options)
+    job = job_file(tmp_path, "in.csv", locate(table.url, tmp_path))
+    done = drive(job, environment=environment)
+    assert done.code == 0, done.stderr
+    assert sum(row["rows"] for row in read(table)) == ROWS
+    left = table.child("part-00009-0-20200101T000000-0123456789ab.parquet")
+    with left.create() as file:
+        file.write(b"half a file")
+    cleaned = subprocess.run(
+        [sys.executable, "-m", "mrflight", "clean", table.url, "--older-than", "0 s", "--remove"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (cleaned.returncode, cleaned.stdout.count("part-")) == (0, 1), cleaned.stderr
+    assert files(table) == 4
