@@ -19,6 +19,9 @@ from mrflight.sinks.partition_split import Values, split
 from mrflight.sinks.stored_schema import TableSchema, blame_column
 from mrflight.storage import Location
 
+FEWEST_OPEN_FILES = 4
+"""However little memory there is: with fewer a partition value gets ever more files."""
+
 
 @dataclass(frozen=True)
 class FilePartWriter(PartWriter):
@@ -69,7 +72,12 @@ class FilePartWriter(PartWriter):
             raise
 
     def within(self, memory_bytes: int) -> FilePartWriter:
-        return replace(self, bounds=replace(self.bounds, waiting_bytes=memory_bytes))
+        """See `PartWriter.within`; of what open files hold back as much again, on some stores."""
+        bounds = replace(self.bounds, waiting_bytes=memory_bytes)
+        if held := self.table.store.open_file_bytes:
+            most = max(FEWEST_OPEN_FILES, memory_bytes // held)
+            bounds = replace(bounds, open_files=min(bounds.open_files, most))
+        return replace(self, bounds=bounds)
 
     def _chunk(self) -> Chunk:
         """What is encoded at once: half of what may wait, as the other half is being encoded."""

@@ -27,6 +27,8 @@ class NameNode(Store):
     """``host:port`` of its name node, or the name that the client's configuration has for it."""
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
+    open_file_bytes = 8 << 20
+
     @property
     def options(self) -> Mapping[str, str]:
         return dict(self.given)

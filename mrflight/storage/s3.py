@@ -25,6 +25,9 @@ _RETRY_TIMEOUT = timedelta(minutes=1)
 PART_BYTES = 8 << 20
 """A file that is smaller is one request; of a larger one each part is, and two more."""
 
+PARTS_AT_ONCE = 1
+"""Of a file that are on their way, beside the one that is filled."""
+
 
 @dataclass(frozen=True)
 class Bucket(Store):
@@ -36,6 +39,7 @@ class Bucket(Store):
 
     has_folders = False
     can_put_new = True
+    open_file_bytes = (1 + PARTS_AT_ONCE) * PART_BYTES
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -98,7 +102,9 @@ class Bucket(Store):
 
         url = self.url(path)
         with _as_os_errors(url):
-            writer = open_writer(self._client, _key(path), buffer_size=PART_BYTES)
+            writer = open_writer(
+                self._client, _key(path), buffer_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
+            )
 
         def write(data: bytes) -> None:
             with _as_os_errors(url):

@@ -21,6 +21,9 @@ class Store(ABC):
     is_disk = False
     """Whether it is one of this machine's: with folders of their own, locks and moves."""
 
+    open_file_bytes = 0
+    """About what a file that is being written holds back."""
+
     has_folders = True
     """Whether a file cannot have the name of a folder."""
 

@@ -38,9 +38,8 @@ class RangedFile:
         stop = self._size if count is None or count < 0 else min(self._at + count, self._size)
         if stop <= self._at:
             return b""
-        data = self._read(self._at, stop)
-        self._at = stop
-        return data
+        start, self._at = self._at, stop  # before another thread can seek
+        return self._read(start, stop)
 
     def readable(self) -> bool:
         return True
