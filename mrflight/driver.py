@@ -100,8 +100,7 @@ def drive(options: argparse.Namespace) -> int:
 
 def _with_environment(spec: JobSpec) -> JobSpec:
     """The job with what the environment says of its stores: see `with_environment`."""
-    paths = [spec.output.table, *(section.path for section in spec.inputs.values())]
-    storage = with_environment(spec.storage, paths, os.environ)
+    storage = with_environment(spec.storage, spec.paths, os.environ)
     return msgspec.structs.replace(spec, storage=storage)
 
 

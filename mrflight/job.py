@@ -26,7 +26,7 @@ from mrflight.run_settings import RunSettings
 from mrflight.scratch import ScratchFolder, remove_dead_folders
 from mrflight.spec import JobSpec
 from mrflight.stage import Stages
-from mrflight.storage import locate
+from mrflight.storage import hopsfs, locate
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.executors.base import Executor
@@ -68,6 +68,7 @@ def run_job(
     ShuffleError where it could not finish.
     """
     interrupts = interrupts or Interrupts()
+    hopsfs.prepare(spec.storage, spec.paths)
     settings = RunSettings.of(spec, folder)
     modules = modules_of(spec)
     if owns_process:

@@ -123,4 +123,10 @@ class JobSpec(_Section, frozen=True):
     shuffle: ShuffleSection = ShuffleSection()
     reduce: ReduceSection | None = None
     storage: dict[str, str] = {}
+
+    @property
+    def paths(self) -> list[str]:
+        """Of the inputs and the output, as they are written."""
+        return [*(section.path for section in self.inputs.values()), self.output.table]
+
     cluster: ClusterSection = ClusterSection()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from mrflight.errors import InputError, JobError
+from mrflight.storage import hopsfs
 from mrflight.storage.disk import Disk
 from mrflight.storage.hdfs import NameNode
 from mrflight.storage.s3 import Bucket
@@ -111,7 +112,8 @@ def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> L
     """
     # In a glob or a name, ? and # are themselves and not the start of a query.
     parts = urlsplit(path.replace("?", "%3F").replace("#", "%23"))
-    given = tuple(sorted((options or {}).items()))
+    ours = hopsfs.SETTINGS  # which its client takes from the environment
+    given = tuple(sorted(item for item in (options or {}).items() if item[0] not in ours))
     if len(parts.scheme) <= 1:  # one letter is a Windows drive
         return Location(os.path.normpath(base / path), Disk(given))
     if parts.scheme == "file":

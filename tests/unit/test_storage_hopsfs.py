@@ -1,0 +1,203 @@
+"""What a job says of HopsFS is checked before its client could fall back to no TLS."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from cryptography.x509.oid import NameOID
+
+from mrflight.errors import JobFileError
+from mrflight.storage import hopsfs
+from mrflight.storage.hopsfs import (
+    CA_CHAIN,
+    CLIENT_CERTIFICATE,
+    CLIENT_KEY,
+    client_environment,
+    prepare,
+)
+from tests.support.driver import drive, write_job
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+Key = ec.EllipticCurvePrivateKey
+
+
+def new_key() -> Key:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def certificate(
+    name: str, key: Key, begins: datetime = NOW - DAY, ends: datetime = NOW + DAY
+) -> bytes:
+    """PEM, signed by its own key: who signs it is the server's to check."""
+    names = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(names)
+        .issuer_name(names)
+        .public_key(key.public_key())
+        .serial_number(7)
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+    )
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def key_text(key: Key, password: bytes | None = None) -> bytes:
+    encryption = NoEncryption() if password is None else BestAvailableEncryption(password)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+
+
+@pytest.fixture
+def pems(tmp_path: Path) -> Path:
+    """A folder as HopsFS's administrators give it to people."""
+    key, authority = new_key(), new_key()
+    (tmp_path / CA_CHAIN).write_bytes(
+        certificate("root", authority) + certificate("between", authority)
+    )
+    (tmp_path / CLIENT_CERTIFICATE).write_bytes(certificate("demo__ann", key))
+    (tmp_path / CLIENT_KEY).write_bytes(key_text(key))
+    return tmp_path
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(JobFileError) as caught:
+        client_environment({"pem_dir": str(folder)}, NOW)
+    return str(caught.value)
+
+
+def test_settings_that_can_be_used_become_the_clients_environment(pems: Path) -> None:
+    options = {
+        "pem_dir": str(pems),
+        "user": "demo__ann",
+        "datanode_host": "node-1.example",
+        "datanode_port": "9866",
+        "aws_region": "for others",
+    }
+    assert client_environment(options, NOW) == {
+        "PEMS_DIR": str(pems),
+        "LIBHDFS_DEFAULT_USER": "demo__ann",
+        "HOPSFS_CLOUD_DATANODE_HOSTNAME_OVERRIDE": "node-1.example",
+        "HOPSFS_CLOUD_DATANODE_PORT_OVERRIDE": "9866",
+    }
+    assert client_environment({}, NOW) == {}
+
+
+@pytest.mark.parametrize("name", [CA_CHAIN, CLIENT_CERTIFICATE, CLIENT_KEY])
+def test_a_file_that_is_missing_or_cannot_be_read_is_refused(pems: Path, name: str) -> None:
+    (pems / name).unlink()
+    said = refused(pems)
+    assert said.startswith(f"storage.pem_dir: {pems / name} cannot be read (No such file")
+    assert said.endswith("without it the client would connect unencrypted")
+    (pems / name).mkdir()
+    assert f"{name} cannot be read (Is a directory)" in refused(pems)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [(CA_CHAIN, "certificates"), (CLIENT_CERTIFICATE, "certificates"), (CLIENT_KEY, "private key")],
+)
+@pytest.mark.parametrize("text", [b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n", b"\xff\x00"])
+def test_a_file_that_holds_something_else_is_refused(
+    pems: Path, name: str, what: str, text: bytes
+) -> None:
+    (pems / name).write_bytes(text)
+    assert re.match(rf"storage\.pem_dir: .*{name} holds no {what}", refused(pems))
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "says"),
+    [
+        (NOW - 9 * DAY, NOW - DAY, "expired on 2026-05-31"),
+        (NOW + DAY, NOW + 9 * DAY, "is not valid before 2026-06-02"),
+    ],
+)
+@pytest.mark.parametrize("name", [CA_CHAIN, CLIENT_CERTIFICATE])
+def test_a_certificate_out_of_its_time_is_refused(
+    pems: Path, name: str, begins: datetime, ends: datetime, says: str
+) -> None:
+    key = new_key()
+    (pems / CLIENT_KEY).write_bytes(key_text(key))
+    (pems / CLIENT_CERTIFICATE).write_bytes(certificate("demo__ann", key))
+    old = certificate("the old one", key, begins, ends)
+    before = (pems / name).read_bytes() if name == CA_CHAIN else b""
+    (pems / name).write_bytes(before + old)
+    told = f"storage.pem_dir: {pems / name}: the certificate of CN=the old one {says}"
+    assert refused(pems) == told
+
+
+def other_key(pems: Path) -> bytes:
+    return key_text(new_key())
+
+
+def encrypted_key(pems: Path) -> bytes:
+    return key_text(new_key(), b"secret")
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        (other_key, f"is not the key of {CLIENT_CERTIFICATE}"),
+        (encrypted_key, "is encrypted, which the client cannot read"),
+    ],
+)
+def test_a_key_that_the_client_cannot_use_is_refused(
+    pems: Path, key: Callable[[Path], bytes], says: str
+) -> None:
+    (pems / CLIENT_KEY).write_bytes(key(pems))
+    assert refused(pems) == f"storage.pem_dir: {pems / CLIENT_KEY} {says}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("user", user) for user in ("", "ann", "demo_ann", "__ann", "demo__", "demo__a b")),
+        *(("datanode_host", host) for host in ("", "a b", "http://node", "node:9866")),
+        *(("datanode_port", port) for port in ("", "0", "65536", "-1", "9866 ", "²", "http")),
+    ],
+)
+def test_names_and_numbers_that_cannot_be_are_refused(key: str, value: str) -> None:
+    with pytest.raises(JobFileError, match=rf"storage\.{key}: "):
+        client_environment({key: value}, NOW)
+
+
+def test_the_client_has_to_be_that_of_the_urls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here deltalake itself is installed; both at once would overwrite each other's files."""
+    prepare({}, ["in.csv", "hdfs://node:9000/table", "s3://bucket/table"])
+    with pytest.raises(
+        JobFileError, match=r"^hopsfs://node/t needs hops-deltalake.*mrflight\[hopsfs"
+    ):
+        prepare({}, ["in.csv", "hopsfs://node/t"])
+    monkeypatch.setattr(hopsfs, "_is_installed", lambda name: name == "hops-deltalake")
+    prepare({}, ["hopsfs://node/t", "hdfs://node/t", "hdfs://node:8020/t"])
+    with pytest.raises(JobFileError, match=r"hdfs://node:9000/t: .* port 8020 .*mrflight\[delta"):
+        prepare({}, ["hdfs://node:9000/t"])
+
+
+def test_a_job_is_refused_before_anything_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("k\n1\n")
+    job = write_job(
+        tmp_path,
+        """
+        job = { name = "tls" }
+        inputs.rows = { path = "in.csv", key = ["k"] }
+        output.table = "hdfs://127.0.0.1:1/table"
+        storage.pem_dir = "/nowhere"
+        """,
+    )
+    done = drive(job)
+    assert done.code == 2
+    assert "storage.pem_dir: /nowhere/ca_chain.pem cannot be read" in done.message
