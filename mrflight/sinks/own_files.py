@@ -34,7 +34,7 @@ class OwnFiles:
     def of(cls, table: Location, job_id: str, partitioned: bool) -> OwnFiles:
         """To be called before the job writes anything."""
         before: frozenset[str] = frozenset()
-        if table.store.is_disk:  # others have folders that come and go with their files
+        if table.store.is_disk:  # a bucket has none, and HDFS's client removes trees only
             below = table.walk() if partitioned else ()
             above = (table.at(path).info() for path in _upwards(table.path))
             before = frozenset(info.path for info in (*below, *above) if _is_folder(info))

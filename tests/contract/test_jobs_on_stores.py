@@ -21,6 +21,7 @@ from tests.services.minio import Bucket
 from tests.support.driver import DriverRun, drive, write_job
 
 ROWS, KEYS, FILES = 3000, 70, 3
+ODD_VALUES = ["a b", "ü", "x/y", "50%", "k=v", "q?#", "a+b", "plain"]
 JOB = """
 [job]
 name = "stores"
@@ -141,6 +142,20 @@ def test_a_table_is_read_overwritten_and_appended_to_once(place: Location, tmp_p
     third = run(tmp_path, first.url, second, "append", run_id="tuesday")
     assert (third.code, third.result["version"]) == (0, 1)
     assert read(second) == sorted(sums * 2, key=lambda row: row["k"])
+
+
+def test_odd_partition_values_are_found_again(place: Location, tmp_path: Path) -> None:
+    """By others, and by us: they are in the names of folders, and encoded in the log."""
+    rows = pa.table({"k": ODD_VALUES * 2, "v": list(range(2 * len(ODD_VALUES)))})
+    pa.csv.write_csv(rows, tmp_path / "in.csv")
+    first, second = place.child("first"), place.child("second")
+    assert run(tmp_path, "in.csv", first, by='["k"]').code == 0
+    done = run(tmp_path, first.url, second)
+    assert done.code == 0, done.stderr
+    count = len(ODD_VALUES)
+    sums = {value: [i + i + count] for i, value in enumerate(ODD_VALUES)}
+    for table in (first, second):
+        assert {row["k"]: [row["v"]] for row in read(table)} == sums
 
 
 def test_a_table_that_is_there_is_told_with_its_url(place: Location, tmp_path: Path) -> None:
