@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -72,17 +73,9 @@ def put_inputs(folder: Location, format: str) -> None:
             out.write(data.getvalue())
 
 
-def run(
-    folder: Path,
-    source: str,
-    target: Location,
-    mode: str = "error",
-    run_id: str = "",
-    partitions: int = 4,
-    by: str = "[]",
-) -> DriverRun:
-    """The job, with ``source`` read and ``target`` written."""
-    return drive(job_file(folder, source, target, mode, run_id, partitions, by))
+def run(folder: Path, source: str, target: Location, mode: str = "error", **more: Any) -> DriverRun:
+    """The job, with ``source`` read and ``target`` written; ``more`` is that of `job_file`."""
+    return drive(job_file(folder, source, target, mode, **more))
 
 
 def job_file(
