@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 from mrflight.errors import CommitError, MrflightError, OutputError
 from mrflight.storage.location import Location, locate
 from mrflight.storage.reasons import reason
+from mrflight.storage.store import FirstComeStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +88,7 @@ def create_table(
     writes the log's first entry here, and we put it there. By itself it asks ten times, most of
     them to load what it has just written (1.6).
     """
-    if mode == "error" and location.store.can_put_new:
+    if mode == "error" and isinstance(location.store, FirstComeStore):
         with TemporaryDirectory(prefix="mrflight-log-") as folder:
             here = locate(folder, Path(folder))
             create_table(here, schema, actions, mode, partition_by, properties, **others)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mrflight.errors import JobError
 from mrflight.storage.reasons import reason
-from mrflight.storage.store import Store
+from mrflight.storage.store import FirstComeStore
 from mrflight.storage.streams import RangedFile, WrittenFile
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ PARTS_AT_ONCE = 1
 
 
 @dataclass(frozen=True)
-class Bucket(Store):
+class Bucket(FirstComeStore):
     """Objects of one bucket; ``/a/b`` is the key ``a/b``."""
 
     name: str
@@ -38,7 +38,6 @@ class Bucket(Store):
     """``[storage]``, with the names that object_store knows, ``aws_...``."""
 
     has_folders = False
-    can_put_new = True
     open_file_bytes = (1 + PARTS_AT_ONCE) * PART_BYTES
 
     @property

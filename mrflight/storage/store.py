@@ -56,13 +56,6 @@ class Store(ABC):
     def create(self, path: str) -> pa.NativeFile:
         """Open a file for writing, with the folders above it; the caller closes it."""
 
-    can_put_new = False
-    """Whether it has `put_new`."""
-
-    def put_new(self, path: str, data: bytes) -> None:
-        """Write a small file at once; FileExistsError where it is there, of many one succeeds."""
-        raise NotImplementedError(path)
-
     @abstractmethod
     def delete_file(self, path: str) -> None:
         """Remove a file; no error where there is none."""
@@ -77,3 +70,11 @@ class Store(ABC):
         A store whose files are there once they are closed has nothing to do.
         """
         return
+
+
+class FirstComeStore(Store):
+    """One that can take a file only where there is none."""
+
+    @abstractmethod
+    def put_new(self, path: str, data: bytes) -> None:
+        """Write a small file at once; FileExistsError where it is there, of many one succeeds."""

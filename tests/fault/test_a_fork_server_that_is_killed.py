@@ -21,6 +21,7 @@ SAID = (
     "it; it is started again\n"
 )
 MAPS, REDUCES = 5, 8
+IN_THE_MAP = ("map 3 batch 2", "map 4 batch 0")
 MARK = "MRFLIGHT_TEST_RUN"
 
 
@@ -44,9 +45,8 @@ def check(run: FaultyRun, folder: Path) -> dict[str, int]:
 def test_in_the_map(tmp_path: Path) -> None:
     """Two maps fail with their workers; the three others are done, and lost with the servers."""
     job = faulty_job.write_faulty_job(tmp_path, reduce=faulty_job.AGGREGATE)
-    stops = ("map 3 batch 2", "map 4 batch 0")
-    with faulty_run(job, stops, "job.speculation=false") as run:
-        run.at(*stops)
+    with faulty_run(job, IN_THE_MAP, "job.speculation=false") as run:
+        run.at(*IN_THE_MAP)
         kill_the_fork_server(run)
         attempts = check(run, tmp_path)
     assert attempts["failed"] <= 2
@@ -80,9 +80,8 @@ def test_in_its_start(tmp_path: Path) -> None:
 def test_its_driver_is_killed_while_it_is_stopped(tmp_path: Path) -> None:
     """Somebody has to end the servers, and to remove the folders: it goes on for that."""
     job = faulty_job.write_faulty_job(tmp_path)
-    stops = ("map 3 batch 2", "map 4 batch 0")
-    with faulty_run(job, stops) as run:
-        run.at(*stops)
+    with faulty_run(job, IN_THE_MAP) as run:
+        run.at(*IN_THE_MAP)
         (fork_server,) = run.processes("forks")
         stop(fork_server)
         run.driver.kill()
@@ -94,9 +93,8 @@ def test_its_driver_is_killed_while_it_is_stopped(tmp_path: Path) -> None:
 
 def test_what_both_have_left_is_removed_by_the_next_job(tmp_path: Path) -> None:
     job = faulty_job.write_faulty_job(tmp_path)
-    stops = ("map 3 batch 2", "map 4 batch 0")
-    with faulty_run(job, stops) as run:
-        run.at(*stops)
+    with faulty_run(job, IN_THE_MAP) as run:
+        run.at(*IN_THE_MAP)
         (fork_server,) = run.processes("forks")
         run.driver.send_signal(signal.SIGSTOP)  # or it would start another one
         fork_server.kill()
