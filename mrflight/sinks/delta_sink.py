@@ -10,9 +10,8 @@ from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.encoding import CODEC, Encoding
 from mrflight.sinks.file_part_writer import FilePartWriter
 from mrflight.sinks.landing import Landing
-from mrflight.sinks.leftovers import LOG, is_staged
+from mrflight.sinks.leftovers import LOG, may_be_left
 from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
-from mrflight.sinks.part_name import is_part
 from mrflight.sinks.part_schemas import common_schema
 from mrflight.sinks.stored_schema import TableSchema
 from mrflight.sinks.writable import check_writable
@@ -132,7 +131,7 @@ def _check_nothing_else(location: Location) -> None:
     does a log entry that it had begun.
     """
     for info in location.walk():
-        if info.is_file and not is_part(info.base_name) and not is_staged(info.base_name):
+        if info.is_file and not may_be_left(location, info):
             raise OutputError(
                 f"output.table: the folder {location.url} is no Delta table and holds other files "
                 f"({relative_path(location, info.path)}); choose another folder"

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 LOG = "_delta_log"
-_STAGED = re.compile(r"\d{20}\.json#\d+")
-"""How delta-rs calls a log entry that it has not linked to its name yet (object_store)."""
+_ENTRY = re.compile(r"\d{20}\.json")
 _JOB_STARTED = "%Y%m%dT%H%M%S"
 
 
@@ -80,8 +79,8 @@ def find_leftovers(table: Location, before: datetime) -> Leftovers:
         _check_ours_alone(table, found)
     left, younger = [], 0
     for info in found:
-        path, job_id = relative_path(table, info.path), job_of_part(info.base_name)
-        if not info.is_file or not _may_be_left(path) or info.base_name in (named or ()):
+        path, job_id = relative_path(table, info.path), job_of_file(table, info)
+        if not info.is_file or not may_be_left(table, info) or info.base_name in (named or ()):
             continue
         changed = info.mtime.astimezone(UTC)
         if changed < before and (job_id is None or _job_started(job_id) < before):
@@ -141,7 +140,7 @@ def _is_of_a_job(table: Location, info: fs.FileInfo) -> bool:
     """Whether jobs make such files and folders in a table before it is one; they make no links."""
     path = relative_path(table, info.path)
     folders = path.split("/") if not info.is_file else path.split("/")[:-1]
-    if os.path.islink(info.path) or (info.is_file and not _may_be_left(path)):
+    if os.path.islink(info.path) or (info.is_file and not may_be_left(table, info)):
         return False
     return folders == [LOG] or all("=" in folder for folder in folders)
 
@@ -153,17 +152,21 @@ def _above(table: Location) -> Iterator[Location]:
         yield table.at(path)
 
 
-def _may_be_left(path: str) -> bool:
-    """Whether a file, relative to its table, has a name that only drivers give."""
-    folder, name = posixpath.split(path)
+def may_be_left(table: Location, info: fs.FileInfo) -> bool:
+    """Whether a file below a table has a name that only drivers give, and no log needs.
+
+    A part file, or a log entry or a manifest that was being written.
+    """
+    folder, name = posixpath.split(relative_path(table, info.path))
     if folder == LOG:
-        return is_staged(name)
-    return job_of_part(name) is not None or (not folder and is_temporary(name))
+        final = table.store.final_name(name)
+        return final != name and _ENTRY.fullmatch(final) is not None
+    return job_of_file(table, info) is not None or (not folder and is_temporary(name))
 
 
-def is_staged(name: str) -> bool:
-    """Whether a file in a Delta log is an entry that was being written."""
-    return _STAGED.fullmatch(name) is not None
+def job_of_file(table: Location, info: fs.FileInfo) -> str | None:
+    """The job that wrote a part file, or was writing it; None for other files."""
+    return job_of_part(table.store.final_name(info.base_name))
 
 
 def _job_started(job_id: str) -> datetime:

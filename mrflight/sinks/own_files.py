@@ -49,9 +49,11 @@ class OwnFiles:
         return {
             relative_path(self.table, info.path)
             for info in found
-            if info.is_file
-            and (is_part_of(info.base_name, self.job_id) or is_part_of_run(info.base_name, run))
+            if info.is_file and self._is_own(self.table.store.final_name(info.base_name), run)
         }
+
+    def _is_own(self, name: str, run: str) -> bool:
+        return is_part_of(name, self.job_id) or is_part_of_run(name, run)
 
     def delete_except(self, kept: Collection[str]) -> None:
         """Remove the job's files but for ``kept``, and folders of its making that are empty.

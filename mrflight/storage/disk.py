@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 
+_STAGED = re.compile(r"(\d{20}\.json)#\d+")
+"""How delta-rs calls an entry of a log that it has not linked to its name yet (object_store)."""
+
+
 @dataclass(frozen=True)
 class Disk(Store):
     """Paths as the system has them."""
@@ -23,6 +28,10 @@ class Disk(Store):
     """``[storage]``, which says nothing of disks; who opens a table may want it."""
 
     is_disk = True
+
+    def final_name(self, name: str) -> str:
+        staged = _STAGED.fullmatch(name)
+        return name if staged is None else staged[1]
 
     @property
     def options(self) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 
+_BEING_WRITTEN = re.compile(r"\.(.+)\.tmp\.\d+")
+"""How the client calls a file until it is closed: then it is moved."""
+
+
 @dataclass(frozen=True)
 class NameNode(Store):
     """The files of one cluster."""
@@ -28,6 +33,10 @@ class NameNode(Store):
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     open_file_bytes = 8 << 20
+
+    def final_name(self, name: str) -> str:
+        written = _BEING_WRITTEN.fullmatch(name)
+        return name if written is None else written[1]
 
     @property
     def options(self) -> Mapping[str, str]:

@@ -27,6 +27,14 @@ class Store(ABC):
     has_folders = True
     """Whether a file cannot have the name of a folder."""
 
+    def final_name(self, name: str) -> str:
+        """The name, without folders, that a file gets once it is written.
+
+        Some writers, or the store's client, call it otherwise until then, and for ever where they
+        are killed.
+        """
+        return name
+
     @property
     @abstractmethod
     def options(self) -> Mapping[str, str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -10,24 +13,32 @@ import pyarrow as pa
 
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit
+from mrflight.sinks.leftovers import find_leftovers, remove_leftovers
+from mrflight.sinks.own_files import relative_path
 from mrflight.spec import OutputSection
-from mrflight.storage import Location
-from mrflight.storage.delta import storage_options, table_uri
+from mrflight.storage import Location, locate
+from mrflight.storage.delta import FIRST_ENTRY, storage_options, table_uri
+from tests.services.hdfs import Hdfs
 from tests.support.threads import run_threads
 
 WRITERS, COMMITS = 2, 4
 SCHEMA = pa.schema([("writer", pa.int64()), ("number", pa.int64())])
 
 
+def commit_one(table: Location, writer: int, number: int) -> None:
+    """One row, as a job."""
+    job_id = f"20260101T00000{number}-{writer:012x}"
+    output = OutputSection(table=table.url, mode="append")
+    sink = open_sink(output, Path("/"), table.options, job_id, None)
+    row = pa.record_batch({"writer": [writer], "number": [number]}, schema=SCHEMA)
+    parts = sink.part_writer.write(0, 0, SCHEMA, [row])
+    sink.commit(Commit(tuple(parts), SCHEMA))
+
+
 def commit_some(table: Location, writer: int) -> None:
-    """One row each, as so many jobs; the first of them makes the table, or finds the other's."""
+    """So many jobs; the first of them makes the table, or finds the other's."""
     for number in range(COMMITS):
-        job_id = f"20260101T00000{number}-{writer:012x}"
-        output = OutputSection(table=table.url, mode="append")
-        sink = open_sink(output, Path("/"), table.options, job_id, None)
-        row = pa.record_batch({"writer": [writer], "number": [number]}, schema=SCHEMA)
-        parts = sink.part_writer.write(0, 0, SCHEMA, [row])
-        sink.commit(Commit(tuple(parts), SCHEMA))
+        commit_one(table, writer, number)
 
 
 def test_appends_at_the_same_time_keep_all(place: Location) -> None:
@@ -41,3 +52,34 @@ def test_appends_at_the_same_time_keep_all(place: Location) -> None:
     assert found.version() == WRITERS * COMMITS - 1
     names = {info.base_name for info in table.walk() if info.base_name.startswith("part-")}
     assert names == {uri.rpartition("/")[2] for uri in found.file_uris()}
+
+
+BEGUN = """
+import os, sys
+from pathlib import Path
+from mrflight.storage import locate
+files = [locate(url, Path("/")).create() for url in sys.argv[1:]]
+for file in files:
+    file.write(b"half a file")
+os._exit(9)
+"""
+
+
+def test_what_a_killed_writer_had_begun_in_hdfs_is_in_nobodys_way(
+    hdfs: Hdfs, tmp_path: Path
+) -> None:
+    """Its client calls a file otherwise until it is closed; who begins the table sees that."""
+    table = locate(hdfs.folder(), tmp_path).child("table")
+    part = "part-00000-0-20260101T000000-aaaaaaaaaaaa.parquet"
+    urls = [table.child(name).url for name in (part, FIRST_ENTRY)]
+    assert subprocess.run([sys.executable, "-c", BEGUN, *urls], timeout=60).returncode == 9
+    begun = {relative_path(table, info.path) for info in table.walk() if info.is_file}
+    assert begun == {f".{part}.tmp.1", f"_delta_log/.{0:020}.json.tmp.1"}
+    commit_one(table, 0, 0)
+    left = find_leftovers(table, datetime.now(UTC) + timedelta(minutes=1))
+    assert {file.path for file in left.files} == begun
+    assert {file.job_id for file in left.files} == {"20260101T000000-aaaaaaaaaaaa", None}
+    remove_leftovers(table, left)
+    found = deltalake.DeltaTable(table_uri(table)).to_pyarrow_table()
+    assert found.to_pylist() == [{"writer": 0, "number": 0}]
+    assert sum(info.is_file for info in table.walk()) == 2
