@@ -53,13 +53,12 @@ $(hdfs): tests/services/pom.xml
 	mvn --quiet --batch-mode --file $< dependency:build-classpath -Dmdep.outputFile="$(CURDIR)/$@.new"
 	mv $@.new $@
 
-# What measures time, and real jobs of both cores, have the machine to themselves. Tests that kill and
-# stop wait most of the time.
+# Tests that kill and stop wait most of the time: more of them run side by side.
 test: install services
 ifeq ($(strip $(ARGS)),)
 	$(python) -m pytest --numprocesses 2 --dist loadfile tests/contract tests/unit
 	$(python) -m pytest --numprocesses 3 --dist worksteal tests/fault
-	$(python) -m pytest tests/integration
+	$(python) -m pytest --numprocesses 2 --dist loadfile tests/integration
 else
 	$(python) -m pytest $(ARGS)
 endif
