@@ -1,5 +1,5 @@
 """The one door to every file system."""
 
-from mrflight.storage.location import Location, disk_of, locate
+from mrflight.storage.location import Location, locate
 
-__all__ = ["Location", "disk_of", "locate"]
+__all__ = ["Location", "locate"]

@@ -88,13 +88,14 @@ def create_table(
     writes the log's first entry here, and we put it there. By itself it asks ten times, most of
     them to load what it has just written (1.6).
     """
-    if mode == "error" and isinstance(location.store, FirstComeStore):
+    store = location.store
+    if mode == "error" and isinstance(store, FirstComeStore) and store.writes_first_entries:
         with TemporaryDirectory(prefix="mrflight-log-") as folder:
             here = locate(folder, Path(folder))
             create_table(here, schema, actions, mode, partition_by, properties, **others)
             entry = here.child(FIRST_ENTRY).read_bytes()
         said = _moved(entry, table_uri(location))
-        location.store.put_new(location.child(FIRST_ENTRY).path, said)
+        store.put_new(location.child(FIRST_ENTRY).path, said)
         return
     deltalake = import_deltalake()
     deltalake.transaction.create_table_with_add_actions(

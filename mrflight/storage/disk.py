@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mrflight.storage.store import Store
+from mrflight.storage.store import FirstComeStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import fs
 
 
-_STAGED = re.compile(r"(\d{20}\.json)#\d+")
-"""How delta-rs calls an entry of a log that it has not linked to its name yet (object_store)."""
+_STAGED = re.compile(r"(\d{20}\.json)#\d+|(.+)\.[0-9a-f]{8}\.tmp")
+"""A file that is not linked to its name yet: as delta-rs calls an entry of a log, and as we do."""
 
 
 @dataclass(frozen=True)
-class Disk(Store):
+class Disk(FirstComeStore):
     """Paths as the system has them."""
 
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -31,7 +32,7 @@ class Disk(Store):
 
     def final_name(self, name: str) -> str:
         staged = _STAGED.fullmatch(name)
-        return name if staged is None else staged[1]
+        return name if staged is None else staged[1] or staged[2]
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -90,10 +91,18 @@ class Disk(Store):
         finally:
             os.close(descriptor)
 
-    def make_folder(self, path: str) -> None:
-        """With those above it; no error where it is there."""
-        self.filesystem.create_dir(path, recursive=True)
-
-    def move(self, path: str, to: str) -> None:
-        """Give a file another name, in the place of what has it."""
-        self.filesystem.move(path, to)
+    def put_new(self, path: str, data: bytes) -> None:
+        """See `FirstComeStore.put_new`; the file, and its folder, outlast a power loss."""
+        folder = os.path.dirname(path)
+        is_new = not os.path.isdir(folder)
+        staged = f"{path}.{secrets.token_hex(4)}.tmp"
+        try:
+            with self.create(staged) as file:
+                file.write(data)
+            self.sync(staged)
+            os.link(staged, path)  # a move would take the place of what is there
+        finally:
+            self.delete_file(staged)
+        self.sync(folder)
+        if is_new:
+            self.sync(os.path.dirname(folder))

@@ -10,8 +10,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mrflight.errors import JobError
+from mrflight.storage import hopsfs, name_node
 from mrflight.storage.reasons import reason
-from mrflight.storage.store import Store
+from mrflight.storage.store import FirstComeStore
 from mrflight.storage.streams import WrittenFile
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _BEING_WRITTEN = re.compile(r"\.(.+)\.tmp\.\d+")
 
 
 @dataclass(frozen=True)
-class NameNode(Store):
+class NameNode(FirstComeStore):
     """The files of one cluster."""
 
     authority: str
@@ -75,6 +76,19 @@ class NameNode(Store):
                 stream.close()
 
         return pa.PythonFile(WrittenFile(write, close), mode="w")
+
+    @property
+    def why_not_first_come(self) -> str | None:
+        if hopsfs.is_client():
+            return (
+                "no client but hops-deltalake speaks HopsFS's TLS, and it moves over what is there"
+            )
+        if not name_node.is_installed():
+            return "that needs hdfs-native, which is not installed: pip install 'mrflight[hdfs]'"
+        return None
+
+    def put_new(self, path: str, data: bytes) -> None:
+        name_node.put_new(self.url("/").rstrip("/"), path, data, dict(self.given))
 
     def delete_file(self, path: str) -> None:
         try:

@@ -77,7 +77,7 @@ def _check_client(paths: Iterable[str]) -> None:
     schemes = {path.partition("://")[0]: path for path in paths}
     if schemes.keys().isdisjoint({"hdfs", "hopsfs"}):
         return
-    is_hops = _is_installed("hops-deltalake")
+    is_hops = is_client()
     if "hopsfs" in schemes and not is_hops:
         raise JobFileError(
             f"{schemes['hopsfs']} needs hops-deltalake, which takes the place of deltalake: pip "
@@ -88,6 +88,11 @@ def _check_client(paths: Iterable[str]) -> None:
             f"{schemes['hdfs']}: hops-deltalake asks port {HOPS_PORT} whatever a URL says; pip "
             "uninstall hops-deltalake, then pip install 'mrflight[delta]'"
         )
+
+
+def is_client() -> bool:
+    """Whether it is HopsFS's client that is installed as deltalake."""
+    return _is_installed("hops-deltalake")
 
 
 def _is_installed(name: str) -> bool:

@@ -15,7 +15,7 @@ from mrflight.storage import hopsfs
 from mrflight.storage.disk import Disk
 from mrflight.storage.hdfs import NameNode
 from mrflight.storage.s3 import Bucket
-from mrflight.storage.store import Store
+from mrflight.storage.store import FirstComeStore, Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,12 +78,22 @@ class Location:
 
     def read_bytes(self) -> bytes:
         """All of a small file; OSError where it cannot be read, FileNotFoundError without one."""
-        with self.store.open_input(self.path) as file:
-            return file.read()
+        return self.store.read_bytes(self.path)
 
     def create(self) -> pa.NativeFile:
         """Open the file for writing, making its folders; the caller closes it."""
         return self.store.create(self.path)
+
+    def why_not_first_come(self) -> str | None:
+        """Why the store cannot take a file only where there is none; None where it can."""
+        if not isinstance(self.store, FirstComeStore):
+            return "the store cannot take a file only where there is none"
+        return self.store.why_not_first_come
+
+    def put_new(self, data: bytes) -> None:
+        """Write a small file at once, if there is none: FileExistsError. See `FirstComeStore`."""
+        assert isinstance(self.store, FirstComeStore), "why_not_first_come was not asked"
+        self.store.put_new(self.path, data)
 
     def sync(self) -> None:
         """Return once what was written to the file, or is in the folder, outlasts a power loss."""
@@ -96,13 +106,6 @@ class Location:
     def delete_empty_folder(self) -> None:
         """Remove the folder if nothing is in it; no error where something is, or it is gone."""
         self.store.delete_empty_folder(self.path)
-
-
-def disk_of(location: Location) -> Disk:
-    """The disk that it is on; JobError for a location of another store."""
-    if not isinstance(location.store, Disk):
-        raise JobError(f"{location.url}: only paths on disks can be used for this yet")
-    return location.store
 
 
 def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> Location:

@@ -38,6 +38,7 @@ class Bucket(FirstComeStore):
     """``[storage]``, with the names that object_store knows, ``aws_...``."""
 
     has_folders = False
+    writes_first_entries = True
     open_file_bytes = (1 + PARTS_AT_ONCE) * PART_BYTES
 
     @property
@@ -94,6 +95,12 @@ class Bucket(FirstComeStore):
                 return get_range(client, key, start=start, end=stop)
 
         return pa.PythonFile(RangedFile(size, read), mode="r")
+
+    def read_bytes(self, path: str) -> bytes:
+        from obstore import get
+
+        with _as_os_errors(self.url(path)):
+            return bytes(get(self._client, _key(path)).bytes())
 
     def create(self, path: str) -> pa.NativeFile:
         import pyarrow as pa

@@ -52,6 +52,11 @@ class Store(ABC):
     def list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
         """Files and folders in a folder, or all below it; empty where there is no folder."""
 
+    def read_bytes(self, path: str) -> bytes:
+        """All of a small file."""
+        with self.open_input(path) as file:
+            return file.read()
+
     @abstractmethod
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for reads at any offset."""
@@ -83,6 +88,17 @@ class Store(ABC):
 class FirstComeStore(Store):
     """One that can take a file only where there is none."""
 
+    writes_first_entries = False
+    """Whether a table's first log entry is better put there by us than written by deltalake."""
+
+    @property
+    def why_not_first_come(self) -> str | None:
+        """Why it cannot, where what that needs is not installed, say; None where it can."""
+        return None
+
     @abstractmethod
     def put_new(self, path: str, data: bytes) -> None:
-        """Write a small file at once; FileExistsError where it is there, of many one succeeds."""
+        """Write a small file at once; FileExistsError where it is there, of many one succeeds.
+
+        It is there as a whole or not at all. Another OSError may come after it is there.
+        """

@@ -6,15 +6,12 @@ import hashlib
 import pickle
 import random
 from functools import partial
-from pathlib import Path
 
 import pytest
 from pyarrow import fs
 
 from mrflight.errors import InputError
-from mrflight.storage import Location, locate
-from mrflight.storage.store import FirstComeStore
-from tests.services.minio import Bucket
+from mrflight.storage import Location
 from tests.support.threads import run_threads
 
 ODD_NAMES = ["a b", "ü", "x%20y", "100%", "k=a b", "q?x#y", "a+b&c", "'\"", "ж", "~$@!,;()"]
@@ -146,22 +143,21 @@ def test_secrets_are_in_no_text(place: Location) -> None:
         assert secret not in repr(place) + str(place) + place.url
 
 
-def test_of_many_who_put_a_file_where_there_is_none_one_succeeds(
-    bucket: Bucket, tmp_path: Path
-) -> None:
-    once = locate(f"{bucket.url}/once", tmp_path, bucket.options)
-    store = once.store
-    assert isinstance(store, FirstComeStore)
+def test_of_many_who_put_a_file_where_there_is_none_one_succeeds(place: Location) -> None:
+    once = place.child("new folder/once %20")
+    assert once.why_not_first_come() is None
     won, refused = [], []
 
     def put(number: int) -> None:
         try:
-            store.put_new(once.path, str(number).encode())
+            once.put_new(str(number).encode())
             won.append(number)
-        except FileExistsError:
-            refused.append(number)
+        except FileExistsError as error:
+            refused.append(str(error))
 
     run_threads([partial(put, number) for number in range(8)])
     assert len(won) == 1
     assert len(refused) == 7
     assert once.read_bytes() == str(won[0]).encode()
+    assert names(place.walk(), place) == {"new folder": "D", "new folder/once %20": "F"}
+    assert all(once.url in told and "\n" not in told for told in refused)

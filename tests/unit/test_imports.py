@@ -37,6 +37,7 @@ NOT_FOR_SERVERS = {"workers", "executors", "driver", "job", "plan"}
 
 STORAGE_LIBRARIES = {"deltalake", "pyarrow.fs"}
 STORAGE_FOLDERS = {"storage", "sinks", "sources"}
+STORAGE_CLIENTS = {"obstore", "hdfs_native"}
 BANNED = {"pyarrow.dataset", "pyarrow.acero"}
 
 
@@ -176,6 +177,8 @@ def test_the_library_knows_no_server() -> None:
 def test_storage_libraries_stay_behind_their_door(module: Module) -> None:
     if module.name.partition(".")[0] not in STORAGE_FOLDERS:
         assert imports_any(module, STORAGE_LIBRARIES) == set()
+    if module.name.partition(".")[0] != "storage":
+        assert imports_any(module, STORAGE_CLIENTS) == set()
     assert imports_any(module, BANNED) == set()
 
 
