@@ -7,8 +7,10 @@ count is the manifest, which names its files in one step.
 from __future__ import annotations
 
 import logging
+import random
 import shlex
-from contextlib import ExitStack
+import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -19,24 +21,22 @@ from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import Commit, Sink
 from mrflight.sinks.encoding import CODEC, Encoding
 from mrflight.sinks.file_part_writer import FilePartWriter
-from mrflight.sinks.folder_lock import Lock, locked
 from mrflight.sinks.landing import Landing
-from mrflight.sinks.manifest import (
-    Manifest,
-    Run,
-    finish_removing,
-    is_temporary,
-    read_manifest,
-    schema_text,
-    write_manifest,
-)
+from mrflight.sinks.manifest import Manifest, Run, schema_text
+from mrflight.sinks.manifest_log import FOLDER as MANIFESTS
+from mrflight.sinks.manifest_log import Entry, ManifestLog, is_begun
 from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
 from mrflight.sinks.part_name import is_part, is_part_of_run, run_mark
 from mrflight.sinks.part_schemas import common_schema
+from mrflight.sinks.replaced_files import finish_removing
 from mrflight.sinks.stored_schema import TableSchema
 from mrflight.sinks.writable import check_writable
 from mrflight.spec import OutputSection
 from mrflight.storage import Location
+
+TRIES = 30
+"""How often another job may be faster."""
+LONGEST_PAUSE_S = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -48,17 +48,16 @@ class FolderSink(Sink):
         self, location: Location, spec: OutputSection, job_id: str, app_id: str | None
     ) -> None:
         """Look at what is there; OutputError for what cannot work."""
-        _check_disk(location, spec)
+        _check_store(location, spec)
         _check_folder(location)
-        manifest = read_manifest(location)
-        self._was_committed = manifest is not None and manifest.has_run(app_id)
+        self._manifests = ManifestLog(location)
+        entry = self._manifests.newest()
+        self._was_committed = entry.manifest is not None and entry.manifest.has_run(app_id)
         self._run = run_mark(app_id)
         if not self._was_committed:
-            _check_mode(location, spec, manifest, self._run)
+            _check_mode(location, spec, entry.manifest, self._run)
             check_writable(location)
-        if manifest is not None and manifest.removing:  # a commit that was cut short
-            with locked(location):
-                manifest = finish_removing(location)
+        manifest = finish_removing(self._manifests, entry).manifest  # a commit that was cut short
         self._location, self._spec, self._job_id, self._app_id = location, spec, job_id, app_id
         self._seen_runs = _jobs(manifest)
         existing = manifest.schema if manifest and spec.mode == "append" else None
@@ -72,10 +71,10 @@ class FolderSink(Sink):
         )
         self._own_files = OwnFiles.of(location, job_id, bool(spec.partition_by))
         self._landing = Landing(location.url)
-        self._landed: Manifest | None = None
-        """The manifest, once the job is in it."""
-        self._lock = ExitStack()
-        """From then on until what it replaced is gone."""
+        self._landed: Entry | None = None
+        """What counts, once the job is in it."""
+        self._is_in_doubt = False
+        """Whether the store may yet do what it gave an error for."""
 
     @property
     def part_writer(self) -> FilePartWriter:
@@ -89,71 +88,99 @@ class FolderSink(Sink):
 
     def land(self, commit: Commit) -> None:
         commit = replace(commit, schema=common_schema(commit, null_fits=self._spec.format == "csv"))
-        with ExitStack() as stack:
-            lock = stack.enter_context(locked(self._location, commit.deadline))
-            known, new = commit.deadline.awaited(
-                partial(self._look, commit),
-                f"the folder {self._location.url} was read, with nothing committed",
+        entry = self._look(commit.deadline)
+        for _ in range(TRIES):
+            if self._is_in(entry.manifest):
+                self._landed = entry
+                return
+            new = commit.deadline.awaited(
+                partial(self._next, commit, entry.manifest),
+                f"the files in {self._location.url} were listed, with nothing committed",
             )
-            self._landed = known if new is None else self._write(new, lock, commit.deadline)
-            self._lock = stack.pop_all()
+            put = partial(self._put, entry.number + 1, new)
+            after = self._landing.call(put, commit.deadline)
+            if not self._is_in(after.manifest):
+                time.sleep(random.uniform(0, LONGEST_PAUSE_S))
+                after = self._look(commit.deadline)
+            entry = after
+        raise CommitError(
+            f"{self._location.url}: other jobs were faster {TRIES} times; run the job again"
+        )
 
     def finish(self) -> None:
         assert self._landed is not None, "finish comes after land"
-        with self._lock:
-            if self._landed.removing:
-                self._finish_removing()
-        self._own_files.delete_except(self._landed.files)
-
-    def _look(self, commit: Commit) -> tuple[Manifest | None, Manifest | None]:
-        """The manifest that is there, and the one after ``commit``; None for one that it knows."""
-        known = read_manifest(self._location)
-        if known is not None and self._is_in(known):
-            return known, None
-        return known, self._next(commit, known)
+        assert self._landed.manifest is not None
+        entry = self._finish_removing(self._landed)
+        self._own_files.delete_except(self._landed.manifest.files)
+        with suppress(OSError):  # the next commit removes them
+            self._manifests.remove_older(entry)
 
     def abort(self) -> None:
-        """See `Sink.abort`. Where the manifest cannot be read, nothing is known to be in vain."""
-        self._lock.close()
-        if self._landed is not None or self._landing.is_in_doubt:
+        """See `Sink.abort`. Where no manifest can be read, nothing is known to be in vain."""
+        if self._landed is not None or self._landing.is_in_doubt or self._is_in_doubt:
             return
         try:
-            manifest = read_manifest(self._location)
-        except OutputError:
+            manifest = self._manifests.newest().manifest
+        except (OutputError, CommitError):
             return
         self._own_files.delete_except(manifest.files if manifest else ())
 
-    def _finish_removing(self) -> None:
+    def _look(self, deadline: Deadline) -> Entry:
+        """What counts, once nothing of what an earlier commit replaced is left beside it."""
+
+        def look() -> Entry:
+            entry = self._manifests.newest()
+            if self._is_in(entry.manifest):
+                return entry
+            return finish_removing(self._manifests, entry)
+
+        return deadline.awaited(
+            look, f"the folder {self._location.url} was read, with nothing committed"
+        )
+
+    def _put(self, number: int, manifest: Manifest) -> Entry:
+        """Put the manifest if nobody is faster; what counts then.
+
+        CommitError where the store fails. A put that did may have landed all the same, as where
+        the folder cannot be synced: then the file was there.
+        """
+        failure: CommitError | None = None
         try:
-            finish_removing(self._location)
+            self._manifests.put(number, manifest)
+        except FileExistsError:
+            pass  # or an answer of the store's was lost, and it is ours
+        except CommitError as error:
+            failure = error
+        after = self._look_after(failure)
+        if failure is None or after.number >= number:
+            if failure is not None and self._is_in(after.manifest):
+                log.warning("committed, but a crash of this machine may undo it: %s", failure)
+            return after
+        self._is_in_doubt = not self._location.store.is_disk
+        raise failure
+
+    def _look_after(self, failure: CommitError | None) -> Entry:
+        try:
+            return self._manifests.newest()
+        except (OutputError, CommitError) as error:
+            self._is_in_doubt = True
+            raise CommitError(
+                f"{failure or error}; whether this job is committed is not known: look at the "
+                "folder before it is run again (with a job.run_id it commits once in any case)"
+            ) from error
+
+    def _finish_removing(self, entry: Entry) -> Entry:
+        try:
+            return finish_removing(self._manifests, entry)
         except CommitError as error:
             raise CommitError(
                 f"{error}; this job is committed: delete that file, and do not run it again"
             ) from error
 
-    def _write(self, manifest: Manifest, lock: Lock, deadline: Deadline) -> Manifest:
-        """The manifest that is there afterwards; a write that failed may have landed all the same.
-
-        As where the folder cannot be synced: then the move into it was made.
-        """
-        try:
-            write = lock.held_during(partial(write_manifest, self._location, manifest))
-            self._landing.call(write, deadline)
-        except CommitError as error:
-            there = deadline.awaited(
-                partial(read_manifest, self._location),
-                f"the folder {self._location.url} was read, to see what came of the commit",
-            )
-            if there is None or not self._is_in(there):
-                raise
-            log.warning("committed, but a crash of this machine may undo it: %s", error)
-            return there
-        return manifest
-
-    def _is_in(self, manifest: Manifest) -> bool:
+    def _is_in(self, manifest: Manifest | None) -> bool:
         """Whether this job, or another with the same run id, has been committed."""
-        return manifest.has_run(self._app_id) or any(
-            run.job == self._job_id for run in manifest.runs
+        return manifest is not None and (
+            manifest.has_run(self._app_id) or self._job_id in _jobs(manifest)
         )
 
     def _check_unchanged(self, before: Manifest | None) -> None:
@@ -202,11 +229,11 @@ def _jobs(manifest: Manifest | None) -> list[str]:
     return [run.job for run in manifest.runs] if manifest else []
 
 
-def _check_disk(location: Location, spec: OutputSection) -> None:
-    if not location.store.is_disk:
+def _check_store(location: Location, spec: OutputSection) -> None:
+    if (why := location.why_not_first_come()) is not None:
         raise OutputError(
-            f"output.format: {spec.format} files are committed to folders of disks only yet, and "
-            f'{location.url} is none; set it to "delta", or take a path'
+            f"output.format: a folder of {spec.format} files is committed by a file that is put "
+            f'where there is none, and at {location.url} {why}; or set output.format to "delta"'
         )
 
 
@@ -243,8 +270,8 @@ def _found(location: Location, run: str) -> list[str]:
         relative_path(location, info.path)
         for info in location.walk()
         if not is_part_of_run(info.base_name, run)
-        and not is_temporary(info.base_name)
-        and (info.is_file or "=" not in info.base_name)
+        and not is_begun(location, info)
+        and (info.is_file or ("=" not in info.base_name and info.base_name != MANIFESTS))
     )
 
 

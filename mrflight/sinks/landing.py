@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from mrflight.deadline import Deadline
 from mrflight.errors import DeadlineExceededError
 from mrflight.interruptible import interruptibly
+
+T = TypeVar("T")
 
 GRACE_S = 10.0
 """For a call that begins in time. It takes milliseconds, and whoever cuts it off knows nothing."""
@@ -27,23 +30,23 @@ class Landing:
         """Whether the call was left alone, and may land later: what it names has to stay."""
         return self._is_under_way
 
-    def call(self, call: Callable[[], None], deadline: Deadline) -> None:
-        """Make the call; in the main thread an interrupt ends the wait, and not the call.
+    def call(self, call: Callable[[], T], deadline: Deadline) -> T:
+        """What the call returns; in the main thread an interrupt ends the wait, and not the call.
 
         So does the deadline of the job: DeadlineExceededError, some seconds after it.
         """
         self._is_under_way = True
         has_ended = False
 
-        def make() -> None:
+        def make() -> T:
             nonlocal has_ended
             try:
-                call()
+                return call()
             finally:
                 has_ended = True
 
         try:
-            interruptibly(make, min(max(deadline.left_s(), GRACE_S), LONGEST_S))
+            returned = interruptibly(make, min(max(deadline.left_s(), GRACE_S), LONGEST_S))
         except Exception as error:
             if has_ended:  # what came of it can be looked up
                 self._is_under_way = False
@@ -55,3 +58,4 @@ class Landing:
                 "case)"
             ) from error
         self._is_under_way = False
+        return returned

@@ -27,11 +27,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mrflight.errors import OutputError
-from mrflight.sinks.manifest import NAME as MANIFEST
-from mrflight.sinks.manifest import is_temporary, read_manifest
+from mrflight.sinks.manifest_log import FOLDER as MANIFESTS
+from mrflight.sinks.manifest_log import UNNUMBERED, ManifestLog, is_begun
 from mrflight.sinks.own_files import relative_path
 from mrflight.sinks.part_name import job_of_part
-from mrflight.storage import Location, disk_of
+from mrflight.storage import Location
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -119,11 +119,10 @@ def _check_ours_alone(table: Location, found: list[fs.FileInfo]) -> None:
 
     The partition of a table has its files, and its log is in a folder above.
     """
-    disk_of(table)  # of other stores nothing but their log tells
     strange = next((info for info in found if not _is_of_a_job(table, info)), None)
     if strange is None and any(info.is_file for info in found):
         for folder in _above(table):
-            if any(os.path.lexists(folder.child(name).path) for name in (LOG, MANIFEST)):
+            if any(_is_there(folder.child(name)) for name in (LOG, MANIFESTS, UNNUMBERED)):
                 raise OutputError(
                     f"{table.url} lies in the table {folder.url}, whose files these may be; name "
                     "that one"
@@ -140,16 +139,25 @@ def _is_of_a_job(table: Location, info: fs.FileInfo) -> bool:
     """Whether jobs make such files and folders in a table before it is one; they make no links."""
     path = relative_path(table, info.path)
     folders = path.split("/") if not info.is_file else path.split("/")[:-1]
-    if os.path.islink(info.path) or (info.is_file and not may_be_left(table, info)):
+    is_link = table.store.is_disk and os.path.islink(info.path)
+    if is_link or (info.is_file and not may_be_left(table, info)):
         return False
-    return folders == [LOG] or all("=" in folder for folder in folders)
+    return folders in ([LOG], [MANIFESTS]) or all("=" in folder for folder in folders)
 
 
 def _above(table: Location) -> Iterator[Location]:
-    path = os.path.realpath(table.path)
+    path = os.path.realpath(table.path) if table.store.is_disk else table.path
     while path != posixpath.dirname(path):
         path = posixpath.dirname(path)
         yield table.at(path)
+
+
+def _is_there(location: Location) -> bool:
+    from pyarrow import fs
+
+    if location.store.is_disk:
+        return os.path.lexists(location.path)  # a link that leads nowhere is something
+    return bool(location.info().type != fs.FileType.NotFound)
 
 
 def may_be_left(table: Location, info: fs.FileInfo) -> bool:
@@ -161,7 +169,7 @@ def may_be_left(table: Location, info: fs.FileInfo) -> bool:
     if folder == LOG:
         final = table.store.final_name(name)
         return final != name and _ENTRY.fullmatch(final) is not None
-    return job_of_file(table, info) is not None or (not folder and is_temporary(name))
+    return job_of_file(table, info) is not None or is_begun(table, info)
 
 
 def job_of_file(table: Location, info: fs.FileInfo) -> str | None:
@@ -191,7 +199,7 @@ def _named_files(table: Location) -> set[str] | None:
             f"the log of {table.url} cannot be read whole ({error}), so that nobody can tell what "
             "is left over; nothing was removed"
         ) from error
-    manifest = read_manifest(table)
+    manifest = ManifestLog(table).newest().manifest
     if manifest is None:
         return None
     return {posixpath.basename(path) for path in manifest.files}

@@ -122,9 +122,9 @@ def test_a_rerun_of_a_run_whose_job_was_killed(output: Output, mode: Mode, exist
 
 @pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
 def test_a_manifest_that_a_killed_job_had_begun_goes_with_the_next_commit(output: Output) -> None:
-    begun = output.folder / "_mrflight.json.0123abcd.tmp"
+    begun = output.folder / "_mrflight" / "00000000.json.0123abcd.tmp"
     for job_id in ("first", "second"):
-        output.folder.mkdir(parents=True, exist_ok=True)
+        begun.parent.mkdir(parents=True, exist_ok=True)
         begun.write_text('{"vers')
         output.run(OLD, "append", job_id=job_id)
         assert not begun.exists()

@@ -99,11 +99,8 @@ def test_abort_of_another_sink_of_the_job_spares_what_is_committed(output: Outpu
 def test_a_commit_that_the_store_does_not_take(output: Output) -> None:
     sink = output.open()
     parts = written(sink, NEW)
-    log = output.folder / ("_delta_log" if output.format == "delta" else "_mrflight.json")
-    if output.format == "delta":
-        log.write_text("in the way of the log")
-    else:
-        log.mkdir()
+    log = output.folder / ("_delta_log" if output.format == "delta" else "_mrflight")
+    log.write_text("in the way of the log")
     with pytest.raises(MrflightError):
         sink.commit(Commit(tuple(parts), SCHEMA))
     assert len(output.parts("new")) == len(parts)

@@ -118,7 +118,7 @@ def changed_meanwhile(job: Path, change: Callable[[], None]) -> DriverRun:
     assert done.code == 2, done.stderr
     assert done.result["state"] == "failed"
     assert not list((job.parent / "out").rglob("*.parquet"))
-    assert not (job.parent / "out" / "_mrflight.json").exists()
+    assert not (job.parent / "out" / "_mrflight").exists()
     return done
 
 

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from tests.support.driver import drive, driver_command, write_job
 from tests.support.leftovers import nothing_left_over, tree
+from tests.support.manifests import newest_manifest
 from tests.support.running_command import running_command
 
 JOB = """
@@ -120,7 +121,7 @@ def committed(folder: Path) -> set[str]:
     """The part files of the run that was committed."""
     if (folder / "out" / "_delta_log").exists():
         return {Path(uri).name for uri in DeltaTable(folder / "out").file_uris()}
-    return set(re.findall(r"part-[^\"]+", (folder / "out" / "_mrflight.json").read_text()))
+    return set(re.findall(r"part-[^\"]+", newest_manifest(folder / "out").read_text()))
 
 
 @pytest.mark.parametrize("folder", ["delta"], indirect=True)
@@ -141,7 +142,7 @@ def test_files_that_were_overwritten_stay_for_time_travel(folder: Path) -> None:
 
 def test_a_log_that_cannot_be_read_removes_nothing(folder: Path) -> None:
     log = folder / "out" / "_delta_log"
-    broken = log / f"{9:020d}.json" if log.exists() else folder / "out" / "_mrflight.json"
+    broken = log / f"{9:020d}.json" if log.exists() else newest_manifest(folder / "out")
     broken.write_text('{"add": ')
     before = tree(folder / "out")
     done = clean(folder, "--older-than", "0 s", "--remove")

@@ -42,7 +42,8 @@ def left(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         (output.folder / "_delta_log").mkdir()
         (output.folder / "_delta_log" / f"{0:020}.json#1").write_text('{"commitInfo"')
     else:
-        (output.folder / "_mrflight.json.0123abcd.tmp").write_text('{"version"')
+        (output.folder / "_mrflight").mkdir()
+        (output.folder / "_mrflight" / "00000000.json.0123abcd.tmp").write_text('{"version"')
     grow_old(output.folder)
     return output.folder
 
@@ -79,7 +80,7 @@ def test_what_is_young_stays(left: Path) -> None:
     assert "1 younger files" in done.stderr
 
 
-@pytest.mark.parametrize("stranger", ["notes.txt", "k=a/notes.txt", "sub/_mrflight.json"])
+@pytest.mark.parametrize("stranger", ["notes.txt", "k=a/notes.txt", "_mrflight/notes.txt"])
 def test_where_something_else_is_too_all_stays(left: Path, stranger: str) -> None:
     (left / stranger).parent.mkdir(exist_ok=True)
     (left / stranger).write_text("mine")

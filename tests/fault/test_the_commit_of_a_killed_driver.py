@@ -57,7 +57,7 @@ def in_the_log_entry(driver: GatedDriver) -> None:
         resource.prlimit(driver.process.pid, limit, (most, most))
     driver.open_gate()
     assert driver.end().code == -signal.SIGXFSZ
-    staged = r"_delta_log/0{20}\.json#1|_mrflight\.json\.[0-9a-f]{8}\.tmp"
+    staged = r"_delta_log/0{20}\.json#1|_mrflight/0{8}\.json\.[0-9a-f]{8}\.tmp"
     (half,) = (name for name in unnamed_files(driver.job.table) if re.fullmatch(staged, name))
     assert (driver.job.table / half).stat().st_size == 64
 

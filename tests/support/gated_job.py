@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from mrflight.spec import OutputFormat
 from tests.support.driver import DriverRun, driver_command, write_job
+from tests.support.manifests import manifests, newest_manifest, runs_of
 from tests.support.outputs import READERS, Output
 from tests.support.running_command import running_command
 
@@ -200,9 +201,8 @@ def lost_attempts(driver: GatedDriver) -> list[str]:
 
 def newest(table: Path) -> object:
     """What changes in the moment of a commit."""
-    manifest = table / "_mrflight.json"
-    if manifest.exists():
-        return manifest.stat().st_ino
+    if (table / "_mrflight").exists():
+        return newest_manifest(table)
     return len(list((table / "_delta_log").glob("*.json")))
 
 
@@ -211,21 +211,24 @@ def commits_of(table: Path, app_id: str) -> int:
     log = table / "_delta_log"
     if log.exists():
         return sum(entry.read_text().count(f'"appId":"{app_id}"') for entry in log.glob("*.json"))
-    runs = json.loads((table / "_mrflight.json").read_text())["runs"]
-    return sum(run["app"] == app_id for run in runs)
+    return sum(run["app"] == app_id for run in runs_of(table))
 
 
 def unnamed_files(table: Path) -> set[str]:
     """What the table's folder holds that its log, or its manifest, is not and does not name."""
-    log, manifest = table / "_delta_log", table / "_mrflight.json"
-    kept = {manifest, *log.glob("*.json"), *log.glob("*.parquet"), log / "_last_checkpoint"}
+    log = table / "_delta_log"
+    kept = {
+        *manifests(table),
+        *log.glob("*.json"),
+        *log.glob("*.parquet"),
+        log / "_last_checkpoint",
+    }
     for entry in log.glob("*.json"):
         actions = [json.loads(line) for line in entry.read_text().splitlines()]
         changes = [action.get(kind) for action in actions for kind in ("add", "remove")]
         kept |= {table / change["path"] for change in changes if change}
-    if manifest.exists():
-        runs = json.loads(manifest.read_text())["runs"]
-        kept |= {table / file for run in runs for file in run["files"]}
+    if manifests(table):
+        kept |= {table / file for run in runs_of(table) for file in run["files"]}
     files = {path for path in table.rglob("*") if path.is_file()}
     return {str(path.relative_to(table)) for path in files - kept}
 

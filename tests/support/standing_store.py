@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.faults import await_that
+from tests.support.manifests import newest_manifest
 
 
 class StandingStore:
@@ -57,7 +58,7 @@ def _opens_a_fifo(pid: int) -> bool:
 def standing_store(table: Path) -> Iterator[StandingStore]:
     """That of a table which is there; once it stands, nobody can load the table until the end."""
     log = table / "_delta_log"
-    store = StandingStore(log / "_last_checkpoint" if log.exists() else table / "_mrflight.json")
+    store = StandingStore(log / "_last_checkpoint" if log.exists() else newest_manifest(table))
     try:
         yield store
     finally:

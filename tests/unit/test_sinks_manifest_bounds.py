@@ -9,7 +9,8 @@ import pytest
 
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
-from mrflight.sinks.manifest import Manifest, Run, schema_text, write_manifest
+from mrflight.sinks.manifest import Manifest, Run, schema_text
+from mrflight.sinks.manifest_log import ManifestLog
 from mrflight.spec import OutputSection
 from mrflight.storage import locate
 
@@ -37,7 +38,7 @@ def test_only_part_files_of_the_folder_are_removed(tmp_path: Path, path: str) ->
         runs=[Run(job="j", app=None, files=[])],
         removing=[path],
     )
-    write_manifest(locate("out", tmp_path), manifest)
+    ManifestLog(locate("out", tmp_path)).put(0, manifest)
     for mode in ("error", "append", "overwrite"):
         spec = OutputSection(table="out", format="csv", mode=mode)  # type: ignore[arg-type]
         with pytest.raises(OutputError):
