@@ -57,7 +57,10 @@ class FolderSink(Sink):
         if not self._was_committed:
             _check_mode(location, spec, entry.manifest, self._run)
             check_writable(location)
-        manifest = finish_removing(self._manifests, entry).manifest  # a commit that was cut short
+        entry = finish_removing(self._manifests, entry)  # a commit that was cut short
+        manifest = entry.manifest
+        if self._was_committed:
+            self._remove_older(entry)
         self._location, self._spec, self._job_id, self._app_id = location, spec, job_id, app_id
         self._seen_runs = _jobs(manifest)
         existing = manifest.schema if manifest and spec.mode == "append" else None
@@ -112,8 +115,7 @@ class FolderSink(Sink):
         assert self._landed.manifest is not None
         entry = self._finish_removing(self._landed)
         self._own_files.delete_except(self._landed.manifest.files)
-        with suppress(OSError):  # the next commit removes them
-            self._manifests.remove_older(entry)
+        self._remove_older(entry)
 
     def abort(self) -> None:
         """See `Sink.abort`. Where no manifest can be read, nothing is known to be in vain."""
@@ -168,6 +170,10 @@ class FolderSink(Sink):
                 f"{failure or error}; whether this job is committed is not known: look at the "
                 "folder before it is run again (with a job.run_id it commits once in any case)"
             ) from error
+
+    def _remove_older(self, entry: Entry) -> None:
+        with suppress(OSError):  # the next commit removes them
+            self._manifests.remove_older(entry)
 
     def _finish_removing(self, entry: Entry) -> Entry:
         try:

@@ -88,7 +88,7 @@ class ManifestLog:
             match = _NAME.fullmatch(final)
             if match is not None and int(match[1]) < entry.number + (final != info.base_name):
                 self.folder.at(info.path).delete_file()
-        if self.folder.store.is_disk:
+        if self.folder.store.is_disk and entry.number != _NONE:
             self._child(UNNUMBERED).delete_file()
 
     def _numbered(self, number: int) -> Location:

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrflight.storage.store import FirstComeStore
@@ -58,6 +59,9 @@ class Disk(FirstComeStore):
 
     def open_input(self, path: str) -> pa.NativeFile:
         return self.filesystem.open_input_file(path)
+
+    def read_bytes(self, path: str) -> bytes:
+        return Path(path).read_bytes()
 
     def open_mapped(self, path: str) -> pa.NativeFile:
         from pyarrow import fs

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +13,7 @@ from tests.support.driver import DriverRun
 from tests.support.faults import await_that
 from tests.support.gated_job import (
     OLD,
+    PARTITIONS,
     GatedDriver,
     clean,
     gated_job,
@@ -27,6 +24,7 @@ from tests.support.gated_job import (
     until,
 )
 from tests.support.leftovers import nothing_left_over, tree
+from tests.support.standing_store import StandingStore, standing_store
 
 END_S = 5.0
 GRACE_S = 3.2
@@ -42,28 +40,11 @@ def interrupt(driver: GatedDriver, number: signal.Signals) -> DriverRun:
     return done
 
 
-@contextmanager
-def commit_lock(table: Path) -> Iterator[int]:
-    """Held as by another job that commits to the folder and does not end."""
-    descriptor = os.open(table, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def wait_for_the_lock(driver: GatedDriver) -> None:
-    """Until the driver has opened the folder, which it does to lock it."""
-    files = Path(f"/proc/{driver.process.pid}/fd")
-
-    def has_opened_it() -> bool:
-        try:
-            return any(os.path.realpath(file) == str(driver.job.table) for file in files.iterdir())
-        except FileNotFoundError:
-            return False  # one that was closed meanwhile
-
-    until(has_opened_it, driver.process)
+def stand_in_the_commit(driver: GatedDriver, store: StandingStore) -> None:
+    """Let the driver commit, and wait until it stands there."""
+    store.stand()
+    driver.open_gate()
+    store.await_reader(driver.process.pid)
 
 
 @pytest.mark.parametrize("number", INTERRUPTS)
@@ -98,27 +79,32 @@ def test_in_the_commit_which_is_ended(
     assert unnamed_files(table) == clean(table) == set()
 
 
-def test_in_a_commit_that_waits_for_another(tmp_path: Path) -> None:
-    """A folder's commits are one after the other; a job that waits for its turn can be ended."""
+def test_in_a_commit_that_stands_still(tmp_path: Path) -> None:
+    """As it looks at what others have committed to the folder."""
     table = old_table(tmp_path, "parquet")
     before = tree(table)
     job = gated_job(tmp_path, "parquet")
-    with nothing_left_over(job.folder / "tmp"), job.gated() as driver, commit_lock(table):
-        driver.open_gate()
-        wait_for_the_lock(driver)
+    with (
+        nothing_left_over(job.folder / "tmp"),
+        job.gated() as driver,
+        standing_store(table) as store,
+    ):
+        stand_in_the_commit(driver, store)
         done = interrupt(driver, signal.SIGTERM)
     assert done.code == 130
     assert "interrupted in the commit; look at the table" in done.message
+    left = unnamed_files(table)  # nobody could tell that they are not committed
+    assert len(left) == PARTITIONS
+    assert clean(table, "--remove") == left
     assert tree(table) == before
 
 
-def test_in_a_commit_whose_turn_comes_in_time(tmp_path: Path) -> None:
+def test_in_a_commit_that_goes_on_in_time(tmp_path: Path) -> None:
     table = old_table(tmp_path, "parquet")
     job = gated_job(tmp_path, "parquet")
     with nothing_left_over(job.folder / "tmp"), job.gated() as driver:
-        with commit_lock(table):
-            driver.open_gate()
-            wait_for_the_lock(driver)
+        with standing_store(table) as store:
+            stand_in_the_commit(driver, store)
             driver.process.send_signal(signal.SIGTERM)
             driver.process.send_signal(signal.SIGINT)
         done = driver.end(END_S)
@@ -133,9 +119,8 @@ def test_in_a_commit_whose_clean_up_is_slow(tmp_path: Path) -> None:
     job = gated_job(tmp_path, "parquet")
     with nothing_left_over(job.folder / "tmp"), job.gated() as driver:
         lost = [table / name for name in lost_attempts(driver)]
-        with commit_lock(table):
-            driver.open_gate()
-            wait_for_the_lock(driver)
+        with standing_store(table) as store:
+            stand_in_the_commit(driver, store)
             sent_s = time.monotonic()
             driver.process.send_signal(signal.SIGTERM)
         until(lambda: not all(path.exists() for path in lost), driver.process, pause_s=0)

@@ -34,9 +34,11 @@ class StandingStore:
         await_that(lambda: _opens_a_fifo(pid), f"{pid} at {self.gate}")
 
     def go_on(self) -> None:
-        """The file is as it was before; who stands there goes on, and reads an empty one."""
+        """The file is as it was before; who stands there goes on, and reads it."""
         with suppress(OSError):  # nobody stands there, or it is not there
             self._writer = os.open(self.gate, os.O_WRONLY | os.O_NONBLOCK)
+        if self._writer is not None and self._aside.exists():
+            os.write(self._writer, self._aside.read_bytes())
         self.gate.unlink(missing_ok=True)
         if self._aside.exists():
             self._aside.rename(self.gate)

@@ -1,0 +1,213 @@
+"""Folders of plain files in each store: the rows that count, once, and nothing beside them."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import OutputError
+from mrflight.sinks import open_sink
+from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.leftovers import find_leftovers, remove_leftovers
+from mrflight.sinks.manifest import Manifest
+from mrflight.sinks.manifest_log import ManifestLog
+from mrflight.sinks.own_files import relative_path
+from mrflight.sources import open_source
+from mrflight.spec import InputSpec, OutputFormat, OutputSection
+from mrflight.storage import Location, hopsfs, locate, name_node
+from mrflight.storage.delta import open_table
+from tests.support.threads import run_threads
+
+SCHEMA = pa.schema([("n", pa.int64()), ("k", pa.string())])
+WRITERS = 3
+SOON = timedelta(minutes=1)
+
+
+def open_folder(
+    folder: Location,
+    mode: str,
+    job: str,
+    run_id: str | None = None,
+    by: tuple[str, ...] = (),
+    format: OutputFormat = "csv",
+) -> Sink:
+    output = OutputSection(table=folder.url, format=format, mode=mode, partition_by=list(by))  # type: ignore[arg-type]
+    return open_sink(output, Path("/"), folder.options, f"20260101T000000-{job}", run_id)
+
+
+def parts(sink: Sink, *numbers: int) -> Commit:
+    rows = pa.record_batch([list(numbers), ["a b"] * len(numbers)], schema=SCHEMA)
+    return Commit(tuple(sink.part_writer.write(0, 0, SCHEMA, [rows])), SCHEMA)
+
+
+def files(folder: Location) -> set[str]:
+    return {relative_path(folder, info.path) for info in folder.walk() if info.is_file}
+
+
+def rows_of(folder: Location) -> list[int]:
+    """As a job reads them that has the folder as an input."""
+    source = open_source("f", InputSpec(path=folder.url), Path("/"), folder.options, 1 << 20)
+    batches = [batch for split in source.splits for batch in source.reader.read(split)]
+    return sorted(n for batch in batches for n in batch.column("n").to_pylist())
+
+
+def test_a_folder_is_made_appended_to_once_and_overwritten(place: Location) -> None:
+    folder = place.child("a folder ü")
+    first = open_folder(folder, "error", "one")
+    first.commit(parts(first, 1, 2))
+    with pytest.raises(OutputError, match=r"is not empty \(it holds _mrflight/00000000.json\)"):
+        open_folder(folder, "error", "one-more")
+    appending, late = (open_folder(folder, "append", job, "monday") for job in ("two", "late"))
+    in_vain = parts(late, 3)
+    appending.commit(parts(appending, 3))
+    late.commit(in_vain)
+    assert open_folder(folder, "append", "later", "monday").was_committed()
+    assert rows_of(folder) == [1, 2, 3]
+    assert len(files(folder)) == 3
+    last = open_folder(folder, "overwrite", "three", by=("k",))
+    last.commit(parts(last, 4))
+    assert rows_of(folder) == [4]
+    part = "k=a%20b/part-00000-0-20260101T000000-three.csv"
+    assert files(folder) == {part, "_mrflight/00000004.json"}
+
+
+@pytest.mark.parametrize("format", ["delta", "csv"])
+def test_of_jobs_that_create_at_the_same_time_one_lands(
+    place: Location, format: OutputFormat
+) -> None:
+    table = place.child("table")
+    sinks = [open_folder(table, "error", f"job{i}", format=format) for i in range(WRITERS)]
+    ready = threading.Barrier(WRITERS)
+    won, told = [], []
+
+    def commit(number: int) -> None:
+        commit = parts(sinks[number], number)
+        ready.wait()
+        try:
+            sinks[number].commit(commit)
+            won.append(number)
+        except OutputError as error:
+            told.append(str(error))
+        sinks[number].abort()
+
+    run_threads([partial(commit, number) for number in range(WRITERS)])
+    assert len(won) == 1
+    assert len(told) == WRITERS - 1
+    assert all(table.url in text and "someone else while the job ran" in text for text in told)
+    named = [name for name in files(table) if "part-" in name]
+    assert len(named) == 1
+    if format == "delta":
+        assert open_table(table).version() == 0
+        assert [uri.rpartition("/")[2] for uri in open_table(table).file_uris()] == named
+    else:
+        assert rows_of(table) == won
+
+
+def test_appends_at_the_same_time_keep_all(place: Location) -> None:
+    folder = place.child("folder")
+    sinks = [open_folder(folder, "append", f"job{i}") for i in range(WRITERS)]
+    ready = threading.Barrier(WRITERS)
+
+    def commit(number: int) -> None:
+        commit = parts(sinks[number], number)
+        ready.wait()
+        sinks[number].commit(commit)
+
+    run_threads([partial(commit, number) for number in range(WRITERS)])
+    assert rows_of(folder) == list(range(WRITERS))
+    manifest = ManifestLog(folder).newest().manifest
+    assert manifest is not None
+    assert files(folder) == manifest.files | {f"_mrflight/{WRITERS - 1:08}.json"}
+    assert len(manifest.runs) == WRITERS
+
+
+def test_a_put_that_takes_a_number_late_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still while others went on, and removed the manifests before theirs."""
+    folder = locate("folder", tmp_path)
+    real = ManifestLog.put
+
+    def put_late(self: ManifestLog, number: int, manifest: Manifest) -> None:
+        monkeypatch.undo()
+        for job in (1, 2, 3):
+            faster = open_folder(folder, "append", f"faster{job}")
+            faster.commit(parts(faster, job))
+        real(self, number, manifest)
+        assert {"_mrflight/00000001.json", "_mrflight/00000003.json"} <= files(folder)
+
+    first = open_folder(folder, "append", "first")
+    first.commit(parts(first, 0))
+    slow = open_folder(folder, "append", "slow")
+    commit = parts(slow, 4)
+    monkeypatch.setattr(ManifestLog, "put", put_late)
+    slow.commit(commit)
+    assert rows_of(folder) == [0, 1, 2, 3, 4]
+    manifest = ManifestLog(folder).newest().manifest
+    assert manifest is not None
+    assert [len(run.files) for run in manifest.runs] == [1] * 5
+    assert files(folder) == manifest.files | {"_mrflight/00000004.json"}
+
+
+def test_an_older_folder_is_gone_on_with(tmp_path: Path) -> None:
+    """Its manifest had no number, and was replaced by a move."""
+    folder = locate("folder", tmp_path)
+    first = open_folder(folder, "error", "first", "monday")
+    first.commit(parts(first, 1))
+    older = tmp_path / "folder" / "_mrflight.json"
+    (tmp_path / "folder" / "_mrflight" / "00000000.json").rename(older)
+    (tmp_path / "folder" / "_mrflight").rmdir()
+    assert open_folder(folder, "append", "again", "monday").was_committed()
+    with pytest.raises(OutputError, match="is not empty"):
+        open_folder(folder, "error", "other")
+    assert older.exists()
+    second = open_folder(folder, "append", "second")
+    second.commit(parts(second, 2))
+    assert rows_of(folder) == [1, 2]
+    assert len(files(folder)) == 3
+    assert not older.exists()
+    assert open_folder(folder, "append", "again", "monday").was_committed()
+
+
+def test_what_hdfs_needs_for_folders_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = locate("hdfs://namenode:8020/folder", Path("/"))
+    monkeypatch.setattr(name_node, "is_installed", lambda: False)
+    with pytest.raises(OutputError, match=r"not installed: pip install 'mrflight\[hdfs\]'; or set"):
+        open_folder(folder, "append", "job")
+    monkeypatch.setattr(hopsfs, "is_client", lambda: True)
+    with pytest.raises(OutputError, match=r"no client but hops-deltalake .* output.format to"):
+        open_folder(folder, "append", "job")
+
+
+@pytest.mark.parametrize("format", ["csv", "delta"])
+def test_what_a_first_job_left_is_removed_by_who_says_so(
+    place: Location, format: OutputFormat
+) -> None:
+    table = place.child("table")
+    killed = open_folder(table, "append", "killed", by=("k",), format=format)
+    parts(killed, 1)
+    left = find_leftovers(table, datetime.now(UTC) + SOON)
+    assert not left.has_table
+    assert {file.path for file in left.files} == files(table)
+    with pytest.raises(OutputError, match="nothing was removed: add --no-table if"):
+        remove_leftovers(table, left)
+    remove_leftovers(table, left, no_table=True)
+    assert files(table) == set()
+
+
+def test_what_may_be_a_tables_is_not_listed(place: Location) -> None:
+    table = place.child("table")
+    sink = open_folder(table, "append", "job", by=("k",))
+    commit = parts(sink, 1)
+    (part,) = commit.parts
+    partition = table.child(part.path.rpartition("/")[0])
+    sink.commit(commit)
+    with pytest.raises(OutputError, match=f"lies in the table {table.url}, whose files"):
+        find_leftovers(partition, datetime.now(UTC) + SOON)
+    with pytest.raises(OutputError, match=r"nor a folder that mrflight wrote \(it holds table"):
+        find_leftovers(place, datetime.now(UTC) + SOON)
