@@ -10,6 +10,8 @@ that would keep a worker busy when the others are done is cut into shares.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, groupby
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 from mrflight.errors import IncompletePartitionError
@@ -21,6 +23,12 @@ _TASKS_PER_WORKER = 16
 
 _MOST_SHARED_BYTES = 8 * 2**20
 """Of partitions that share a task: a larger one takes so long that the task does not count."""
+
+_FILES_PER_TASK = 4
+"""Where closing one takes time: as a task closes them beside what it writes, it waits once."""
+
+_MOST_TASKS_PER_WORKER = 8
+"""Of so many files each."""
 
 _SHARES_PER_WORKER = 4
 """That a worker's part of all rows would make."""
@@ -87,17 +95,25 @@ class PlannedReduce(NamedTuple):
 
 
 def plan_reduces(
-    partitions: Sequence[PartitionInfo], workers: int, *, is_merged: bool
+    partitions: Sequence[PartitionInfo],
+    workers: int,
+    *,
+    is_merged: bool,
+    closes_late: bool = False,
 ) -> list[PlannedReduce]:
     """The tasks, the largest first: of each its part files, of each file its partitions.
 
     Partitions without rows are left out, unless none has any: one is reduced for
-    the result's schema. ``is_merged``: neighbours may share a part file as well.
+    the result's schema. ``is_merged``: neighbours may share a part file as well. ``closes_late``:
+    a task has several part files, as the last is waited for until its store has it.
     """
     filled = [info for info in partitions if info.rows] or list(partitions[:1])
     total = sum(map(_size, filled))
     file_bytes = min(max(total // workers, _LEAST_FILE_BYTES), _MOST_FILE_BYTES)
     files = list(_neighbours(filled, _size, file_bytes)) if is_merged else [(p,) for p in filled]
+    if closes_late:
+        rounds = min(max(1, len(files) // (workers * _FILES_PER_TASK)), _MOST_TASKS_PER_WORKER)
+        return largest_first(map(PlannedReduce, _evenly(files, workers * rounds)))
     most_tasks = workers * _TASKS_PER_WORKER
     task_bytes = min(total // most_tasks, _MOST_SHARED_BYTES) if len(files) > most_tasks else 0
     tasks = [PlannedReduce(files) for files in _neighbours(files, _file_size, task_bytes)]
@@ -158,6 +174,16 @@ def _neighbours(
         group.append(item)
         weight += size(item)
     yield tuple(group)
+
+
+def _evenly(files: Sequence[File], count: int) -> Iterator[tuple[File, ...]]:
+    """Neighbours in at most ``count`` groups of about the same weight."""
+    weights = [max(1, _file_size(file)) for file in files]
+    middles = [end - weight / 2 for end, weight in zip(accumulate(weights), weights, strict=True)]
+    total = sum(weights)
+    places = [int(middle * count / total) for middle in middles]
+    for _, group in groupby(zip(places, files, strict=True), itemgetter(0)):
+        yield tuple(file for _, file in group)
 
 
 def _size(info: PartitionInfo) -> int:

@@ -49,7 +49,12 @@ class ReduceStage:
         shares = plan_shares(partitions, workers) if self.plan.resizes and can_share else []
         heavy = {share.partition for share in shares}
         light = [info for info in partitions if info not in heavy]
-        planned = plan_reduces(light, workers, is_merged=self.plan.resizes)
+        planned = plan_reduces(
+            light,
+            workers,
+            is_merged=self.plan.resizes,
+            closes_late=self.part_writer.closing_files > 0,
+        )
         tasks = [(mapped, each) for each in planned]
         if reduction.keeps_rows:
             tasks = [(mapped, each) for each in largest_first([*planned, *shares])]

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.deadline import NO_DEADLINE, Deadline
+from mrflight.sinks.closings import Closings
 
 
 class PartFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,18 +57,25 @@ class PartWriter(ABC):
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
         share: int | None = None,
+        closings: Closings | None = None,
     ) -> list[PartFile]:
         """Write ``batches`` to files ``part-<partition>[.<share>]-<attempt>-<job id>``.
 
         One for each value of the ``partition_by`` columns; more where there are too many values
         to have all their files open. No rows, no file. ``batches`` is consumed as it is written,
-        never gathered; the columns of each are found by name.
+        never gathered; the columns of each are found by name. With ``closings`` the files are
+        there once those have ended, which may raise JobFailedError.
 
         Raises OutputError if ``schema`` does not fit the table, before anything is written, or if
         a value cannot be stored; SchemaMismatchError where columns of ``batches`` are stored with
         other types than those of ``schema``; JobFailedError where the store fails. Removes
         what it wrote if it, or ``batches``, fails.
         """
+
+    @property
+    @abstractmethod
+    def closing_files(self) -> int:
+        """How many files are closed at a time beside what is written; 0: closing takes no time."""
 
     @abstractmethod
     def within(self, memory_bytes: int) -> PartWriter:

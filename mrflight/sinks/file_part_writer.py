@@ -9,6 +9,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from mrflight.sinks.base import PartFile, PartWriter
+from mrflight.sinks.closings import Closings
 from mrflight.sinks.encoder import Chunk
 from mrflight.sinks.encoding import Encoding
 from mrflight.sinks.part_file import OpenPartFile
@@ -42,6 +43,27 @@ class FilePartWriter(PartWriter):
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
         share: int | None = None,
+        closings: Closings | None = None,
+    ) -> list[PartFile]:
+        if closings is None:
+            with Closings(self.closing_files) as own:
+                return self._write(partition, attempt, schema, batches, share, own, is_last=True)
+        return self._write(partition, attempt, schema, batches, share, closings, is_last=False)
+
+    @property
+    def closing_files(self) -> int:
+        return self.bounds.closing_files if self.table.store.closes_late else 0
+
+    def _write(
+        self,
+        partition: int,
+        attempt: int,
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch],
+        share: int | None,
+        closings: Closings,
+        *,
+        is_last: bool,
     ) -> list[PartFile]:
         stored = self.schema.stored(schema)
         columns = self.schema.partition_by
@@ -55,7 +77,7 @@ class FilePartWriter(PartWriter):
             path = f"{folder(columns, values)}/{name}" if columns else name
             return OpenPartFile(self.table, path, self.encoding, stored)
 
-        files = PartFiles(columns, open_file, self._chunk(), self.bounds)
+        files = PartFiles(columns, open_file, self._chunk(), self.bounds, closings)
         seen = schema
         try:
             for batch in batches:
@@ -66,7 +88,10 @@ class FilePartWriter(PartWriter):
                     rows = self.schema.rows(batch, stored)
                     for values, piece in split(rows, columns, self.schema.is_delta):
                         files.add(values, piece)
-            return files.finish()
+            parts = files.finish()
+            if is_last:
+                closings.end()
+            return parts
         except BaseException:  # an interrupt as well leaves nothing behind
             files.discard()
             raise
@@ -76,7 +101,11 @@ class FilePartWriter(PartWriter):
         bounds = replace(self.bounds, waiting_bytes=memory_bytes)
         if held := self.table.store.open_file_bytes:
             most = max(FEWEST_OPEN_FILES, memory_bytes // held)
-            bounds = replace(bounds, open_files=min(bounds.open_files, most))
+            bounds = replace(
+                bounds,
+                open_files=min(bounds.open_files, most),
+                closing_files=min(bounds.closing_files, most),
+            )
         return replace(self, bounds=bounds)
 
     def _chunk(self) -> Chunk:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from mrflight.sinks.base import PartFile
+from mrflight.sinks.closings import Closings
 from mrflight.sinks.encoder import Chunk
 from mrflight.sinks.part_file import OpenPartFile
 from mrflight.sinks.partition_split import Values
@@ -26,6 +27,8 @@ class Bounds:
 
     open_files: int = 100
     waiting_bytes: int = 128 << 20
+    closing_files: int = 4
+    """Where closing one takes time."""
 
 
 BOUNDS = Bounds()
@@ -60,12 +63,14 @@ class PartFiles:
         open_file: Callable[[Values, int], OpenPartFile],
         chunk: Chunk,
         bounds: Bounds,
+        closings: Closings,
     ) -> None:
         """``open_file`` makes the n-th file of a value, without writing to the disk yet."""
         self._columns = columns
         self._open_file = open_file
         self._chunk = chunk
         self._bounds = bounds
+        self._closings = closings
         self._waiting: dict[Values, _Waiting] = {}
         self._waiting_bytes = 0
         self._open: OrderedDict[Values, OpenPartFile] = OrderedDict()  # written last comes last
@@ -84,7 +89,7 @@ class PartFiles:
             self._encode_largest()
 
     def finish(self) -> list[PartFile]:
-        """Write what waits and end every file."""
+        """Write what waits and end every file; those are there once ``closings`` have ended."""
         for values, waiting in self._waiting.items():
             if waiting.rows:
                 self._encode(values)
@@ -120,7 +125,7 @@ class PartFiles:
 
     def _end(self, values: Values) -> None:
         texts = dict(zip(self._columns, values, strict=True))
-        self._done.append(self._open.pop(values).finish(texts))
+        self._done.append(self._open.pop(values).finish(texts, self._closings))
 
     def _encode_largest(self) -> None:
         """Encode the largest until half is free, so that sorting them pays."""

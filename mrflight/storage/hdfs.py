@@ -34,6 +34,7 @@ class NameNode(FirstComeStore):
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     open_file_bytes = 8 << 20
+    closes_late = True
 
     def final_name(self, name: str) -> str:
         written = _BEING_WRITTEN.fullmatch(name)

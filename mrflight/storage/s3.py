@@ -40,6 +40,7 @@ class Bucket(FirstComeStore):
     has_folders = False
     writes_first_entries = True
     open_file_bytes = (1 + PARTS_AT_ONCE) * PART_BYTES
+    closes_late = True
 
     @property
     def options(self) -> Mapping[str, str]:

@@ -24,6 +24,9 @@ class Store(ABC):
     open_file_bytes = 0
     """About what a file that is being written holds back."""
 
+    closes_late = False
+    """Whether closing a file that was written waits for the store, and not for this machine."""
+
     has_folders = True
     """Whether a file cannot have the name of a folder."""
 

@@ -26,6 +26,7 @@ from mrflight.shuffle.share import Share
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.sinks.base import PartFile, PartWriter
+from mrflight.sinks.closings import Closings
 from mrflight.sources.base import Reader, Split
 from mrflight.workers.combiner import merge_partial_rows
 from mrflight.workers.mapper import Mapper
@@ -197,7 +198,10 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
     parts: list[PartFile] = []
     schema = task.schema
     reduced = _reduced(task)
-    with closing(prefetch(reduced) if task.overlaps else reduced) as results:
+    with (
+        closing(prefetch(reduced) if task.overlaps else reduced) as results,
+        Closings(task.part_writer.closing_files) as closings,
+    ):
         for file, of_file in groupby(results, attrgetter("file")):
             first: _Result = next(of_file)
             filled = (each.batch for each in chain([first], of_file) if each.batch.num_rows)
@@ -209,7 +213,7 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
             rows = chain([head], filled)
             partition = task.files[file][0].partition
             share = task.share.number if task.share else None
-            parts += task.part_writer.write(partition, attempt, schema, rows, share)
+            parts += task.part_writer.write(partition, attempt, schema, rows, share, closings)
     return ReduceResult(sum(part.rows for part in parts), schema, tuple(parts))
 
 

@@ -1,0 +1,186 @@
+"""Files that are closed while others are written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import JobFailedError
+from mrflight.reduce_plan import plan_reduces
+from mrflight.shuffle.shuffle_state import PartitionInfo
+from mrflight.sinks.closings import Closings
+from mrflight.sinks.encoding import Encoding
+from mrflight.sinks.file_part_writer import FilePartWriter
+from mrflight.sinks.part_files import Bounds
+from mrflight.sinks.stored_schema import TableSchema
+from mrflight.storage import Location
+from mrflight.storage.disk import Disk
+from mrflight.storage.streams import WrittenFile
+
+DEADLINE_S = 20.0
+SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string())])
+
+
+def fails() -> None:
+    raise JobFailedError("the store is full")
+
+
+class TestClosings:
+    def test_with_none_at_a_time_a_file_is_closed_at_once(self) -> None:
+        closed: list[int] = []
+        with Closings(0) as closings:
+            assert closings.begin(partial(closed.append, 1)).done()
+            assert closed == [1]
+            with pytest.raises(JobFailedError):
+                closings.begin(fails)
+
+    def test_so_many_are_closed_at_a_time(self) -> None:
+        together = threading.Barrier(3)
+        with Closings(3) as closings:
+            for _ in range(6):
+                closings.begin(partial(_meet, together))
+
+    def test_one_more_waits_for_the_first(self) -> None:
+        go, begun = threading.Event(), threading.Event()
+        with Closings(1) as closings:
+            closings.begin(partial(_wait, go))
+            waits = threading.Thread(target=lambda: closings.begin(begun.set))
+            waits.start()
+            assert not begun.is_set()
+            go.set()
+            waits.join(DEADLINE_S)
+        assert begun.is_set()
+
+    def test_leaving_raises_what_went_wrong_once_all_have_ended(self) -> None:
+        closed: list[int] = []
+        with pytest.raises(JobFailedError, match="full"):
+            _begin_all(partial(closed.append, 1), fails, partial(closed.append, 2))
+        assert sorted(closed) == [1, 2]
+
+    def test_an_earlier_failure_is_raised_where_the_next_is_begun(self) -> None:
+        closings = Closings(1)
+        closings.begin(fails)
+        with pytest.raises(JobFailedError), closings:
+            closings.begin(partial(_meet, threading.Barrier(1)))
+
+    def test_another_error_is_not_hidden_and_closing_is_waited_for(self) -> None:
+        closed = threading.Event()
+        with pytest.raises(KeyError):
+            _begin_all(fails, closed.set, then=KeyError())
+        assert closed.is_set()
+
+
+def _begin_all(*closes: Callable[[], None], then: Exception | None = None) -> None:
+    with Closings(4) as closings:
+        for close in closes:
+            closings.begin(close)
+        if then is not None:
+            raise then
+
+
+def _meet(together: threading.Barrier) -> None:
+    together.wait(DEADLINE_S)
+
+
+def _wait(event: threading.Event) -> None:
+    assert event.wait(DEADLINE_S)
+
+
+@dataclass(frozen=True)
+class LateDisk(Disk):
+    """One whose files are there when its clients have waited."""
+
+    before_close: Callable[[], None] = field(default=lambda: None)
+
+    closes_late = True
+
+    def create(self, path: str) -> pa.NativeFile:
+        written: list[bytes] = []
+
+        def close() -> None:
+            self.before_close()
+            with super(LateDisk, self).create(path) as file:
+                file.write(b"".join(written))
+
+        return pa.PythonFile(WrittenFile(written.append, close), mode="w")
+
+
+def writer(folder: Path, before_close: Callable[[], None]) -> FilePartWriter:
+    table = Location(str(folder), LateDisk(before_close=before_close))
+    target = TableSchema(table.url, True, ("word",), None)
+    return FilePartWriter(table, "job", target, Encoding("delta"))
+
+
+def rows(*words: str) -> list[pa.RecordBatch]:
+    return [pa.record_batch({"n": [0], "word": [word]}, schema=SCHEMA) for word in words]
+
+
+class TestPartFiles:
+    def test_files_of_one_task_are_closed_at_the_same_time(self, tmp_path: Path) -> None:
+        together = threading.Barrier(4)
+        late = writer(tmp_path, partial(_meet, together))
+        parts = late.write(0, 0, SCHEMA, rows("a", "b", "c", "d"))
+        sizes = {path.stat().st_size for path in tmp_path.glob("*/*")}
+        assert len(parts) == 4
+        assert {part.size_bytes for part in parts} == sizes
+
+    def test_files_of_several_writes_are(self, tmp_path: Path) -> None:
+        together = threading.Barrier(3)
+        late = writer(tmp_path, partial(_meet, together))
+        with Closings(late.closing_files) as closings:
+            for partition in range(3):
+                late.write(partition, 0, SCHEMA, rows("a"), closings=closings)
+        assert len(list(tmp_path.glob("*/*"))) == 3
+
+    def test_one_that_cannot_be_closed_fails_the_write_and_leaves_nothing(
+        self, tmp_path: Path
+    ) -> None:
+        def full() -> None:
+            raise OSError("full")
+
+        with pytest.raises(JobFailedError, match="cannot be written: full"):
+            writer(tmp_path, full).write(0, 0, SCHEMA, rows("a", "b", "c", "d", "e"))
+        assert not [path for path in tmp_path.glob("*/*") if path.is_file()]
+
+    def test_what_is_being_closed_is_removed_after_that(self, tmp_path: Path) -> None:
+        go = threading.Event()
+
+        def failing() -> Iterator[pa.RecordBatch]:
+            yield from rows("a", "b", "c")
+            go.set()
+            raise KeyError
+
+        late = replace(writer(tmp_path, partial(_wait, go)), bounds=Bounds(1, 1))
+        with pytest.raises(KeyError):
+            late.write(0, 0, SCHEMA, failing())
+        assert not [path for path in tmp_path.glob("*/*") if path.is_file()]
+
+
+def infos(*sizes: int) -> list[PartitionInfo]:
+    return [
+        PartitionInfo(partition=number, locations=("a",), epoch=1, rows=size, size_bytes=size)
+        for number, size in enumerate(sizes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "tasks"), [(1, 1), (2, 2), (3, 2), (14, 2), (16, 4), (140, 16), (1000, 16)]
+)
+def test_tasks_have_several_files_where_closing_takes_time(partitions: int, tasks: int) -> None:
+    planned = plan_reduces(infos(*[100] * partitions), 2, is_merged=False, closes_late=True)
+    assert len(planned) == tasks
+    counts = [len(each.files) for each in planned]
+    assert sum(counts) == partitions
+    assert max(counts) - min(counts) <= 1
+    assert sorted(info.partition for each in planned for info in each.infos) == [*range(partitions)]
+
+
+def test_tasks_weigh_about_the_same_where_partitions_do_not() -> None:
+    planned = plan_reduces(infos(800, *[100] * 8), 2, is_merged=False, closes_late=True)
+    assert [each.size_bytes for each in planned] == [800, 800]
