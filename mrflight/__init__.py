@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mrflight.api import partition_ids, run
+    from mrflight.api import partition_ids, read_table, run
     from mrflight.client import Cluster, connect
     from mrflight.errors import MrflightError
     from mrflight.result import JobResult
@@ -26,6 +26,7 @@ __all__ = [
     "ShuffleWriter",
     "connect",
     "partition_ids",
+    "read_table",
     "run",
 ]
 
@@ -37,6 +38,7 @@ _HOME = {
     "ShuffleWriter": "mrflight.shuffle.writer",
     "connect": "mrflight.client",
     "partition_ids": "mrflight.api",
+    "read_table": "mrflight.api",
     "run": "mrflight.api",
 }
 

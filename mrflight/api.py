@@ -1,7 +1,8 @@
-"""Running a job, and placing rows, from Python."""
+"""Running a job, reading a table, and placing rows, from Python."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -17,6 +18,7 @@ from mrflight.job_record import JobRecord
 from mrflight.progress import progress_for
 from mrflight.result import JobResult
 from mrflight.stage_clock import StageClock
+from mrflight.storage import hopsfs
 
 
 def run(job_file: str | PathLike[str], overrides: Mapping[str, Any] | None = None) -> JobResult:
@@ -30,6 +32,25 @@ def run(job_file: str | PathLike[str], overrides: Mapping[str, Any] | None = Non
     path = Path(job_file).resolve()
     with progress_for(None) as progress:
         return run_job(load_job(path, overrides), path.parent, progress, record)
+
+
+def read_table(
+    table: str | PathLike[str],
+    columns: Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> pa.Table:
+    """The rows of a Delta table's newest version, in memory; no cluster is started.
+
+    ``table`` is a path or URL of any store, ``options`` what ``[storage]`` of a job would say;
+    the environment is not looked at. Rows come file by file, by the files' names. Blocks;
+    files are read at the same time, as many as there are cores. Raises InputError for what is no
+    table or cannot be read, ColumnNotFoundError.
+    """
+    from mrflight.sources.delta_rows import read_rows
+
+    path, given = os.fspath(table), options or {}
+    hopsfs.prepare(given, [path])
+    return read_rows(path, columns, given, Path.cwd())
 
 
 def partition_ids(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> pa.Int32Array:

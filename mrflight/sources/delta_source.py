@@ -52,10 +52,10 @@ class DeltaReader(Reader):
         with reading("parquet", location), unchanged(location, split.version):
             for batch in read_row_groups(location, split, stored):
                 if batch.num_rows:
-                    yield _as_table_rows(batch, self.schema, constants)
+                    yield as_table_rows(batch, self.schema, constants)
 
 
-def _as_table_rows(
+def as_table_rows(
     batch: pa.RecordBatch, schema: pa.Schema, constants: dict[str, object]
 ) -> pa.RecordBatch:
     """The batch with every column of the schema: from the file, else its constant, else null."""
@@ -70,10 +70,46 @@ def _as_table_rows(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+@dataclass(frozen=True)
+class DeltaFile:
+    """A file of a table, as its log has it."""
+
+    location: Location
+    size_bytes: int
+    constants: tuple[tuple[str, object], ...]
+    """The table's partition values that its rows have, of the columns that are read."""
+
+    def check(self, size_bytes: int, root: Location) -> None:
+        """InputError where the file in the table's folder ``root`` has another size."""
+        if size_bytes != self.size_bytes:
+            raise InputError(
+                f"{self.location.url} has {size_bytes:,} bytes, but {self.size_bytes:,} in the "
+                f"log of its table, {root.url}; such a file never changes: bring back what it was"
+            )
+
+
 def open_delta(found: FoundInput, split_bytes: int) -> Source:
     """The source of the table's latest version: reads its log, and every file's footer.
 
     Raises InputError for a table that its files alone do not describe.
+    """
+    root = found.root
+    read, files = table_files(found)
+    splits = [split for file in files for split in _splits(root, file, split_bytes)]
+    return Source(
+        name=found.name,
+        reader=DeltaReader(read, root),
+        files=tuple(file.location.path for file in files),
+        size_bytes=sum(file.size_bytes for file in files),
+        splits=tuple(splits) or (Split(root.path, 0, 0, 0),),
+        expansion=COMPRESSED,
+    )
+
+
+def table_files(found: FoundInput) -> tuple[pa.Schema, list[DeltaFile]]:
+    """The columns that are asked for, and the files of the latest version; reads its log.
+
+    Raises InputError as `open_delta` does.
     """
     root, deltalake = found.root, import_deltalake()
     if not root.store.is_disk and (why := unreachable(root)) is not None:
@@ -82,26 +118,18 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
         table = open_table(root)
         _check_readable(table, root)
         schema = pa.schema(table.schema().to_arrow())
-        files = _files(table)
+        logged = _logged_files(table)
     except deltalake.exceptions.DeltaError as error:
         first = str(error).partition("\n")[0]  # a stack trace may follow
         raise InputError(f"{root.url} cannot be read as a Delta table: {first}") from error
     except OSError as error:
         raise InputError(f"{root.url} cannot be read: {reason(error)}") from error
     columns = select_columns(found, schema, root.url)
-    splits = [s for file in files for s in _splits(root, file, columns, split_bytes)]
     read = pa.schema([(name, schema.field(name).type) for name in columns])
-    return Source(
-        name=found.name,
-        reader=DeltaReader(read, root),
-        files=tuple(_location(root, file).path for file in files),
-        size_bytes=sum(file["size_bytes"] for file in files),
-        splits=tuple(splits) or (Split(root.path, 0, 0, 0),),
-        expansion=COMPRESSED,
-    )
+    return read, [_file(root, file, columns) for file in logged]
 
 
-def _files(table: DeltaTable) -> list[dict[str, Any]]:
+def _logged_files(table: DeltaTable) -> list[dict[str, Any]]:
     """What the log says of each file: path, size_bytes, partition values of their types."""
     actions = pa.table(table.get_add_actions(flatten=False))
     kept = [name for name in ("path", "size_bytes", "partition") if name in actions.column_names]
@@ -131,28 +159,24 @@ def _has_deletion_vectors(table: DeltaTable) -> bool:
     return any(batch.num_rows > 0 for batch in table.deletion_vectors())
 
 
-def _location(root: Location, file: dict[str, Any]) -> Location:
+def _file(root: Location, logged: dict[str, Any], columns: Collection[str]) -> DeltaFile:
+    partition = logged.get("partition") or {}
+    constants = tuple((name, value) for name, value in partition.items() if name in columns)
+    return DeltaFile(_location(root, logged["path"]), logged["size_bytes"], constants)
+
+
+def _location(root: Location, path: str) -> Location:
     """Where a file lies: the log has URLs, relative to the table unless they are whole."""
-    path = file["path"]
     if "://" in path or path.startswith("/"):
         return locate(path, Path(root.path), root.options)
     return root.child(unquote(path))
 
 
-def _splits(
-    root: Location, file: dict[str, Any], columns: Collection[str], split_bytes: int
-) -> Sequence[Split]:
-    location = _location(root, file)
-    partition = file.get("partition") or {}
-    constants = tuple((name, value) for name, value in partition.items() if name in columns)
+def _splits(root: Location, file: DeltaFile, split_bytes: int) -> Sequence[Split]:
     # A copy of a table has other times than its log, so that a file's size alone counts.
-    version = FileVersion(file["size_bytes"])
-    with reading("parquet", location), location.open_input() as stream:
-        if stream.size() != version.size_bytes:
-            raise InputError(
-                f"{location.url} has {stream.size():,} bytes, but {version.size_bytes:,} in the "
-                f"log of its table, {root.url}; such a file never changes: bring back what it was"
-            )
+    version = FileVersion(file.size_bytes)
+    with reading("parquet", file.location), file.location.open_input() as stream:
+        file.check(stream.size(), root)
         weights = row_group_weights(open_row_groups(stream), version.size_bytes)
-    runs = split_runs(location.path, version, weights, split_bytes)
-    return [replace(run, constants=constants) for run in runs]
+    runs = split_runs(file.location.path, version, weights, split_bytes)
+    return [replace(run, constants=file.constants) for run in runs]

@@ -22,6 +22,7 @@ NAMES = [
     "ShuffleWriter",
     "connect",
     "partition_ids",
+    "read_table",
     "run",
 ]
 

@@ -1,0 +1,72 @@
+"""The rows of a Delta table, read whole into memory, without a job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from mrflight.errors import InputError
+from mrflight.sources.delta_source import DeltaFile, as_table_rows, table_files
+from mrflight.sources.discovery import FoundInput
+from mrflight.sources.unreadable import reading
+from mrflight.spec import InputSpec
+from mrflight.storage import Location, locate
+
+
+def read_rows(
+    path: str, columns: Sequence[str] | None, options: Mapping[str, str], base: Path
+) -> pa.Table:
+    """The rows of the newest version, file after file; files are read at the same time.
+
+    Each by few, large ranges: other than a map task, this is to hold all rows anyway.
+    """
+    found = _find(path, columns, locate(path, base, options))
+    schema, files = table_files(found)
+    cores = len(os.sched_getaffinity(0))
+    read = partial(_read, root=found.root, schema=schema, by_column=len(files) < cores)
+    with ThreadPoolExecutor(cores, "read") as readers:
+        batches = list(chain.from_iterable(readers.map(read, files)))
+    return pa.Table.from_batches(batches, schema)
+
+
+class _Asked(FoundInput):
+    """A table that no job's input is: a message has the names of the function's arguments."""
+
+    def key(self, setting: str) -> str:
+        return {"path": "table"}.get(setting, setting)
+
+
+def _find(path: str, columns: Sequence[str] | None, root: Location) -> FoundInput:
+    if columns is not None and not columns:
+        raise InputError("columns names no column; leave it out to read all")
+    try:
+        is_there = root.child("_delta_log").info().type == fs.FileType.Directory
+    except OSError as error:
+        raise InputError(f"{root.url} cannot be read: {error}") from error
+    if not is_there:
+        raise InputError(f"{root.url} is no Delta table; it has no _delta_log folder")
+    spec = InputSpec(path=path, format="delta", columns=None if columns is None else list(columns))
+    return _Asked("table", spec, "delta", root, ())
+
+
+def _read(
+    file: DeltaFile, root: Location, schema: pa.Schema, *, by_column: bool
+) -> list[pa.RecordBatch]:
+    """``by_column``: columns are decoded at the same time, where files are too few for it."""
+    constants = dict(file.constants)
+    with reading("parquet", file.location), file.location.open_input() as stream:
+        file.check(stream.size(), root)
+        parquet = pq.ParquetFile(stream, pre_buffer=True, coerce_int96_timestamp_unit="us")
+        stored = set(parquet.schema_arrow.names) - set(constants)
+        rows = parquet.read(
+            [name for name in schema.names if name in stored], use_threads=by_column
+        )
+        return [as_table_rows(batch, schema, constants) for batch in rows.to_batches()]

@@ -1,0 +1,69 @@
+"""Reading a whole table from Python, on every store."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import mrflight
+from mrflight.errors import ColumnNotFoundError, InputError
+from mrflight.storage import Location
+from mrflight.storage.delta import storage_options, table_uri
+
+ROWS = pa.table({"n": range(100), "word": [f"word {n % 2}" for n in range(100)]})
+LATER = pa.table({"n": [100, 101], "word": ["é", None], "share": [0.5, 1.5]})
+
+
+def written(table: Location) -> None:
+    options = storage_options(table)
+    write_deltalake(table_uri(table), ROWS, partition_by=["word"], storage_options=options)
+    write_deltalake(
+        table_uri(table), LATER, mode="append", schema_mode="merge", storage_options=options
+    )
+
+
+def test_all_rows_are_there_as_deltalake_has_them(place: Location) -> None:
+    table = place.child("table")
+    written(table)
+    read = mrflight.read_table(table.url, options=dict(table.options))
+    stock = DeltaTable(table_uri(table), storage_options=storage_options(table)).to_pyarrow_table()
+    assert read.schema.names == stock.schema.names == ["n", "word", "share"]
+    assert read.sort_by("n").to_pylist() == stock.sort_by("n").to_pylist()
+    assert read.num_rows == 102
+
+
+def test_columns_come_in_the_order_they_are_asked_for(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "t"), ROWS, partition_by=["word"])
+    read = mrflight.read_table(tmp_path / "t", columns=["word", "n"])
+    assert read.schema == pa.schema([("word", pa.string()), ("n", pa.int64())])
+    assert read.sort_by("n") == ROWS.select(["word", "n"])
+    assert mrflight.read_table(tmp_path / "t", ["word"]).num_rows == 100
+
+
+def test_a_table_without_rows_has_its_schema(tmp_path: Path) -> None:
+    DeltaTable.create(str(tmp_path), ROWS.schema)
+    assert mrflight.read_table(tmp_path) == ROWS.slice(0, 0)
+
+
+def test_what_is_asked_for_wrongly_is_told_in_the_callers_words(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "t"), ROWS)
+    with pytest.raises(InputError, match=f"^{re.escape(str(tmp_path))}/u is no Delta table; it "):
+        mrflight.read_table(tmp_path / "u")
+    with pytest.raises(ColumnNotFoundError, match=r"^columns: .*'m'"):
+        mrflight.read_table(tmp_path / "t", columns=["n", "m"])
+    with pytest.raises(InputError, match="names no column"):
+        mrflight.read_table(tmp_path / "t", columns=[])
+    with pytest.raises(InputError, match=r"^hdfs://127.0.0.1:1/t cannot be read: .*refused"):
+        mrflight.read_table("hdfs://127.0.0.1:1/t")
+
+
+def test_a_file_that_its_log_has_otherwise_is_refused(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "t"), ROWS)
+    (file,) = (tmp_path / "t").glob("*.parquet")
+    file.write_bytes(file.read_bytes() + b"x")
+    with pytest.raises(InputError, match="in the log of its table"):
+        mrflight.read_table(tmp_path / "t")
