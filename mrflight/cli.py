@@ -1,4 +1,4 @@
-"""The ``mrflight`` command: ``run``, ``serve metadata|data``, ``status``, ``clean``."""
+"""The ``mrflight`` command: ``run``, ``serve``, ``status``, ``clean``, ``maintain``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from mrflight import __version__, driver
+from mrflight import __version__, driver, maintain_command
 from mrflight.errors import JobError, MrflightError
 from mrflight.quantities import format_bytes, parse_seconds
 
@@ -60,6 +60,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="leave alone what may be of a job that runs; default '1 day'",
     )
     clean.set_defaults(do=_clean)
+    maintain = commands.add_parser(
+        "maintain",
+        help="compact a Delta table's small files, delete removed ones, write a checkpoint",
+        description=maintain_command.__doc__,
+    )
+    maintain_command.add_arguments(maintain)
+    maintain.set_defaults(do=maintain_command.run)
     options, rest = parser.parse_known_args(arguments)
     if rest and options.command != "serve":
         parser.error(f"unrecognized arguments: {' '.join(rest)}")

@@ -13,7 +13,7 @@ from mrflight.errors import OutputError
 from mrflight.interruptible import interruptibly
 from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.storage import Location
-from mrflight.storage.delta import delta_errors, is_table, open_table
+from mrflight.storage.delta import delta_errors, has_deletion_vectors, is_table, open_table
 
 _WRITABLE_FEATURES = {
     "appendOnly",
@@ -106,12 +106,8 @@ class DeltaTable:
 
     def check_writable(self, mode: str) -> None:
         """OutputError for a table whose rules we would break or cannot follow."""
+        self._check_features("write to another table")
         configuration = self.handle.metadata().configuration
-        foreign = sorted(set(self.features) - _WRITABLE_FEATURES)
-        if foreign:
-            raise self._refused(f"needs writers to know {', '.join(foreign)}")
-        if configuration.get("delta.columnMapping.mode", "none") != "none":
-            raise self._refused("maps its columns to other names (delta.columnMapping.mode)")
         if mode == "overwrite" and configuration.get("delta.appendOnly") == "true":
             raise self._refused("may only be appended to (delta.appendOnly)")
         rules = [key for key in configuration if key.startswith("delta.constraints.")]
@@ -119,6 +115,29 @@ class DeltaTable:
             rules += [f"{key} of {column.name}" for key in _COLUMN_RULES if key in column.metadata]
         if rules:
             raise self._refused(f"has rules that its writers must check ({', '.join(rules)})")
+
+    def check_maintainable(self) -> None:
+        """OutputError for a table whose files alone do not say what is in it.
+
+        Rules of its columns and constraints hold for the same rows in other files as well.
+        """
+        self._check_features("maintain it with what writes it")
+        if "deletionVectors" in self.features and has_deletion_vectors(self.handle):
+            raise OutputError(
+                f"the Delta table {self.location.url} has deletion vectors, or may have them, "
+                "which mrflight cannot write again; purge them first with REORG TABLE ... APPLY "
+                "(PURGE)"
+            )
+
+    def _check_features(self, advice: str) -> None:
+        foreign = sorted(set(self.features) - _WRITABLE_FEATURES)
+        if foreign:
+            raise self._refused(f"needs writers to know {', '.join(foreign)}", advice)
+        mapping = self.handle.metadata().configuration.get("delta.columnMapping.mode", "none")
+        if mapping != "none":
+            raise self._refused(
+                "maps its columns to other names (delta.columnMapping.mode)", advice
+            )
 
     def check_partition_by(self, wanted: Sequence[str]) -> None:
         """OutputError where an append would need other folders than the table has."""
@@ -128,8 +147,7 @@ class DeltaTable:
                 f"{list(self.partition_by)}, not {list(wanted)}; set output.partition_by to that"
             )
 
-    def _refused(self, reason: str) -> OutputError:
+    def _refused(self, reason: str, advice: str = "write to another table") -> OutputError:
         return OutputError(
-            f"the Delta table {self.location.url} {reason}, which mrflight does not; write to "
-            "another table"
+            f"the Delta table {self.location.url} {reason}, which mrflight does not; {advice}"
         )

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mrflight.errors import InputError
-from mrflight.sources.delta_source import DeltaFile, as_table_rows, table_files
+from mrflight.sources.delta_source import ActiveFile, as_table_rows, file_location, table_files
 from mrflight.sources.discovery import FoundInput
 from mrflight.sources.unreadable import reading
 from mrflight.spec import InputSpec
@@ -58,12 +58,13 @@ def _find(path: str, columns: Sequence[str] | None, root: Location) -> FoundInpu
 
 
 def _read(
-    file: DeltaFile, root: Location, schema: pa.Schema, *, by_column: bool
+    file: ActiveFile, root: Location, schema: pa.Schema, *, by_column: bool
 ) -> list[pa.RecordBatch]:
     """``by_column``: columns are decoded at the same time, where files are too few for it."""
-    constants = dict(file.constants)
-    with reading("parquet", file.location), file.location.open_input() as stream:
-        file.check(stream.size(), root)
+    constants = dict(file.constants(schema.names))
+    location = file_location(root, file.path)
+    with reading("parquet", location), location.open_input() as stream:
+        file.check(stream.size(), location, root)
         parquet = pq.ParquetFile(stream, pre_buffer=True, coerce_int96_timestamp_unit="us")
         stored = set(parquet.schema_arrow.names) - set(constants)
         rows = parquet.read(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -19,7 +19,12 @@ from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_gr
 from mrflight.sources.splitting import split_runs
 from mrflight.sources.unreadable import reading
 from mrflight.storage import Location, locate
-from mrflight.storage.delta import import_deltalake, open_table, unreachable
+from mrflight.storage.delta import (
+    has_deletion_vectors,
+    import_deltalake,
+    open_table,
+    unreachable,
+)
 from mrflight.storage.reasons import reason
 
 if TYPE_CHECKING:
@@ -36,6 +41,36 @@ _READABLE_FEATURES = {
     "v2Checkpoint",
     "vacuumProtocolCheck",
 }
+
+
+_FILE_COLUMNS = ("path", "size_bytes", "modification_time", "num_records", "partition")
+
+
+@dataclass(frozen=True)
+class ActiveFile:
+    """A file of one version of a table, as its log has it."""
+
+    path: str
+    """A URL, relative to the table's folder unless it is whole."""
+    size_bytes: int
+    modification_time: int
+    """Milliseconds since 1970; what a commit adds of ours has the same."""
+    rows: int | None
+    """None where the log does not say."""
+    partition: tuple[tuple[str, object], ...]
+    """The values of the columns that the table is partitioned by, of their types."""
+
+    def constants(self, columns: Collection[str]) -> tuple[tuple[str, object], ...]:
+        """The partition values that its rows have, of the columns that are read."""
+        return tuple((name, value) for name, value in self.partition if name in columns)
+
+    def check(self, size_bytes: int, location: Location, root: Location) -> None:
+        """InputError where the file, of the table in the folder ``root``, has another size."""
+        if size_bytes != self.size_bytes:
+            raise InputError(
+                f"{location.url} has {size_bytes:,} bytes, but {self.size_bytes:,} in the "
+                f"log of its table, {root.url}; such a file never changes: bring back what it was"
+            )
 
 
 @dataclass(frozen=True)
@@ -70,24 +105,6 @@ def as_table_rows(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-@dataclass(frozen=True)
-class DeltaFile:
-    """A file of a table, as its log has it."""
-
-    location: Location
-    size_bytes: int
-    constants: tuple[tuple[str, object], ...]
-    """The table's partition values that its rows have, of the columns that are read."""
-
-    def check(self, size_bytes: int, root: Location) -> None:
-        """InputError where the file in the table's folder ``root`` has another size."""
-        if size_bytes != self.size_bytes:
-            raise InputError(
-                f"{self.location.url} has {size_bytes:,} bytes, but {self.size_bytes:,} in the "
-                f"log of its table, {root.url}; such a file never changes: bring back what it was"
-            )
-
-
 def open_delta(found: FoundInput, split_bytes: int) -> Source:
     """The source of the table's latest version: reads its log, and every file's footer.
 
@@ -95,18 +112,18 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
     """
     root = found.root
     read, files = table_files(found)
-    splits = [split for file in files for split in _splits(root, file, split_bytes)]
+    splits = [s for file in files for s in file_splits(root, file, read.names, split_bytes)]
     return Source(
         name=found.name,
         reader=DeltaReader(read, root),
-        files=tuple(file.location.path for file in files),
+        files=tuple(file_location(root, file.path).path for file in files),
         size_bytes=sum(file.size_bytes for file in files),
         splits=tuple(splits) or (Split(root.path, 0, 0, 0),),
         expansion=COMPRESSED,
     )
 
 
-def table_files(found: FoundInput) -> tuple[pa.Schema, list[DeltaFile]]:
+def table_files(found: FoundInput) -> tuple[pa.Schema, list[ActiveFile]]:
     """The columns that are asked for, and the files of the latest version; reads its log.
 
     Raises InputError as `open_delta` does.
@@ -118,23 +135,32 @@ def table_files(found: FoundInput) -> tuple[pa.Schema, list[DeltaFile]]:
         table = open_table(root)
         _check_readable(table, root)
         schema = pa.schema(table.schema().to_arrow())
-        logged = _logged_files(table)
+        files = active_files(table)
     except deltalake.exceptions.DeltaError as error:
         first = str(error).partition("\n")[0]  # a stack trace may follow
         raise InputError(f"{root.url} cannot be read as a Delta table: {first}") from error
     except OSError as error:
         raise InputError(f"{root.url} cannot be read: {reason(error)}") from error
     columns = select_columns(found, schema, root.url)
-    read = pa.schema([(name, schema.field(name).type) for name in columns])
-    return read, [_file(root, file, columns) for file in logged]
+    return pa.schema([(name, schema.field(name).type) for name in columns]), files
 
 
-def _logged_files(table: DeltaTable) -> list[dict[str, Any]]:
-    """What the log says of each file: path, size_bytes, partition values of their types."""
+def active_files(table: DeltaTable) -> list[ActiveFile]:
+    """The files of the version that was loaded, by their paths."""
     actions = pa.table(table.get_add_actions(flatten=False))
-    kept = [name for name in ("path", "size_bytes", "partition") if name in actions.column_names]
-    files: list[dict[str, Any]] = actions.select(kept).to_pylist()
-    return sorted(files, key=lambda file: file["path"])
+    files = [
+        ActiveFile(
+            action["path"],
+            action["size_bytes"],
+            action["modification_time"],
+            action.get("num_records"),
+            tuple((action.get("partition") or {}).items()),
+        )
+        for action in actions.select(
+            [name for name in _FILE_COLUMNS if name in actions.column_names]
+        ).to_pylist()
+    ]
+    return sorted(files, key=lambda file: file.path)
 
 
 def _check_readable(table: DeltaTable, root: Location) -> None:
@@ -148,35 +174,29 @@ def _check_readable(table: DeltaTable, root: Location) -> None:
             f"{root.url} maps its columns (delta.columnMapping.mode = {mapping}), which cannot be "
             "read yet; write it to a table without column mapping first"
         )
-    if "deletionVectors" in features and _has_deletion_vectors(table):
+    if "deletionVectors" in features and has_deletion_vectors(table):
         raise InputError(
             f"{root.url} has deletion vectors, which cannot be read yet; purge them first with "
             "REORG TABLE ... APPLY (PURGE)"
         )
 
 
-def _has_deletion_vectors(table: DeltaTable) -> bool:
-    return any(batch.num_rows > 0 for batch in table.deletion_vectors())
-
-
-def _file(root: Location, logged: dict[str, Any], columns: Collection[str]) -> DeltaFile:
-    partition = logged.get("partition") or {}
-    constants = tuple((name, value) for name, value in partition.items() if name in columns)
-    return DeltaFile(_location(root, logged["path"]), logged["size_bytes"], constants)
-
-
-def _location(root: Location, path: str) -> Location:
+def file_location(root: Location, path: str) -> Location:
     """Where a file lies: the log has URLs, relative to the table unless they are whole."""
     if "://" in path or path.startswith("/"):
         return locate(path, Path(root.path), root.options)
     return root.child(unquote(path))
 
 
-def _splits(root: Location, file: DeltaFile, split_bytes: int) -> Sequence[Split]:
+def file_splits(
+    root: Location, file: ActiveFile, columns: Collection[str], split_bytes: int
+) -> Sequence[Split]:
+    """The splits of one file; InputError where it is not what the log says."""
+    location = file_location(root, file.path)
     # A copy of a table has other times than its log, so that a file's size alone counts.
     version = FileVersion(file.size_bytes)
-    with reading("parquet", file.location), file.location.open_input() as stream:
-        file.check(stream.size(), root)
+    with reading("parquet", location), location.open_input() as stream:
+        file.check(stream.size(), location, root)
         weights = row_group_weights(open_row_groups(stream), version.size_bytes)
-    runs = split_runs(file.location.path, version, weights, split_bytes)
-    return [replace(run, constants=file.constants) for run in runs]
+    runs = split_runs(location.path, version, weights, split_bytes)
+    return [replace(run, constants=file.constants(columns)) for run in runs]

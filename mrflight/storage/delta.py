@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -73,6 +73,16 @@ def open_table(location: Location) -> Any:
     )
 
 
+def has_deletion_vectors(table: Any) -> bool:
+    """Whether rows of a `deltalake.DeltaTable` are deleted by them, or may be.
+
+    hops-deltalake (1.4) does not tell, so that a table which can have them is taken to.
+    """
+    if not hasattr(table, "deletion_vectors"):
+        return True
+    return any(batch.num_rows > 0 for batch in table.deletion_vectors())
+
+
 def create_table(
     location: Location,
     schema: pa.Schema,
@@ -108,6 +118,29 @@ def create_table(
         commit_properties=properties,
         **others,
     )
+
+
+def can_remove_files() -> bool:
+    """Whether a transaction may name single files to be taken out of the log."""
+    return hasattr(import_deltalake().transaction, "RemoveAction")
+
+
+def removable(paths: Sequence[tuple[str, str]]) -> set[str]:
+    """Those, of paths as a log has them and as the store has them, that a transaction would name.
+
+    It takes the latter and encodes them by its own rules (deltalake 1.6), which other writers do
+    not follow in all: a file that is removed by another path than it was added by stays. So they
+    are removed here, from a log that is nobody's, and what it says then is compared.
+    """
+    deltalake = import_deltalake()
+    schema = deltalake.Schema([deltalake.Field("c", deltalake.schema.PrimitiveType("long"))])
+    with TemporaryDirectory(prefix="mrflight-log-") as folder:
+        deltalake.transaction.create_table_with_add_actions(folder, schema, [])
+        actions = [deltalake.transaction.RemoveAction(path, False, 0) for _, path in paths]
+        deltalake.DeltaTable(folder).create_write_transaction(actions, "append", schema)
+        said = (Path(folder) / f"_delta_log/{1:020}.json").read_bytes()
+    named = [json.loads(line).get("remove", {}).get("path") for line in said.splitlines()]
+    return {path for path, _ in paths} & set(named)
 
 
 def _moved(entry: bytes, uri: str) -> bytes:

@@ -25,7 +25,7 @@ LAYERS = [
     "workers executors",
     "plan reduce_plan reduce_stage stage running_stage attempts mender losses produced "
     "shuffle_watch cluster client silence_probe job job_opening job_record job_run job_shuffles "
-    "moving stage_clock api driver cli preload result progress __init__ __main__",
+    "moving stage_clock api driver cli maintain_command preload result progress __init__ __main__",
     "servers testing",
 ]
 """From the lowest to the highest. A folder stands for its modules but those named elsewhere."""

@@ -1,0 +1,85 @@
+"""A table is kept in order on every store: no row is lost, no file but those the log removed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+
+from mrflight.sinks import open_sink
+from mrflight.sinks.base import Commit, PartFile, Sink
+from mrflight.sinks.maintenance import MaintenanceReport, Upkeep, maintain
+from mrflight.sinks.own_files import relative_path
+from mrflight.sinks.vacuum import Retention
+from mrflight.spec import OutputSection
+from mrflight.storage import Location
+from mrflight.storage.delta import storage_options, table_uri
+
+SCHEMA = pa.schema([("p", pa.string()), ("n", pa.int64())])
+ODD = "50% a=b"
+AT_ONCE = Upkeep(retention=Retention(timedelta(0), is_forced=True))
+UNTOUCHED = "_p=1/part-00000-0-20200101T000000-0123456789ab.parquet"
+
+
+def begin(table: Location, number: int) -> tuple[Sink, list[PartFile]]:
+    """A job that has written its one row, and has not committed it yet."""
+    job_id = f"20260101T000000-{number:012x}"
+    output = OutputSection(table=table.url, mode="append", partition_by=["p"])
+    sink = open_sink(output, Path("/"), table.options, job_id, None)
+    row = pa.record_batch({"p": [ODD], "n": [number]}, schema=SCHEMA)
+    return sink, sink.part_writer.write(0, 0, SCHEMA, [row])
+
+
+def append(table: Location, number: int) -> None:
+    sink, parts = begin(table, number)
+    sink.commit(Commit(tuple(parts), SCHEMA))
+
+
+def opened(table: Location) -> deltalake.DeltaTable:
+    return deltalake.DeltaTable(table_uri(table), storage_options=storage_options(table))
+
+
+def numbers(table: Location) -> list[int]:
+    """By somebody who knows nothing of mrflight."""
+    found = opened(table).to_pyarrow_table()
+    assert set(found["p"].to_pylist()) == {ODD}
+    return sorted(found["n"].to_pylist())
+
+
+def files(table: Location) -> set[str]:
+    return {
+        relative_path(table, info.path)
+        for info in table.walk()
+        if info.is_file and not relative_path(table, info.path).startswith("_delta_log/")
+    }
+
+
+def counts(report: MaintenanceReport) -> tuple[int, int, int]:
+    """Files compacted, what they became, and files deleted."""
+    assert report.compaction is not None
+    assert report.vacuum is not None
+    return report.compaction.files, report.compaction.into_files, report.vacuum.files
+
+
+def test_a_table_is_kept_in_order_while_a_job_runs(place: Location) -> None:
+    """What the job has written is in no log yet; others' files, in hidden folders, are in none."""
+    table = place.child("table")
+    for number in range(2):
+        append(table, number)
+    with table.child(UNTOUCHED).create() as file:
+        file.write(b"somebody's")
+    old = files(table) - {UNTOUCHED}
+    running, parts = begin(table, 2)
+    done = maintain(table, AT_ONCE)
+    assert (counts(done), done.version, done.checkpoint) == ((2, 1, 2), 4, 4)
+    assert table.child(f"_delta_log/{4:020}.checkpoint.parquet").info().is_file
+    running.commit(Commit(tuple(parts), SCHEMA))
+    assert numbers(table) == [0, 1, 2]
+    left = files(table)
+    assert (len(left), left & old) == (3, set())
+    assert left >= {UNTOUCHED, *(part.path for part in parts)}
+    rest = Upkeep(target_bytes=1, retention=AT_ONCE.retention, checkpoints=False)
+    nothing = maintain(table, rest)  # the log still names the files that are deleted
+    assert (counts(nothing), nothing.version) == ((0, 0, 0), 5)
