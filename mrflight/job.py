@@ -170,6 +170,7 @@ class _Job:
             "the inputs and the output were looked at, with nothing committed",
         )
         self._record.partitions = plan.partitions
+        self._record.input_versions = dict(plan.input_versions)
         if sink.was_committed():
             self._progress.begin("commit", 0)
             self._progress.end(f"run {self._spec.job.run_id!r} was committed before; nothing to do")

@@ -128,6 +128,8 @@ def _check_value(value: Any, kind: Any, path: str) -> None:
         choices = _choices(kind)
         if choices and not inside:
             reason = f"{_shown(value)} is not {_listed(choices)}"
+        elif "datetime" in reason:
+            reason = f"{_shown(str(value))} is no time such as '2026-11-21T10:00:00Z'"
         elif reason.startswith("Expected"):
             reason = f"{reason[0].lower()}{reason[1:]}"
         raise JobFileError(f"{path}{inside.rstrip('`')}: {reason}") from error

@@ -18,6 +18,8 @@ class JobRecord:
     table: str = ""
     partitions: int = 0
     """0 until the inputs were looked at."""
+    input_versions: dict[str, int] = field(default_factory=dict)
+    """Empty until the inputs were looked at."""
     rows_in: int = 0
     bytes_shuffled: int = 0
     """Both 0 until the map was done."""
@@ -39,6 +41,7 @@ class JobRecord:
             seconds=self.clock.seconds(),
             table=self.table,
             version=self.version,
+            input_versions=self.input_versions,
             attempts=self.attempts,
             peak_memory_bytes=self.peak_memory_bytes,
             error=error,

@@ -57,6 +57,8 @@ class JobPlan:
     resizes: bool
     """Whether small partitions may share a part file, and heavy ones be cut into shares, as nobody
     asked for so many."""
+    input_versions: tuple[tuple[str, int], ...] = ()
+    """Of each input that is a Delta table: its name, and the version that is read."""
 
     @property
     def functions(self) -> set[FunctionRef]:
@@ -120,6 +122,7 @@ def plan_job(
         reduction,
         spec.shuffle.compression,
         resizes,
+        tuple((source.name, source.version) for source in sources if source.version is not None),
     )
 
 

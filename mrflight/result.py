@@ -48,6 +48,8 @@ class JobResult(msgspec.Struct, frozen=True):
     """Its full path or URL, wherever the job file said it from."""
     version: int | None = None
     """Of the Delta table; None for folders of plain files."""
+    input_versions: dict[str, int] = {}
+    """Of each input that is a Delta table: the version that was read."""
     attempts: Attempts = Attempts()
     peak_memory_bytes: int = 0
     """The most that all processes of the job held together, as measured; those of a standing
@@ -59,10 +61,11 @@ class JobResult(msgspec.Struct, frozen=True):
         seconds = self.seconds
         stages = f"start {seconds.start:.2f}, map {seconds.map:.2f}, reduce {seconds.reduce:.2f}"
         version = "" if self.version is None else f", version {self.version}"
+        read = "".join(f"{name}, version {v}, " for name, v in self.input_versions.items())
         return (
             f"{self.rows_in:,} rows in, {self.rows_out:,} rows out, {self.partitions} partitions, "
             f"{format_bytes(self.bytes_shuffled)} shuffled\n"
             f"{seconds.total:.2f} s: {stages}, commit {seconds.commit:.2f}; "
             f"at most {format_bytes(self.peak_memory_bytes)} of memory\n"
-            f"{self.table}{version}"
+            f"{read and f'read {read}wrote '}{self.table}{version}"
         )

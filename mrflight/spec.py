@@ -6,6 +6,7 @@ checked in `mrflight.job_file` and never change after that.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -53,6 +54,10 @@ class InputSpec(_Section, frozen=True):
     types: dict[str, str] = {}
     """Types of csv and json columns by name (``int64``, ``timestamp[us]``); others are inferred."""
     csv: CsvOptions = CsvOptions()
+    version: int | None = None
+    """Of a Delta table; its newest unless told."""
+    timestamp: datetime | None = None
+    """Of a Delta table: the version that was the newest then."""
 
 
 class ShuffleSection(_Section, frozen=True):

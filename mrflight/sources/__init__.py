@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,12 @@ def open_source(
     from mrflight.sources.discovery import find_input
 
     _check_columns(name, spec)
-    return _open(find_input(name, spec, base, options), split_bytes)
+    found = find_input(name, spec, base, options)
+    if spec.version is not None or spec.timestamp is not None:
+        from mrflight.sources.delta_version import check_asked
+
+        check_asked(found, datetime.now(UTC))
+    return _open(found, split_bytes)
 
 
 def _open(found: FoundInput, split_bytes: int) -> Source:

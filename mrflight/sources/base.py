@@ -83,6 +83,8 @@ class Source:
     """At least one, also for an input without rows, so that its schema is always known."""
     expansion: int = 1
     """What a byte of its files is in memory, roughly."""
+    version: int | None = None
+    """Of a Delta table: the one that is read."""
 
     @property
     def rows_bytes(self) -> int:

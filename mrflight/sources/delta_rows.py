@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mrflight.errors import InputError
-from mrflight.sources.delta_source import ActiveFile, as_table_rows, file_location, table_files
+from mrflight.sources.delta_source import ActiveFile, as_table_rows, file_location, read_version
 from mrflight.sources.discovery import FoundInput
 from mrflight.sources.unreadable import reading
 from mrflight.spec import InputSpec
@@ -29,12 +29,13 @@ def read_rows(
     Each by few, large ranges: other than a map task, this is to hold all rows anyway.
     """
     found = _find(path, columns, locate(path, base, options))
-    schema, files = table_files(found)
+    version = read_version(found)
     cores = len(os.sched_getaffinity(0))
-    read = partial(_read, root=found.root, schema=schema, by_column=len(files) < cores)
+    by_column = len(version.files) < cores
+    read = partial(_read, root=found.root, schema=version.schema, by_column=by_column)
     with ThreadPoolExecutor(cores, "read") as readers:
-        batches = list(chain.from_iterable(readers.map(read, files)))
-    return pa.Table.from_batches(batches, schema)
+        batches = list(chain.from_iterable(readers.map(read, version.files)))
+    return pa.Table.from_batches(batches, version.schema)
 
 
 class _Asked(FoundInput):

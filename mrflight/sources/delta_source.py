@@ -1,4 +1,4 @@
-"""A Delta table as a source: the files of its latest version, read as parquet."""
+"""A Delta table as a source: the files of one of its versions, read as parquet."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from mrflight.errors import InputError
 from mrflight.sources.agreement import select_columns
 from mrflight.sources.base import COMPRESSED, Reader, Source, Split
+from mrflight.sources.delta_version import check_gone, open_version
 from mrflight.sources.discovery import FoundInput
 from mrflight.sources.file_version import FileVersion, unchanged
 from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_group_weights
@@ -22,7 +23,6 @@ from mrflight.storage import Location, locate
 from mrflight.storage.delta import (
     has_deletion_vectors,
     import_deltalake,
-    open_table,
     unreachable,
 )
 from mrflight.storage.reasons import reason
@@ -105,26 +105,41 @@ def as_table_rows(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+@dataclass(frozen=True)
+class VersionRead:
+    """One version of a table, as an input wants it."""
+
+    number: int
+    schema: pa.Schema
+    """Of the columns that are asked for."""
+    files: list[ActiveFile]
+
+
 def open_delta(found: FoundInput, split_bytes: int) -> Source:
-    """The source of the table's latest version: reads its log, and every file's footer.
+    """The source of a version of the table: reads its log, and every file's footer.
 
     Raises InputError for a table that its files alone do not describe.
     """
-    root = found.root
-    read, files = table_files(found)
-    splits = [s for file in files for s in file_splits(root, file, read.names, split_bytes)]
+    root, version = found.root, read_version(found)
+    names = version.schema.names
+    try:
+        splits = [s for file in version.files for s in file_splits(root, file, names, split_bytes)]
+    except InputError as error:
+        check_gone(found, version.number, error)
+        raise
     return Source(
         name=found.name,
-        reader=DeltaReader(read, root),
-        files=tuple(file_location(root, file.path).path for file in files),
-        size_bytes=sum(file.size_bytes for file in files),
+        reader=DeltaReader(version.schema, root),
+        files=tuple(file_location(root, file.path).path for file in version.files),
+        size_bytes=sum(file.size_bytes for file in version.files),
         splits=tuple(splits) or (Split(root.path, 0, 0, 0),),
         expansion=COMPRESSED,
+        version=version.number,
     )
 
 
-def table_files(found: FoundInput) -> tuple[pa.Schema, list[ActiveFile]]:
-    """The columns that are asked for, and the files of the latest version; reads its log.
+def read_version(found: FoundInput) -> VersionRead:
+    """What the log says of the version, by default the newest, that the input wants.
 
     Raises InputError as `open_delta` does.
     """
@@ -132,7 +147,7 @@ def table_files(found: FoundInput) -> tuple[pa.Schema, list[ActiveFile]]:
     if not root.store.is_disk and (why := unreachable(root)) is not None:
         raise InputError(f"{found.key('path')}: {root.url}: {why}; give it another name")
     try:
-        table = open_table(root)
+        table = open_version(found)
         _check_readable(table, root)
         schema = pa.schema(table.schema().to_arrow())
         files = active_files(table)
@@ -142,7 +157,8 @@ def table_files(found: FoundInput) -> tuple[pa.Schema, list[ActiveFile]]:
     except OSError as error:
         raise InputError(f"{root.url} cannot be read: {reason(error)}") from error
     columns = select_columns(found, schema, root.url)
-    return pa.schema([(name, schema.field(name).type) for name in columns]), files
+    wanted = pa.schema([(name, schema.field(name).type) for name in columns])
+    return VersionRead(table.version(), wanted, files)
 
 
 def active_files(table: DeltaTable) -> list[ActiveFile]:

@@ -66,10 +66,10 @@ def is_table(location: Location) -> bool:
     return found
 
 
-def open_table(location: Location) -> Any:
-    """Its newest version, a `deltalake.DeltaTable`; raises what that does."""
+def open_table(location: Location, version: int | None = None) -> Any:
+    """A version, or its newest one, a `deltalake.DeltaTable`; raises what that does."""
     return import_deltalake().DeltaTable(
-        table_uri(location), storage_options=storage_options(location)
+        table_uri(location), version, storage_options=storage_options(location)
     )
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pytest
 
+from mrflight.errors import InputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, PartFile, Sink
 from mrflight.sinks.maintenance import MaintenanceReport, Upkeep, maintain
 from mrflight.sinks.own_files import relative_path
 from mrflight.sinks.vacuum import Retention
-from mrflight.spec import OutputSection
+from mrflight.sources import open_source
+from mrflight.spec import InputSpec, OutputSection
 from mrflight.storage import Location
 from mrflight.storage.delta import storage_options, table_uri
 
@@ -48,6 +53,14 @@ def numbers(table: Location) -> list[int]:
     return sorted(found["n"].to_pylist())
 
 
+def input_numbers(table: Location, **asked: Any) -> list[int]:
+    """As an input, in a version or at a time."""
+    spec = InputSpec(path=table.url, **asked)
+    source = open_source("rows", spec, Path("/"), table.options, 1 << 30)
+    batches = [batch for split in source.splits for batch in source.reader.read(split)]
+    return sorted(number for batch in batches for number in batch["n"].to_pylist())
+
+
 def files(table: Location) -> set[str]:
     return {
         relative_path(table, info.path)
@@ -71,12 +84,20 @@ def test_a_table_is_kept_in_order_while_a_job_runs(place: Location) -> None:
     with table.child(UNTOUCHED).create() as file:
         file.write(b"somebody's")
     old = files(table) - {UNTOUCHED}
+    assert input_numbers(table, version=0) == [0]
     running, parts = begin(table, 2)
     done = maintain(table, AT_ONCE)
     assert (counts(done), done.version, done.checkpoint) == ((2, 1, 2), 4, 4)
     assert table.child(f"_delta_log/{4:020}.checkpoint.parquet").info().is_file
     running.commit(Commit(tuple(parts), SCHEMA))
     assert numbers(table) == [0, 1, 2]
+    assert input_numbers(table, version=2) == [0, 1]
+    assert input_numbers(table, timestamp=datetime.now(UTC)) == [0, 1, 2]
+    gone = rf"version 0 of {re.escape(table.url)} cannot be read any more: .* take a later one"
+    with pytest.raises(InputError, match=gone):
+        input_numbers(table, version=0)
+    with pytest.raises(InputError, match=r"2020-01-01T00:00:00Z is before .* was committed, 0"):
+        input_numbers(table, timestamp=datetime(2020, 1, 1, tzinfo=UTC))
     left = files(table)
     assert (len(left), left & old) == (3, set())
     assert left >= {UNTOUCHED, *(part.path for part in parts)}

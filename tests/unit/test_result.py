@@ -29,6 +29,7 @@ def test_json_has_the_documented_keys() -> None:
     assert set(document) == {
         *("job_id", "state", "rows_in", "rows_out", "partitions", "bytes_shuffled"),
         *("seconds", "table", "version", "attempts", "peak_memory_bytes", "error"),
+        "input_versions",
     }
     assert set(document["seconds"]) == {"total", "start", "map", "reduce", "commit"}
     assert document["attempts"] == {"map": 7, "reduce": 20, "failed": 1}
@@ -65,3 +66,10 @@ def test_the_first_version_is_shown() -> None:
 def test_a_result_does_not_change() -> None:
     with pytest.raises(AttributeError):
         RESULT.rows_in = 0  # type: ignore[misc]
+
+
+def test_the_summary_tells_which_versions_were_read() -> None:
+    read = msgspec.structs.replace(RESULT, input_versions={"visits": 3, "pages": 0})
+    before, _, last = RESULT.summary().rpartition("\n")
+    told = f"read visits, version 3, pages, version 0, wrote {last}"
+    assert read.summary() == f"{before}\n{told}"

@@ -1,0 +1,144 @@
+"""Which version of a Delta table an input reads."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from mrflight.errors import InputError, JobFileError
+from mrflight.job_file import decode_job
+from mrflight.sources import open_source
+from mrflight.sources.base import Source
+from mrflight.sources.delta_version import Versions, versions_of
+from mrflight.spec import InputSpec
+
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """One with a version a day, whose row says which."""
+    for n in range(4):
+        write_deltalake(tmp_path, pa.table({"n": [n]}), mode="overwrite")
+        at = (FIRST + n * DAY).timestamp()
+        os.utime(tmp_path / "_delta_log" / f"{n:020}.json", (at, at))
+    return tmp_path
+
+
+def open_table(path: Path, **asked: Any) -> Source:
+    return open_source("rows", InputSpec(path=str(path), **asked), Path("/"), {}, 1 << 30)
+
+
+def read(path: Path, **asked: Any) -> tuple[int | None, list[int]]:
+    source = open_table(path, **asked)
+    batches = [batch for split in source.splits for batch in source.reader.read(split)]
+    return source.version, [n for batch in batches for n in batch["n"].to_pylist()]
+
+
+def test_the_newest_is_read_and_told_where_none_is_asked_for(table: Path) -> None:
+    assert read(table) == (3, [3])
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_a_version_is_read(table: Path, version: int) -> None:
+    assert read(table, version=version) == (version, [version])
+
+
+@pytest.mark.parametrize(
+    ("time", "version"),
+    [
+        (FIRST, 0),
+        (FIRST + 1.5 * DAY, 1),
+        (FIRST + 2 * DAY - timedelta(milliseconds=1), 1),
+        ((FIRST + 2 * DAY).astimezone(timezone(timedelta(hours=5))), 2),
+        (FIRST + 30 * DAY, 3),
+    ],
+)
+def test_the_version_of_a_time_is_read(table: Path, time: datetime, version: int) -> None:
+    assert read(table, timestamp=time) == (version, [version])
+
+
+def refused(kind: type[Exception], path: Path, **asked: Any) -> str:
+    with pytest.raises(kind) as raised:
+        open_table(path, **asked)
+    return str(raised.value)
+
+
+def test_a_version_that_is_not_there_is_told_with_those_that_are(table: Path) -> None:
+    assert refused(InputError, table, version=4) == (
+        f"inputs.rows.version: {table} has no version 4; its log has 0 to 3"
+    )
+    DeltaTable(table, version=2).create_checkpoint()
+    for n in range(2):
+        (table / "_delta_log" / f"{n:020}.json").unlink()
+    assert refused(InputError, table, version=1).endswith("no version 1; its log has 2 to 3")
+    assert read(table, version=2) == (2, [2])
+    told = refused(InputError, table, timestamp=FIRST + DAY)
+    assert told.startswith("inputs.rows.timestamp: 2026-01-02T00:00:00Z is before 2026-01-03T00:")
+    assert told.endswith("was committed, 2")
+
+
+def test_a_time_before_the_first_version_is_refused(table: Path) -> None:
+    told = refused(InputError, table, timestamp=FIRST - timedelta(seconds=1))
+    assert told == (
+        "inputs.rows.timestamp: 2025-12-31T23:59:59Z is before 2026-01-01T00:00:00Z, when the "
+        f"first version that the log of {table} has was committed, 0"
+    )
+
+
+def test_what_cannot_be_meant_is_refused(table: Path) -> None:
+    assert "versions count from 0" in refused(JobFileError, table, version=-1)
+    both = refused(JobFileError, table, version=1, timestamp=FIRST)
+    assert both == "inputs.rows.version and timestamp name two versions; take one out"
+    zoneless = refused(JobFileError, table, timestamp=FIRST.replace(tzinfo=None))
+    assert zoneless.endswith("00:00:00 has no zone; write 2026-01-01T00:00:00Z for UTC")
+    assert "lies ahead" in refused(JobFileError, table, timestamp=datetime.now(UTC) + DAY)
+    (table / "x.csv").write_text("n\n1\n")
+    told = refused(JobFileError, table / "x.csv", version=1)
+    assert told == "inputs.rows.version is for Delta tables; csv files have no versions"
+
+
+def test_a_version_whose_files_are_deleted_is_told(table: Path) -> None:
+    DeltaTable(table).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    told = refused(InputError, table, version=1)
+    assert re.match(rf"version 1 of {table} cannot be read any more: a vacuum", told)
+    assert read(table, version=3) == (3, [3])
+
+
+def test_a_file_of_the_newest_version_is_no_vacuums(table: Path) -> None:
+    (file,) = DeltaTable(table).file_uris()
+    Path(file).unlink()
+    assert "vacuum" not in refused(InputError, table)
+
+
+@pytest.mark.parametrize("value", ["soon", "2026-01-01", datetime(2026, 1, 1).date(), 7])
+def test_what_is_no_time_is_told_with_what_is_one(value: object) -> None:
+    rows = {"path": "t", "timestamp": value}
+    job = {"job": {"name": "j"}, "inputs": {"rows": rows}, "output": {"table": "out"}}
+    with pytest.raises(JobFileError) as raised:
+        decode_job(job)
+    told = f"inputs.rows.timestamp: {str(value)!r} is no time such as '2026-11-21T10:00:00Z'"
+    assert str(raised.value) == told
+
+
+@pytest.mark.parametrize(
+    ("names", "versions"),
+    [
+        ([], None),
+        (["_last_checkpoint", ".tmp"], None),
+        ([f"{n:020}.json" for n in range(3)], Versions(0, 2)),
+        ([f"{5:020}.checkpoint.parquet", f"{6:020}.json"], Versions(5, 6)),
+        ([f"{4:020}.json", f"{5:020}.checkpoint.parquet", f"{6:020}.json"], Versions(5, 6)),
+        ([f"{0:020}.json", f"{10:020}.checkpoint.{1:010}.{2:010}.parquet"], Versions(0, 10)),
+    ],
+)
+def test_the_versions_that_a_log_has(names: list[str], versions: Versions | None) -> None:
+    assert versions_of(names) == versions
