@@ -86,6 +86,8 @@ class OutputSection(_Section, frozen=True):
     table: str
     format: OutputFormat = "delta"
     mode: Literal["error", "append", "overwrite"] = "error"
+    schema: Literal["fixed", "evolve"] = "fixed"
+    """Of a Delta table that is appended to: whether new columns of the result are added to it."""
     partition_by: list[str] = []
     compression: ParquetCodec | None = None
     """Of parquet files: zstd unless told."""

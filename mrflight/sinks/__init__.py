@@ -32,6 +32,7 @@ def open_sink(
             f"output.compression: {spec.format} files are not compressed; leave it out, or take "
             "delta or parquet"
         )
+    _check_evolution(spec)
     if spec.format == "delta":
         from mrflight.sinks.delta_sink import DeltaSink
 
@@ -39,3 +40,17 @@ def open_sink(
     from mrflight.sinks.folder_sink import FolderSink
 
     return FolderSink(location, spec, job_id, app_id)
+
+
+def _check_evolution(spec: OutputSection) -> None:
+    if spec.schema == "fixed" or (spec.format, spec.mode) == ("delta", "append"):
+        return
+    if spec.format != "delta":
+        reason = f"a folder of {spec.format} files has no schema that columns are added to"
+    elif spec.mode == "overwrite":
+        reason = "overwrite takes the schema of the result anyway"
+    else:
+        reason = f"the mode is {spec.mode}"
+    raise OutputError(
+        f"output.schema: evolve is for mode append on Delta tables, and {reason}; leave it out"
+    )

@@ -26,6 +26,7 @@ from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import PartFile
 from mrflight.sinks.delta_conflict import change_in, change_since
 from mrflight.sinks.delta_table import DeltaTable
+from mrflight.sinks.evolution import add_columns, missing_columns
 from mrflight.sinks.landing import Landing
 from mrflight.sinks.stored_schema import TableSchema
 from mrflight.sinks.stored_type import has_ntz
@@ -146,8 +147,23 @@ class DeltaCommit:
             return 0
         if self.mode == "overwrite":
             return self._overwrite(table)
+        self._add_columns(table)
         self._write(table, table.schema)
         return table.version + 1
+
+    def _add_columns(self, table: DeltaTable) -> None:
+        """Give the table the columns that the parts have and it has not, in a version before."""
+        stored = self._stored_in(table)
+        if fields := missing_columns(table.schema, stored):
+            with delta_errors(f"the Delta table {self.location.url} did not take new columns"):
+                self.deadline.awaited(
+                    partial(add_columns, table, fields, self.job_id),
+                    f"columns were added to {self.location.url}, with no rows committed",
+                )
+
+    def _stored_in(self, table: DeltaTable) -> pa.Schema:
+        """What the parts are as rows of this table; OutputError where they do not fit."""
+        return replace(self.target, existing=table.schema).stored(self.schema)
 
     def _new_schema(self) -> pa.Schema:
         return replace(self.target, existing=None).stored(self.schema)
@@ -155,10 +171,10 @@ class DeltaCommit:
     def _check_append(self, table: DeltaTable) -> None:
         """OutputError where the parts do not fit the table, should it have changed since."""
         table.check_partition_by(self.target.partition_by)
-        replace(self.target, existing=table.schema).stored(self.schema)
+        self._stored_in(table)
         known = self.target.existing
         for column in table.schema:
-            if not column.nullable and (known is None or known.field(column.name).nullable):
+            if not column.nullable and _was_nullable(known, column.name):
                 raise OutputError(
                     f"{self.location.url}: column {column.name!r} became NOT NULL while the job "
                     "ran; run it again"
@@ -262,6 +278,11 @@ class DeltaCommit:
             max_commit_retries=0,
             app_transactions=[deltalake.Transaction(self.app_id, version, time.time_ns() // 10**6)],
         )
+
+
+def _was_nullable(known: pa.Schema | None, column: str) -> bool:
+    """Whether a column that is in the table now was nullable, or not there, before."""
+    return known is None or column not in known.names or bool(known.field(column).nullable)
 
 
 def _version(table: DeltaTable | None) -> int | None:

@@ -44,7 +44,9 @@ class DeltaSink(Sink):
             check_writable(location)
             check_writable(location.child(LOG))
         existing = table.schema if table is not None and spec.mode == "append" else None
-        self._target = TableSchema(location.url, True, tuple(spec.partition_by), existing)
+        self._target = TableSchema(
+            location.url, True, tuple(spec.partition_by), existing, evolves=spec.schema == "evolve"
+        )
         indexed_columns = INDEXED_COLUMNS if table is None else table.indexed_columns
         self._part_writer = FilePartWriter(
             location,

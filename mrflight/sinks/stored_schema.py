@@ -7,7 +7,7 @@ from then on only a row's value can be refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -28,6 +28,8 @@ class TableSchema:
     partition_by: tuple[str, ...]
     existing: pa.Schema | None = None
     """Of the table that is appended to, as it is stored; None where any schema will do."""
+    evolves: bool = False
+    """Whether it gets columns that it lacks; rows that lack some of its own are null there."""
 
     def stored(self, schema: pa.Schema) -> pa.Schema:
         """The schema that rows of ``schema`` are stored with, in the table's order.
@@ -39,7 +41,8 @@ class TableSchema:
         stored = pa.schema([pa.field(field.name, self._stored_type(field)) for field in schema])
         self._check_partition_by(schema, stored)
         if self.existing is not None:
-            stored = self._as_existing(schema, stored)
+            known = replace(self, existing=self._evolved(stored)) if self.evolves else self
+            stored = known._as_existing(schema, stored)
         self.rows(_nulls(schema, 0), stored)  # every cast exists
         return stored
 
@@ -102,6 +105,25 @@ class TableSchema:
         return pa.schema(
             [stored.field(field.name).with_nullable(field.nullable) for field in self.existing]
         )
+
+    def _evolved(self, stored: pa.Schema) -> pa.Schema:
+        """The existing schema as rows of ``stored`` take it: with new columns at its end.
+
+        Without those that they lack, unless null cannot be in them.
+        """
+        assert self.existing is not None
+        spelled = {name.lower(): name for name in self.existing.names}
+        for name in stored.names:
+            if (theirs := spelled.get(name.lower(), name)) != name:
+                raise OutputError(
+                    f"{self.url} cannot be appended to: column {name!r} is called {theirs!r} "
+                    "there, and Delta does not tell upper from lower case; rename it in the map"
+                )
+        kept = [
+            field for field in self.existing if field.name in stored.names or not field.nullable
+        ]
+        new = [field for field in stored if field.name not in self.existing.names]
+        return pa.schema([*kept, *new])
 
     def check_same(self, schema: pa.Schema, stored: pa.Schema) -> None:
         """SchemaMismatchError where rows of ``schema`` are not stored as ``stored``.

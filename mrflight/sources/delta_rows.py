@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mrflight.errors import InputError
-from mrflight.sources.delta_source import ActiveFile, as_table_rows, file_location, read_version
+from mrflight.sources.delta_source import ActiveFile, as_table_rows, read_version
 from mrflight.sources.discovery import FoundInput
 from mrflight.sources.unreadable import reading
 from mrflight.spec import InputSpec
 from mrflight.storage import Location, locate
+from mrflight.storage.delta import data_file
 
 
 def read_rows(
@@ -63,7 +64,7 @@ def _read(
 ) -> list[pa.RecordBatch]:
     """``by_column``: columns are decoded at the same time, where files are too few for it."""
     constants = dict(file.constants(schema.names))
-    location = file_location(root, file.path)
+    location = data_file(root, file.path)
     with reading("parquet", location), location.open_input() as stream:
         file.check(stream.size(), location, root)
         parquet = pq.ParquetFile(stream, pre_buffer=True, coerce_int96_timestamp_unit="us")

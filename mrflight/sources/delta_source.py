@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -19,8 +17,9 @@ from mrflight.sources.file_version import FileVersion, unchanged
 from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_group_weights
 from mrflight.sources.splitting import split_runs
 from mrflight.sources.unreadable import reading
-from mrflight.storage import Location, locate
+from mrflight.storage import Location
 from mrflight.storage.delta import (
+    data_file,
     has_deletion_vectors,
     import_deltalake,
     unreachable,
@@ -130,7 +129,7 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
     return Source(
         name=found.name,
         reader=DeltaReader(version.schema, root),
-        files=tuple(file_location(root, file.path).path for file in version.files),
+        files=tuple(data_file(root, file.path).path for file in version.files),
         size_bytes=sum(file.size_bytes for file in version.files),
         splits=tuple(splits) or (Split(root.path, 0, 0, 0),),
         expansion=COMPRESSED,
@@ -197,18 +196,11 @@ def _check_readable(table: DeltaTable, root: Location) -> None:
         )
 
 
-def file_location(root: Location, path: str) -> Location:
-    """Where a file lies: the log has URLs, relative to the table unless they are whole."""
-    if "://" in path or path.startswith("/"):
-        return locate(path, Path(root.path), root.options)
-    return root.child(unquote(path))
-
-
 def file_splits(
     root: Location, file: ActiveFile, columns: Collection[str], split_bytes: int
 ) -> Sequence[Split]:
     """The splits of one file; InputError where it is not what the log says."""
-    location = file_location(root, file.path)
+    location = data_file(root, file.path)
     # A copy of a table has other times than its log, so that a file's size alone counts.
     version = FileVersion(file.size_bytes)
     with reading("parquet", location), location.open_input() as stream:

@@ -73,6 +73,13 @@ def open_table(location: Location, version: int | None = None) -> Any:
     )
 
 
+def data_file(table: Location, path: str) -> Location:
+    """Where a file lies: the log has URLs, relative to the table unless they are whole."""
+    if "://" in path or path.startswith("/"):
+        return locate(path, Path(table.path), table.options)
+    return table.child(unquote(path))
+
+
 def has_deletion_vectors(table: Any) -> bool:
     """Whether rows of a `deltalake.DeltaTable` are deleted by them, or may be.
 
