@@ -11,6 +11,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from mrflight import cli
 from mrflight.errors import InputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, PartFile, Sink
@@ -19,8 +20,9 @@ from mrflight.sinks.own_files import relative_path
 from mrflight.sinks.vacuum import Retention
 from mrflight.sources import open_source
 from mrflight.spec import InputSpec, OutputSection
-from mrflight.storage import Location
+from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
+from tests.services.minio import Bucket
 
 SCHEMA = pa.schema([("p", pa.string()), ("n", pa.int64())])
 ODD = "50% a=b"
@@ -104,3 +106,21 @@ def test_a_table_is_kept_in_order_while_a_job_runs(place: Location) -> None:
     rest = Upkeep(target_bytes=1, retention=AT_ONCE.retention, checkpoints=False)
     nothing = maintain(table, rest)  # the log still names the files that are deleted
     assert (counts(nothing), nothing.version) == ((0, 0, 0), 5)
+
+
+def test_the_command_takes_a_buckets_options_from_the_environment(
+    bucket: Bucket,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = locate(f"{bucket.url}/table", tmp_path, bucket.options)
+    for number in range(2):
+        append(table, number)
+    for name, value in bucket.options.items():
+        monkeypatch.setenv(name.upper(), value)
+    assert cli.main(["maintain", table.url]) == 0
+    out, told = capsys.readouterr()
+    assert told == ""
+    assert out.startswith("compact     2 files, ")
+    assert numbers(table) == [0, 1]

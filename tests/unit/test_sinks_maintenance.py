@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from mrflight.sources.delta_source import ActiveFile
 from mrflight.storage import locate
 from tests.support.delta_outputs import entry, run, versions
 from tests.support.leftovers import tree
+from tests.support.threads import run_threads
 
 NAN = float("nan")
 COMPACT = Upkeep(retention=None, checkpoints=False)
@@ -158,6 +160,43 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be(tmp_path: Path) -> Non
         "checkpoint  of version 2 would be written",
         f"{tmp_path}/t, version 2",
     ]
+
+
+def test_rows_that_others_append_meanwhile_are_kept(tmp_path: Path) -> None:
+    """Those of mrflight and of another writer; the log takes one version of each at a time."""
+    append(tmp_path, *(pa.table({"n": [n], "k": ["old"]}) for n in range(4)))
+    maintained: list[int] = []
+
+    def append_some(writer: int) -> None:
+        for n in range(6):
+            rows = pa.table({"n": [10 * writer + n], "k": ["new"]})
+            if writer == 1:
+                run(tmp_path, rows, job_id=f"job{n}")
+            else:
+                append(tmp_path, rows)
+
+    def keep_in_order() -> None:
+        maintained.extend(compacted(maintain(tmp_path))[0] for _ in range(4))
+
+    run_threads([partial(append_some, 1), partial(append_some, 2), keep_in_order])
+    assert maintained[0] >= 4
+    assert compacted(maintain(tmp_path))[1] <= 1
+    numbers = [*range(4), *range(10, 16), *range(20, 26)]
+    assert sorted(row["n"] for row in read(tmp_path)) == numbers
+    (uri,) = DeltaTable(tmp_path / "t").file_uris()
+    parts = {path.name for path in (tmp_path / "t").glob("*.parquet")}
+    names = {Path(path).name for path in named_by_the_log(tmp_path)}
+    assert Path(uri).name in names
+    assert parts == names
+
+
+def named_by_the_log(folder: Path) -> set[str]:
+    """Every file that some version added."""
+    return {
+        action["path"]
+        for n in range(versions(folder))
+        for action in entry(folder, n).get("add", [])
+    }
 
 
 def test_files_that_others_remove_meanwhile_stay_removed(
