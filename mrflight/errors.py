@@ -14,7 +14,8 @@
     ├── JobFailedError               the job was right and still could not finish (exit code 1)
     │   ├── WorkerLostError          a worker process ended in the middle of a task
     │   ├── DeadlineExceededError    a wait took longer than it was given
-    │   └── CommitError              the table's log did not take the commit
+    │   ├── CommitError              the table's log did not take the commit
+    │   └── CommitReplacedError      of two commits of one version one has replaced the other
     └── ShuffleError                 a server's answer: something is wrong with a shuffle
         ├── ShuffleNotFoundError     no shuffle of this id: never made, or dropped
         ├── ShuffleExistsError       a shuffle of this id is there already
@@ -23,6 +24,8 @@
         ├── OutputLostError          what maps had sent is gone with a data server
         ├── PlacementChangedError    partitions went elsewhere while an attempt was sent to them
         ├── NotRepeatableError       a map sent other rows than the first time
+        ├── LeaseHeldError           another job commits to this table now
+        ├── LeaseLostError           a lease for commits to a table has ended
         ├── JournalError             a metadata server's journal cannot be written, or read
         ├── ProtocolError            a message that does not follow the wire contract
         ├── IncompletePartitionError a reader got other rows than it was promised
@@ -114,6 +117,10 @@ class CommitError(JobFailedError):
     """The table's log did not take the commit."""
 
 
+class CommitReplacedError(JobFailedError):
+    """Of two commits of one version of a table the later one took the place of the earlier one."""
+
+
 class ShuffleError(MrflightError):
     """Something is wrong with a shuffle, as its servers see it."""
 
@@ -153,6 +160,16 @@ class NotRepeatableError(ShuffleError):
 
     A map that sends other rows than the first time, or a share of a partition that was lost.
     """
+
+
+class LeaseHeldError(ShuffleError):
+    """Another job commits to this table now."""
+
+    retryable = True
+
+
+class LeaseLostError(ShuffleError):
+    """A lease for commits to a table has ended, and another job may have the next one."""
 
 
 class JournalError(ShuffleError):

@@ -68,6 +68,7 @@ from mrflight.timeouts import Timeouts
 from . import process
 from .actions import Actions, pulse
 from .running_clock import RunningClock
+from .table_actions import table_actions
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ class MetadataServer(flight.FlightServerBase):
                 MetadataAction.REPORT_LOSS: (ReportLoss, self._report_loss),
                 MetadataAction.PLAN_MOVE: (PlanMove, self._plan_move),
                 MetadataAction.MOVE_PARTITIONS: (MovePartitions, self._move_partitions),
+                **table_actions(registry.tables),
                 MetadataAction.STATUS: (Done, self._status),
                 MetadataAction.PULSE: (Done, pulse),
             }

@@ -11,6 +11,8 @@ from mrflight.errors import ShuffleNotFoundError
 from mrflight.ids import check_shuffle_id
 from mrflight.shuffle.events import (
     AnyEvent,
+    CommitLeaseEnded,
+    CommitLeaseGiven,
     MapCommitted,
     PartitionsPlaced,
     ServerDraining,
@@ -18,9 +20,12 @@ from mrflight.shuffle.events import (
     ServerJoined,
     ShuffleDropped,
     ShuffleMade,
+    VersionForgotten,
+    VersionRecorded,
 )
 from mrflight.shuffle.placement import place_partitions
 from mrflight.shuffle.shuffle_state import ShuffleState
+from mrflight.shuffle.table_state import TableStates
 
 
 @dataclass
@@ -41,6 +46,7 @@ class ClusterState:
     """By their locations."""
     shuffles: dict[str, ShuffleState] = field(default_factory=dict)
     """By their names, in the order in which they were made."""
+    tables: TableStates = field(default_factory=TableStates)
 
     def apply(self, event: AnyEvent, now_s: float) -> None:
         """Take in what has happened; servers and leases are as fresh as ``now_s``."""
@@ -61,6 +67,8 @@ class ClusterState:
                 self.shuffles[event.id].apply_commit(event, schema)
             case PartitionsPlaced():
                 self.shuffles[event.id].apply_placed(event)
+            case CommitLeaseGiven() | CommitLeaseEnded() | VersionRecorded() | VersionForgotten():
+                self.tables.apply(event, now_s)
 
     def _forget(self, location: str) -> None:
         """Another process that joins there has nothing of this one's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ from mrflight.closing import Closes
 from mrflight.errors import JournalError
 from mrflight.shuffle.events import AnyEvent, decode_event, encode_event
 from mrflight.shuffle.journal import Journal
+from mrflight.shuffle.tables_kept import TablesKept
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +26,7 @@ _GROWTH = 4
 
 
 class _Head(msgspec.Struct, frozen=True, gc=False):
-    """What of an event decides whether it matters: its kind, and the shuffle or server it is of.
+    """What of an event decides whether it matters: its kind, and what it is of.
 
     Decoded from an event's record, without its rows and placements.
     """
@@ -32,6 +34,8 @@ class _Head(msgspec.Struct, frozen=True, gc=False):
     event: str
     id: str = ""
     location: str = ""
+    table: str = ""
+    version: int = 0
 
 
 _heads = msgspec.msgpack.Decoder(_Head)
@@ -109,11 +113,16 @@ class EventJournal(Closes):
 def still_matter(records: Iterable[bytes]) -> list[int]:
     """The positions, in order, of the events without which a registry would know something else.
 
-    All of the shuffles that are there, and of each server that is there how it joined last.
+    All of the shuffles that are there, of each server that is there how it joined last, and what
+    `TablesKept` keeps.
     """
     kept: dict[tuple[str, str], list[int]] = {}
+    tables = TablesKept()
     for position, head in enumerate(map(_heads.decode, records)):
         subject = (head.id, head.location)  # one of them is empty
+        if head.table:
+            tables.add(position, head.event, head.table, head.version)
+            continue
         match head.event:
             case "ShuffleMade" | "ServerJoined":
                 kept[subject] = [position]
@@ -121,4 +130,4 @@ def still_matter(records: Iterable[bytes]) -> list[int]:
                 kept.pop(subject, None)
             case _:
                 kept[subject].append(position)
-    return sorted(position for positions in kept.values() for position in positions)
+    return sorted([*tables.positions(), *itertools.chain.from_iterable(kept.values())])

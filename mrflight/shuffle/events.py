@@ -82,6 +82,41 @@ class PartitionsPlaced(Event, frozen=True):
     """Locations that this shuffle is not placed on again."""
 
 
+class CommitLeaseGiven(Event, frozen=True):
+    """A job may commit to a table, for ``lease_s`` or as long as it asks again; no other one may.
+
+    The ``number`` is above that of every lease that was given before, of whichever table.
+    """
+
+    table: str
+    number: int
+    holder: str
+    lease_s: float
+
+
+class CommitLeaseEnded(Event, frozen=True):
+    """The job with this lease is done, or has not been heard of for too long."""
+
+    table: str
+    number: int
+
+
+class VersionRecorded(Event, frozen=True):
+    """What a version of a table is, in the place of what was known of it: see `VersionRecord`."""
+
+    table: str
+    version: int
+    digest: str
+    job: str
+
+
+class VersionForgotten(Event, frozen=True):
+    """A version of a table is not there any more."""
+
+    table: str
+    version: int
+
+
 AnyEvent = (
     ServerJoined
     | ServerDraining
@@ -90,6 +125,10 @@ AnyEvent = (
     | ShuffleDropped
     | MapCommitted
     | PartitionsPlaced
+    | CommitLeaseGiven
+    | CommitLeaseEnded
+    | VersionRecorded
+    | VersionForgotten
 )
 
 _encoder = msgspec.msgpack.Encoder()

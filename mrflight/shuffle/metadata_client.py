@@ -87,18 +87,18 @@ class MetadataClient:
         lease_s: float | None = None,
     ) -> PutShuffleResponse:
         request = PutShuffle(shuffle_id, partitions, replicas, token, lease_s)
-        return self._ask(MetadataAction.PUT_SHUFFLE, request, PutShuffleResponse)
+        return self.ask(MetadataAction.PUT_SHUFFLE, request, PutShuffleResponse)
 
     def describe_shuffle(
         self, shuffle_id: str, map_id: int | None = None, token: str = ""
     ) -> ShuffleDescription:
         """Where its partitions are; with a map, which of them it is to be written to."""
         request = DescribeShuffle(shuffle_id, map_id, token)
-        return self._ask(MetadataAction.DESCRIBE_SHUFFLE, request, ShuffleDescription)
+        return self.ask(MetadataAction.DESCRIBE_SHUFFLE, request, ShuffleDescription)
 
     def health(self, shuffle_id: str, token: str = "") -> ShuffleHealth:
         """How often the placement has changed, and which maps are lost; renews the lease."""
-        return self._ask(MetadataAction.HEALTH, ShuffleName(shuffle_id, token), ShuffleHealth)
+        return self.ask(MetadataAction.HEALTH, ShuffleName(shuffle_id, token), ShuffleHealth)
 
     def report_loss(
         self,
@@ -111,16 +111,16 @@ class MetadataClient:
     ) -> bool:
         """Whether the shuffle goes without a location now, or without some partitions there."""
         request = ReportLoss(shuffle_id, location, partitions, insists, token)
-        return self._ask(MetadataAction.REPORT_LOSS, request, ReportLossResponse).is_lost
+        return self.ask(MetadataAction.REPORT_LOSS, request, ReportLossResponse).is_lost
 
     def plan_move(self, shuffle_id: str, origin: str) -> PlanMoveResponse:
         """The partitions that only ``origin`` holds, and where they can go."""
         request = PlanMove(shuffle_id, origin)
-        return self._ask(MetadataAction.PLAN_MOVE, request, PlanMoveResponse)
+        return self.ask(MetadataAction.PLAN_MOVE, request, PlanMoveResponse)
 
     def move_partitions(self, request: MovePartitions) -> None:
         """Partitions have other locations, with all that was in them."""
-        self._ask(MetadataAction.MOVE_PARTITIONS, request, Done)
+        self.ask(MetadataAction.MOVE_PARTITIONS, request, Done)
 
     def drop_shuffle(self, shuffle_id: str, token: str = "") -> list[str]:
         """Forget the shuffle; returns the data servers that are to be told.
@@ -143,13 +143,13 @@ class MetadataClient:
 
     def commit_map(self, commit: CommitMap) -> MapAttempt:
         """The attempt that won this map. Asking twice commits once."""
-        answer = self._ask(MetadataAction.COMMIT_MAP, commit, CommitMapResponse)
+        answer = self.ask(MetadataAction.COMMIT_MAP, commit, CommitMapResponse)
         return MapAttempt(commit.map_id, answer.attempt, answer.writer)
 
     def commits(self, shuffle_id: str, since: int) -> list[MapCommit]:
         """The committed attempts from position ``since`` on, in order of their commits."""
         request = Winners(shuffle_id, since)
-        answer = self._ask(MetadataAction.WINNERS, request, WinnersResponse)
+        answer = self.ask(MetadataAction.WINNERS, request, WinnersResponse)
         return [
             MapCommit(MapAttempt(map_id, attempt, writer), since, until)
             for map_id, attempt, writer, since, until in answer.winners
@@ -157,21 +157,25 @@ class MetadataClient:
 
     def register_server(self, location: str, incarnation: str = "") -> None:
         """A data server takes partitions; what another one held there before is lost."""
-        self._ask(MetadataAction.REGISTER_SERVER, ServerLocation(location, incarnation), Done)
+        self.ask(MetadataAction.REGISTER_SERVER, ServerLocation(location, incarnation), Done)
 
     def drain_server(self, location: str) -> None:
         """A data server takes no new partitions."""
-        self._ask(MetadataAction.DRAIN_SERVER, ServerLocation(location), Done)
+        self.ask(MetadataAction.DRAIN_SERVER, ServerLocation(location), Done)
 
     def unregister_server(self, location: str, incarnation: str = "") -> None:
         """A data server has stopped; what it held is lost."""
-        self._ask(MetadataAction.UNREGISTER_SERVER, ServerLocation(location, incarnation), Done)
+        self.ask(MetadataAction.UNREGISTER_SERVER, ServerLocation(location, incarnation), Done)
 
     def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatResponse:
-        return self._ask(MetadataAction.HEARTBEAT, heartbeat, HeartbeatResponse)
+        return self.ask(MetadataAction.HEARTBEAT, heartbeat, HeartbeatResponse)
 
     def status(self) -> StatusResponse:
-        return self._ask(MetadataAction.STATUS, Done(), StatusResponse)
+        return self.ask(MetadataAction.STATUS, Done(), StatusResponse)
+
+    def ask(self, action: MetadataAction, request: Message, answer: type[M]) -> M:
+        """What it answers, of whatever action."""
+        return self._patiently(lambda: self._call(action, request, answer))
 
     def partitions(
         self, shuffle_id: str, only: int | None = None
@@ -192,9 +196,6 @@ class MetadataClient:
             options = flight.FlightCallOptions(timeout=self._connections.timeouts.call_s)
             info = interruptibly(lambda: client.get_flight_info(descriptor, options))
             return info.schema, [_partition_info(endpoint) for endpoint in info.endpoints]
-
-    def _ask(self, action: MetadataAction, request: Message, answer: type[M]) -> M:
-        return self._patiently(lambda: self._call(action, request, answer))
 
     def _call(self, action: MetadataAction, request: Message, answer: type[M]) -> M:
         return call(self._connections, self.location, action, request, answer)

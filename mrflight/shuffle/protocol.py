@@ -41,6 +41,10 @@ class MetadataAction(StrEnum):
     PLAN_MOVE = "plan_move"
     MOVE_PARTITIONS = "move_partitions"
     STATUS = "status"
+    LEASE_COMMITS = "lease_commits"
+    RELEASE_COMMITS = "release_commits"
+    CORRECT_VERSIONS = "correct_versions"
+    RECORD_VERSION = "record_version"
     PULSE = "pulse"
     """Of every server: nothing is done, and that is answered."""
 

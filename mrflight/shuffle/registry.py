@@ -31,6 +31,7 @@ from mrflight.shuffle.protocol import ServerStatus, ShuffleHealth, ShuffleStatus
 from mrflight.shuffle.recorded_changes import RecordedChanges
 from mrflight.shuffle.relocation import choose_targets, held_alone, plan_move
 from mrflight.shuffle.shuffle_state import MapCommit, PartitionInfo
+from mrflight.shuffle.table_fences import TableFences
 
 
 class WriteTarget(NamedTuple):
@@ -62,6 +63,7 @@ class Registry:
         """The incarnations of servers whose heartbeats wait for the lock, by their locations."""
         self._now = ClusterState()
         self._changes = RecordedChanges(self._now, clock, record)
+        self.tables = TableFences(self._now.tables, self._changes, self._lock, clock)
 
     def resume(self, events: Iterable[AnyEvent]) -> None:
         """Know what the registry knew that recorded these; servers and leases get new time."""

@@ -23,7 +23,7 @@ from pyarrow import flight
 from mrflight import errors
 from mrflight.errors import CorruptBlockError, MrflightError, ProtocolError
 from mrflight.ids import MAX_ATTEMPTS, MAX_MAPS, MAX_PARTITIONS, check_shuffle_id
-from mrflight.shuffle import tickets
+from mrflight.shuffle import table_protocol, tickets
 from mrflight.shuffle.block import Block, BlockTag, decode_block, encode_block, ipc_options
 from mrflight.shuffle.flight_errors import from_flight, to_flight
 from mrflight.shuffle.protocol import Message, decode
@@ -70,6 +70,10 @@ NAMES: dict[str, list[bytes]] = {
     "decode_info_path": [b"clicks", b"clicks/7"],
 }
 """What each decoder of a ticket or a descriptor takes."""
+
+
+def test_messages_of_all_modules_are_known() -> None:
+    assert {table_protocol.LeaseCommits, table_protocol.RecordVersion} <= set(MESSAGES)
 
 
 def test_every_decoder_is_fed() -> None:

@@ -1,0 +1,47 @@
+"""The metadata server's actions for fenced commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mrflight.shuffle.protocol import Done, Message, MetadataAction
+from mrflight.shuffle.table_fences import TableFences
+from mrflight.shuffle.table_protocol import (
+    CommitLease,
+    CorrectVersions,
+    HeldLease,
+    LeaseCommits,
+    RecordedVersion,
+    RecordVersion,
+)
+
+
+def table_actions(
+    tables: TableFences,
+) -> Mapping[str, tuple[type[Message], Callable[[Any], Message]]]:
+    """Of each action its message and its handler."""
+
+    def lease_commits(request: LeaseCommits) -> Message:
+        return CommitLease(
+            *tables.lease(request.table, request.holder, request.lease_s, request.number)
+        )
+
+    def release_commits(request: HeldLease) -> Message:
+        tables.release(request.table, request.holder, request.number)
+        return Done()
+
+    def correct_versions(request: CorrectVersions) -> Message:
+        tables.correct(request.table, request.holder, request.number, request.versions)
+        return Done()
+
+    def record_version(request: RecordVersion) -> Message:
+        known = tables.record(request.table, request.version, request.digest, request.job)
+        return RecordedVersion(known.digest, known.job)
+
+    return {
+        MetadataAction.LEASE_COMMITS: (LeaseCommits, lease_commits),
+        MetadataAction.RELEASE_COMMITS: (HeldLease, release_commits),
+        MetadataAction.CORRECT_VERSIONS: (CorrectVersions, correct_versions),
+        MetadataAction.RECORD_VERSION: (RecordVersion, record_version),
+    }
