@@ -176,6 +176,7 @@ class _Job:
             self._progress.end(f"run {self._spec.job.run_id!r} was committed before; nothing to do")
             self._record.version = sink.committed_version()
             return
+        self._tell_of_fence(sink, is_standing=cluster is None)
         with ExitStack() as stack:
             # Removes what is not committed, and nothing else,
             stack.callback(self._interrupts.clean_up, sink.abort)
@@ -188,7 +189,7 @@ class _Job:
             self._clock.begin("commit")
             self._deadline.check("nothing committed")
             shuffles.watch.close()
-            self._record.version = self._commit(sink, reduced)
+            self._record.version = self._commit(sink, reduced, self._metadata(cluster))
             self._record.rows_out = sum(result.rows_out for result in reduced)
 
     def _end(self) -> None:
@@ -198,10 +199,22 @@ class _Job:
         if self._deadline.is_over():
             self._interrupts.hurry()
 
+    def _metadata(self, cluster: EmbeddedCluster | None) -> str:
+        return self._spec.cluster.metadata or (cluster.metadata if cluster else "")
+
+    def _tell_of_fence(self, sink: Sink, *, is_standing: bool) -> None:
+        """Other jobs do not ask the metadata server of this one."""
+        if sink.needs_fence and not is_standing:
+            self._progress.tell(
+                f"{self._record.table}: let no other job commit to this table at the same time, or "
+                "name one metadata server in cluster.metadata of all of them: HopsFS does not tell "
+                "who of two was first"
+            )
+
     def _shuffles(self, cluster: EmbeddedCluster | None, partitions: int) -> JobShuffles:
         """On the embedded cluster, or on a standing one."""
         return JobShuffles(
-            self._spec.cluster.metadata or (cluster.metadata if cluster else ""),
+            self._metadata(cluster),
             partitions,
             self._spec.shuffle.replicas,
             self._timeouts,
@@ -246,14 +259,16 @@ class _Job:
             self._spec.job.attempts,
         )
 
-    def _commit(self, sink: Sink, reduced: list[ReduceResult]) -> int | None:
+    def _commit(self, sink: Sink, reduced: list[ReduceResult], metadata: str) -> int | None:
         from mrflight.sinks.base import Commit
+        from mrflight.sinks.commit_fence import CommitFence
 
         self._progress.begin("commit", 1)
         self._interrupts.commit_begins()
         parts = tuple(part for result in reduced for part in result.parts)
         has_losers = self._stages.started["reduce"] > len(reduced)
-        version = sink.land(Commit(parts, reduced[0].schema, self._deadline, has_losers))
+        fence = CommitFence(metadata, self._deadline.within(self._timeouts))
+        version = sink.land(Commit(parts, reduced[0].schema, self._deadline, has_losers, fence))
         self._interrupts.job_ends()
         self._interrupts.clean_up(sink.finish)
         self._progress.advance()

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from mrflight.deadline import NO_DEADLINE, Deadline
 from mrflight.sinks.closings import Closings
+from mrflight.sinks.commit_fence import CommitFence
 
 
 class PartFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +45,8 @@ class Commit:
     """Until when the store is waited for, up to the call that lands it."""
     has_losers: bool = True
     """Whether there may be files of attempts that are not among these."""
+    fence: CommitFence | None = None
+    """Where a sink that `needs_fence` asks for its turn."""
 
 
 class PartWriter(ABC):
@@ -84,6 +87,9 @@ class PartWriter(ABC):
 
 class Sink(ABC):
     """An output that was looked at and found possible."""
+
+    needs_fence = False
+    """Whether of two jobs that commit to it at the same time both may believe to have done so."""
 
     @property
     @abstractmethod

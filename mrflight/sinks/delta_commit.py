@@ -24,9 +24,12 @@ import pyarrow as pa
 from mrflight.deadline import NO_DEADLINE, Deadline
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import PartFile
+from mrflight.sinks.commit_fence import CommitFence
 from mrflight.sinks.delta_conflict import change_in, change_since
+from mrflight.sinks.delta_entry_commit import EntryCommit, put_entry, puts_entries
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.evolution import add_columns, missing_columns
+from mrflight.sinks.fenced_entry import FencedEntry
 from mrflight.sinks.landing import Landing
 from mrflight.sinks.stored_schema import TableSchema
 from mrflight.sinks.stored_type import has_ntz
@@ -60,6 +63,8 @@ class DeltaCommit:
     """Of the table that the job looked at when it began; None: there was none."""
     deadline: Deadline = NO_DEADLINE
     """Until when the store is waited for."""
+    fence: CommitFence | None = None
+    """For a store that needs one: see `Store.fence`."""
 
     def run(self) -> tuple[int, set[str] | None]:
         """The version in which ``app_id`` is committed, and the files it added (None: unknown).
@@ -142,6 +147,8 @@ class DeltaCommit:
 
     def _commit_to(self, table: DeltaTable | None) -> int:
         """Commit to this version of the table; CommitError where it is not the newest any more."""
+        if puts_entries(self.location, table):
+            return self._put_entry(table)
         if table is None:
             self._create(self._new_schema(), "error", 0)
             return 0
@@ -164,6 +171,16 @@ class DeltaCommit:
     def _stored_in(self, table: DeltaTable) -> pa.Schema:
         """What the parts are as rows of this table; OutputError where they do not fit."""
         return replace(self.target, existing=table.schema).stored(self.schema)
+
+    def _put_entry(self, table: DeltaTable | None) -> int:
+        """As `_commit_to`, where the log's entry is put there by us and not by deltalake."""
+        version = 0 if table is None else table.version + 1
+        new = EntryCommit(self.location, table, self._new_schema(), list(self.target.partition_by))
+        with self._errors():
+            content = new.entry(self.mode, self._actions(), self._properties(version))
+            entry = FencedEntry(self.location, version, content, self.job_id)
+            put_entry(entry, self.fence, self.landing, self.deadline)
+        return version
 
     def _new_schema(self) -> pa.Schema:
         return replace(self.target, existing=None).stored(self.schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import Commit, Sink
 from mrflight.sinks.delta_commit import DeltaCommit
+from mrflight.sinks.delta_entry_commit import check_committable, puts_entries
 from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.encoding import CODEC, Encoding
@@ -44,6 +45,7 @@ class DeltaSink(Sink):
             check_writable(location)
             check_writable(location.child(LOG))
         existing = table.schema if table is not None and spec.mode == "append" else None
+        self.needs_fence = location.store.fence(location.path) is not None
         self._target = TableSchema(
             location.url, True, tuple(spec.partition_by), existing, evolves=spec.schema == "evolve"
         )
@@ -84,6 +86,7 @@ class DeltaSink(Sink):
             self._landing,
             self._seen_version,
             commit.deadline,
+            commit.fence,
         ).run()
         self._has_landed = True
         self._has_losers = commit.has_losers
@@ -147,5 +150,12 @@ def _check_mode(table: DeltaTable, spec: OutputSection) -> None:
             "output.mode to append or overwrite"
         )
     table.check_writable(spec.mode)
+    check_committable(table.location)
+    if spec.schema == "evolve" and puts_entries(table.location, table):
+        raise OutputError(
+            f'output.schema: "evolve" adds columns by a version of the log that hops-deltalake '
+            f"(1.4) does not write; add them to {table.location.url} first, or run the job in an "
+            "environment with 'mrflight[delta]'"
+        )
     if spec.mode == "append":
         table.check_partition_by(spec.partition_by)

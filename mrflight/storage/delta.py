@@ -19,8 +19,16 @@ from mrflight.storage.store import FirstComeStore
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FIRST_ENTRY = f"_delta_log/{0:020}.json"
-"""Of a table's log, relative to the table."""
+LOG = "_delta_log"
+"""A table's log, relative to the table."""
+
+
+def entry_name(version: int) -> str:
+    """The file of the log that makes a version, relative to the table."""
+    return f"{LOG}/{version:020}.json"
+
+
+FIRST_ENTRY = entry_name(0)
 
 
 def import_deltalake() -> ModuleType:
@@ -107,12 +115,8 @@ def create_table(
     """
     store = location.store
     if mode == "error" and isinstance(store, FirstComeStore) and store.writes_first_entries:
-        with TemporaryDirectory(prefix="mrflight-log-") as folder:
-            here = locate(folder, Path(folder))
-            create_table(here, schema, actions, mode, partition_by, properties, **others)
-            entry = here.child(FIRST_ENTRY).read_bytes()
-        said = _moved(entry, table_uri(location))
-        store.put_new(location.child(FIRST_ENTRY).path, said)
+        entry = first_entry(location, schema, actions, partition_by, properties, **others)
+        store.put_new(location.child(FIRST_ENTRY).path, entry)
         return
     deltalake = import_deltalake()
     deltalake.transaction.create_table_with_add_actions(
@@ -150,7 +154,23 @@ def removable(paths: Sequence[tuple[str, str]]) -> set[str]:
     return {path for path, _ in paths} & set(named)
 
 
-def _moved(entry: bytes, uri: str) -> bytes:
+def first_entry(
+    location: Location,
+    schema: pa.Schema,
+    actions: list[Any],
+    partition_by: list[str],
+    properties: Any,
+    **others: Any,
+) -> bytes:
+    """The log's first entry, as deltalake writes it; nothing is put there."""
+    with TemporaryDirectory(prefix="mrflight-log-") as folder:
+        here = locate(folder, Path(folder))
+        create_table(here, schema, actions, "error", partition_by, properties, **others)
+        entry = here.child(FIRST_ENTRY).read_bytes()
+    return moved(entry, table_uri(location))
+
+
+def moved(entry: bytes, uri: str) -> bytes:
     """An entry of a log whose note of what was done, for people, says where the table lies."""
     actions = [json.loads(line) for line in entry.splitlines()]
     for action in actions:

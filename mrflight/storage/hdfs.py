@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from mrflight.errors import JobError
 from mrflight.storage import hopsfs, name_node
@@ -39,6 +40,13 @@ class NameNode(FirstComeStore):
     def final_name(self, name: str) -> str:
         written = _BEING_WRITTEN.fullmatch(name)
         return name if written is None else written[1]
+
+    def fence(self, path: str) -> str | None:
+        """See `Store.fence`; it is the client of HopsFS that looks first, and then replaces."""
+        if not hopsfs.is_client():
+            return None
+        host = urlsplit(self.url("/")).hostname
+        return f"hopsfs://{host}:{hopsfs.HOPS_PORT}{path}"  # whatever port the URL has
 
     @property
     def options(self) -> Mapping[str, str]:

@@ -69,6 +69,11 @@ def client_environment(options: Mapping[str, str], now: datetime) -> dict[str, s
     return found
 
 
+def is_client() -> bool:
+    """Whether what is imported as deltalake is hops-deltalake."""
+    return _is_installed("hops-deltalake")
+
+
 def _check_client(paths: Iterable[str]) -> None:
     """JobFileError where the installed deltalake is not the one for these URLs.
 
@@ -88,11 +93,6 @@ def _check_client(paths: Iterable[str]) -> None:
             f"{schemes['hdfs']}: hops-deltalake asks port {HOPS_PORT} whatever a URL says; pip "
             "uninstall hops-deltalake, then pip install 'mrflight[delta]'"
         )
-
-
-def is_client() -> bool:
-    """Whether it is HopsFS's client that is installed as deltalake."""
-    return _is_installed("hops-deltalake")
 
 
 def _is_installed(name: str) -> bool:

@@ -38,6 +38,14 @@ class Store(ABC):
         """
         return name
 
+    def fence(self, path: str) -> str | None:
+        """What all who commit to a table there call it, where they have to go one by one.
+
+        In such a store of two that create the same file both may succeed, and one is lost. None
+        where one of them fails.
+        """
+        return None
+
     @property
     @abstractmethod
     def options(self) -> Mapping[str, str]:

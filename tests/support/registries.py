@@ -72,7 +72,7 @@ def knowledge(registry: Registry) -> Any:
         }
         for state in registry._now.shuffles.values()
     ]
-    return servers, shuffles
+    return servers, shuffles, registry._now.tables.by_name
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,94 @@
+"""Commits of which the log's entry is put there by us, and not by deltalake: where, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from mrflight.deadline import Deadline
+from mrflight.errors import OutputError
+from mrflight.sinks.commit_fence import CommitFence
+from mrflight.sinks.delta_table import DeltaTable
+from mrflight.sinks.fenced_entry import FencedEntry
+from mrflight.sinks.landing import Landing
+from mrflight.storage import Location
+from mrflight.storage.delta import first_entry
+from mrflight.storage.delta_entry import append_entry, has_whole_transactions, replacing_entry
+from mrflight.storage.store import FirstComeStore
+
+
+@dataclass(frozen=True)
+class EntryCommit:
+    """What a commit makes of a table, if there is one."""
+
+    location: Location
+    table: DeltaTable | None
+    schema: pa.Schema
+    """Of the result, as it is stored where it makes the table, or replaces all of it."""
+    partition_by: list[str]
+
+    def entry(self, mode: str, actions: list[Any], properties: Any) -> bytes:
+        """The log's next entry. Raises what deltalake does, and OSError."""
+        if self.table is None:
+            return first_entry(self.location, self.schema, actions, self.partition_by, properties)
+        if mode == "append":
+            schema = self.table.schema
+            return append_entry(self.location, schema, actions, self.partition_by, properties)
+        before = self.table.handle.metadata()
+        return replacing_entry(
+            self.location,
+            self.table.version,
+            self.schema,
+            actions,
+            self.partition_by,
+            properties,
+            keeps_schema=self._keeps_schema(self.table),
+            name=before.name,
+            description=before.description,
+            configuration=before.configuration,
+        )
+
+    def _keeps_schema(self, table: DeltaTable) -> bool:
+        by = tuple(self.partition_by)
+        return table.partition_by == by and bool(table.schema.equals(self.schema))
+
+
+def puts_entries(location: Location, table: DeltaTable | None) -> bool:
+    """Whether commits to a table there are made by entries of ours."""
+    if location.store.fence(location.path) is not None:
+        return True
+    return table is not None and not has_whole_transactions()
+
+
+def check_committable(location: Location) -> None:
+    """OutputError for a table that is there, and that this client cannot commit to."""
+    store = location.store
+    takes_first = isinstance(store, FirstComeStore) and store.why_not_first_come is None
+    is_ours = takes_first or store.fence(location.path) is not None
+    if not is_ours and not has_whole_transactions():
+        raise OutputError(
+            f"output.table: {location.url} is there already, and hops-deltalake's transactions on "
+            "such a table say neither what they remove nor whose they are; write to HopsFS or S3, "
+            "or run the job in an environment with 'mrflight[delta]'"
+        )
+
+
+def put_entry(
+    entry: FencedEntry, fence: CommitFence | None, landing: Landing, deadline: Deadline
+) -> None:
+    """Put it where there is none, in a turn at the fence where its store needs one.
+
+    FileExistsError where another writer was faster, and what `FencedEntry.land` raises.
+    """
+    table = entry.table
+    if (name := table.store.fence(table.path)) is not None:
+        if fence is None:
+            raise OutputError(f"{table.url}: nobody can commit there without a metadata server")
+        with fence.turn(name, deadline) as turn:
+            entry.land(turn, landing, deadline)
+        return
+    store = table.store
+    assert isinstance(store, FirstComeStore)  # see `check_committable`
+    landing.call(lambda: store.put_new(entry.path, entry.content), deadline)

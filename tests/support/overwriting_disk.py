@@ -1,0 +1,128 @@
+"""A store as HopsFS is for its client: a file is created by a look, and then a move over it.
+
+On a disk, so that whoever reads its tables is the real deltalake. In between a test can do
+something.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from mrflight.errors import CommitError
+from mrflight.shuffle.table_client import TableClient
+from mrflight.shuffle.table_protocol import RecordedVersion, VersionRecord
+from mrflight.sinks.base import Commit
+from mrflight.sinks.commit_fence import CommitFence
+from mrflight.sinks.delta_sink import DeltaSink
+from mrflight.spec import OutputSection
+from mrflight.storage import Location
+from mrflight.storage.disk import Disk
+from mrflight.storage.streams import WrittenFile
+
+SCHEMA = pa.schema([("job", pa.string()), ("number", pa.int64())])
+_ENTRY = re.compile(r".*/_delta_log/\d{20}\.json")
+
+
+def nothing() -> None:
+    """Between the look and the move, unless a test does something there."""
+
+
+@dataclass(frozen=True)
+class OverwritingDisk(Disk):
+    """Of two that create one file both may succeed."""
+
+    between: Callable[[], None] = field(default=nothing, compare=False, repr=False)
+    """Called, for an entry of a log, when it was seen that nothing has its name."""
+    after: Callable[[], None] = field(default=nothing, compare=False, repr=False)
+    """Called when it has its name."""
+
+    def fence(self, path: str) -> str:
+        return f"fake:/{path}"
+
+    def create(self, path: str) -> pa.NativeFile:
+        if not _ENTRY.fullmatch(path):
+            return super().create(path)
+        content = bytearray()
+
+        def close() -> None:
+            if os.path.exists(path):
+                raise FileExistsError(path)
+            Path(f"{path}.{id(content)}").write_bytes(content)
+            self.between()
+            os.replace(f"{path}.{id(content)}", path)
+            self.after()
+
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return pa.PythonFile(WrittenFile(content.extend, close), mode="w")
+
+
+class SleepingFence(CommitFence):
+    """That of a job whose process stands still after the store has looked: nothing is renewed."""
+
+    def _renewal(self, *_: object) -> NotAThread:  # type: ignore[override]
+        return NotAThread()
+
+
+class NotAThread:
+    """What renews no lease."""
+
+    def start(self) -> None:
+        return
+
+
+class HeldBackFence(CommitFence):
+    """That of a job which is held back when its commit is made, and not recorded yet."""
+
+    def held_back_by(self, hold: Callable[[], None]) -> HeldBackFence:
+        object.__setattr__(self, "_hold", hold)
+        return self
+
+    def _client(self, *arguments: Any) -> TableClient:
+        client, hold = super()._client(*arguments), self._hold  # type: ignore[attr-defined]
+        record = client.record
+
+        def record_late(version: VersionRecord) -> RecordedVersion:
+            hold()
+            return record(version)
+
+        client.record = record_late  # type: ignore[method-assign]
+        return client
+
+
+@dataclass(frozen=True)
+class Job:
+    """One that writes a row to a table."""
+
+    name: str
+    table: Path
+    fence: CommitFence
+    mode: str = "append"
+    between: Callable[[], None] = nothing
+    after: Callable[[], None] = nothing
+    run_id: str | None = None
+
+    @property
+    def id(self) -> str:
+        return f"20260101T000000-{self.name.encode().hex():0>12}"
+
+    def commit(self, number: int = 0) -> int:
+        location = Location(str(self.table), OverwritingDisk((), self.between, self.after))
+        output = OutputSection(table=str(self.table), mode=self.mode)  # type: ignore[arg-type]
+        sink = DeltaSink(location, output, self.id, self.run_id)
+        row = pa.record_batch({"job": [self.name], "number": [number]}, schema=SCHEMA)
+        parts = sink.part_writer.write(0, 0, SCHEMA, [row])
+        try:
+            version = sink.commit(Commit(tuple(parts), SCHEMA, fence=self.fence))
+        except BaseException:
+            sink.abort()
+            raise
+        if version is None:
+            raise CommitError("no version")
+        return version
