@@ -11,6 +11,7 @@ installed := $(venv)/.installed
 link := $(venv)/editable/mrflight
 minio := .services/bin/minio
 hdfs := .services/hdfs.classpath
+hopsfs := .services/hopsfs/.installed
 go := $(shell command -v go 2>/dev/null)
 maven := $(and $(shell command -v java 2>/dev/null),$(shell command -v mvn 2>/dev/null))
 kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
@@ -39,9 +40,9 @@ demo: install
 	$(python) examples/clicks/generate.py
 	$(python) -m mrflight.driver examples/clicks/job.toml $(ARGS)
 
-# The servers that tests start. What there are no tools for is left out: its tests are skipped and
+# The servers that tests start, and the environment of HopsFS's client. What there are no tools for is left out: its tests are skipped and
 # say what to install, and fail in CI.
-services: $(if $(go),$(minio)) $(if $(maven),$(hdfs))
+services: $(if $(go),$(minio)) $(if $(maven),$(hdfs)) $(hopsfs)
 
 $(minio): tests/services/minio.txt
 	@echo "MinIO is built, which takes some minutes, once"
@@ -52,6 +53,13 @@ $(hdfs): tests/services/pom.xml
 	mkdir -p $(@D)
 	mvn --quiet --batch-mode --file $< dependency:build-classpath -Dmdep.outputFile="$(CURDIR)/$@.new"
 	mv $@.new $@
+
+# mrflight[hopsfs] has an environment of its own, as hops-deltalake has the import name of deltalake.
+$(hopsfs): pyproject.toml constraints.txt $(installed)
+	mkdir -p $(@D)
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[hopsfs]'
+	@touch $@
 
 # Tests that kill and stop wait most of the time: more of them run side by side.
 test: install services

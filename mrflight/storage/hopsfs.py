@@ -88,11 +88,23 @@ def _check_client(paths: Iterable[str]) -> None:
             f"{schemes['hopsfs']} needs hops-deltalake, which takes the place of deltalake: pip "
             "uninstall deltalake, then pip install 'mrflight[hopsfs]'"
         )
-    if "hdfs" in schemes and is_hops and urlsplit(schemes["hdfs"]).port not in (None, HOPS_PORT):
+    if "hopsfs" in schemes and _other_port(schemes["hopsfs"]):
+        raise JobFileError(
+            f"{schemes['hopsfs']}: hops-deltalake asks port {HOPS_PORT} whatever a URL says; leave "
+            "the port out"
+        )
+    if "hdfs" in schemes and is_hops and _other_port(schemes["hdfs"]):
         raise JobFileError(
             f"{schemes['hdfs']}: hops-deltalake asks port {HOPS_PORT} whatever a URL says; pip "
             "uninstall hops-deltalake, then pip install 'mrflight[delta]'"
         )
+
+
+def _other_port(url: str) -> bool:
+    try:
+        return urlsplit(url).port not in (None, HOPS_PORT)
+    except ValueError:  # it is no number
+        return True
 
 
 def _is_installed(name: str) -> bool:

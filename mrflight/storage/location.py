@@ -131,11 +131,18 @@ def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> L
     return Location(posixpath.normpath(f"/{inside}"), _STORES[parts.scheme](authority, given))
 
 
+def _name_node(authority: str, given: tuple[tuple[str, str], ...]) -> NameNode:
+    if ":" not in authority.rpartition("]")[2] and hopsfs.is_client():
+        # Without one it takes the path for a part of the host's name (hops-deltalake 1.4).
+        authority = f"{authority}:{hopsfs.HOPS_PORT}"
+    return NameNode(authority, given)
+
+
 _STORES: dict[str, Callable[[str, tuple[tuple[str, str], ...]], Store]] = {
     "s3": Bucket,
     "s3a": Bucket,
-    "hdfs": NameNode,
-    "hopsfs": NameNode,
+    "hdfs": _name_node,
+    "hopsfs": _name_node,
 }
 _NAMED = {
     "s3": "a bucket's name",
