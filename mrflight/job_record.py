@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mrflight.merge_counts import MergeCounts
 from mrflight.result import Attempts, JobResult
 from mrflight.stage_clock import StageClock
 
@@ -24,6 +25,7 @@ class JobRecord:
     rows_out: int = 0
     version: int | None = None
     """Both as they were committed."""
+    merged: MergeCounts | None = None
     attempts: Attempts = field(default_factory=Attempts)
     peak_memory_bytes: int = 0
 
@@ -42,4 +44,5 @@ class JobRecord:
             attempts=self.attempts,
             peak_memory_bytes=self.peak_memory_bytes,
             error=error,
+            merged=self.merged,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from mrflight.merge_counts import MergeCounts
 from mrflight.quantities import format_bytes
 
 
@@ -20,7 +21,8 @@ class StageSeconds(msgspec.Struct, frozen=True):
 class Attempts(msgspec.Struct, frozen=True):
     """Attempts that were started, and how many of them failed, as ``job.attempts`` counts.
 
-    Those of samples, and of the first look at functions, are in none of these numbers.
+    Those of samples, of the first look at functions, and of a merge's rewrites are in none of
+    these numbers.
     Not among those are the ones that were ended, or failed, for what was lost with a server.
     """
 
@@ -53,6 +55,8 @@ class JobResult(msgspec.Struct, frozen=True):
     """The most that all processes of the job held together, as measured; those of a standing
     cluster's servers not counted."""
     error: str | None = None
+    merged: MergeCounts | None = None
+    """Of a merge that was committed by this run."""
 
     def summary(self) -> str:
         """A few lines for people."""
@@ -64,5 +68,13 @@ class JobResult(msgspec.Struct, frozen=True):
             f"{format_bytes(self.bytes_shuffled)} shuffled\n"
             f"{seconds.total:.2f} s: {stages}, commit {seconds.commit:.2f}; "
             f"at most {format_bytes(self.peak_memory_bytes)} of memory\n"
-            f"{self.table}{version}"
+            f"{self.table}{version}{self._merged()}"
+        )
+
+    def _merged(self) -> str:
+        if (merged := self.merged) is None:
+            return ""
+        return (
+            f"\n{merged.rows_updated:,} rows updated, {merged.rows_deleted:,} deleted; "
+            f"{merged.files_rewritten:,} files rewritten, {merged.files_removed:,} removed"
         )

@@ -32,6 +32,10 @@ def open_sink(
             f"output.compression: {spec.format} files are not compressed; leave it out, or take "
             "delta or parquet"
         )
+    if spec.mode == "merge":
+        from mrflight.sinks.merge_sink import MergeSink
+
+        return MergeSink(location, spec, job_id, app_id)
     if spec.format == "delta":
         from mrflight.sinks.delta_sink import DeltaSink
 

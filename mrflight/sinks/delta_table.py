@@ -112,19 +112,21 @@ class DeltaTable:
             raise self._refused(f"needs writers to know {', '.join(foreign)}")
         if configuration.get("delta.columnMapping.mode", "none") != "none":
             raise self._refused("maps its columns to other names (delta.columnMapping.mode)")
-        if mode == "overwrite" and configuration.get("delta.appendOnly") == "true":
+        if mode != "append" and configuration.get("delta.appendOnly") == "true":
             raise self._refused("may only be appended to (delta.appendOnly)")
+        if mode == "merge" and configuration.get("delta.enableChangeDataFeed") == "true":
+            raise self._refused("wants every change told (delta.enableChangeDataFeed)")
         rules = [key for key in configuration if key.startswith("delta.constraints.")]
         for column in self.handle.schema().fields:
             rules += [f"{key} of {column.name}" for key in _COLUMN_RULES if key in column.metadata]
         if rules:
             raise self._refused(f"has rules that its writers must check ({', '.join(rules)})")
 
-    def check_partition_by(self, wanted: Sequence[str]) -> None:
-        """OutputError where an append would need other folders than the table has."""
+    def check_partition_by(self, wanted: Sequence[str], taken_as: str = "appended to") -> None:
+        """OutputError where new files would need other folders than the table has."""
         if tuple(wanted) != self.partition_by:
             raise OutputError(
-                f"{self.location.url} cannot be appended to: it is partitioned by "
+                f"{self.location.url} cannot be {taken_as}: it is partitioned by "
                 f"{list(self.partition_by)}, not {list(wanted)}; set output.partition_by to that"
             )
 

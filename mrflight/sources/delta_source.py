@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -18,8 +16,14 @@ from mrflight.sources.file_version import FileVersion, unchanged
 from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_group_weights
 from mrflight.sources.splitting import split_runs
 from mrflight.sources.unreadable import reading
-from mrflight.storage import Location, locate
-from mrflight.storage.delta import import_deltalake, open_table, unreachable
+from mrflight.storage import Location
+from mrflight.storage.delta import (
+    data_file,
+    has_deletion_vectors,
+    import_deltalake,
+    open_table,
+    unreachable,
+)
 from mrflight.storage.reasons import reason
 
 if TYPE_CHECKING:
@@ -94,7 +98,7 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
     return Source(
         name=found.name,
         reader=DeltaReader(read, root),
-        files=tuple(_location(root, file).path for file in files),
+        files=tuple(data_file(root, file["path"]).path for file in files),
         size_bytes=sum(file["size_bytes"] for file in files),
         splits=tuple(splits) or (Split(root.path, 0, 0, 0),),
         expansion=COMPRESSED,
@@ -120,29 +124,17 @@ def _check_readable(table: DeltaTable, root: Location) -> None:
             f"{root.url} maps its columns (delta.columnMapping.mode = {mapping}), which cannot be "
             "read yet; write it to a table without column mapping first"
         )
-    if "deletionVectors" in features and _has_deletion_vectors(table):
+    if "deletionVectors" in features and has_deletion_vectors(table):
         raise InputError(
             f"{root.url} has deletion vectors, which cannot be read yet; purge them first with "
             "REORG TABLE ... APPLY (PURGE)"
         )
 
 
-def _has_deletion_vectors(table: DeltaTable) -> bool:
-    return any(batch.num_rows > 0 for batch in table.deletion_vectors())
-
-
-def _location(root: Location, file: dict[str, Any]) -> Location:
-    """Where a file lies: the log has URLs, relative to the table unless they are whole."""
-    path = file["path"]
-    if "://" in path or path.startswith("/"):
-        return locate(path, Path(root.path), root.options)
-    return root.child(unquote(path))
-
-
 def _splits(
     root: Location, file: dict[str, Any], columns: Collection[str], split_bytes: int
 ) -> Sequence[Split]:
-    location = _location(root, file)
+    location = data_file(root, file["path"])
     partition = file.get("partition") or {}
     constants = tuple((name, value) for name, value in partition.items() if name in columns)
     # A copy of a table has other times than its log, so that a file's size alone counts.

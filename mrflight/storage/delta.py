@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 FIRST_ENTRY = f"_delta_log/{0:020}.json"
 """Of a table's log, relative to the table."""
 
+_AS_THEY_ARE = "!$&'()+,-./:;=@_~"
+"""Of ASCII's punctuation what deltalake (1.6) does not encode in a log's paths."""
+
 
 def import_deltalake() -> ModuleType:
     """The deltalake module; OutputError where it is not installed."""
@@ -71,6 +74,23 @@ def open_table(location: Location) -> Any:
     return import_deltalake().DeltaTable(
         table_uri(location), storage_options=storage_options(location)
     )
+
+
+def data_file(table: Location, path: str) -> Location:
+    """Where a file lies: the log has URLs, relative to the table unless they are whole."""
+    if "://" in path or path.startswith("/"):
+        return locate(path, Path(table.path), table.options)
+    return table.child(unquote(path))
+
+
+def logged_path(path: str) -> str:
+    """How deltalake (1.6) has in a log what it was given as a file's path."""
+    return quote(path, safe=_AS_THEY_ARE)
+
+
+def has_deletion_vectors(handle: Any) -> bool:
+    """Whether rows of this version of a table are marked as deleted beside their files."""
+    return any(batch.num_rows > 0 for batch in handle.deletion_vectors())
 
 
 def create_table(
