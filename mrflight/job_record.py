@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from mrflight.merge_counts import MergeCounts
 from mrflight.result import Attempts, JobResult
 from mrflight.stage_clock import StageClock
@@ -44,5 +46,5 @@ class JobRecord:
             attempts=self.attempts,
             peak_memory_bytes=self.peak_memory_bytes,
             error=error,
-            merged=self.merged,
+            merged=msgspec.UNSET if self.merged is None else self.merged,
         )

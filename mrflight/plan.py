@@ -95,7 +95,8 @@ def plan_job(
         partitioner = _plan_partitioner(spec, source.name, section, partitions, folder)
         if function is None:  # the rows are what the files say, so that names are checked now
             rows = _rows_of(source.name, section)
-            _check_key(source, partitioner, rows)
+            if section.key or not unique:  # or the key is that of the merge, which names it better
+                _check_key(source, partitioner, rows)
             reduction.check(source.reader.schema, rows)
         for split in _cut(source, split_bytes):
             map_tasks.append(

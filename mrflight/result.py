@@ -55,8 +55,8 @@ class JobResult(msgspec.Struct, frozen=True):
     """The most that all processes of the job held together, as measured; those of a standing
     cluster's servers not counted."""
     error: str | None = None
-    merged: MergeCounts | None = None
-    """Of a merge that was committed by this run."""
+    merged: MergeCounts | msgspec.UnsetType = msgspec.UNSET
+    """Of a merge that this run committed; other jobs have no such key."""
 
     def summary(self) -> str:
         """A few lines for people."""
@@ -72,7 +72,8 @@ class JobResult(msgspec.Struct, frozen=True):
         )
 
     def _merged(self) -> str:
-        if (merged := self.merged) is None:
+        merged = self.merged
+        if isinstance(merged, msgspec.UnsetType):
             return ""
         return (
             f"\n{merged.rows_updated:,} rows updated, {merged.rows_deleted:,} deleted; "

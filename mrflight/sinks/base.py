@@ -136,6 +136,13 @@ class Sink(ABC):
         self.finish()
         return version
 
+    def check_rows(self, schema: pa.Schema) -> None:
+        """Raise JobError where rows of this schema, as a job will make them, cannot be taken.
+
+        What most sinks have to say their part writers say.
+        """
+        return
+
     def prepare(self, commit: Commit) -> None:
         """Do what takes long before `land` is called with the same parts; nothing for most sinks.
 

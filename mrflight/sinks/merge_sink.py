@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+
 from mrflight.merge_counts import MergeCounts
 from mrflight.sinks.base import Commit, PartFile
 from mrflight.sinks.delta_merge import Merge, check_can_remove
@@ -43,6 +45,9 @@ class MergeSink(DeltaSink):
     @property
     def part_writer(self) -> MergeWriter:
         return self._merge_writer
+
+    def check_rows(self, schema: pa.Schema) -> None:
+        self._merge_writer.written(schema)
 
     def prepare(self, commit: Commit) -> None:
         """Rewrite the files of the table as it is now: what others change meanwhile comes later."""

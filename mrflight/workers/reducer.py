@@ -54,6 +54,15 @@ class Reduction:
         elif self.unique is not None and not self.function:
             self.unique.check(plain, rows)
 
+    def result_schema(self, schema: pa.Schema) -> pa.Schema | None:
+        """Of the result of rows of this schema; None where a function will say it."""
+        plain = plain_schema(schema)
+        if self.function:
+            return None
+        if self.group_by:
+            return group(plain.empty_table(), self.group_by, self.aggregates).schema
+        return plain
+
     def combiner(self, memory_bytes: int) -> Combiner | None:
         """For one map's rows, which hold at most so much; None where they are sent as they are."""
         if not (self.combines and self.group_by):
