@@ -16,6 +16,7 @@ from mrflight.errors import ColumnNotFoundError, JobFailedError, OutputError
 from mrflight.sinks.base import HERE, Commit, SinkTask, SinkTasks
 from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.sinks.rewrite import RewriteTask
+from tests.support.delta_log import action, commit, first_row_deleted, protocol
 from tests.support.merges import merge, open_merge, read, unnamed_parts, write_rows
 from tests.support.threads import run_threads
 
@@ -229,7 +230,7 @@ def test_a_merge_that_fails_leaves_nothing(tmp_path: Path) -> None:
         raise JobFailedError("the last attempt")
 
     source = rows(id=[1, 3], v=["A", "C"], op=["D", "U"])
-    with pytest.raises(JobFailedError, match="the last attempt"):
+    with pytest.raises(JobFailedError, match=r"the last attempt"):
         merge(tmp_path, source, ["id"], delete_when="op = 'D'", tasks=SinkTasks(run=fail))
     assert sorted((tmp_path / "t").rglob("*")) == before
 
@@ -250,6 +251,22 @@ def test_tables_whose_rules_a_merge_would_break(
         open_merge(tmp_path, ["id"])
 
 
+def test_a_table_whose_rows_are_marked_as_deleted_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, rows(id=[1, 2, 3], v=["a", "b", "c"]))
+    table = tmp_path / "t"
+    commit(table, protocol("deletionVectors"))
+    merge(tmp_path, rows(id=[4], v=["d"]), ["id"], job_id="one")  # which may have some, and has none
+    sink = open_merge(tmp_path, ["id"], job_id="two")
+    add = action(table, "add")
+    marked = {**add, "deletionVector": first_row_deleted()}
+    commit(table, {"remove": {"path": add["path"], "dataChange": True}}, {"add": marked})
+    with pytest.raises(OutputError, match=r"has deletion vectors, which mrflight does not read"):
+        open_merge(tmp_path, ["id"])
+    parts, schema = write_rows(sink, rows(id=[1], v=["x"]), ["id"], None, tmp_path)
+    with pytest.raises(OutputError, match=r"has deletion vectors"):
+        sink.commit(Commit(parts, schema))
+
+
 def test_a_file_whose_name_deltalake_would_write_otherwise_is_not_taken_for_removed(
     tmp_path: Path,
 ) -> None:
@@ -267,13 +284,13 @@ def test_a_file_whose_name_deltalake_would_write_otherwise_is_not_taken_for_remo
 
 def test_what_does_not_fit_the_table_is_refused(tmp_path: Path) -> None:
     write(tmp_path, rows(id=[1], v=["a"]))
-    with pytest.raises(ColumnNotFoundError, match="output.keys: the Delta table .* no column 'k'"):
+    with pytest.raises(ColumnNotFoundError, match=r"output.keys: the Delta table .* no column 'k'"):
         open_merge(tmp_path, ["k"])
     with pytest.raises(OutputError, match=r"cannot be merged into: it is partitioned by \[\]"):
         open_merge(tmp_path, ["id"], partition_by=["v"])
-    with pytest.raises(OutputError, match="cannot be merged into: its column 'v' .string. is not"):
+    with pytest.raises(OutputError, match=r"cannot be merged into: its column 'v' .string. is not"):
         merge(tmp_path, rows(id=[1]), ["id"])
-    with pytest.raises(OutputError, match="cannot be merged into: it has no column 'w'"):
+    with pytest.raises(OutputError, match=r"cannot be merged into: it has no column 'w'"):
         merge(tmp_path, rows(id=[1], v=["b"], w=[1]), ["id"])
     assert table_of(tmp_path) == [{"id": 1, "v": "a"}]
     assert unnamed_parts(tmp_path) == set()

@@ -79,12 +79,12 @@ def test_each_mistake_is_named_by_its_key(plan: Plan, sections: dict[str, Any], 
 
 def test_columns_that_the_result_lacks(plan: Plan) -> None:
     without_key = {"visits": {"path": "visits.csv"}}
-    with pytest.raises(ColumnNotFoundError, match="output.keys: inputs.visits has no column 'id'"):
+    with pytest.raises(ColumnNotFoundError, match=r"output.keys: inputs.visits has no column 'id'"):
         plan(job(inputs=without_key, output={**MERGE, "keys": ["id"]}))
-    with pytest.raises(ColumnNotFoundError, match="output.order_by: inputs.visits has no"):
+    with pytest.raises(ColumnNotFoundError, match=r"output.order_by: inputs.visits has no"):
         plan(job(output={**MERGE, "order_by": "at"}))
     groups = {"group_by": ["url"], "aggregate": {"n": "count(*)"}}
     with pytest.raises(
-        ColumnNotFoundError, match="output.order_by: the result has no .* 'url', 'n'"
+        ColumnNotFoundError, match=r"output.order_by: the result has no .* 'url', 'n'"
     ):
         plan(job(reduce=groups, output={**MERGE, "order_by": "weight"}))

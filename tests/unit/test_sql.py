@@ -59,5 +59,5 @@ def test_what_is_no_predicate_is_refused(text: str, kind: type[JobError], reason
 def test_what_cannot_be_told_of_the_values_is_refused() -> None:
     wrong = predicate("Op > 5")
     wrong.check(ROWS.schema)
-    with pytest.raises(JobFileError, match="'Op > 5' cannot be told of 3 rows of the result: "):
+    with pytest.raises(JobFileError, match=r"'Op > 5' cannot be told of 3 rows of the result: "):
         wrong.holds(ROWS)

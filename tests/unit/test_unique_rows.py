@@ -69,7 +69,7 @@ def test_ties_below_the_greatest_are_none() -> None:
 
 def test_without_an_order_no_key_may_come_twice() -> None:
     assert unique(rows(k=[2, 1]), ["k"], None)["k"].to_pylist() == [2, 1]
-    with pytest.raises(OutputError, match="output.keys: several rows of the result have k = 1; "):
+    with pytest.raises(OutputError, match=r"output.keys: several rows of the result have k = 1; "):
         unique(rows(k=[1, 2, 1]), ["k"], None)
 
 
@@ -80,7 +80,7 @@ def test_floats_that_are_one_key(values: list[float]) -> None:
 
 
 def test_a_key_that_is_null_is_refused() -> None:
-    with pytest.raises(OutputError, match="output.keys: column 'b' is null in a row"):
+    with pytest.raises(OutputError, match=r"output.keys: column 'b' is null in a row"):
         unique(rows(a=[1, 2], b=[1, None]), ["a", "b"], None)
 
 
@@ -106,13 +106,13 @@ def test_no_rows_have_the_schema_of_rows(tmp_path: Path) -> None:
 
 def test_columns_that_are_not_there_or_have_no_order(tmp_path: Path) -> None:
     schema = pa.schema([("k", pa.int64()), ("l", pa.list_(pa.int64()))])
-    with pytest.raises(ColumnNotFoundError, match="output.keys: the rows has no column 'id'"):
+    with pytest.raises(ColumnNotFoundError, match=r"output.keys: the rows has no column 'id'"):
         UniqueRows(("id",)).check(schema, "the rows")
-    with pytest.raises(ColumnNotFoundError, match="output.order_by: the rows has no column 'at'"):
+    with pytest.raises(ColumnNotFoundError, match=r"output.order_by: the rows has no column 'at'"):
         UniqueRows(("k",), "at").check(schema, "the rows")
-    with pytest.raises(KeyTypeError, match="'l'"):
+    with pytest.raises(KeyTypeError, match=r"'l'"):
         UniqueRows(("l",)).check(schema, "the rows")
-    with pytest.raises(KeyTypeError, match="'l'"):
+    with pytest.raises(KeyTypeError, match=r"'l'"):
         UniqueRows(("k",), "l").check(schema, "the rows")
 
 
@@ -121,6 +121,6 @@ def test_a_function_that_gives_rows_to_other_partitions_is_refused(tmp_path: Pat
     tables = iter([rows(k=[1, 2, 3], n=[1, 2, 3])])
     with (
         ScratchFolder("test", tmp_path) as scratch,
-        pytest.raises(OutputError, match="reduce.function: partition 0 gave a row with k = 1, "),
+        pytest.raises(OutputError, match=r"reduce.function: partition 0 gave a row with k = 1, "),
     ):
         list(moved.results(0, tables, 1 << 20, scratch))
