@@ -255,7 +255,9 @@ def test_a_table_whose_rows_are_marked_as_deleted_is_refused(tmp_path: Path) -> 
     write(tmp_path, rows(id=[1, 2, 3], v=["a", "b", "c"]))
     table = tmp_path / "t"
     commit(table, protocol("deletionVectors"))
-    merge(tmp_path, rows(id=[4], v=["d"]), ["id"], job_id="one")  # which may have some, and has none
+    merge(
+        tmp_path, rows(id=[4], v=["d"]), ["id"], job_id="one"
+    )  # which may have some, and has none
     sink = open_merge(tmp_path, ["id"], job_id="two")
     add = action(table, "add")
     marked = {**add, "deletionVector": first_row_deleted()}
