@@ -30,8 +30,8 @@ class MergeSink(DeltaSink):
         self, location: Location, spec: OutputSection, job_id: str, app_id: str | None
     ) -> None:
         """Look at what is there; OutputError for what cannot work."""
-        super().__init__(location, spec, job_id, app_id)
         check_can_remove()
+        super().__init__(location, spec, job_id, app_id)
         predicate = spec.delete_when
         self._merge_writer = MergeWriter(
             self._part_writer,
