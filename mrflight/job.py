@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -260,21 +260,26 @@ class _Job:
         )
 
     def _commit(self, sink: Sink, reduced: list[ReduceResult], metadata: str) -> int | None:
+        from mrflight.sink_stage import sink_tasks
         from mrflight.sinks.base import Commit
         from mrflight.sinks.commit_fence import CommitFence
 
-        self._progress.begin("commit", 1)
-        self._interrupts.commit_begins()
         parts = tuple(part for result in reduced for part in result.parts)
         has_losers = self._stages.started["reduce"] > len(reduced)
         fence = CommitFence(metadata, self._deadline.within(self._timeouts))
-        version = sink.land(Commit(parts, reduced[0].schema, self._deadline, has_losers, fence))
+        tasks = sink_tasks(self._stages, self._memory)
+        commit = Commit(parts, reduced[0].schema, self._deadline, has_losers, tasks, fence)
+        sink.prepare(commit)
+        self._progress.begin("commit", 1)
+        self._interrupts.commit_begins()
+        within = sink_tasks(self._stages, self._memory, quietly=True)
+        version = sink.land(replace(commit, tasks=within))
+        self._record.merged = sink.merged()
         self._interrupts.job_ends()
         self._interrupts.clean_up(sink.finish)
         self._progress.advance()
-        self._progress.end(
-            f"{len(parts)} files" + ("" if version is None else f", version {version}")
-        )
+        named = sum(not part.is_key_file for part in parts)
+        self._progress.end(f"{named} files" + ("" if version is None else f", version {version}"))
         return version
 
     def _attempts(self) -> Attempts:

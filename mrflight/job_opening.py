@@ -28,7 +28,19 @@ def open_job(
     run_id = spec.job.run_id
     app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
     _check_output_apart(spec, folder, sources)
-    return plan, open_sink(spec.output, folder, options, job_id, app_id)
+    sink = open_sink(spec.output, folder, options, job_id, app_id)
+    if not sink.was_committed():
+        _check_rows(spec, sources, plan, sink)
+    return plan, sink
+
+
+def _check_rows(spec: JobSpec, sources: list[Source], plan: JobPlan, sink: Sink) -> None:
+    """Raise JobError where the sink does not take what is made of inputs that are not mapped."""
+    for source in sources:
+        if spec.inputs[source.name].map is None:
+            schema = plan.reduction.result_schema(source.reader.schema)
+            if schema is not None:
+                sink.check_rows(schema)
 
 
 def _check_output_apart(spec: JobSpec, folder: Path, sources: list[Source]) -> None:

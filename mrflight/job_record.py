@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
+from mrflight.merge_counts import MergeCounts
 from mrflight.result import Attempts, JobResult
 from mrflight.stage_clock import StageClock
 
@@ -26,6 +29,7 @@ class JobRecord:
     rows_out: int = 0
     version: int | None = None
     """Both as they were committed."""
+    merged: MergeCounts | None = None
     attempts: Attempts = field(default_factory=Attempts)
     peak_memory_bytes: int = 0
 
@@ -45,4 +49,5 @@ class JobRecord:
             attempts=self.attempts,
             peak_memory_bytes=self.peak_memory_bytes,
             error=error,
+            merged=msgspec.UNSET if self.merged is None else self.merged,
         )

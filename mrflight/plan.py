@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mrflight.aggregates import parse_aggregate
 from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchError
 from mrflight.functions import FunctionRef
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.memory import MemoryPlan
+from mrflight.merge_plan import plan_merge
 from mrflight.schemas import describe_difference
 from mrflight.shuffle.layout import plain_schema
 from mrflight.sources.base import Source, Split
@@ -82,7 +83,9 @@ def plan_job(
     partitions = count_partitions(
         spec, sum(source.rows_bytes for source in sources), workers, memory
     )
-    reduction = plan_reduction(spec, folder)
+    keys = {name: _key(spec, section) for name, section in spec.inputs.items()}
+    unique = plan_merge(spec, keys, partitions)
+    reduction = replace(plan_reduction(spec, folder), unique=unique)
     map_tasks: list[MapTask] = []
     sample_tasks: list[SampleTask] = []
     _check_inputs_agree(spec, sources)
@@ -94,7 +97,8 @@ def plan_job(
         partitioner = _plan_partitioner(spec, source.name, section, partitions, folder)
         if function is None:  # the rows are what the files say, so that names are checked now
             rows = _rows_of(source.name, section)
-            _check_key(source, partitioner, rows)
+            if section.key or not unique:  # or the key is that of the merge, which names it better
+                _check_key(source, partitioner, rows)
             reduction.check(source.reader.schema, rows)
         for split in _cut(source, split_bytes):
             map_tasks.append(
@@ -221,7 +225,7 @@ def plan_reduction(spec: JobSpec, folder: str) -> Reduction:
 
 def _common_key(spec: JobSpec) -> tuple[str, ...]:
     """The columns by whose hash all inputs are partitioned; none where there are no such."""
-    keys = {tuple(_key(spec, name, section)) for name, section in spec.inputs.items()}
+    keys = {tuple(_key(spec, section)) for section in spec.inputs.values()}
     return keys.pop() if spec.shuffle.partitioner == "hash" and len(keys) == 1 else ()
 
 
@@ -229,8 +233,8 @@ def _sort_key(spec: JobSpec) -> tuple[str, ...]:
     """Ranges are sorted inside as well, so that the parts in their order are one sorted table."""
     if spec.shuffle.partitioner != "range":
         return ()
-    name, section = next(iter(spec.inputs.items()))
-    return tuple(_key(spec, name, section))
+    section = next(iter(spec.inputs.values()))
+    return tuple(_key(spec, section))
 
 
 def _map_function(name: str, section: InputSpec, folder: str) -> FunctionRef | None:
@@ -239,15 +243,15 @@ def _map_function(name: str, section: InputSpec, folder: str) -> FunctionRef | N
     return FunctionRef.parse(section.map, f"inputs.{name}.map", folder)
 
 
-def _key(spec: JobSpec, name: str, section: InputSpec) -> list[str]:
-    """The key columns of an input, which are the groups' columns where nothing else is said."""
-    return section.key or (spec.reduce.group_by if spec.reduce else [])
+def _key(spec: JobSpec, section: InputSpec) -> list[str]:
+    """The key columns of an input: the groups' or a merge's where nothing else is said."""
+    return section.key or (spec.reduce.group_by if spec.reduce else []) or spec.output.keys
 
 
 def _plan_partitioner(
     spec: JobSpec, name: str, section: InputSpec, partitions: int, folder: str
 ) -> PartitionerSpec:
-    kind, key = spec.shuffle.partitioner, _key(spec, name, section)
+    kind, key = spec.shuffle.partitioner, _key(spec, section)
     group_by = spec.reduce.group_by if spec.reduce else []
     if kind in ("hash", "range") and not key:
         raise JobFileError(

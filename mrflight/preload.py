@@ -22,6 +22,8 @@ def modules_of(spec: JobSpec) -> list[str]:
         f"mrflight.sinks.{'delta' if spec.output.format == 'delta' else 'folder'}_sink",
         f"mrflight.sinks.{_ENCODERS[spec.output.format]}_encoder",
     ]
+    if spec.output.mode == "merge":
+        modules.append("mrflight.sinks.merge_sink")
     if spec.reduce is not None and spec.reduce.group_by:
         modules.append("pyarrow.acero")  # by which `pyarrow.Table.group_by` groups
     return modules

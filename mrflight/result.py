@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from mrflight.merge_counts import MergeCounts
 from mrflight.quantities import format_bytes
 
 
@@ -20,7 +21,8 @@ class StageSeconds(msgspec.Struct, frozen=True):
 class Attempts(msgspec.Struct, frozen=True):
     """Attempts that were started, and how many of them failed, as ``job.attempts`` counts.
 
-    Those of samples, and of the first look at functions, are in none of these numbers.
+    Those of samples, of the first look at functions, and of a merge's rewrites are in none of
+    these numbers.
     Not among those are the ones that were ended, or failed, for what was lost with a server.
     """
 
@@ -55,6 +57,8 @@ class JobResult(msgspec.Struct, frozen=True):
     """The most that all processes of the job held together, as measured; those of a standing
     cluster's servers not counted."""
     error: str | None = None
+    merged: MergeCounts | msgspec.UnsetType = msgspec.UNSET
+    """Of a merge that this run committed; other jobs have no such key."""
 
     def summary(self) -> str:
         """A few lines for people."""
@@ -67,5 +71,14 @@ class JobResult(msgspec.Struct, frozen=True):
             f"{format_bytes(self.bytes_shuffled)} shuffled\n"
             f"{seconds.total:.2f} s: {stages}, commit {seconds.commit:.2f}; "
             f"at most {format_bytes(self.peak_memory_bytes)} of memory\n"
-            f"{read and f'read {read}wrote '}{self.table}{version}"
+            f"{read and f'read {read}wrote '}{self.table}{version}{self._merged()}"
+        )
+
+    def _merged(self) -> str:
+        merged = self.merged
+        if isinstance(merged, msgspec.UnsetType):
+            return ""
+        return (
+            f"\n{merged.rows_updated:,} rows updated, {merged.rows_deleted:,} deleted; "
+            f"{merged.files_rewritten:,} files rewritten, {merged.files_removed:,} removed"
         )

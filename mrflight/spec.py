@@ -85,7 +85,13 @@ class OutputSection(_Section, frozen=True):
 
     table: str
     format: OutputFormat = "delta"
-    mode: Literal["error", "append", "overwrite"] = "error"
+    mode: Literal["error", "append", "overwrite", "merge"] = "error"
+    keys: list[str] = []
+    """Of a merge: the columns that say which row of the table a row of the result is."""
+    order_by: str | None = None
+    """Of a merge: of several rows of the result with one key the greatest counts."""
+    delete_when: str | None = None
+    """Of a merge: an SQL predicate; the table's rows with the keys of such rows are removed."""
     schema: Literal["fixed", "evolve"] = "fixed"
     """Of a Delta table that is appended to: whether new columns of the result are added to it."""
     partition_by: list[str] = []

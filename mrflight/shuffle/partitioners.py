@@ -148,7 +148,7 @@ def choose_boundaries(
     ordered = keys.take(sort_indices(keys, key))
     cuts = sorted({len(ordered) * part // partitions for part in range(1, partitions)})
     picked = ordered.take(pa.array(cuts if len(ordered) else [], pa.int64()))
-    return _one_batch(picked if repeats else picked.filter(_is_new(picked)))
+    return _one_batch(picked if repeats else picked.filter(is_new(picked)))
 
 
 def check_sortable(schema: pa.Schema, key: Sequence[str]) -> None:
@@ -196,7 +196,7 @@ def _sorted_with_boundaries(
     return np.asarray(sort_indices(table, table.column_names), np.int64)
 
 
-def _is_new(rows: pa.Table) -> pa.Array:
+def is_new(rows: pa.Table) -> pa.Array:
     """Of sorted rows, whether each is another one than the row before."""
     new = np.zeros(rows.num_rows, np.bool_)
     new[:1] = True

@@ -33,6 +33,10 @@ def open_sink(
             "delta or parquet"
         )
     _check_evolution(spec)
+    if spec.mode == "merge":
+        from mrflight.sinks.merge_sink import MergeSink
+
+        return MergeSink(location, spec, job_id, app_id)
     if spec.format == "delta":
         from mrflight.sinks.delta_sink import DeltaSink
 

@@ -8,15 +8,18 @@ tasks; the `PartFile`s they return are all that the commit needs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
 
 from mrflight.deadline import NO_DEADLINE, Deadline
+from mrflight.merge_counts import MergeCounts
 from mrflight.sinks.closings import Closings
 from mrflight.sinks.commit_fence import CommitFence
+from mrflight.sinks.key_bounds import KeyBounds
 
 
 class PartFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +35,42 @@ class PartFile(msgspec.Struct, frozen=True, kw_only=True):
     """Delta's file statistics, JSON: numRecords, minValues, maxValues, nullCount."""
     schema: pa.Schema
     """That its rows are stored with, the ``partition_by`` columns as well."""
+    keys: KeyBounds | None = None
+    """Of a merge: between what its keys lie."""
+    is_key_file: bool = False
+    """Whether it only says, to a merge, which keys are to go: no commit names it."""
+
+
+class SinkTask(Protocol):
+    """Work of a sink that a worker does; small and picklable. It may be run again."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, attempt: int) -> Any:
+        """Files that it writes have the attempt in their names, and count once they are named."""
+
+
+Note = Callable[[list[Any]], str]
+"""Makes of results what is told of them."""
+
+
+@dataclass(frozen=True)
+class SinkTasks:
+    """Who runs the tasks of a sink; without more they run here, one after the other."""
+
+    run: Callable[[Sequence[SinkTask], Note], list[Any]] = lambda tasks, note: [
+        task.run(0) for task in tasks
+    ]
+    """The results in the order of the tasks; raises what an attempt does that is the last."""
+    workers: int = 1
+    memory_bytes: int = 64 << 20
+    """What one task may hold,"""
+    encoder_bytes: int = 64 << 20
+    """and of rows that wait to be encoded as much beside it."""
+
+
+HERE = SinkTasks()
 
 
 @dataclass(frozen=True)
@@ -45,6 +84,7 @@ class Commit:
     """Until when the store is waited for, up to the call that lands it."""
     has_losers: bool = True
     """Whether there may be files of attempts that are not among these."""
+    tasks: SinkTasks = HERE
     fence: CommitFence | None = None
     """Where a sink that `needs_fence` asks for its turn."""
 
@@ -104,10 +144,29 @@ class Sink(ABC):
         """The version that it committed; None for plain folders, and where there was none."""
 
     def commit(self, commit: Commit) -> int | None:
-        """`land` the parts, then `finish`; the version."""
+        """`prepare`, `land` the parts, then `finish`; the version."""
+        self.prepare(commit)
         version = self.land(commit)
         self.finish()
         return version
+
+    def check_rows(self, schema: pa.Schema) -> None:
+        """Raise JobError where rows of this schema, as a job will make them, cannot be taken.
+
+        What most sinks have to say their part writers say.
+        """
+        return
+
+    def prepare(self, commit: Commit) -> None:
+        """Do what takes long before `land` is called with the same parts; nothing for most sinks.
+
+        Raises as `land` does, with nothing committed.
+        """
+        return
+
+    def merged(self) -> MergeCounts | None:
+        """What a merge that has landed did; None for what is no merge, and was another's."""
+        return None
 
     @abstractmethod
     def land(self, commit: Commit) -> int | None:

@@ -23,10 +23,11 @@ import pyarrow as pa
 
 from mrflight.deadline import NO_DEADLINE, Deadline
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.base import PartFile
+from mrflight.sinks.base import HERE, PartFile, SinkTasks
 from mrflight.sinks.commit_fence import CommitFence
 from mrflight.sinks.delta_conflict import change_in, change_since
 from mrflight.sinks.delta_entry_commit import EntryCommit, put_entry, puts_entries
+from mrflight.sinks.delta_merge import Merge
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.evolution import add_columns, missing_columns
 from mrflight.sinks.fenced_entry import FencedEntry
@@ -65,6 +66,9 @@ class DeltaCommit:
     """Until when the store is waited for."""
     fence: CommitFence | None = None
     """For a store that needs one: see `Store.fence`."""
+    merge: Merge | None = None
+    """What of the table's files is changed as well, where the mode is merge."""
+    tasks: SinkTasks = HERE
 
     def run(self) -> tuple[int, set[str] | None]:
         """The version in which ``app_id`` is committed, and the files it added (None: unknown).
@@ -137,7 +141,7 @@ class DeltaCommit:
                 "another table, or set output.mode to append or overwrite"
             )
         table.check_writable(self.mode)
-        if self.mode == "append":
+        if self.mode in ("append", "merge"):
             self._check_append(table)
         elif change := change_since(table, self.seen_version):
             raise CommitError(
@@ -154,7 +158,10 @@ class DeltaCommit:
             return 0
         if self.mode == "overwrite":
             return self._overwrite(table)
-        self._add_columns(table)
+        if self.merge is not None:
+            self.merge.at(table, self.tasks)
+        else:
+            self._add_columns(table)
         self._write(table, table.schema)
         return table.version + 1
 
@@ -187,7 +194,7 @@ class DeltaCommit:
 
     def _check_append(self, table: DeltaTable) -> None:
         """OutputError where the parts do not fit the table, should it have changed since."""
-        table.check_partition_by(self.target.partition_by)
+        table.check_partition_by(self.target.partition_by, self.target.taken_as)
         self._stored_in(table)
         known = self.target.existing
         for column in table.schema:
@@ -245,14 +252,17 @@ class DeltaCommit:
                 )
 
     def _paths(self) -> set[str]:
-        return {part.path for part in self.parts}
+        return {part.path for part in self._added()}
+
+    def _added(self) -> list[PartFile]:
+        return [*self.parts, *(self.merge.added if self.merge is not None else ())]
 
     def _write(self, table: DeltaTable, schema: pa.Schema) -> None:
         deltalake = import_deltalake()
         write = partial(
             table.handle.create_write_transaction,
-            self._actions(),
-            self.mode,
+            [*self._actions(), *self._removals()],
+            "append" if self.mode == "merge" else self.mode,
             deltalake.Schema.from_arrow(schema),
             partition_by=list(self.target.partition_by),
             commit_properties=self._properties(table.version + 1),
@@ -285,8 +295,13 @@ class DeltaCommit:
             deltalake.transaction.AddAction(
                 part.path, part.size_bytes, part.partition_values, now_ms, True, part.stats
             )
-            for part in self.parts
+            for part in self._added()
         ]
+
+    def _removals(self) -> list[Any]:
+        if self.merge is None:
+            return []
+        return self.merge.removed(self.target.partition_by, time.time_ns() // 1_000_000)
 
     def _properties(self, version: int) -> Any:
         deltalake = import_deltalake()

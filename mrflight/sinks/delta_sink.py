@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.base import Commit, PartWriter, Sink
 from mrflight.sinks.delta_commit import DeltaCommit
 from mrflight.sinks.delta_entry_commit import check_committable, puts_entries
+from mrflight.sinks.delta_merge import check_mergeable
 from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.encoding import CODEC, Encoding
@@ -44,10 +47,17 @@ class DeltaSink(Sink):
         if self._committed is None:  # who has nothing to do needs no permission for it
             check_writable(location)
             check_writable(location.child(LOG))
-        existing = table.schema if table is not None and spec.mode == "append" else None
+        keeps_rows = spec.mode in ("append", "merge")
+        existing = table.schema if table is not None and keeps_rows else None
+        taken_as = "merged into" if spec.mode == "merge" else "appended to"
         self.needs_fence = location.store.fence(location.path) is not None
         self._target = TableSchema(
-            location.url, True, tuple(spec.partition_by), existing, evolves=spec.schema == "evolve"
+            location.url,
+            True,
+            tuple(spec.partition_by),
+            existing,
+            spec.schema == "evolve",
+            taken_as,
         )
         indexed_columns = INDEXED_COLUMNS if table is None else table.indexed_columns
         self._part_writer = FilePartWriter(
@@ -63,7 +73,7 @@ class DeltaSink(Sink):
         self._kept: set[str] | None = None
 
     @property
-    def part_writer(self) -> FilePartWriter:
+    def part_writer(self) -> PartWriter:
         return self._part_writer
 
     def was_committed(self) -> bool:
@@ -75,7 +85,10 @@ class DeltaSink(Sink):
     def land(self, commit: Commit) -> int:
         schema = common_schema(commit, null_fits=False)
         self._check_parts(commit)
-        version, self._kept = DeltaCommit(
+        return self._land(commit, self._delta_commit(commit, schema))
+
+    def _delta_commit(self, commit: Commit, schema: pa.Schema) -> DeltaCommit:
+        return DeltaCommit(
             self._location,
             self._mode,
             self._target,
@@ -87,7 +100,10 @@ class DeltaSink(Sink):
             self._seen_version,
             commit.deadline,
             commit.fence,
-        ).run()
+        )
+
+    def _land(self, commit: Commit, transaction: DeltaCommit) -> int:
+        version, self._kept = transaction.run()
         self._has_landed = True
         self._has_losers = commit.has_losers
         return version
@@ -159,3 +175,6 @@ def _check_mode(table: DeltaTable, spec: OutputSection) -> None:
         )
     if spec.mode == "append":
         table.check_partition_by(spec.partition_by)
+    if spec.mode == "merge":
+        table.check_partition_by(spec.partition_by, "merged into")
+        check_mergeable(table, spec.keys)

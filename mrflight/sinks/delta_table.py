@@ -108,8 +108,10 @@ class DeltaTable:
         """OutputError for a table whose rules we would break or cannot follow."""
         self._check_features("write to another table")
         configuration = self.handle.metadata().configuration
-        if mode == "overwrite" and configuration.get("delta.appendOnly") == "true":
+        if mode in ("overwrite", "merge") and configuration.get("delta.appendOnly") == "true":
             raise self._refused("may only be appended to (delta.appendOnly)")
+        if mode == "merge" and configuration.get("delta.enableChangeDataFeed") == "true":
+            raise self._refused("wants every change told (delta.enableChangeDataFeed)")
         rules = [key for key in configuration if key.startswith("delta.constraints.")]
         for column in self.handle.schema().fields:
             rules += [f"{key} of {column.name}" for key in _COLUMN_RULES if key in column.metadata]
@@ -139,11 +141,11 @@ class DeltaTable:
                 "maps its columns to other names (delta.columnMapping.mode)", advice
             )
 
-    def check_partition_by(self, wanted: Sequence[str]) -> None:
-        """OutputError where an append would need other folders than the table has."""
+    def check_partition_by(self, wanted: Sequence[str], taken_as: str = "appended to") -> None:
+        """OutputError where new files would need other folders than the table has."""
         if tuple(wanted) != self.partition_by:
             raise OutputError(
-                f"{self.location.url} cannot be appended to: it is partitioned by "
+                f"{self.location.url} cannot be {taken_as}: it is partitioned by "
                 f"{list(self.partition_by)}, not {list(wanted)}; set output.partition_by to that"
             )
 

@@ -35,6 +35,7 @@ class FilePartWriter(PartWriter):
     bounds: Bounds = BOUNDS
     run: str = ""
     """See `part_name.run_mark`."""
+    before_suffix: str = ""
 
     def write(
         self,
@@ -67,17 +68,8 @@ class FilePartWriter(PartWriter):
     ) -> list[PartFile]:
         stored = self.schema.stored(schema)
         columns = self.schema.partition_by
-        without = pa.schema([field for field in stored if field.name not in columns])
-        _try_encoding(self.table.url, self.encoding, without)
-
-        def open_file(values: Values, number: int) -> OpenPartFile:
-            name = part_name(
-                partition, share, attempt, self.job_id, number, self.encoding.suffix, self.run
-            )
-            path = f"{folder(columns, values)}/{name}" if columns else name
-            return OpenPartFile(self.table, path, self.encoding, stored)
-
-        files = PartFiles(columns, open_file, self._chunk(), self.bounds, closings)
+        self._try_encoding(stored)
+        files = self.begin(partition, attempt, stored, share, closings)
         seen = schema
         try:
             for batch in batches:
@@ -95,6 +87,34 @@ class FilePartWriter(PartWriter):
         except BaseException:  # an interrupt as well leaves nothing behind
             files.discard()
             raise
+
+    def begin(
+        self,
+        partition: int,
+        attempt: int,
+        stored: pa.Schema,
+        share: int | None = None,
+        closings: Closings | None = None,
+    ) -> PartFiles:
+        """An attempt's files, none of them made yet. Whoever begins them ends them.
+
+        They take rows of ``stored`` without its ``partition_by`` columns. Without ``closings``
+        each is closed as it is ended.
+        """
+        columns = self.schema.partition_by
+
+        def open_file(values: Values, number: int) -> OpenPartFile:
+            suffix = f"{self.before_suffix}{self.encoding.suffix}"
+            name = part_name(partition, share, attempt, self.job_id, number, suffix, self.run)
+            path = f"{folder(columns, values)}/{name}" if columns else name
+            return OpenPartFile(self.table, path, self.encoding, stored)
+
+        return PartFiles(columns, open_file, self._chunk(), self.bounds, closings or Closings(0))
+
+    def _try_encoding(self, stored: pa.Schema) -> None:
+        columns = self.schema.partition_by
+        without = pa.schema([field for field in stored if field.name not in columns])
+        _try_encoding(self.table.url, self.encoding, without)
 
     def within(self, memory_bytes: int) -> FilePartWriter:
         """See `PartWriter.within`; of what open files hold back as much again, on some stores."""

@@ -1,5 +1,7 @@
 """Part files: ``part-<partition>[.<share>]-<attempt>-<job id>[.<number>][.r<run>].<suffix>``.
 
+A suffix that begins with ``keys.`` is that of a file which only says, to a merge, which keys go.
+
 A name says which attempt of which job wrote the file, so that what a job left
 behind can be told from every other file without asking anyone. In a folder of
 plain files it says of which run as well, where the job has a ``run_id``: once
@@ -14,7 +16,7 @@ import re
 
 _PART = re.compile(
     r"part-(?P<partition>\d{5,})(\.\d+)?-\d+-(?P<job>[0-9A-Za-z_-]+)(\.\d+)?(\.r(?P<run>[0-9a-f]{12}))?"
-    r"\.(parquet|csv|arrow)"
+    r"\.(parquet|csv|arrow|keys\.parquet)"
 )
 
 

@@ -49,6 +49,16 @@ def value_texts(values: pa.Array) -> list[str | None]:
     return texts
 
 
+def value_of(text: str | None, kind: pa.DataType) -> object:
+    """The value whose text that is, of those of `value_texts`."""
+    if text is None:
+        return None
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        moment = pa.scalar(text).cast(pa.timestamp(kind.unit))
+        return moment.cast(pa.int64()).cast(kind).as_py()
+    return pa.scalar(text).cast(kind).as_py()
+
+
 def check_texts(
     column: str, kind: pa.DataType, texts: Sequence[str | None], is_delta: bool
 ) -> None:

@@ -27,9 +27,11 @@ class TableSchema:
     is_delta: bool
     partition_by: tuple[str, ...]
     existing: pa.Schema | None = None
-    """Of the table that is appended to, as it is stored; None where any schema will do."""
+    """Of the table that rows are added to, as it is stored; None where any schema will do."""
     evolves: bool = False
     """Whether it gets columns that it lacks; rows that lack some of its own are null there."""
+    taken_as: str = "appended to"
+    """What is done to that table, in messages."""
 
     def stored(self, schema: pa.Schema) -> pa.Schema:
         """The schema that rows of ``schema`` are stored with, in the table's order.
@@ -88,19 +90,21 @@ class TableSchema:
         for name in stored.names:
             if name not in self.existing.names:
                 raise OutputError(
-                    f"{self.url} cannot be appended to: it has no column {name!r}, which the "
+                    f"{self.url} cannot be {self.taken_as}: it has no column {name!r}, which the "
                     "result has; drop the column in the map, or write to another table"
                 )
         for field in self.existing:
             if field.name not in stored.names:
                 raise OutputError(
-                    f"{self.url} cannot be appended to: its column {field.name!r} ({field.type}) "
-                    "is not in the result; add it in the map, or write to another table"
+                    f"{self.url} cannot be {self.taken_as}: its column {field.name!r} "
+                    f"({field.type}) is not in the result; add it in the map, or write to another "
+                    "table"
                 )
             if not same_type(self._stored_type(field), stored.field(field.name).type):
                 raise OutputError(
-                    f"{self.url} cannot be appended to: its column {field.name!r} is {field.type} "
-                    f"and the result's is {schema.field(field.name).type}; cast it in the map"
+                    f"{self.url} cannot be {self.taken_as}: its column {field.name!r} is "
+                    f"{field.type} and the result's is {schema.field(field.name).type}; cast it in "
+                    "the map"
                 )
         return pa.schema(
             [stored.field(field.name).with_nullable(field.nullable) for field in self.existing]

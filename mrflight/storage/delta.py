@@ -30,6 +30,9 @@ def entry_name(version: int) -> str:
 
 FIRST_ENTRY = entry_name(0)
 
+_AS_THEY_ARE = "!$&'()+,-./:;=@_~"
+"""Of ASCII's punctuation what deltalake (1.6) does not encode in a log's paths."""
+
 
 def import_deltalake() -> ModuleType:
     """The deltalake module; OutputError where it is not installed."""
@@ -86,6 +89,11 @@ def data_file(table: Location, path: str) -> Location:
     if "://" in path or path.startswith("/"):
         return locate(path, Path(table.path), table.options)
     return table.child(unquote(path))
+
+
+def logged_path(path: str) -> str:
+    """How deltalake (1.6) has in a log what it was given as a file's path."""
+    return quote(path, safe=_AS_THEY_ARE)
 
 
 def has_deletion_vectors(table: Any) -> bool:

@@ -21,6 +21,7 @@ from mrflight.workers.combiner import Combiner
 from mrflight.workers.external_sort import ExternalSort
 from mrflight.workers.grouping import group
 from mrflight.workers.partials import Partials, partials_of, plan_partials
+from mrflight.workers.unique_rows import UniqueRows, check_no_nulls
 from mrflight.workers.workspace import Workspace
 
 
@@ -36,13 +37,31 @@ class Reduction:
     key: tuple[str, ...] = ()
     """The partition's key, for a function: a partition that is too large is cut between keys. Set
     where all inputs are partitioned by the hash of the same columns."""
+    unique: UniqueRows | None = None
+    """How the result has one row of each key; for merges."""
     combines: bool = False
     """Whether maps send what `combiner` makes of their rows. Only where the partitioner looks at
     no column but those of the group."""
 
     def check(self, schema: pa.Schema, rows: str = MAPPED) -> None:
         """Raise where rows of this schema, which messages call ``rows``, cannot be reduced so."""
-        check_aggregates(plain_schema(schema), self.group_by, self.aggregates, rows)
+        plain = plain_schema(schema)
+        check_aggregates(plain, self.group_by, self.aggregates, rows)
+        if self.unique is not None and self.group_by:
+            self.unique.check_names(
+                [*self.group_by, *(each.name for each in self.aggregates)], "the result"
+            )
+        elif self.unique is not None and not self.function:
+            self.unique.check(plain, rows)
+
+    def result_schema(self, schema: pa.Schema) -> pa.Schema | None:
+        """Of the result of rows of this schema; None where a function will say it."""
+        plain = plain_schema(schema)
+        if self.function:
+            return None
+        if self.group_by:
+            return group(plain.empty_table(), self.group_by, self.aggregates).schema
+        return plain
 
     def combiner(self, memory_bytes: int) -> Combiner | None:
         """For one map's rows, which hold at most so much; None where they are sent as they are."""
@@ -53,12 +72,12 @@ class Reduction:
     @property
     def keeps_rows(self) -> bool:
         """Whether the result is the rows themselves."""
-        return not (self.group_by or self.function or self.sort_by)
+        return not (self.group_by or self.function or self.sort_by or self.unique)
 
     @property
     def sorts_rows(self) -> bool:
         """Whether the result is the rows themselves, in another order."""
-        return bool(self.sort_by) and not (self.group_by or self.function)
+        return bool(self.sort_by) and not (self.group_by or self.function or self.unique)
 
     def partials(self, schema: pa.Schema) -> Partials | None:
         """How shuffled rows of this schema are merged; None where they are no partial rows."""
@@ -92,8 +111,8 @@ class Reduction:
         space: Workspace,
     ) -> Iterator[pa.Table]:
         """The result in tables, at least one."""
-        sorts_groups = bool(self.sort_by and (self.group_by or self.function))
-        rows_bytes = space.rows_bytes // (2 if sorts_groups else 1)
+        stages = [self.group_by or self.function, self._has_duplicates, self.sort_by]
+        rows_bytes = space.rows_bytes // max(1, sum(map(bool, stages)))
         with ScratchFolder("reduce", space.folder) as scratch:
             if self.group_by:
                 tables = self._groups(schema, batches, rows_bytes, scratch)
@@ -101,9 +120,35 @@ class Reduction:
                 tables = self._function_results(partition, schema, batches, rows_bytes, scratch)
             else:
                 tables = (pa.Table.from_batches([batch]) for batch in batches)
+            if self.unique is not None:
+                tables = self._unique(partition, schema, tables, rows_bytes, scratch)
             if self.sort_by:
                 tables = self._sorted(schema, tables, rows_bytes, scratch)
             yield from tables
+
+    @property
+    def _has_duplicates(self) -> bool:
+        """Whether there may be several rows of a key that are to be one."""
+        if self.unique is None:
+            return False
+        return not self.group_by or not set(self.group_by) <= set(self.unique.keys)
+
+    def _unique(
+        self,
+        partition: int,
+        schema: pa.Schema,
+        tables: Iterator[pa.Table],
+        rows_bytes: int,
+        scratch: ScratchFolder,
+    ) -> Iterator[pa.Table]:
+        assert self.unique is not None
+        tables = _at_least_one(tables, schema.empty_table)
+        if self._has_duplicates:
+            yield from self.unique.results(partition, tables, rows_bytes, scratch)
+            return
+        for table in tables:
+            check_no_nulls(table, self.unique.keys)
+            yield table
 
     def _groups(
         self,

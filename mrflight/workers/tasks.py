@@ -214,7 +214,8 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
             partition = task.files[file][0].partition
             share = task.share.number if task.share else None
             parts += task.part_writer.write(partition, attempt, schema, rows, share, closings)
-    return ReduceResult(sum(part.rows for part in parts), schema, tuple(parts))
+    rows_out = sum(part.rows for part in parts if not part.is_key_file)
+    return ReduceResult(rows_out, schema, tuple(parts))
 
 
 class _Result(NamedTuple):

@@ -26,6 +26,7 @@ class TestSmallExperiments:
                 ["--rows", 20_000, "--rounds", 1, "--scale", "0.001,0.002"],
                 ["ratios.json", "ratios.md"],
             ),
+            ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),
             (
                 "idle_workers",
                 ["--rows", 20_000, "--rounds", 1, "--jobs", "clicks-10,zipf", "--workers", 3],

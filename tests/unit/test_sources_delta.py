@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +17,7 @@ from mrflight.errors import ColumnNotFoundError, InputError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
 from mrflight.spec import InputSpec
+from tests.support.delta_log import action, commit, first_row_deleted, protocol
 
 
 def open_table(path: Path, **spec: Any) -> Source:
@@ -110,27 +110,6 @@ def test_a_log_that_cannot_be_read(tmp_path: Path) -> None:
         assert "\n" not in str(raised.value)
 
 
-def commit(table: Path, *actions: dict[str, Any]) -> None:
-    """Add a version to the log by hand, as other writers would."""
-    log = table / "_delta_log"
-    version = len(list(log.glob("*.json")))
-    (log / f"{version:020}.json").write_text("\n".join(json.dumps(action) for action in actions))
-
-
-def action(table: Path, kind: str) -> dict[str, Any]:
-    lines = (table / "_delta_log" / f"{0:020}.json").read_text().splitlines()
-    found: dict[str, Any] = next(
-        json.loads(line)[kind] for line in lines if kind in json.loads(line)
-    )
-    return found
-
-
-def protocol(*features: str) -> dict[str, Any]:
-    names = list(features)
-    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
-    return {"protocol": {**versions, "readerFeatures": names, "writerFeatures": names}}
-
-
 def test_deletion_vectors_are_refused_where_there_are_any(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"n": [1, 2, 3]}))
     commit(tmp_path, protocol("deletionVectors"))
@@ -170,23 +149,3 @@ def test_features_that_nobody_knows_are_refused(tmp_path: Path) -> None:
     commit(tmp_path, protocol("timestampNtz", "rowsInRhyme"))
     with pytest.raises(InputError, match="rowsInRhyme"):
         open_table(tmp_path)
-
-
-def first_row_deleted() -> dict[str, Any]:
-    """An inline deletion vector of row 0, as Delta's protocol writes it."""
-    bitmap = struct.pack("<IIHHIH", 12346, 1, 0, 0, 16, 0)
-    data = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
-    size = len(data)
-    return {
-        "storageType": "i",
-        "pathOrInlineDv": z85(data + bytes(-size % 4)),
-        "sizeInBytes": size,
-        "cardinality": 1,
-    }
-
-
-def z85(data: bytes) -> str:
-    """ZeroMQ's base 85 (rfc.zeromq.org/spec/32)."""
-    digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-    words = [int.from_bytes(data[i : i + 4], "big") for i in range(0, len(data), 4)]
-    return "".join(digits[word // 85**power % 85] for word in words for power in (4, 3, 2, 1, 0))

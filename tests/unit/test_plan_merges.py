@@ -1,0 +1,90 @@
+"""What a merge asks of a job's sections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mrflight.errors import ColumnNotFoundError, JobFileError
+from tests.support.plans import Plan, job
+
+MERGE = {"table": "out", "mode": "merge", "keys": ["url"]}
+INPUT = {"path": "visits.csv", "key": ["url"]}
+
+
+def test_the_key_of_the_merge_is_that_of_inputs_without_one(plan: Plan) -> None:
+    planned = plan(job(inputs={"visits": {"path": "visits.csv"}}, output=MERGE))
+    assert planned.map_tasks[0].partitioner.key == ("url",)
+    assert planned.reduction.unique is not None
+    assert not planned.reduction.keeps_rows  # or a heavy partition's key would be shared out
+
+
+def test_ranges_do_not_spread_the_rows_of_one_key(plan: Plan) -> None:
+    planned = plan(job(shuffle={"partitioner": "range"}, output=MERGE))
+    assert planned.reduction.sort_by == ("url",)
+    assert not planned.reduction.sorts_rows
+
+
+@pytest.mark.parametrize(
+    ("sections", "start"),
+    [
+        ({"output": {**MERGE, "keys": []}}, "output.keys: a merge needs the columns that say"),
+        ({"output": {**MERGE, "keys": ["url", "url"]}}, "output.keys: ['url', 'url'] names a"),
+        ({"output": {**MERGE, "order_by": "url"}}, "output.order_by: 'url' is one of output.keys"),
+        ({"output": {**MERGE, "delete_when": " "}}, "output.delete_when: is empty; "),
+        ({"output": {**MERGE, "format": "csv"}}, "output.mode: a folder of csv files cannot be"),
+        (
+            {"output": {"table": "out", "keys": ["url"]}},
+            "output.keys: is for mode = 'merge', and the mode is 'error'; ",
+        ),
+        (
+            {"output": {"table": "out", "mode": "append", "order_by": "url"}},
+            "output.order_by: is for mode = 'merge', and the mode is 'append'; ",
+        ),
+        (
+            {"output": {"table": "out", "mode": "overwrite", "delete_when": "true"}},
+            "output.delete_when: is for mode = 'merge', and the mode is 'overwrite'; ",
+        ),
+        (
+            {"shuffle": {"partitioner": "round_robin"}, "output": MERGE},
+            "shuffle.partitioner: round_robin may bring rows with equal output.keys to different ",
+        ),
+        (
+            {"output": {**MERGE, "keys": ["weight"]}},
+            "inputs.visits.key: ['url'] must be among output.keys, ['weight'], ",
+        ),
+        (
+            {
+                "inputs": {"visits": INPUT, "more": {"path": "more.csv", "key": ["weight"]}},
+                "output": {**MERGE, "keys": ["url", "weight"]},
+            },
+            "inputs.more.key: ['weight'] is not that of inputs.visits, ['url'], ",
+        ),
+        (
+            {
+                "shuffle": {"partitioner": "range"},
+                "reduce": {"function": "m:f"},
+                "output": MERGE,
+            },
+            "shuffle.partitioner: range does not tell whether a reduce function's rows are ",
+        ),
+    ],
+)
+def test_each_mistake_is_named_by_its_key(plan: Plan, sections: dict[str, Any], start: str) -> None:
+    with pytest.raises(JobFileError) as refused:
+        plan(job(**sections))
+    assert str(refused.value).startswith(start)
+
+
+def test_columns_that_the_result_lacks(plan: Plan) -> None:
+    without_key = {"visits": {"path": "visits.csv"}}
+    with pytest.raises(ColumnNotFoundError, match=r"output.keys: inputs.visits has no column 'id'"):
+        plan(job(inputs=without_key, output={**MERGE, "keys": ["id"]}))
+    with pytest.raises(ColumnNotFoundError, match=r"output.order_by: inputs.visits has no"):
+        plan(job(output={**MERGE, "order_by": "at"}))
+    groups = {"group_by": ["url"], "aggregate": {"n": "count(*)"}}
+    with pytest.raises(
+        ColumnNotFoundError, match=r"output.order_by: the result has no .* 'url', 'n'"
+    ):
+        plan(job(reduce=groups, output={**MERGE, "order_by": "weight"}))

@@ -1,0 +1,63 @@
+"""Predicates over batches, and what is said of those that are wrong."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
+from mrflight.sql import Predicate
+
+ROWS = pa.record_batch({"Op": ["D", None, "U"], "n": [1, 2, 3], "s": [{"x": 1}] * 3})
+
+
+def predicate(text: str) -> Predicate:
+    return Predicate(text, "output.delete_when")
+
+
+@pytest.mark.parametrize(
+    ("text", "held", "columns"),
+    [
+        ("Op = 'D'", [True, False, False], ["Op"]),
+        ('"Op" is null or n > 2', [False, True, True], ["Op", "n"]),
+        ("Op in ('D', 'U') and s['x'] = 1", [True, False, True], ["Op", "s"]),
+        ("true", [True, True, True], []),
+        ("case when n = 2 then null else true end", [True, False, True], ["n"]),
+    ],
+)
+def test_what_holds_and_what_it_names(text: str, held: list[bool], columns: list[str]) -> None:
+    sent = pickle.loads(pickle.dumps(predicate(text)))
+    assert sent.columns(ROWS.schema) == columns
+    assert sent.holds(ROWS).to_pylist() == held
+    assert sent.holds(ROWS.slice(1, 1)).to_pylist() == held[1:2]
+    assert sent.holds(ROWS.slice(0, 0)).to_pylist() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "reason"),
+    [
+        ("n + 1", JobFileError, "'n + 1' is int64, and no predicate"),
+        ("op = 'D'", ColumnNotFoundError, "the result has no column 'op'; it has 'Op', 'n', 's'"),
+        ("Op =", JobFileError, "cannot be told of rows of the result: SQL error"),
+        ("", JobFileError, "cannot be told of rows of the result: SQL error"),
+        ("n = 1; drop table x", JobFileError, "Expected: end of expression, found: ;"),
+        ("sum(n) > 1", JobFileError, "looks at several rows; it is told of one at a time"),
+        ("row_number() over () = 1", JobFileError, "looks at several rows"),
+        ("n in (select n from rows)", JobFileError, "cannot be told of rows of the result"),
+    ],
+)
+def test_what_is_no_predicate_is_refused(text: str, kind: type[JobError], reason: str) -> None:
+    with pytest.raises(kind) as refused:
+        predicate(text).check(ROWS.schema)
+    assert str(refused.value).startswith("output.delete_when: ")
+    assert reason in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_cannot_be_told_of_the_values_is_refused() -> None:
+    wrong = predicate("Op > 5")
+    wrong.check(ROWS.schema)
+    with pytest.raises(JobFileError, match=r"'Op > 5' cannot be told of 3 rows of the result: "):
+        wrong.holds(ROWS)

@@ -1,0 +1,126 @@
+"""One row for each key of a result: which one counts, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import ColumnNotFoundError, KeyTypeError, OutputError
+from mrflight.scratch import ScratchFolder
+from mrflight.workers.reducer import Reduction
+from mrflight.workers.unique_rows import UniqueRows, unique
+from mrflight.workers.workspace import Workspace
+
+
+def rows(**columns: list[Any]) -> pa.Table:
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize(
+    ("values", "greatest"),
+    [
+        ([1, 3, 2], 1),
+        ([None, -5, None], 1),
+        ([1.0, math.nan, math.inf], 1),
+        ([None, math.nan, -1.0], 1),
+        (["b", "a", "ä"], 2),
+        ([b"a", b"a\x00", b""], 1),
+        ([False, True, None], 1),
+    ],
+)
+def test_the_greatest_counts(values: list[Any], greatest: int) -> None:
+    table = rows(k=[7, 7, 7, 8], at=[*values, values[0]], n=[0, 1, 2, 3])
+    found = unique(table, ["k"], "at")
+    assert sorted(found["n"].to_pylist()) == [greatest, 3]
+
+
+def test_rows_that_are_the_same_in_all_are_one() -> None:
+    nested = [{"x": [1, None]}, {"x": [1, None]}, {"x": []}]
+    table = rows(k=["a", "a", "b"], at=[None, None, 1], f=[math.nan, math.nan, 0.0], s=nested)
+    found = unique(table, ["k"], "at").sort_by("k")
+    assert found["k"].to_pylist() == ["a", "b"]
+    assert found["s"].to_pylist() == nested[1:]
+
+
+@pytest.mark.parametrize(
+    "other", [{"v": "y"}, {"s": [2]}, {"v": None}], ids=["value", "nested", "null"]
+)
+def test_different_rows_that_nothing_tells_apart_are_refused(other: dict[str, Any]) -> None:
+    one = {"k": 1, "day": "mon", "at": 5, "v": "x", "s": [1]}
+    table = pa.Table.from_pylist([one, {**one, "at": 4}, {**one, **other}, {**one, "k": 2}])
+    with pytest.raises(OutputError) as refused:
+        unique(table, ["k", "day"], "at")
+    assert str(refused.value) == (
+        "output.order_by: different rows of the result have k = 1 and day = 'mon' and at = 5, so "
+        "that nothing tells which counts; take a column that tells them apart, or make them one in "
+        "[reduce]"
+    )
+    assert not refused.value.retryable
+
+
+def test_ties_below_the_greatest_are_none() -> None:
+    table = rows(k=[1, 1, 1], at=[4, 4, 5], v=["x", "y", "z"])
+    assert unique(table, ["k"], "at")["v"].to_pylist() == ["z"]
+
+
+def test_without_an_order_no_key_may_come_twice() -> None:
+    assert unique(rows(k=[2, 1]), ["k"], None)["k"].to_pylist() == [2, 1]
+    with pytest.raises(OutputError, match=r"output.keys: several rows of the result have k = 1; "):
+        unique(rows(k=[1, 2, 1]), ["k"], None)
+
+
+@pytest.mark.parametrize("values", [[0.0, -0.0], [math.nan, -math.nan]])
+def test_floats_that_are_one_key(values: list[float]) -> None:
+    found = unique(rows(k=values, at=[2, 1]), ["k"], "at")
+    assert found["at"].to_pylist() == [2]
+
+
+def test_a_key_that_is_null_is_refused() -> None:
+    with pytest.raises(OutputError, match=r"output.keys: column 'b' is null in a row"):
+        unique(rows(a=[1, 2], b=[1, None]), ["a", "b"], None)
+
+
+def result(unique_rows: UniqueRows, table: pa.Table, folder: Path, bytes_: int) -> pa.Table:
+    reduction = Reduction(unique=unique_rows)
+    batches = iter(table.to_batches(max_chunksize=100))
+    schema, results = reduction.apply(0, table.schema, batches, Workspace(bytes_, folder))
+    return pa.Table.from_batches(results, schema)
+
+
+def test_a_partition_larger_than_its_memory_is_cut_between_keys(tmp_path: Path) -> None:
+    count = 4000
+    table = rows(k=[i % 1000 for i in range(count)], at=list(range(count)), v=["x" * 50] * count)
+    found = result(UniqueRows(("k",), "at"), table, tmp_path, 60_000)
+    assert sorted(found["at"].to_pylist()) == list(range(3000, 4000))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_rows_have_the_schema_of_rows(tmp_path: Path) -> None:
+    table = rows(k=[1], v=["x"]).slice(0, 0)
+    assert result(UniqueRows(("k",)), table, tmp_path, 1 << 20).schema == table.schema
+
+
+def test_columns_that_are_not_there_or_have_no_order(tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int64()), ("l", pa.list_(pa.int64()))])
+    with pytest.raises(ColumnNotFoundError, match=r"output.keys: the rows has no column 'id'"):
+        UniqueRows(("id",)).check(schema, "the rows")
+    with pytest.raises(ColumnNotFoundError, match=r"output.order_by: the rows has no column 'at'"):
+        UniqueRows(("k",), "at").check(schema, "the rows")
+    with pytest.raises(KeyTypeError, match=r"'l'"):
+        UniqueRows(("l",)).check(schema, "the rows")
+    with pytest.raises(KeyTypeError, match=r"'l'"):
+        UniqueRows(("k",), "l").check(schema, "the rows")
+
+
+def test_a_function_that_gives_rows_to_other_partitions_is_refused(tmp_path: Path) -> None:
+    moved = UniqueRows(("k", "n"), None, ("k",), partitions=1000)
+    tables = iter([rows(k=[1, 2, 3], n=[1, 2, 3])])
+    with (
+        ScratchFolder("test", tmp_path) as scratch,
+        pytest.raises(OutputError, match=r"reduce.function: partition 0 gave a row with k = 1, "),
+    ):
+        list(moved.results(0, tables, 1 << 20, scratch))
