@@ -67,7 +67,7 @@ def compactable(table: DeltaTable, target_bytes: int) -> tuple[Bin, ...]:
         )
     with delta_errors(f"the Delta table {table.location.url} cannot be read"):
         files = active_files(table.handle)
-        kept = removable([(file.path, unquote(file.path)) for file in files])
+        kept = removable([file.path for file in files])
     return plan_bins((file for file in files if file.path in kept), target_bytes)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
-from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -24,7 +23,7 @@ from mrflight.sinks.merge_writer import partition_keys
 from mrflight.sinks.partition_folder import value_of, value_texts
 from mrflight.sinks.rewrite import KeyFile, TargetFile
 from mrflight.storage import Location
-from mrflight.storage.delta import data_file, logged_path
+from mrflight.storage.delta import data_file, removable
 
 _TASKS_PER_WORKER = 4
 _LEAST_TASK_BYTES = 16 << 20
@@ -67,9 +66,9 @@ def target_files(table: DeltaTable, keys: Sequence[str]) -> list[TargetFile]:
     values = [columns[name].to_pylist() for name in by]
     ranges = _ranges(actions, schema, [name for name in keys if name not in by])
     paths, sizes = actions["path"].to_pylist(), actions["size_bytes"].to_pylist()
+    _check_paths(table, paths)
     found = []
     for number, (path, size) in enumerate(zip(paths, sizes, strict=True)):
-        _check_path(table, path)
         known = dict(zip(by, (column[number] for column in texts), strict=True))
         told = partition_keys(pa.schema([schema.field(name) for name in keys]), by)
         bounds = KeyBounds(
@@ -82,11 +81,11 @@ def target_files(table: DeltaTable, keys: Sequence[str]) -> list[TargetFile]:
     return found
 
 
-def _check_path(table: DeltaTable, path: str) -> None:
-    """Deltalake encodes what is to be removed anew, and another spelling removes nothing."""
-    if logged_path(unquote(path)) != path:
+def _check_paths(table: DeltaTable, paths: Sequence[str]) -> None:
+    """OutputError for what a transaction would not remove: the table would have rows twice."""
+    if strange := set(paths) - removable(paths):
         raise OutputError(
-            f"{table.location.url} cannot be merged into: its log calls a file {path}, as "
+            f"{table.location.url} cannot be merged into: its log calls a file {min(strange)}, as "
             "deltalake does not, so that it could not be removed; let who wrote it write it again "
             "(OPTIMIZE), or write to another table"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,9 +29,6 @@ def entry_name(version: int) -> str:
 
 
 FIRST_ENTRY = entry_name(0)
-
-_AS_THEY_ARE = "!$&'()+,-./:;=@_~"
-"""Of ASCII's punctuation what deltalake (1.6) does not encode in a log's paths."""
 
 
 def import_deltalake() -> ModuleType:
@@ -91,11 +88,6 @@ def data_file(table: Location, path: str) -> Location:
     return table.child(unquote(path))
 
 
-def logged_path(path: str) -> str:
-    """How deltalake (1.6) has in a log what it was given as a file's path."""
-    return quote(path, safe=_AS_THEY_ARE)
-
-
 def has_deletion_vectors(table: Any) -> bool:
     """Whether rows of a `deltalake.DeltaTable` are deleted by them, or may be.
 
@@ -144,22 +136,23 @@ def can_remove_files() -> bool:
     return hasattr(import_deltalake().transaction, "RemoveAction")
 
 
-def removable(paths: Sequence[tuple[str, str]]) -> set[str]:
-    """Those, of paths as a log has them and as the store has them, that a transaction would name.
+def removable(logged: Collection[str]) -> set[str]:
+    """Those, of files by their paths in a log, that a transaction would remove.
 
-    It takes the latter and encodes them by its own rules (deltalake 1.6), which other writers do
-    not follow in all: a file that is removed by another path than it was added by stays. So they
-    are removed here, from a log that is nobody's, and what it says then is compared.
+    It takes the path that the store has and encodes it by its own rules (deltalake 1.6), which
+    other writers do not follow in all: a file that is removed by another path than it was added
+    by stays. So they are removed here, from a log that is nobody's, and what it says then is
+    compared.
     """
     deltalake = import_deltalake()
     schema = deltalake.Schema([deltalake.Field("c", deltalake.schema.PrimitiveType("long"))])
     with TemporaryDirectory(prefix="mrflight-log-") as folder:
         deltalake.transaction.create_table_with_add_actions(folder, schema, [])
-        actions = [deltalake.transaction.RemoveAction(path, False, 0) for _, path in paths]
+        actions = [deltalake.transaction.RemoveAction(unquote(path), False, 0) for path in logged]
         deltalake.DeltaTable(folder).create_write_transaction(actions, "append", schema)
         said = (Path(folder) / f"_delta_log/{1:020}.json").read_bytes()
     named = [json.loads(line).get("remove", {}).get("path") for line in said.splitlines()]
-    return {path for path, _ in paths} & set(named)
+    return set(logged) & set(named)
 
 
 def first_entry(
