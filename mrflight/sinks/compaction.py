@@ -102,6 +102,7 @@ class _Compaction:
         kept: set[str] = set()
         try:
             rewritten = [self._rewrite(number, bin) for number, bin in enumerate(bins)]
+            self._check_there(rewritten)
             compacted = self._commit(rewritten)
             kept = {part.path for part in compacted.parts} if compacted else set()
             return compacted
@@ -125,6 +126,15 @@ class _Compaction:
             for split in file_splits(self._location, file, self._schema.names, WHOLE_FILE):
                 yield from self._reader.read(split)
 
+    def _check_there(self, rewritten: list[_Rewritten]) -> None:
+        """CommitError where a new file is gone: a log that names it would make rows unreadable."""
+        written = {part.path for one in rewritten for part in one.parts}
+        if gone := written - self._own_files.paths():
+            raise CommitError(
+                f"{self._location.url}: {min(gone)} is gone, which this compaction wrote; nothing "
+                "was changed: did mrflight clean, or something like it, run at the same time?"
+            )
+
     def _commit(self, rewritten: list[_Rewritten]) -> Compacted | None:
         failure: CommitError | None = None
         before: int | None = None
@@ -132,8 +142,8 @@ class _Compaction:
             table = DeltaTable.load(self._location)
             if table is None or not self._fits(table):
                 raise CommitError(
-                    f"{self._location.url} got other columns while it was compacted; nothing was "
-                    "changed, run it again"
+                    f"{self._location.url} was removed, or got other columns, while it was "
+                    "compacted; nothing was changed, run it again"
                 )
             if failure is not None:
                 if (done := table.committed_version(self._app_id)) is not None:

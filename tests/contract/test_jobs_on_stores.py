@@ -129,7 +129,7 @@ def test_a_table_is_read_overwritten_and_appended_to_once(place: Location, tmp_p
     for _ in range(2):
         done = run(tmp_path, first.url, second, "append", run_id="monday")
         assert done.code == 0, done.stderr
-        assert done.result["version"] == 0
+        assert (done.result["version"], done.result["input_versions"]) == (0, {"rows": 1})
     sums = [{"k": row["k"], "v": row["v"], "rows": 1} for row in expected()]
     assert read(second) == sums
     third = run(tmp_path, first.url, second, "append", run_id="tuesday")

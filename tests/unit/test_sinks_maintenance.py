@@ -223,6 +223,34 @@ def test_files_that_others_remove_meanwhile_stay_removed(
     assert len([path for path in (tmp_path / "t").rglob("part-*") if is_part(path.name)]) == 1
 
 
+def test_files_that_do_not_hold_what_their_log_says_are_left_alone(tmp_path: Path) -> None:
+    append(tmp_path, *(pa.table({"n": [n]}) for n in range(2)))
+    path = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
+    path.write_text(path.read_text().replace(r"\"numRecords\":1", r"\"numRecords\":2"))
+    before = tree(tmp_path)
+    with pytest.raises(CommitError, match="hold 3 rows by its log were read as 2 rows; nothing"):
+        maintain(tmp_path)
+    assert tree(tmp_path) == before
+
+
+def test_new_files_that_somebody_removes_are_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path, *(pa.table({"n": [n]}) for n in range(2)))
+    before = tree(tmp_path)
+    write = FilePartWriter.write
+
+    def removed(self: FilePartWriter, *of: Any, **more: Any) -> Any:
+        parts = write(self, *of, **more)
+        (tmp_path / "t" / parts[0].path).unlink()
+        return parts
+
+    monkeypatch.setattr(FilePartWriter, "write", removed)
+    with pytest.raises(CommitError, match="is gone, which this compaction wrote; nothing was"):
+        maintain(tmp_path)
+    assert tree(tmp_path) == before
+
+
 def test_a_compaction_that_fails_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +301,26 @@ def test_removed_files_are_kept_as_long_as_the_table_says(tmp_path: Path) -> Non
     assert vacuum(tmp_path, timedelta(hours=29, minutes=10), is_forced=True) == 0  # rounded up
     assert vacuum(tmp_path, timedelta(hours=29), is_forced=True) == 1
     assert read(tmp_path) == [{"n": 1}]
+
+
+def test_what_no_log_names_stays_and_what_one_has_removed_goes_wherever_it_is(
+    tmp_path: Path,
+) -> None:
+    """Hidden names, as of a partition column with an underscore, make no difference."""
+    for n in range(2):
+        rows = pa.table({"_p": ["a"], "n": [n]})
+        write_deltalake(tmp_path / "t", rows, mode="overwrite", partition_by=["_p"])
+    old = {path.name for path in (tmp_path / "t" / "_p=a").iterdir()}
+    old -= {Path(uri).name for uri in DeltaTable(tmp_path / "t").file_uris()}
+    part = "part-00000-0-20200101T000000-0123456789ab.parquet"
+    others = [part, f"_p=a/{part}", f"_p=b/{part}", "_mrflight.json", ".x/y", "notes.txt"]
+    for name in others:
+        (tmp_path / "t" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "t" / name).write_text("somebody's")
+    before = tree(tmp_path / "t")
+    assert vacuum(tmp_path, timedelta(0), is_forced=True) == 1
+    gone = before.keys() - tree(tmp_path / "t").keys()
+    assert gone == {f"_p=a/{name}" for name in old}
 
 
 def age_removals(folder: Path, age: timedelta) -> None:
