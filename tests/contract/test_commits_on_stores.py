@@ -83,22 +83,3 @@ def test_what_a_killed_writer_had_begun_in_hdfs_is_in_nobodys_way(
     found = deltalake.DeltaTable(table_uri(table)).to_pyarrow_table()
     assert found.to_pylist() == [{"writer": 0, "number": 0}]
     assert sum(info.is_file for info in table.walk()) == 2
-
-
-def test_jobs_that_bring_different_columns_at_the_same_time_both_do(place: Location) -> None:
-    table = place.child("table")
-    begun = []
-    for number, column in enumerate(("a", "b")):
-        output = OutputSection(table=table.url, mode="append", schema="evolve")
-        job_id = f"20260101T00000{number}-0123456789ab"
-        sink = open_sink(output, Path("/"), table.options, job_id, None)
-        rows = pa.record_batch({"n": [number], column: [f"of {column}"]})
-        begun.append((sink, rows, sink.part_writer.write(0, 0, rows.schema, [rows])))
-    for sink, rows, parts in begun:
-        sink.commit(Commit(tuple(parts), rows.schema))
-    found = deltalake.DeltaTable(table_uri(table), storage_options=storage_options(table))
-    assert sorted(found.to_pyarrow_table().to_pylist(), key=lambda row: row["n"]) == [
-        {"n": 0, "a": "of a", "b": None},
-        {"n": 1, "a": None, "b": "of b"},
-    ]
-    assert found.version() == 2

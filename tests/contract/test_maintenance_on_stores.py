@@ -1,4 +1,4 @@
-"""A table is kept in order on every store: no row is lost, no file but those the log removed."""
+"""A table is kept in order, read as it was, and gets a column, on every store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from mrflight import cli
 from mrflight.errors import InputError
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit, PartFile, Sink
+from mrflight.sinks.base import Commit, Sink
 from mrflight.sinks.maintenance import MaintenanceReport, Upkeep, maintain
 from mrflight.sinks.own_files import relative_path
 from mrflight.sinks.vacuum import Retention
@@ -24,26 +24,25 @@ from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
 from tests.services.minio import Bucket
 
-SCHEMA = pa.schema([("p", pa.string()), ("n", pa.int64())])
 ODD = "50% a=b"
 AT_ONCE = Upkeep(retention=Retention(timedelta(0), is_forced=True))
 
 
-def begin(table: Location, *numbers: int) -> tuple[Sink, list[PartFile]]:
-    """A job that has written a part for each row, and has not committed them yet."""
+def begin(table: Location, *numbers: int) -> tuple[Sink, Commit]:
+    """A job that has written a part for each row, with a column of its own, uncommitted yet."""
     job_id = f"20260101T000000-{numbers[0]:012x}"
-    output = OutputSection(table=table.url, mode="append", partition_by=["p"])
+    output = OutputSection(table=table.url, mode="append", schema="evolve", partition_by=["p"])
     sink = open_sink(output, Path("/"), table.options, job_id, None)
     parts = []
     for number in numbers:
-        row = pa.record_batch({"p": [ODD], "n": [number]}, schema=SCHEMA)
-        parts += sink.part_writer.write(number, 0, SCHEMA, [row])
-    return sink, parts
+        row = pa.record_batch({"p": [ODD], "n": [number], f"of{numbers[0]}": [True]})
+        parts += sink.part_writer.write(number, 0, row.schema, [row])
+    return sink, Commit(tuple(parts), row.schema)
 
 
 def append(table: Location, *numbers: int) -> None:
-    sink, parts = begin(table, *numbers)
-    sink.commit(Commit(tuple(parts), SCHEMA))
+    sink, commit = begin(table, *numbers)
+    sink.commit(commit)
 
 
 def opened(table: Location) -> deltalake.DeltaTable:
@@ -81,17 +80,22 @@ def counts(report: MaintenanceReport) -> tuple[int, int, int]:
 
 
 def test_a_table_is_kept_in_order_while_a_job_runs(place: Location) -> None:
-    """What the job has written is in no log yet."""
+    """What the job has written is in no log yet; it brings a column."""
     table = place.child("table")
     append(table, 0, 1)
     old = files(table)
     assert input_numbers(table, version=0) == [0, 1]
-    running, parts = begin(table, 2)
+    running, commit = begin(table, 2)
     done = maintain(table, AT_ONCE)
     assert (counts(done), done.version, done.checkpoint) == ((2, 1, 2), 3, 3)
     assert table.child(f"_delta_log/{3:020}.checkpoint.parquet").info().is_file
-    running.commit(Commit(tuple(parts), SCHEMA))
+    running.commit(commit)
     assert numbers(table) == [0, 1, 2]
+    assert opened(table).to_pyarrow_table().select(["of0", "of2"]).sort_by("of2").to_pylist() == [
+        {"of0": None, "of2": True},
+        {"of0": True, "of2": None},
+        {"of0": True, "of2": None},
+    ]
     assert input_numbers(table, version=1) == [0, 1]
     assert input_numbers(table, timestamp=datetime.now(UTC)) == [0, 1, 2]
     gone = rf"version 0 of {re.escape(table.url)} cannot be read any more: .* take a later one"
@@ -101,10 +105,10 @@ def test_a_table_is_kept_in_order_while_a_job_runs(place: Location) -> None:
         input_numbers(table, timestamp=datetime(2020, 1, 1, tzinfo=UTC))
     left = files(table)
     assert (len(left), left & old) == (2, set())
-    assert left >= {part.path for part in parts}
+    assert left >= {part.path for part in commit.parts}
     rest = Upkeep(target_bytes=1, retention=AT_ONCE.retention, checkpoints=False)
     nothing = maintain(table, rest)  # the log still names the files that are deleted
-    assert (counts(nothing), nothing.version) == ((0, 0, 0), 4)
+    assert (counts(nothing), nothing.version) == ((0, 0, 0), 5)
 
 
 def test_the_command_takes_a_buckets_options_from_the_environment(
