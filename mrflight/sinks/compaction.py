@@ -75,8 +75,9 @@ def compact(table: DeltaTable, target_bytes: int, job_id: str) -> Compacted | No
     """Write the files of each bin as one, and commit that; None where there is nothing to do.
 
     What others append meanwhile stays as it is. Bins of which they removed a file are left alone.
-    Raises as `compactable`, and CommitError where the store fails, or others were faster each
-    time; then, and after an interrupt, the new files are gone again.
+    Raises as `compactable`, InputError where a file cannot be read, and CommitError where the
+    store fails, or others were faster each time; then, and after an interrupt, the new files are
+    gone again, unless the log cannot be read, and may name them.
     """
     bins = compactable(table, target_bytes)
     return _Compaction(table, job_id).run(bins) if bins else None
@@ -99,16 +100,30 @@ class _Compaction:
         )
 
     def run(self, bins: Iterable[Bin]) -> Compacted | None:
-        kept: set[str] = set()
         try:
             rewritten = [self._rewrite(number, bin) for number, bin in enumerate(bins)]
             self._check_there(rewritten)
-            compacted = self._commit(rewritten)
-            kept = {part.path for part in compacted.parts} if compacted else set()
-            return compacted
+            return self._commit(rewritten)
         finally:
-            if not self._landing.is_in_doubt:
-                self._own_files.delete_except(kept)
+            self._clean_up()
+
+    def _clean_up(self) -> None:
+        """Remove the new files that no version names; none where the log does not tell.
+
+        It is looked up, as an interrupt may have come right after the commit, or an error have
+        been the answer to one that landed all the same.
+        """
+        if self._landing.is_in_doubt:
+            return
+        kept: set[str] | None = set()
+        try:
+            table = DeltaTable.load(self._location)
+            if table is not None and table.committed_version(self._app_id) is not None:
+                kept = table.added_paths(self._app_id)
+        except CommitError:
+            return
+        if kept is not None:
+            self._own_files.delete_except(kept)
 
     def _rewrite(self, number: int, bin: Bin) -> _Rewritten:
         parts = self._writer.write(number, 0, self._schema, self._rows(bin))

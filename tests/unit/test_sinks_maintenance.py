@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from mrflight.errors import CommitError, OutputError
+from mrflight.errors import CommitError, InputError, OutputError
 from mrflight.sinks.compaction_plan import plan_bins
 from mrflight.sinks.file_part_writer import FilePartWriter
+from mrflight.sinks.landing import Landing
 from mrflight.sinks.leftovers import find_leftovers
 from mrflight.sinks.maintenance import MaintenanceReport, Upkeep
 from mrflight.sinks.maintenance import maintain as maintain_at
@@ -251,24 +252,58 @@ def test_new_files_that_somebody_removes_are_not_committed(
     assert tree(tmp_path) == before
 
 
-def test_a_compaction_that_fails_leaves_nothing(
+def test_a_compaction_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """The files of the second value cannot be read, when those of the first are written."""
+    for n in range(2):
+        append(tmp_path, pa.table({"p": ["a", "b"], "n": [n, n]}), partition_by=["p"])
+    for path in (tmp_path / "t" / "p=b").iterdir():
+        path.write_bytes(path.read_bytes()[:-1])
+    before = tree(tmp_path)
+    with pytest.raises(InputError, match=r"p=b/.* such a file never changes: bring back"):
+        maintain(tmp_path)
+    assert tree(tmp_path) == before
+
+
+def test_a_compaction_whose_commit_nobody_can_look_up_leaves_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append(tmp_path, *(pa.table({"p": ["a", "b"], "n": [n, n]}) for n in range(2)))
-    before = tree(tmp_path)
+    """It had landed, and the store fails from then on."""
+    append(tmp_path, *(pa.table({"n": [n]}) for n in range(2)))
     log = tmp_path / "t" / "_delta_log"
-    write = FilePartWriter.write
+    call = Landing.call
 
-    def log_breaks(self: FilePartWriter, *of: Any, **more: Any) -> Any:
-        parts = write(self, *of, **more)
-        (log / f"{2:020}.json").write_text('{"add": ')
-        return parts
+    def failing(self: Landing, *of: Any) -> None:
+        call(self, *of)
+        (log / f"{3:020}.json").write_text('{"add": ')
+        raise CommitError("the store does not answer")
 
-    monkeypatch.setattr(FilePartWriter, "write", log_breaks)
+    monkeypatch.setattr(Landing, "call", failing)
     with pytest.raises(CommitError, match="cannot be read"):
         maintain(tmp_path)
-    (log / f"{2:020}.json").unlink()
-    assert tree(tmp_path) == before
+    (log / f"{3:020}.json").unlink()
+    assert read(tmp_path) == [{"n": 0}, {"n": 1}]
+    assert len(DeltaTable(tmp_path / "t").file_uris()) == 1
+
+
+@pytest.mark.parametrize("error", [CommitError("no answer"), KeyboardInterrupt()])
+def test_a_compaction_that_landed_all_the_same_keeps_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    append(tmp_path, *(pa.table({"n": [n]}) for n in range(2)))
+    call = Landing.call
+
+    def failing(self: Landing, *of: Any) -> None:
+        call(self, *of)
+        raise error
+
+    monkeypatch.setattr(Landing, "call", failing)
+    if isinstance(error, CommitError):
+        assert compacted(maintain(tmp_path)) == (2, 1)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            maintain(tmp_path)
+    assert read(tmp_path) == [{"n": 0}, {"n": 1}]
+    assert (versions(tmp_path), len(DeltaTable(tmp_path / "t").file_uris())) == (3, 1)
 
 
 def test_what_a_killed_compaction_wrote_is_left_over_to_clean(
