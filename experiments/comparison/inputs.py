@@ -39,8 +39,13 @@ def folder_of(case: Case, data: Path, python: Path) -> Path:
     if case.job == "zipf":
         name = f"zipf-{case.size:g}-rows"
         return _made_once(data / name, lambda folder: _write_zipf(int(case.size), folder))
-    name = f"lineitem-sf{case.size:g}"
-    return _made_once(data / name, lambda folder: _write_lineitem(case.size, folder, python))
+    return tpch("lineitem", case.size, data, python)
+
+
+def tpch(table: str, scale: float, data: Path, python: Path) -> Path:
+    """The folder with a table of TPC-H: lineitem in ten files, the others in one."""
+    name = f"{table}-sf{scale:g}"
+    return _made_once(data / name, lambda folder: _write_tpch(table, scale, folder, python))
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -85,16 +90,17 @@ def _write_zipf(rows: int, folder: Path) -> None:
         pq.write_table(pa.table(columns), folder / f"visits-{file:04}.parquet")
 
 
-def _write_lineitem(scale: float, folder: Path, python: Path) -> None:
-    """TPC-H's lineitem by tpchgen-cli, but with its texts as plain strings.
+def _write_tpch(table: str, scale: float, folder: Path, python: Path) -> None:
+    """One of TPC-H's tables by tpchgen-cli, but with its texts as plain strings.
 
     The generator stores them as string views, which not every reader can work on. Row groups
     stay as it made them.
     """
     made = folder / "made"
-    command = [_generator(python), "parquet", f"--scale-factor={scale:g}", "--tables=lineitem"]
+    command = [_generator(python), "parquet", f"--scale-factor={scale:g}", f"--tables={table}"]
+    parts = [f"--parts={FILES}"] if table == "lineitem" else []
     subprocess.run(
-        [*command, f"--parts={FILES}", f"--output-dir={made}", "--quiet"],
+        [*command, *parts, f"--output-dir={made}", "--quiet"],
         check=True,
         stdout=subprocess.DEVNULL,
     )

@@ -1,0 +1,176 @@
+"""What an output costs on S3: how many requests of which kind, and bytes written per byte.
+
+    python -m experiments.commit_requests [--parts 1,40] [--rows N] [--ways NAME,...] [--out FOLDER]
+
+A MinIO of its own tells every request that it was sent. Outputs of one part and
+of 40 are written by mrflight (the sink alone, and a whole job), deltalake's
+`write_deltalake`, PyArrow's dataset writer, and committers that rename; those
+that know attempts also with a second one of every fifth part. What is found
+afterwards is compared with what was to be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments import datasets, machine
+from experiments.committing import found, published
+from experiments.committing.output import Output
+from experiments.committing.ways import DUPLICATES, WAYS
+from tests.services.audit import Request
+from tests.services.minio import Minio, running_minio
+
+WORK = datasets.REPOSITORY / "experiments/.work"
+
+KINDS = {
+    "HeadObject": "HEAD",
+    "HeadBucket": "HEAD",
+    "PutObject": "PUT",
+    "NewMultipartUpload": "PUT",
+    "PutObjectPart": "PUT",
+    "CompleteMultipartUpload": "PUT",
+    "AbortMultipartUpload": "DELETE",
+    "CopyObject": "COPY",
+    "DeleteObject": "DELETE",
+    "DeleteMultipleObjects": "DELETE",
+    "GetObject": "GET",
+    "ListObjectsV1": "LIST",
+    "ListObjectsV2": "LIST",
+}
+"""What MinIO calls them; a multipart upload's three are paid for as PUT."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one output, written one way."""
+
+    way: str
+    parts: int
+    duplicates: bool
+    requests: dict[str, int]
+    output_bytes: int
+    """Of the files that a reader takes."""
+    written_bytes: int | None
+    """Sent, and copied by the store; None where a client did not say how much it sent."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.requests.values())
+
+    @property
+    def per_byte(self) -> float | None:
+        return None if self.written_bytes is None else self.written_bytes / self.output_bytes
+
+
+def measure(minio: Minio, way: str, output: Output) -> Cost:
+    """Write the output into a bucket of its own."""
+    with minio.bucket() as bucket:
+        WAYS[way](bucket, output)
+        requests = bucket.requests()
+        found.check(bucket, output)
+        sizes = found.files(bucket)
+    kinds = Counter(KINDS[request.api] for request in requests)
+    return Cost(
+        way,
+        output.parts,
+        output.duplicates,
+        dict(kinds),
+        sum(sizes.values()),
+        _written(requests, {path.rpartition("/")[2]: size for path, size in sizes.items()}),
+    )
+
+
+def _written(requests: list[Request], sizes: dict[str, int]) -> int | None:
+    bodies = [request for request in requests if KINDS[request.api] == "PUT"]
+    if any(request.received_bytes < 0 for request in bodies):
+        return None
+    sent = sum(request.received_bytes for request in bodies)
+    copied = (r.key.rpartition("/")[2] for r in requests if r.api == "CopyObject")
+    return sent + sum(sizes[name] for name in copied)
+
+
+def page(costs: list[Cost]) -> str:
+    """The tables, as Markdown."""
+    kinds = published.KINDS
+    head = f"| way | {' | '.join(kinds)} | all | bytes per byte |\n" + "|---" * (len(kinds) + 3)
+    lines = ["# What an output costs on S3", ""]
+    for parts, duplicates in dict.fromkeys((c.parts, c.duplicates) for c in costs):
+        noun = "part" if parts == 1 else "parts"
+        twice = ", one attempt in five duplicated" if duplicates else ""
+        lines += [f"## {parts} {noun}{twice}", "", head + "|"]
+        of_these = [c for c in costs if (c.parts, c.duplicates) == (parts, duplicates)]
+        lines += [_line(cost) for cost in of_these]
+        if parts == 1 and not duplicates:
+            lines += [
+                f"| *{name}, of the report's table 3.3b* | {' | '.join(map(str, counts))} "
+                f"| {sum(counts)} | |"
+                for name, counts in published.ONE_OBJECT.items()
+            ]
+        lines += [""]
+    return "\n".join([*lines, *_ratios(costs)]) + "\n"
+
+
+def _line(cost: Cost) -> str:
+    counts = " | ".join(str(cost.requests.get(kind, 0)) for kind in published.KINDS)
+    per_byte = "not told" if cost.per_byte is None else f"{cost.per_byte:.4f}"
+    return f"| {cost.way} | {counts} | {cost.total} | {per_byte} |"
+
+
+def _ratios(costs: list[Cost]) -> list[str]:
+    """Requests of the largest output against mrflight's, and the report's table 3.6c."""
+    most = max(cost.parts for cost in costs)
+    largest = [cost for cost in costs if cost.parts == most and not cost.duplicates]
+    base = next((cost.total for cost in largest if cost.way == "mrflight"), None)
+    if base is None:
+        return []
+    lines = [f"## Requests of {most} parts, against mrflight's", "", "| way | times |", "|---|---|"]
+    lines += [f"| {cost.way} | {cost.total / base:.2f} |" for cost in largest]
+    lines += [
+        "",
+        "The report's table 3.6c, against Stocator's (connectors in Spark, 46.5 GB written):",
+        "",
+        "| | Teragen | Copy |",
+        "|---|---|---|",
+    ]
+    ratios = published.RATIOS.items()
+    return lines + [f"| {name} | {teragen} | {copy} |" for name, (teragen, copy) in ratios]
+
+
+def _costs(minio: Minio, ways: list[str], parts: list[int], rows: int) -> list[Cost]:
+    costs = []
+    for duplicates in (False, True):
+        for count in parts:
+            for way in ways:
+                if not duplicates or way in DUPLICATES:
+                    costs.append(measure(minio, way, Output(count, rows, duplicates)))
+                    print(_line(costs[-1]), file=sys.stderr, flush=True)
+    return costs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--parts", default="1,40")
+    parser.add_argument("--rows", type=int, default=250_000, help="of a part; 8 bytes each")
+    parser.add_argument("--ways", default=None, help=f"of {', '.join(WAYS)}, split by ;")
+    parser.add_argument("--out", type=Path, default=WORK / "commit_requests")
+    options = parser.parse_args()
+    ways = list(WAYS) if options.ways is None else options.ways.split(";")
+    parts = [int(text) for text in options.parts.split(",")]
+    with running_minio() as minio:
+        costs = _costs(minio, ways, parts, options.rows)
+    report: dict[str, Any] = {"machine": machine.description(), "rows": options.rows}
+    report["costs"] = [asdict(cost) for cost in costs]
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "commit_requests.json").write_text(json.dumps(report, indent=1) + "\n")
+    (options.out / "commit_requests.md").write_text(page(costs))
+    print(page(costs))
+
+
+if __name__ == "__main__":
+    main()

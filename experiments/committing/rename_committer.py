@@ -1,0 +1,75 @@
+"""An output committed by renaming: what Hadoop's FileOutputCommitter does, as S3 sees it.
+
+A task writes below a folder of its attempt; its commit moves the files, and so
+does the job's in version 1. S3 has no rename: it is a copy and a delete. No
+connector is in between, so there are none of the folder markers and looks at
+each folder above that one adds: it is the least that the algorithm costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from experiments.committing.output import Output
+
+_TEMPORARY = "_temporary/0"
+
+
+@dataclass(frozen=True)
+class RenameCommitter:
+    """Commits into the folder ``root`` of a bucket, by version 1 or 2 of the algorithm."""
+
+    store: Any
+    root: str
+    version: int
+
+    def run(self, output: Output) -> None:
+        """All tasks, one after the other, then the job's commit."""
+        for part in range(output.parts):
+            for attempt in range(output.attempts(part)):
+                self.write(part, attempt, output.part(part))
+            self.commit_task(part, 0)
+            for attempt in range(1, output.attempts(part)):
+                self.abort_task(part, attempt)
+        self.commit_job()
+
+    def write(self, part: int, attempt: int, rows: pa.Table) -> None:
+        name = f"part-{part:05}.parquet"
+        file = pa.BufferOutputStream()
+        pq.write_table(rows, file, compression="snappy")
+        obstore.put(
+            self.store, f"{self._attempt(part, attempt)}/{name}", file.getvalue().to_pybytes()
+        )
+
+    def commit_task(self, part: int, attempt: int) -> None:
+        to = f"{self.root}/{_TEMPORARY}/task_{part:06}" if self.version == 1 else self.root
+        self._rename_all(self._attempt(part, attempt), to)
+
+    def abort_task(self, part: int, attempt: int) -> None:
+        for path in self._files(self._attempt(part, attempt)):
+            obstore.delete(self.store, path)
+
+    def commit_job(self) -> None:
+        if self.version == 1:
+            found = obstore.list_with_delimiter(self.store, f"{self.root}/{_TEMPORARY}")
+            for task in found["common_prefixes"]:
+                self._rename_all(task, self.root)
+        for path in self._files(f"{self.root}/_temporary"):
+            obstore.delete(self.store, path)
+        obstore.put(self.store, f"{self.root}/_SUCCESS", b"")
+
+    def _attempt(self, part: int, attempt: int) -> str:
+        return f"{self.root}/{_TEMPORARY}/_temporary/attempt_m_{part:06}_{attempt}"
+
+    def _rename_all(self, folder: str, to: str) -> None:
+        for path in self._files(folder):
+            obstore.copy(self.store, path, f"{to}/{path.rpartition('/')[2]}")
+            obstore.delete(self.store, path)
+
+    def _files(self, folder: str) -> list[str]:
+        return [each["path"] for chunk in obstore.list(self.store, folder) for each in chunk]

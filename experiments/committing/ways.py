@@ -1,0 +1,124 @@
+"""Each way to write an output as a new table, or folder, of a bucket."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from obstore.store import S3Store
+
+from experiments import mrflight_job, timed_process
+from experiments.committing.output import Output
+from experiments.committing.rename_committer import RenameCommitter
+from mrflight.sinks import open_sink
+from mrflight.sinks.base import Commit
+from mrflight.spec import OutputSection
+from tests.services.minio import Bucket
+
+Way = Callable[[Bucket, Output], None]
+
+NAME = "out"
+_TIMEOUT_S = 600.0
+_JOB = """
+[job]
+name = "parts"
+[inputs.rows]
+path = "*.parquet"
+[shuffle]
+partitioner = "round_robin"
+[output]
+table = "out"
+mode = "error"
+[storage]
+"""
+
+
+def by_mrflight(bucket: Bucket, output: Output) -> None:
+    """The job's sink, in this process, so that attempts can be duplicated as told."""
+    section = OutputSection(table=f"{bucket.url}/{NAME}", mode="error")
+    sink = open_sink(section, Path("/"), bucket.options, "20260101T000000-000000000000", None)
+    schema = output.part(0).schema
+    written = [
+        [
+            sink.part_writer.write(part, attempt, schema, output.part(part).to_batches())
+            for attempt in range(output.attempts(part))
+        ]
+        for part in range(output.parts)
+    ]
+    winners = tuple(file for attempts in written for file in attempts[0])
+    sink.commit(Commit(winners, schema, has_losers=output.duplicates))
+
+
+def by_mrflight_job(bucket: Bucket, output: Output) -> None:
+    """The whole job, as anyone would start it."""
+    with tempfile.TemporaryDirectory() as folder:
+        pq.write_table(output.table(), Path(folder) / "rows.parquet")
+        storage = "\n".join(f"{key} = {json.dumps(text)}" for key, text in bucket.options.items())
+        job = Path(folder) / "job.toml"
+        job.write_text(_JOB + storage)
+        settings = [f"output.table={bucket.url}/{NAME}", f"shuffle.partitions={output.parts}"]
+        command = mrflight_job.driver_command(job, settings, sys.executable)
+        timed_process.run(command, _TIMEOUT_S)
+
+
+def by_write_deltalake(bucket: Bucket, output: Output) -> None:
+    """A file per value of ``part``, as it makes no other promise on how many there are."""
+    by = ["part"] if output.parts > 1 else None
+    options = bucket.options
+    url = f"{bucket.url}/{NAME}"
+    deltalake.write_deltalake(url, output.table(), partition_by=by, storage_options=options)
+
+
+def by_pyarrow(bucket: Bucket, output: Output) -> None:
+    """PyArrow's dataset writer: files with no log that names them."""
+    options = bucket.options
+    filesystem = pafs.S3FileSystem(
+        access_key=options["aws_access_key_id"],
+        secret_key=options["aws_secret_access_key"],
+        endpoint_override=options["aws_endpoint_url"].removeprefix("http://"),
+        scheme="http",
+        region=options["aws_region"],
+    )
+    ds.write_dataset(
+        output.table(),
+        f"{bucket.name}/{NAME}",
+        filesystem=filesystem,
+        format="parquet",
+        max_rows_per_file=output.rows,
+        max_rows_per_group=output.rows,
+    )
+
+
+def client(bucket: Bucket) -> S3Store:
+    """One of the bucket's own, which asks for nothing by itself."""
+    options: Any = {key: text for key, text in bucket.options.items() if key != "aws_allow_http"}
+    return S3Store(bucket.name, config=options, client_options={"allow_http": True})
+
+
+def by_renaming(version: int) -> Way:
+    """A committer that renames, of this version of the algorithm."""
+
+    def write(bucket: Bucket, output: Output) -> None:
+        RenameCommitter(client(bucket), NAME, version).run(output)
+
+    return write
+
+
+WAYS: dict[str, Way] = {
+    "mrflight": by_mrflight,
+    "mrflight, a job": by_mrflight_job,
+    "write_deltalake": by_write_deltalake,
+    "PyArrow's dataset": by_pyarrow,
+    "rename, v1": by_renaming(1),
+    "rename, v2": by_renaming(2),
+}
+DUPLICATES = ("mrflight", "rename, v1", "rename, v2")
+"""Who knows attempts; the others have one process that writes once."""

@@ -1,0 +1,92 @@
+"""How long tables take to be written and read: section 3.2 of Manfredi's thesis (KTH, 2024).
+
+    python -m experiments.delta_latency [--repeats N] [--out FOLDER] [--data FOLDER]
+        [--tables supplier-1,...] [--stores hdfs,disk] [--cores 1,2]
+        [--operations write,read] [--systems mrflight,delta-rs,stream,stream-zstd]
+
+TPC-H's supplier at scale factors 1, 10, 100 and lineitem at 1 and 10 are
+written and read on an HDFS of its own and on the local disk, by mrflight and by
+delta-rs. What is measured is pinned to so many cores; the servers of HDFS, and
+whatever else runs, may use all. Every repeat makes all cells once, so that those
+that are compared run one after the other. Runs that are in the JSON are not
+made again. Leaves ``delta_latency.json``, ``.md`` (tables 5.1 to 5.4, with the
+thesis's figures beside ours, and ratios) and the histograms as PNG.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from experiments import datasets
+from experiments.latency import figures, tables
+from experiments.latency.cells import SYSTEMS, THESIS_DATA, Cell, Data, cells
+from experiments.latency.results import Results
+from experiments.latency.runs import Runner
+from tests.services.hdfs import running_hdfs
+
+WORK = datasets.REPOSITORY / "experiments/.work"
+SERVERS = "an HDFS of one name node and two data nodes on the same machine, on all of its cores"
+
+
+def measure(runner: Runner, all_cells: Sequence[Cell], repeats: int, results: Results) -> None:
+    """Make the runs that are not there yet, every other repeat backwards."""
+    for repeat in range(repeats):
+        for cell in all_cells if repeat % 2 else reversed(all_cells):
+            if len(results.of(cell)) <= repeat:
+                results.add(cell, runner.run(cell))
+                run = results.of(cell)[-1]
+                line = f"{cell.name}: {run.call_s:.3f} s, process {run.process_s:.2f} s"
+                print(f"{repeat + 1}/{repeats} {line}", file=sys.stderr, flush=True)
+
+
+def _data(text: str) -> Data:
+    table, _, scale = text.partition("-")
+    return Data(table, float(scale))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--repeats", type=int, default=50)
+    default = ",".join(f"{data.table}-{data.scale:g}" for data in THESIS_DATA)
+    parser.add_argument("--tables", default=default, help="table-scale,...")
+    parser.add_argument("--stores", default="hdfs,disk")
+    parser.add_argument("--cores", default="1,2")
+    parser.add_argument("--operations", default="write,read")
+    parser.add_argument("--systems", default="mrflight,delta-rs", help=f"of {', '.join(SYSTEMS)}")
+    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="has tpchgen-cli")
+    parser.add_argument("--data", type=Path, default=WORK / "data")
+    parser.add_argument("--out", type=Path, default=WORK / "delta_latency")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = _options()
+    data = [_data(text) for text in options.tables.split(",")]
+    stores = options.stores.split(",")
+    asked = [options.operations.split(","), stores, [int(n) for n in options.cores.split(",")]]
+    all_cells = list(cells(data, *asked, options.systems.split(",")))
+    options.out.mkdir(parents=True, exist_ok=True)
+    options.data.mkdir(parents=True, exist_ok=True)
+    results = Results.load(options.out / "delta_latency.json", SERVERS)
+    with ExitStack() as stack:
+        roots = {}
+        if "hdfs" in stores:
+            roots["hdfs"] = stack.enter_context(running_hdfs(java_options=())).folder()
+        if "disk" in stores:
+            temporary = tempfile.TemporaryDirectory(dir=options.data, prefix="tables-")
+            roots["disk"] = stack.enter_context(temporary)
+        runner = Runner(roots, options.data.absolute(), options.python)
+        measure(runner, all_cells, options.repeats, results)
+    page = tables.page(results)
+    (options.out / "delta_latency.md").write_text(page)
+    figures.draw(results, options.out)
+    print(page)
+
+
+if __name__ == "__main__":
+    main()

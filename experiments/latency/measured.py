@@ -1,0 +1,56 @@
+"""The process that is measured where it is no job: writes by delta-rs, reads by both.
+
+    python -m experiments.latency.measured OPERATION SYSTEM SOURCE TABLE
+
+Prints what its one call took, without the imports before it, and the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+import deltalake
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+import mrflight
+import mrflight.sources.delta_rows  # which is otherwise loaded at the first call
+
+ZSTD_LEVEL = 1
+"""As mrflight has it."""
+
+
+def prepared(operation: str, system: str, source: str, table: str) -> Callable[[], pa.Table | None]:
+    """The call, with what it writes in memory already where that is what it is given."""
+    if operation == "read" and system == "mrflight":
+        return partial(mrflight.read_table, table)
+    if operation == "read":
+        return lambda: deltalake.DeltaTable(table).to_pyarrow_table()
+    rows = ds.dataset(source, format="parquet")
+    properties = None
+    if system == "stream-zstd":
+        properties = deltalake.WriterProperties(compression="ZSTD", compression_level=ZSTD_LEVEL)
+    if system == "delta-rs":
+        data = rows.to_table()
+    else:
+        data = pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches())
+    return partial(deltalake.write_deltalake, table, data, writer_properties=properties)
+
+
+def main() -> None:
+    call = prepared(*sys.argv[1:])
+    started = time.perf_counter()
+    result = call()
+    call_s = time.perf_counter() - started
+    rows = None if result is None else result.num_rows
+    print(json.dumps({"call_s": call_s, "rows": rows}), flush=True)
+    os._exit(0)  # what it holds need not be freed in order; a writer's threads are still there
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""All runs, kept in a JSON from which a stopped experiment goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments import machine
+from experiments.latency.cells import Cell
+from experiments.latency.runs import Run
+
+RESAMPLES = 10_000
+_SEED = 20261122
+
+
+class Estimate(NamedTuple):
+    """A mean, and where it lies with 95 %, bootstrapped."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Percentiles of the means of samples drawn with replacement; the same for the same values."""
+    sample = np.asarray(values)
+    random = np.random.default_rng(_SEED)
+    means = random.choice(sample, (RESAMPLES, len(sample))).mean(axis=1)
+    low, high = np.percentile(means, (2.5, 97.5))
+    return Estimate(float(sample.mean()), float(low), float(high))
+
+
+@dataclass
+class Results:
+    """Runs by the names of their cells, in the order in which they were made."""
+
+    path: Path
+    servers: str
+    runs: dict[str, list[Run]]
+
+    @classmethod
+    def load(cls, path: Path, servers: str) -> Results:
+        """Those of an earlier session, or none."""
+        if not path.exists():
+            return cls(path, servers, {})
+        kept = json.loads(path.read_text())["runs"]
+        return cls(
+            path, servers, {name: [Run(**run) for run in runs] for name, runs in kept.items()}
+        )
+
+    def of(self, cell: Cell) -> list[Run]:
+        return self.runs.get(cell.name, [])
+
+    def cells(self) -> list[Cell]:
+        """Those that were measured, the smallest tables first."""
+        found = map(Cell.named, self.runs)
+        return sorted(found, key=lambda cell: (cell.data.rows, cell.store, cell.cores))
+
+    def call_s(self, cell: Cell) -> Estimate | None:
+        runs = self.of(cell)
+        return estimate([run.call_s for run in runs]) if runs else None
+
+    def add(self, cell: Cell, run: Run) -> None:
+        """Keep it, on the disk as well: a session may be cut at any time."""
+        self.runs.setdefault(cell.name, []).append(run)
+        report: dict[str, Any] = {"machine": machine.description(), "servers": self.servers}
+        report["runs"] = {name: [asdict(run) for run in runs] for name, runs in self.runs.items()}
+        unfinished = self.path.with_suffix(".tmp")
+        unfinished.write_text(json.dumps(report, indent=1) + "\n")
+        unfinished.replace(self.path)

@@ -1,0 +1,111 @@
+"""The page: tables 5.1 to 5.4 as the thesis has them, its figures beside ours, and ratios."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import replace
+
+from experiments.latency import published
+from experiments.latency.cells import SYSTEMS, Cell
+from experiments.latency.results import Estimate, Results
+from experiments.latency.runs import Run
+
+MEASURES = ("call_s", "process_s", "peak_bytes")
+
+TITLES = {
+    ("write", "latency"): "5.1 Writes, seconds",
+    ("write", "throughput"): "5.2 Writes, thousands of rows per second",
+    ("read", "latency"): "5.3 Reads, seconds",
+    ("read", "throughput"): "5.4 Reads, thousands of rows per second",
+}
+
+_INTRODUCTION = """\
+# Tables written and read
+
+Means, in brackets where they lie with 95 %, bootstrapped; the change on two cores in per cent (a
+decrease of seconds, an increase of rows). Ours: latency is that of the call, of a job all but
+`start`, with what is pinned as told and the servers on all cores. mrflight writes from Parquet
+files, shuffled by key; delta-rs from a table that is in memory already. Lines in italics are the
+thesis's, on another machine, in HopsFS over TLS; its legacy pipeline is quoted, not built again.
+"""
+
+
+def page(results: Results) -> str:
+    """All tables of what was measured."""
+    lines = [_INTRODUCTION]
+    for operation, metric in TITLES:
+        found = [c for c in results.cells() if c.operation == operation and c.cores == 1]
+        if found:
+            lines += _table(results, found, operation, metric)
+    return "\n".join([*lines, *_ratios(results)]) + "\n"
+
+
+def rows_per_second(latency: Estimate, rows: int) -> Estimate:
+    """In thousands."""
+    return Estimate(*(rows / seconds / 1000 for seconds in (latency.mean, *latency[:0:-1])))
+
+
+def metric_of(latency: Estimate, cell: Cell, metric: str) -> Estimate:
+    return latency if metric == "latency" else rows_per_second(latency, cell.data.rows)
+
+
+def _table(results: Results, found: list[Cell], operation: str, metric: str) -> list[str]:
+    said = published.LATENCY if metric == "latency" else published.THROUGHPUT
+    lines = [f"## {TITLES[operation, metric]}", ""]
+    lines += ["| pipeline | rows | 1 core | 2 cores, % |", "|---|---:|---:|---:|"]
+    for store, system in dict.fromkeys((cell.store, cell.system) for cell in found):
+        for cell in (c for c in found if (c.store, c.system) == (store, system)):
+            lines.append(_line(results, cell, metric))
+    for pipeline, by_rows in said[operation].items():
+        for rows in sorted({cell.data.rows for cell in found} & by_rows.keys()):
+            line = by_rows[rows]
+            change = f"{line.changes[0]:+.1f}"
+            lines.append(f"| *{pipeline}* | {rows:,} | {_figure(line.one_core)} | {change} |")
+    return [*lines, ""]
+
+
+def _line(results: Results, cell: Cell, metric: str) -> str:
+    latency = results.call_s(cell)
+    assert latency is not None, "cells are listed where there are runs"
+    mean, low, high = metric_of(latency, cell, metric)
+    one = f"{_figure(mean)} ({_figure(low)} to {_figure(high)})"
+    two = results.call_s(replace(cell, cores=2))
+    change = ""
+    if two is not None:
+        factor = two.mean / latency.mean if metric == "latency" else latency.mean / two.mean
+        change = f"{(1 - factor if metric == 'latency' else factor - 1) * 100:+.1f}"
+    name = f"{cell.system}, {cell.store}"
+    return f"| {name} | {cell.data.rows:,} | {one} | {change} |"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.3f}" if value < 10 else f"{value:,.1f}"
+
+
+def _ratios(results: Results) -> Iterator[str]:
+    """Ratios by repeat, of what ran one after the other."""
+    yield "## mrflight against the others"
+    yield ""
+    yield (
+        "Median of the ratios by repeat, and their range. `process`: from the start of the process "
+        "to its end, with the reading of the files. `peak`: the most memory, of a job the sum over "
+        "its processes."
+    )
+    yield ""
+    yield "| operation | store | cores | rows | against | call | process | peak |"
+    yield "|---" * 8 + "|"
+    for cell in results.cells():
+        ours = results.of(replace(cell, system="mrflight"))
+        if cell.system == "mrflight" or not ours:
+            continue
+        pairs = list(zip(ours, results.of(cell), strict=False))
+
+        def spread(measure: str, pairs: list[tuple[Run, Run]] = pairs) -> str:
+            ratios = [getattr(a, measure) / getattr(b, measure) for a, b in pairs]
+            return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+
+        what = (cell.operation, cell.store, cell.cores, f"{cell.data.rows:,}", cell.system)
+        yield "".join(f"| {each} " for each in (*what, *map(spread, MEASURES))) + "|"
+    yield ""
+    yield from (f"- `{name}`: {what}" for name, what in SYSTEMS.items())
