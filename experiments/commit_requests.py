@@ -161,6 +161,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=WORK / "commit_requests")
     options = parser.parse_args()
     ways = list(WAYS) if options.ways is None else options.ways.split(";")
+    if unknown := set(ways) - set(WAYS):
+        parser.error(f"--ways: {min(unknown)!r} is none of {'; '.join(WAYS)}")
     parts = [int(text) for text in options.parts.split(",")]
     with running_minio() as minio:
         costs = _costs(minio, ways, parts, options.rows)

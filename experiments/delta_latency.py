@@ -16,13 +16,14 @@ thesis's figures beside ours, and ratios) and the histograms as PNG.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from experiments import datasets
+from experiments import datasets, machine
 from experiments.latency import figures, tables
 from experiments.latency.cells import SYSTEMS, THESIS_DATA, Cell, Data, cells
 from experiments.latency.results import Results
@@ -44,20 +45,36 @@ def measure(runner: Runner, all_cells: Sequence[Cell], repeats: int, results: Re
                 print(f"{repeat + 1}/{repeats} {line}", file=sys.stderr, flush=True)
 
 
-def _data(text: str) -> Data:
-    table, _, scale = text.partition("-")
-    return Data(table, float(scale))
+def _list_of(*known: str) -> Callable[[str], list[str]]:
+    """Words split by commas; what is not known is told by argparse."""
+
+    def parse(text: str) -> list[str]:
+        words = text.split(",")
+        for word in words:
+            if word not in known:
+                raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(known)}")
+        return words
+
+    return parse
+
+
+def _tables(text: str) -> list[Data]:
+    found = [re.fullmatch(r"(supplier|lineitem)-([0-9.]+)", word) for word in text.split(",")]
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"{text!r} is not like supplier-10,lineitem-0.1")
+    return [Data(match[1], float(match[2])) for match in found if match]
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--repeats", type=int, default=50)
     default = ",".join(f"{data.table}-{data.scale:g}" for data in THESIS_DATA)
-    parser.add_argument("--tables", default=default, help="table-scale,...")
-    parser.add_argument("--stores", default="hdfs,disk")
-    parser.add_argument("--cores", default="1,2")
-    parser.add_argument("--operations", default="write,read")
-    parser.add_argument("--systems", default="mrflight,delta-rs", help=f"of {', '.join(SYSTEMS)}")
+    parser.add_argument("--tables", type=_tables, default=default, help="table-scale,...")
+    parser.add_argument("--stores", type=_list_of("hdfs", "disk"), default="hdfs,disk")
+    cores = [str(number + 1) for number in range(machine.cores())]
+    parser.add_argument("--cores", type=_list_of(*cores), default=",".join(cores[:2]))
+    parser.add_argument("--operations", type=_list_of("write", "read"), default="write,read")
+    parser.add_argument("--systems", type=_list_of(*SYSTEMS), default="mrflight,delta-rs")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="has tpchgen-cli")
     parser.add_argument("--data", type=Path, default=WORK / "data")
     parser.add_argument("--out", type=Path, default=WORK / "delta_latency")
@@ -66,10 +83,8 @@ def _options() -> argparse.Namespace:
 
 def main() -> None:
     options = _options()
-    data = [_data(text) for text in options.tables.split(",")]
-    stores = options.stores.split(",")
-    asked = [options.operations.split(","), stores, [int(n) for n in options.cores.split(",")]]
-    all_cells = list(cells(data, *asked, options.systems.split(",")))
+    stores, cores = options.stores, [int(text) for text in options.cores]
+    all_cells = list(cells(options.tables, options.operations, stores, cores, options.systems))
     options.out.mkdir(parents=True, exist_ok=True)
     options.data.mkdir(parents=True, exist_ok=True)
     results = Results.load(options.out / "delta_latency.json", SERVERS)

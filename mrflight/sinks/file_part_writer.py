@@ -117,14 +117,17 @@ class FilePartWriter(PartWriter):
         _try_encoding(self.table.url, self.encoding, without)
 
     def within(self, memory_bytes: int) -> FilePartWriter:
-        """See `PartWriter.within`; of what open files hold back as much again, on some stores."""
+        """See `PartWriter.within`; of what open files hold back as much again, on some stores.
+
+        And half of that in files that are being closed.
+        """
         bounds = replace(self.bounds, waiting_bytes=memory_bytes)
         if held := self.table.store.open_file_bytes:
             most = max(FEWEST_OPEN_FILES, memory_bytes // held)
             bounds = replace(
                 bounds,
                 open_files=min(bounds.open_files, most),
-                closing_files=min(bounds.closing_files, most),
+                closing_files=min(bounds.closing_files, memory_bytes // (2 * held)),
             )
         return replace(self, bounds=bounds)
 

@@ -29,3 +29,21 @@ def test_open_files_share_the_memory(
     schema = TableSchema(url, True, ("k",), None)
     writer = FilePartWriter(locate(url, tmp_path), "job", schema, Encoding("delta"))
     assert writer.within(memory_mib << 20).bounds.open_files == open_files
+
+
+@pytest.mark.parametrize(
+    ("url", "memory_mib", "closing_files"),
+    [
+        ("table", 16_000, 0),
+        ("s3://bucket/table", 16, 0),
+        ("s3://bucket/table", 96, 3),
+        ("s3://bucket/table", 16_000, BOUNDS.closing_files),
+        ("hdfs://node:8020/table", 16, 1),
+    ],
+)
+def test_files_that_are_being_closed_share_half_of_that(
+    url: str, memory_mib: int, closing_files: int, tmp_path: Path
+) -> None:
+    schema = TableSchema(url, True, ("k",), None)
+    writer = FilePartWriter(locate(url, tmp_path), "job", schema, Encoding("delta"))
+    assert writer.within(memory_mib << 20).closing_files == closing_files
