@@ -152,8 +152,11 @@ def main() -> int:
     parser.add_argument("--stores", default="disk,s3,hdfs")
     parser.add_argument("--out", type=Path, default=WORK / "concurrent_commits")
     options = parser.parse_args()
+    stores = options.stores.split(",")
+    if unknown := set(stores) - set(STORES):
+        parser.error(f"--stores: {min(unknown)!r} is none of {', '.join(STORES)}")
     outcomes = []
-    for store in options.stores.split(","):
+    for store in stores:
         with STORES[store]() as table:
             outcomes.append(measure(store, table, options.commits))
         for failure in outcomes[-1].failures:

@@ -3,6 +3,7 @@
     python -m experiments.delta_latency [--repeats N] [--out FOLDER] [--data FOLDER]
         [--tables supplier-1,...] [--stores hdfs,disk] [--cores 1,2]
         [--operations write,read] [--systems mrflight,delta-rs,stream,stream-zstd]
+        [--memory SIZE]
 
 TPC-H's supplier at scale factors 1, 10, 100 and lineitem at 1 and 10 are
 written and read on an HDFS of its own and on the local disk, by mrflight and by
@@ -65,7 +66,7 @@ def _tables(text: str) -> list[Data]:
     return [Data(match[1], float(match[2])) for match in found if match]
 
 
-def _options() -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--repeats", type=int, default=50)
     default = ",".join(f"{data.table}-{data.scale:g}" for data in THESIS_DATA)
@@ -75,19 +76,28 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cores", type=_list_of(*cores), default=",".join(cores[:2]))
     parser.add_argument("--operations", type=_list_of("write", "read"), default="write,read")
     parser.add_argument("--systems", type=_list_of(*SYSTEMS), default="mrflight,delta-rs")
+    parser.add_argument(
+        "--memory", help='of a job, like "2 GiB"; its default is half of what is free'
+    )
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="has tpchgen-cli")
     parser.add_argument("--data", type=Path, default=WORK / "data")
     parser.add_argument("--out", type=Path, default=WORK / "delta_latency")
-    return parser.parse_args()
+    return parser
 
 
 def main() -> None:
-    options = _options()
+    parser = _parser()
+    options = parser.parse_args()
     stores, cores = options.stores, [int(text) for text in options.cores]
     all_cells = list(cells(options.tables, options.operations, stores, cores, options.systems))
     options.out.mkdir(parents=True, exist_ok=True)
     options.data.mkdir(parents=True, exist_ok=True)
-    results = Results.load(options.out / "delta_latency.json", SERVERS)
+    memory = options.memory or "half of what is free"
+    settings = {"servers": SERVERS, "cluster.memory": memory}
+    try:
+        results = Results.load(options.out / "delta_latency.json", settings)
+    except ValueError as error:
+        parser.error(str(error))
     with ExitStack() as stack:
         roots = {}
         if "hdfs" in stores:
@@ -95,7 +105,7 @@ def main() -> None:
         if "disk" in stores:
             temporary = tempfile.TemporaryDirectory(dir=options.data, prefix="tables-")
             roots["disk"] = stack.enter_context(temporary)
-        runner = Runner(roots, options.data.absolute(), options.python)
+        runner = Runner(roots, options.data.absolute(), options.python, options.memory)
         measure(runner, all_cells, options.repeats, results)
     page = tables.page(results)
     (options.out / "delta_latency.md").write_text(page)

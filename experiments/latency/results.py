@@ -40,18 +40,19 @@ class Results:
     """Runs by the names of their cells, in the order in which they were made."""
 
     path: Path
-    servers: str
+    settings: dict[str, str]
     runs: dict[str, list[Run]]
 
     @classmethod
-    def load(cls, path: Path, servers: str) -> Results:
-        """Those of an earlier session, or none."""
+    def load(cls, path: Path, settings: dict[str, str]) -> Results:
+        """Those of an earlier session, or none; ValueError where that had other settings."""
         if not path.exists():
-            return cls(path, servers, {})
-        kept = json.loads(path.read_text())["runs"]
-        return cls(
-            path, servers, {name: [Run(**run) for run in runs] for name, runs in kept.items()}
-        )
+            return cls(path, settings, {})
+        kept = json.loads(path.read_text())
+        if kept["settings"] != settings:
+            raise ValueError(f"{path} was made with {kept['settings']}; give another --out")
+        runs = {name: [Run(**run) for run in of] for name, of in kept["runs"].items()}
+        return cls(path, settings, runs)
 
     def of(self, cell: Cell) -> list[Run]:
         return self.runs.get(cell.name, [])
@@ -68,7 +69,7 @@ class Results:
     def add(self, cell: Cell, run: Run) -> None:
         """Keep it, on the disk as well: a session may be cut at any time."""
         self.runs.setdefault(cell.name, []).append(run)
-        report: dict[str, Any] = {"machine": machine.description(), "servers": self.servers}
+        report: dict[str, Any] = {"machine": machine.description(), "settings": self.settings}
         report["runs"] = {name: [asdict(run) for run in runs] for name, runs in self.runs.items()}
         unfinished = self.path.with_suffix(".tmp")
         unfinished.write_text(json.dumps(report, indent=1) + "\n")

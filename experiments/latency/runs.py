@@ -52,6 +52,8 @@ class Runner:
     roots: Mapping[str, str]
     data: Path
     python: Path
+    memory: str | None = None
+    """Of a job, ``cluster.memory``; None for what it takes by itself."""
 
     def run(self, cell: Cell) -> Run:
         """RuntimeError where it fails, or the rows are not as many as there are."""
@@ -92,6 +94,8 @@ class Runner:
         job.write_text(_JOB.format(key=cell.data.key))
         source = self.source(cell.data)
         settings = [f"inputs.rows.path={source}/*.parquet", f"output.table={table}"]
+        if self.memory is not None:
+            settings.append(f"cluster.memory={self.memory}")
         timed = self._timed(cell, mrflight_job.driver_command(job, settings, sys.executable))
         report: dict[str, Any] = json.loads(timed.stdout.splitlines()[-1])
         if report["rows_out"] != rows:

@@ -9,7 +9,8 @@ import pytest
 
 from experiments.latency import published
 from experiments.latency.cells import Cell, Data
-from experiments.latency.results import estimate
+from experiments.latency.results import Results, estimate
+from experiments.latency.runs import Run
 from tests.support.experiments import contents, python
 
 
@@ -51,6 +52,15 @@ def test_an_interval_is_the_same_for_the_same_values() -> None:
     assert mean == 4.0
     assert 1.0 < low < mean < high < 10.0
     assert estimate([2.0, 2.0]) == (2.0, 2.0, 2.0)
+
+
+def test_runs_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    cell, run = Cell("read", "disk", 1, Data("supplier", 1), "mrflight"), Run(1.0, 2.0, 3)
+    Results.load(path, {"memory": "1 GiB"}).add(cell, run)
+    assert Results.load(path, {"memory": "1 GiB"}).of(cell) == [run]
+    with pytest.raises(ValueError, match="was made with .*1 GiB.*; give another --out"):
+        Results.load(path, {"memory": "2 GiB"})
 
 
 def test_a_cell_is_found_by_its_name() -> None:
