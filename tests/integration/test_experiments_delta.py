@@ -59,7 +59,7 @@ def test_runs_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     cell, run = Cell("read", "disk", 1, Data("supplier", 1), "mrflight"), Run(1.0, 2.0, 3)
     Results.load(path, {"memory": "1 GiB"}).add(cell, run)
     assert Results.load(path, {"memory": "1 GiB"}).of(cell) == [run]
-    with pytest.raises(ValueError, match="was made with .*1 GiB.*; give another --out"):
+    with pytest.raises(ValueError, match=r"was made with .*1 GiB.*; give another --out"):
         Results.load(path, {"memory": "2 GiB"})
 
 
