@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import random
-import shlex
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -21,12 +20,12 @@ from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import Commit, Sink
 from mrflight.sinks.encoding import CODEC, Encoding
 from mrflight.sinks.file_part_writer import FilePartWriter
+from mrflight.sinks.folder_checks import check_append, check_folder, check_mode, check_store
 from mrflight.sinks.landing import Landing
 from mrflight.sinks.manifest import Manifest, Run, schema_text
-from mrflight.sinks.manifest_log import FOLDER as MANIFESTS
-from mrflight.sinks.manifest_log import Entry, ManifestLog, is_begun
-from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
-from mrflight.sinks.part_name import is_part, is_part_of_run, run_mark
+from mrflight.sinks.manifest_log import Entry, ManifestLog
+from mrflight.sinks.own_files import OwnFiles
+from mrflight.sinks.part_name import run_mark
 from mrflight.sinks.part_schemas import common_schema
 from mrflight.sinks.replaced_files import finish_removing
 from mrflight.sinks.stored_schema import TableSchema
@@ -48,14 +47,14 @@ class FolderSink(Sink):
         self, location: Location, spec: OutputSection, job_id: str, app_id: str | None
     ) -> None:
         """Look at what is there; OutputError for what cannot work."""
-        _check_store(location, spec)
-        _check_folder(location)
+        check_store(location, spec)
+        check_folder(location)
         self._manifests = ManifestLog(location)
         entry = self._manifests.newest()
         self._was_committed = entry.manifest is not None and entry.manifest.has_run(app_id)
         self._run = run_mark(app_id)
         if not self._was_committed:
-            _check_mode(location, spec, entry.manifest, self._run)
+            check_mode(location, spec, entry.manifest, self._run)
             check_writable(location)
         entry = finish_removing(self._manifests, entry)  # a commit that was cut short
         manifest = entry.manifest
@@ -74,6 +73,7 @@ class FolderSink(Sink):
         )
         self._own_files = OwnFiles.of(location, job_id, bool(spec.partition_by))
         self._landing = Landing(location.url)
+        self._has_losers = True
         self._landed: Entry | None = None
         """What counts, once the job is in it."""
         self._is_in_doubt = False
@@ -91,6 +91,7 @@ class FolderSink(Sink):
 
     def land(self, commit: Commit) -> None:
         commit = replace(commit, schema=common_schema(commit, null_fits=self._spec.format == "csv"))
+        self._has_losers = commit.has_losers
         entry = self._look(commit.deadline)
         for _ in range(TRIES):
             if self._is_in(entry.manifest):
@@ -114,7 +115,9 @@ class FolderSink(Sink):
         assert self._landed is not None, "finish comes after land"
         assert self._landed.manifest is not None
         entry = self._finish_removing(self._landed)
-        self._own_files.delete_except(self._landed.manifest.files)
+        # A disk is always looked at, for folders: of others a look is a request.
+        if self._has_losers or self._location.store.is_disk:
+            self._own_files.delete_except(self._landed.manifest.files)
         self._remove_older(entry)
 
     def abort(self) -> None:
@@ -210,7 +213,7 @@ class FolderSink(Sink):
         schema = replace(self._target, existing=None).stored(commit.schema)
         runs, removing = (before.runs, set(before.removing)) if before else ([], set())
         if before is not None and spec.mode == "append":
-            _check_append(self._location, spec, before)
+            check_append(self._location, spec, before)
             replace(self._target, existing=before.schema).stored(commit.schema)
             schema = before.schema
         elif before is not None:
@@ -233,91 +236,3 @@ class FolderSink(Sink):
 
 def _jobs(manifest: Manifest | None) -> list[str]:
     return [run.job for run in manifest.runs] if manifest else []
-
-
-def _check_store(location: Location, spec: OutputSection) -> None:
-    if (why := location.why_not_first_come()) is not None:
-        raise OutputError(
-            f"output.format: a folder of {spec.format} files is committed by a file that is put "
-            f'where there is none, and at {location.url} {why}; or set output.format to "delta"'
-        )
-
-
-def _check_folder(location: Location) -> None:
-    from pyarrow import fs
-
-    check_is_folder(location)
-    if location.child("_delta_log").info().type == fs.FileType.Directory:
-        raise OutputError(
-            f"output.table: {location.url} is a Delta table; set output.format to delta, or choose "
-            "another folder"
-        )
-
-
-def _check_mode(
-    location: Location, spec: OutputSection, manifest: Manifest | None, run: str
-) -> None:
-    found = _found(location, run) if spec.mode == "error" else []
-    if found:
-        raise OutputError(
-            f"output.table: the folder {location.url} is not empty (it holds {found[0]}); choose "
-            "another, or set output.mode to append or overwrite"
-        )
-    ours = manifest.files | set(manifest.removing) if manifest else set()
-    if manifest is None or spec.mode == "overwrite":
-        _check_no_others(location, spec, ours, run)
-    if manifest is not None and spec.mode == "append":
-        _check_append(location, spec, manifest)
-
-
-def _found(location: Location, run: str) -> list[str]:
-    """What is in the folder but for what a killed job of this run left."""
-    return sorted(
-        relative_path(location, info.path)
-        for info in location.walk()
-        if not is_part_of_run(info.base_name, run)
-        and not is_begun(location, info)
-        and (info.is_file or ("=" not in info.base_name and info.base_name != MANIFESTS))
-    )
-
-
-def _check_no_others(location: Location, spec: OutputSection, ours: set[str], run: str) -> None:
-    """OutputError for data that no manifest of ours lists: it may be someone else's.
-
-    What a killed job of the same run left is no such data: this one's commit removes it.
-    """
-    left = []
-    for info in location.walk():
-        path = relative_path(location, info.path)
-        if not info.is_file or path in ours or any(n[0] in "_." for n in path.split("/")):
-            continue
-        if is_part_of_run(info.base_name, run):
-            continue
-        if not is_part(info.base_name):
-            raise OutputError(
-                f"output.table: mode {spec.mode}: the folder {location.url} holds {path}, which "
-                "mrflight did not write; choose another folder"
-            )
-        left.append(path)
-    if left:
-        files = "file" if len(left) == 1 else "files"
-        remove = "--remove" if ours else "--remove --no-table"
-        raise OutputError(
-            f"output.table: mode {spec.mode}: the folder {location.url} holds {len(left)} part "
-            f"{files} ({min(left)}), which another job of mrflight writes, or left as it was "
-            "killed; let it end, or, if there is none, remove what it left: mrflight clean "
-            f"{shlex.quote(location.url)} {remove}, with --older-than '0 s' if it began today"
-        )
-
-
-def _check_append(location: Location, spec: OutputSection, manifest: Manifest) -> None:
-    if manifest.format != spec.format:
-        raise OutputError(
-            f"{location.url} cannot be appended to: it holds {manifest.format} files, not "
-            f"{spec.format}; set output.format to that"
-        )
-    if manifest.partition_by != spec.partition_by:
-        raise OutputError(
-            f"{location.url} cannot be appended to: it is partitioned by {manifest.partition_by}, "
-            f"not {spec.partition_by}; set output.partition_by to that"
-        )

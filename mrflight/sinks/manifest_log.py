@@ -83,6 +83,8 @@ class ManifestLog:
 
         Also what others have begun to write with such numbers: they are too late.
         """
+        if entry.number == 0 and not self.folder.store.has_folders:
+            return  # nothing is, nor has a name before its own
         for info in self._child(FOLDER).children():
             final = self.folder.store.final_name(info.base_name)
             match = _NAME.fullmatch(final)

@@ -30,7 +30,7 @@ class ArrowReader(Reader):
         location = self.root.at(split.path)
         with (
             reading("arrow", location),
-            unchanged(location, split.version),
+            unchanged(location, split.version) as location,
             location.open_mapped() as file,
         ):
             for batch in _batches(file, split, self.schema.names):
@@ -59,7 +59,7 @@ def _head(found: FoundInput, file: InputFile) -> tuple[pa.Schema, list[int]]:
 
     Batches are taken to be of one size: their own would cost a read of each.
     """
-    location = found.root.at(file.path)
+    location = found.location(file)
     with reading("arrow", location), location.open_mapped() as stream:
         if not _is_file_format(stream):
             return pa.ipc.open_stream(stream).schema, [file.size_bytes]

@@ -36,7 +36,7 @@ class CsvReader(Reader):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
         options = options_of_file(self.options, split.path)
-        with reading("csv", location), unchanged(location, split.version):
+        with reading("csv", location), unchanged(location, split.version) as location:
             header = read_header(location, options, self.input_name)
             if header is None:
                 return

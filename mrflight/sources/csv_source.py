@@ -62,7 +62,7 @@ def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
     for file in found.files:
         location = found.root.at(file.path)
         # One that was emptied after it was listed would be left out here, and no task look at it.
-        with reading("csv", location), unchanged(location, file.version):
+        with reading("csv", location), unchanged(location, file.version) as location:
             options = options_of_file(found.spec.csv, file.path)
             header = read_header(location, options, found.name)
         if header is not None:
@@ -128,7 +128,7 @@ def _guess(
     found: FoundInput, file: InputFile, header: CsvHeader, expected: CsvExpectation, head: int
 ) -> pa.Schema:
     """The types of the included columns as the first lines of a file have them."""
-    location = found.root.at(file.path)
+    location = found.location(file)
     with reading("csv", location):
         if found.spec.csv.newlines_in_values:
             batches = read_records(location, header.size, expected)

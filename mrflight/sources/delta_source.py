@@ -83,7 +83,7 @@ class DeltaReader(Reader):
         location = self.root.at(split.path)
         constants = dict(split.constants)
         stored = [name for name in self.schema.names if name not in constants]
-        with reading("parquet", location), unchanged(location, split.version):
+        with reading("parquet", location), unchanged(location, split.version) as location:
             for batch in read_row_groups(location, split, stored):
                 if batch.num_rows:
                     yield as_table_rows(batch, self.schema, constants)

@@ -41,6 +41,10 @@ class FoundInput:
     root: Location
     files: tuple[InputFile, ...]
 
+    def location(self, file: InputFile) -> Location:
+        """Of one of its files, as it was found."""
+        return self.root.at(file.path).of(file.version)
+
     def key(self, setting: str) -> str:
         """The key path of one of this input's settings, for messages."""
         return f"inputs.{self.name}.{setting}"
@@ -56,13 +60,14 @@ def find_input(name: str, spec: InputSpec, base: Path, options: Mapping[str, str
 
     root = locate(spec.path, base, options)
     key = f"inputs.{name}"
-    kind = root.info().type
+    info = root.info()
+    kind = info.type
     if kind == fs.FileType.Directory and _is_delta(root, spec):
         return FoundInput(name, spec, "delta", root, ())
     if spec.format == "delta":
         raise InputError(f"{key}.path: {root.url} is no Delta table; it has no _delta_log folder")
     if kind == fs.FileType.File:
-        found = [root.info()]
+        found = [info]
     elif kind == fs.FileType.Directory:
         found = _visible_files(root, spec)
     elif has_wildcards(root.path):
@@ -81,11 +86,7 @@ def _input_file(info: fs.FileInfo) -> InputFile:
 
 
 def _is_delta(folder: Location, spec: InputSpec) -> bool:
-    from pyarrow import fs
-
-    if spec.format not in (None, "delta"):
-        return False
-    return folder.child("_delta_log").info().type == fs.FileType.Directory
+    return spec.format in (None, "delta") and folder.child("_delta_log").is_folder()
 
 
 def _visible_files(folder: Location, spec: InputSpec) -> list[fs.FileInfo]:

@@ -23,21 +23,20 @@ def has_wildcards(path: str) -> bool:
 def expand_glob(pattern: Location) -> Iterator[fs.FileInfo]:
     """The files and folders that match, some perhaps twice where ``**`` is used twice.
 
+    There is none whose name is the pattern itself.
+
     As in a shell, a name that starts with ``.`` matches only a pattern that
     does; here the same goes for ``_``. Only folders that may hold a match are listed.
     """
     parts = pattern.path.split("/")
     for i, part in enumerate(parts):
-        if has_wildcards(part) and not _is_folder(pattern.at("/".join(parts[: i + 1]))):
+        if not has_wildcards(part):
+            continue
+        # A folder may be named [draft]; then it is meant, and not the pattern.
+        is_last = i + 1 == len(parts)
+        if is_last or not pattern.at("/".join(parts[: i + 1])).is_folder():
             yield from _expand(pattern.at("/".join(parts[:i]) or "/"), parts[i:])
             return
-
-
-def _is_folder(location: Location) -> bool:
-    """A folder may be named ``[draft]``; then it is meant, and not the pattern."""
-    from pyarrow import fs
-
-    return location.info().type == fs.FileType.Directory
 
 
 def _expand(folder: Location, parts: list[str]) -> Iterator[fs.FileInfo]:

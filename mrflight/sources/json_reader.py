@@ -35,7 +35,7 @@ class JsonReader(Reader):
         location = self.root.at(split.path)
         others: OtherFields = "error" if self.takes_all else "ignore"
         expected = JsonExpectation(self.input_name, self.schema, self.declared, others)
-        with reading("json", location), unchanged(location, split.version):
+        with reading("json", location), unchanged(location, split.version) as location:
             # There is no way into the middle of a compressed file: it is one split.
             stop = None if compression_of(split.path) else split.stop
             chunks = read_chunks(location, 0, split.start, stop)

@@ -65,7 +65,7 @@ def _decide_schema(
 
 def _guess(found: FoundInput, file: InputFile, typed: pa.Schema, head: int) -> Guess:
     """The fields in the first lines of a file, in order of appearance, with their types."""
-    location = found.root.at(file.path)
+    location = found.location(file)
     expected = JsonExpectation(found.name, typed, frozenset(typed.names), "infer")
     with reading("json", location):
         chunk = next(read_chunks(location, 0, 0, None, head), None)

@@ -26,7 +26,7 @@ class ParquetReader(Reader):
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
-        with reading("parquet", location), unchanged(location, split.version):
+        with reading("parquet", location), unchanged(location, split.version) as location:
             for batch in read_row_groups(location, split, self.schema.names):
                 if batch.num_rows:
                     yield conform(batch, self.schema)
@@ -52,7 +52,7 @@ def open_parquet(found: FoundInput, split_bytes: int) -> Source:
 
 def _footer(found: FoundInput, file: InputFile) -> tuple[pa.Schema, list[int]]:
     """The schema of a file, and the weights of its row groups."""
-    location = found.root.at(file.path)
+    location = found.location(file)
     with reading("parquet", location), location.open_input() as stream:
         parquet = open_row_groups(stream)
         return parquet.schema_arrow, row_group_weights(parquet, file.size_bytes)

@@ -41,10 +41,12 @@ def read_row_groups(
 
     Without any of them, batches of no columns that still count the rows.
     """
-    if split.start == split.stop:
+    if split.start == split.stop and not location.tells_version:
         return
     with location.open_input() as file:
         parquet = open_row_groups(file)
+        if split.start == split.stop:
+            return
         names = set(parquet.schema_arrow.names)
         yield from parquet.iter_batches(
             batch_size=_batch_rows(parquet, split.start),

@@ -15,7 +15,7 @@ from mrflight.storage import hopsfs
 from mrflight.storage.disk import Disk
 from mrflight.storage.hdfs import NameNode
 from mrflight.storage.s3 import Bucket
-from mrflight.storage.store import FirstComeStore, Store
+from mrflight.storage.store import FileVersion, FirstComeStore, Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +29,8 @@ class Location:
     path: str
     """Absolute, as `store` takes it."""
     store: Store = field(default_factory=Disk)
+    version: FileVersion | None = None
+    """Of a file that is to be read; where `Store.reads_tell_versions` other ones fail."""
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -41,11 +43,25 @@ class Location:
         return self.store.url(self.path)
 
     def child(self, name: str) -> Location:
-        return replace(self, path=f"{self.path.rstrip('/')}/{name}")
+        return self.at(f"{self.path.rstrip('/')}/{name}")
 
     def at(self, path: str) -> Location:
         """Another file or folder of the same store."""
-        return replace(self, path=path)
+        return replace(self, path=path, version=None)
+
+    def of(self, version: FileVersion | None) -> Location:
+        """The same file, of this version."""
+        return replace(self, version=version)
+
+    @property
+    def tells_version(self) -> bool:
+        """Whether reading it fails where it is not of its version, and nobody need look."""
+        has_bytes = self.version is not None and self.version.size_bytes > 0  # or nothing is read
+        return has_bytes and self.store.reads_tell_versions
+
+    def is_folder(self) -> bool:
+        """Whether it is there, as a folder."""
+        return self.store.is_folder(self.path)
 
     def info(self) -> fs.FileInfo:
         """Its type (`FileType.NotFound` where there is nothing), size and time of change."""
@@ -62,6 +78,8 @@ class Location:
     def open_input(self) -> pa.NativeFile:
         """Open the file for reads at any offset; InputError where it cannot be."""
         try:
+            if self.version is not None and self.tells_version:
+                return self.store.open_version(self.path, self.version)
             return self.store.open_input(self.path)
         except OSError as error:
             raise InputError(f"{self.url} cannot be read: {error}") from error
@@ -71,6 +89,8 @@ class Location:
 
         Where the file is on a disk; of other stores they are copies.
         """
+        if self.tells_version:
+            return self.open_input()
         try:
             return self.store.open_mapped(self.path)
         except OSError as error:

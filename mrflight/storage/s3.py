@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mrflight.errors import JobError
 from mrflight.storage.reasons import reason
-from mrflight.storage.store import FirstComeStore
+from mrflight.storage.store import FileVersion, FirstComeStore
 from mrflight.storage.streams import RangedFile, WrittenFile
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Bucket(FirstComeStore):
 
     has_folders = False
     writes_first_entries = True
+    reads_tell_versions = True
     open_file_bytes = (1 + PARTS_AT_ONCE) * PART_BYTES
     closes_late = True
 
@@ -59,8 +60,11 @@ class Bucket(FirstComeStore):
                     return _file_info(head(self._client, key))
         except FileNotFoundError:
             pass
-        is_folder = not _key(path) or self._has_any(_key(path))
-        return fs.FileInfo(path, fs.FileType.Directory if is_folder else fs.FileType.NotFound)
+        kind = fs.FileType.Directory if self.is_folder(path) else fs.FileType.NotFound
+        return fs.FileInfo(path, kind)
+
+    def is_folder(self, path: str) -> bool:
+        return not _key(path) or self._has_any(_key(path))
 
     def list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
         from obstore import list as list_all
@@ -96,6 +100,22 @@ class Bucket(FirstComeStore):
                 return get_range(client, key, start=start, end=stop)
 
         return pa.PythonFile(RangedFile(size, read), mode="r")
+
+    def open_version(self, path: str, version: FileVersion) -> pa.NativeFile:
+        """Without a request: the size is known, and each answer has what tells the version."""
+        import pyarrow as pa
+        from obstore import get
+
+        client, key, url = self._client, _key(path), self.url(path)
+
+        def read(start: int, stop: int) -> Any:
+            with _as_os_errors(url):
+                answer = get(client, key, options={"range": (start, stop)})
+                if not _is_of(version, _file_info(answer.meta)):
+                    raise OSError(f"{url} changed since it was listed")
+                return answer.bytes()
+
+        return pa.PythonFile(RangedFile(version.size_bytes, read), mode="r")
 
     def read_bytes(self, path: str) -> bytes:
         from obstore import get
@@ -176,6 +196,11 @@ def _client(bucket: Bucket) -> S3Store:
 
 def _key(path: str) -> str:
     return path.strip("/")
+
+
+def _is_of(version: FileVersion, info: fs.FileInfo) -> bool:
+    is_of_time = version.mtime_ns is None or version.mtime_ns == info.mtime_ns
+    return bool(is_of_time and version.size_bytes == info.size)
 
 
 def _file_info(meta: Any) -> fs.FileInfo:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import fs
+
+
+@dataclass(frozen=True)
+class FileVersion:
+    """What tells a file's content from an earlier one without reading it."""
+
+    size_bytes: int
+    mtime_ns: int | None = None
+    """When it was last written to; None where that says nothing, or is not known."""
 
 
 class Store(ABC):
@@ -29,6 +39,9 @@ class Store(ABC):
 
     has_folders = True
     """Whether a file cannot have the name of a folder."""
+
+    reads_tell_versions = False
+    """Whether every read says of which version of the file it is, so that nobody need look."""
 
     def final_name(self, name: str) -> str:
         """The name, without folders, that a file gets once it is written.
@@ -59,6 +72,12 @@ class Store(ABC):
     def info(self, path: str) -> fs.FileInfo:
         """Its type (`FileType.NotFound` where there is nothing), size and time of change."""
 
+    def is_folder(self, path: str) -> bool:
+        """Whether there is a folder."""
+        from pyarrow import fs
+
+        return bool(self.info(path).type == fs.FileType.Directory)
+
     @abstractmethod
     def list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
         """Files and folders in a folder, or all below it; empty where there is no folder."""
@@ -71,6 +90,10 @@ class Store(ABC):
     @abstractmethod
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for reads at any offset."""
+
+    def open_version(self, path: str, version: FileVersion) -> pa.NativeFile:
+        """As `open_input`; reads fail that are not of ``version``, where `reads_tell_versions`."""
+        return self.open_input(path)
 
     def open_mapped(self, path: str) -> pa.NativeFile:
         """As `open_input`; buffers are pages of a disk's file, and not copies, where that goes."""

@@ -1,0 +1,115 @@
+"""How often a bucket is asked, for an input and for a folder, and that this misses no change."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from mrflight.errors import InputError
+from mrflight.sinks import open_sink
+from mrflight.sinks.base import Commit
+from mrflight.sources import open_source
+from mrflight.sources.base import Source
+from mrflight.spec import InputSpec, OutputSection
+from mrflight.storage import Location, locate
+from tests.services.minio import Bucket
+
+FILES, ROWS = 3, 3000
+SPLIT_BYTES = 10 << 10
+TABLE = pa.table({"k": list(range(ROWS)), "v": list(range(ROWS))})
+
+
+def encoded(format: str, table: pa.Table = TABLE) -> bytes:
+    data = io.BytesIO()
+    if format == "csv":
+        pa.csv.write_csv(table, data)
+    else:
+        pa.parquet.write_table(table, data, row_group_size=ROWS // 3)
+    return data.getvalue()
+
+
+def put_inputs(bucket: Bucket, format: str) -> Location:
+    folder = locate(f"{bucket.url}/in", Path("/"), bucket.options)
+    for number in range(FILES):
+        write(folder.child(f"{number}.{format}"), encoded(format))
+    return folder
+
+
+def write(location: Location, data: bytes) -> None:
+    with location.create() as out:
+        out.write(data)
+
+
+def opened(folder: Location, name: str = "") -> Source:
+    spec = InputSpec(path=f"{folder.url}/{name}".rstrip("/"))
+    return open_source("rows", spec, Path("/"), folder.options, SPLIT_BYTES)
+
+
+def rows_of(source: Source) -> int:
+    return sum(batch.num_rows for split in source.splits for batch in source.reader.read(split))
+
+
+@pytest.mark.parametrize(("format", "to_open", "to_read"), [("csv", 6, 24), ("parquet", 3, 27)])
+def test_what_is_known_of_a_file_is_not_asked_again(
+    bucket: Bucket, format: str, to_open: int, to_read: int
+) -> None:
+    """It took 14 and 5 HEADs to open them, and 36 and 27 to read the 9 splits."""
+    folder = put_inputs(bucket, format)
+    for name, lists in (("", 3), (f"*.{format}", 2)):
+        before = bucket.mark()
+        source = opened(folder, name)
+        asked = Counter(request.api for request in bucket.requests(before))
+        assert asked == {"HeadObject": 1, "ListObjectsV2": lists, "GetObject": to_open}
+        assert len(source.splits) == 3 * FILES
+        before = bucket.mark()
+        assert rows_of(source) == FILES * ROWS
+        asked = Counter(request.api for request in bucket.requests(before))
+        assert asked == {"GetObject": to_read}
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_a_file_that_changed_is_told_by_who_reads_it(bucket: Bucket, format: str) -> None:
+    folder = put_inputs(bucket, format)
+    source = opened(folder)
+    file = folder.child(f"1.{format}")
+    was = len(encoded(format))
+    write(file, encoded(format, TABLE.slice(1)))
+    now = len(encoded(format, TABLE.slice(1)))
+    told = f"{file.url} changed while the job ran: it had {was:,} bytes .*, and has {now:,} now"
+    with pytest.raises(InputError, match=told):
+        rows_of(source)
+    file.delete_file()
+    with pytest.raises(InputError, match=f"{file.url} changed .*, and is gone now"):
+        rows_of(source)
+
+
+def test_an_empty_file_that_got_rows_is_told(bucket: Bucket) -> None:
+    folder = put_inputs(bucket, "parquet")
+    empty = folder.child("0.parquet")
+    write(empty, encoded("parquet", TABLE.slice(0, 0)))
+    source = opened(folder)
+    write(empty, encoded("parquet"))
+    with pytest.raises(InputError, match=f"{empty.url} changed while the job ran"):
+        rows_of(source)
+
+
+def test_a_new_folder_costs_nine_requests_and_each_further_part_one(bucket: Bucket) -> None:
+    for parts in (1, 4):
+        folder = locate(f"{bucket.url}/out{parts}", Path("/"), bucket.options)
+        before = bucket.mark()
+        output = OutputSection(table=folder.url, format="parquet", mode="error")
+        sink = open_sink(output, Path("/"), folder.options, "20260101T000000-one", None)
+        written = [
+            part
+            for number in range(parts)
+            for part in sink.part_writer.write(number, 0, TABLE.schema, TABLE.to_batches())
+        ]
+        sink.commit(Commit(tuple(written), TABLE.schema, has_losers=False))
+        asked = Counter(request.api for request in bucket.requests(before))
+        assert asked == {"ListObjectsV2": 6, "PutObject": 1 + parts, "GetObject": 1}
