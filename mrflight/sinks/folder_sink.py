@@ -46,13 +46,27 @@ class FolderSink(Sink):
     def __init__(
         self, location: Location, spec: OutputSection, job_id: str, app_id: str | None
     ) -> None:
-        """Look at what is there; OutputError for what cannot work."""
+        """Look at what is there; OutputError for what cannot work, CommitError for the store."""
         check_store(location, spec)
+        self._location, self._spec, self._job_id, self._app_id = location, spec, job_id, app_id
+        self._run = run_mark(app_id)
+        self._landing = Landing(location.url)
+        self._has_losers = True
+        self._landed: Entry | None = None
+        """What counts, once the job is in it."""
+        self._is_in_doubt = False
+        """Whether the store may yet do what it gave an error for."""
+        try:
+            self._look_first()
+        except OSError as error:
+            raise CommitError(f"the folder {location.url} cannot be read: {error}") from error
+
+    def _look_first(self) -> None:
+        location, spec, app_id = self._location, self._spec, self._app_id
         check_folder(location)
         self._manifests = ManifestLog(location)
         entry = self._manifests.newest()
         self._was_committed = entry.manifest is not None and entry.manifest.has_run(app_id)
-        self._run = run_mark(app_id)
         if not self._was_committed:
             check_mode(location, spec, entry.manifest, self._run)
             check_writable(location)
@@ -60,24 +74,17 @@ class FolderSink(Sink):
         manifest = entry.manifest
         if self._was_committed:
             self._remove_older(entry)
-        self._location, self._spec, self._job_id, self._app_id = location, spec, job_id, app_id
         self._seen_runs = _jobs(manifest)
         existing = manifest.schema if manifest and spec.mode == "append" else None
         self._target = TableSchema(location.url, False, tuple(spec.partition_by), existing)
         self._part_writer = FilePartWriter(
             location,
-            job_id,
+            self._job_id,
             self._target,
             Encoding(spec.format, codec=spec.compression or CODEC),
             run=self._run,
         )
-        self._own_files = OwnFiles.of(location, job_id, bool(spec.partition_by))
-        self._landing = Landing(location.url)
-        self._has_losers = True
-        self._landed: Entry | None = None
-        """What counts, once the job is in it."""
-        self._is_in_doubt = False
-        """Whether the store may yet do what it gave an error for."""
+        self._own_files = OwnFiles.of(location, self._job_id, bool(spec.partition_by))
 
     @property
     def part_writer(self) -> FilePartWriter:
@@ -159,10 +166,17 @@ class FolderSink(Sink):
         after = self._look_after(failure)
         if failure is None or after.number >= number:
             if failure is not None and self._is_in(after.manifest):
-                log.warning("committed, but a crash of this machine may undo it: %s", failure)
+                log.warning("committed, but %s: %s", self._doubt, failure)
             return after
         self._is_in_doubt = not self._location.store.is_disk
         raise failure
+
+    @property
+    def _doubt(self) -> str:
+        """What an error of a put that landed may mean."""
+        if self._location.store.is_disk:
+            return "a crash of this machine may undo it"
+        return "the store's answer was lost"
 
     def _look_after(self, failure: CommitError | None) -> Entry:
         try:

@@ -71,8 +71,15 @@ def find_leftovers(table: Location, before: datetime) -> Leftovers:
     """The leftovers of jobs that began, and in files that were last changed, ``before`` then.
 
     Raises OutputError where ``table`` is neither a Delta table nor a folder with a manifest of
-    ours, nor one with files of ours alone, or where its log cannot be read whole.
+    ours, nor one with files of ours alone, or where it cannot be read whole.
     """
+    try:
+        return _find(table, before)
+    except OSError as error:
+        raise OutputError(f"{table.url} cannot be listed: {error}; nothing was removed") from error
+
+
+def _find(table: Location, before: datetime) -> Leftovers:
     found = table.walk()
     named = _named_files(table)
     if named is None:

@@ -56,9 +56,16 @@ def find_input(name: str, spec: InputSpec, base: Path, options: Mapping[str, str
     A folder is searched to its depths. Names that start with ``_`` or ``.``
     are left out, as every tool that writes such folders expects.
     """
+    root = locate(spec.path, base, options)
+    try:
+        return _find(name, spec, root)
+    except OSError as error:
+        raise InputError(f"inputs.{name}.path: {root.url} cannot be listed: {error}") from error
+
+
+def _find(name: str, spec: InputSpec, root: Location) -> FoundInput:
     from pyarrow import fs
 
-    root = locate(spec.path, base, options)
     key = f"inputs.{name}"
     info = root.info()
     kind = info.type

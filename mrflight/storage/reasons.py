@@ -6,9 +6,19 @@ import re
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CHAIN = re.compile(r"\s*↳\s*")
+_ANSWER = re.compile(
+    r"<\?xml.*?<Code>(?P<code>.*?)</Code>\s*<Message>(?P<message>.*?)</Message>.*?</Error>",
+    re.DOTALL,
+)
+"""Of S3, whose other elements may be the key that was used, and what was signed with it."""
+_SYSTEM_SAYS = re.compile(r'\bmessage: "([^"]+)"')
+"""In the debug form of an error: obstore leaves the cause out before it."""
 
 
 def reason(error: Exception) -> str:
-    """Without colours, line ends and the debug form of the same."""
-    text = _COLOURS.sub("", str(error)).partition("Debug source")[0]
-    return " ".join(_CHAIN.sub(": ", text).split())
+    """Without colours, line ends and the debug form of the same, and most of what S3 answered."""
+    text, _, debug = _COLOURS.sub("", str(error)).partition("Debug source")
+    text = _ANSWER.sub(lambda answer: f"{answer['code']}: {answer['message']}", text)
+    text = " ".join(_CHAIN.sub(": ", text).split())
+    cause = _SYSTEM_SAYS.search(debug)
+    return text if cause is None or cause[1] in text else f"{text}: {cause[1]}"
