@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.services.audit import Audit, Request, audit
@@ -36,6 +36,8 @@ class Minio:
     data: Path
     server: ServerProcess
     audit: Audit
+    command: Sequence[str]
+    environment: Mapping[str, str]
 
     @property
     def endpoint(self) -> str:
@@ -133,7 +135,18 @@ def running_minio(port: int = 0) -> Iterator[Minio]:
             "MINIO_AUDIT_WEBHOOK_ENDPOINT_TESTS": records.endpoint,
         }
         with server_process("minio", command, folder, environment) as server:
-            wait_for(
-                lambda: get(port, "/minio/health/cluster")[0] == 200, [server], START_TIMEOUT_S
-            )
-            yield Minio(port, user, password, data, server, records)
+            _await(port, server)
+            yield Minio(port, user, password, data, server, records, command, environment)
+
+
+@contextmanager
+def restarted(minio: Minio) -> Iterator[Minio]:
+    """The same again, with what it has stored, after it was killed."""
+    folder = minio.data.parent
+    with server_process("minio-again", minio.command, folder, minio.environment) as server:
+        _await(minio.port, server)
+        yield replace(minio, server=server)
+
+
+def _await(port: int, server: ServerProcess) -> None:
+    wait_for(lambda: get(port, "/minio/health/cluster")[0] == 200, [server], START_TIMEOUT_S)
