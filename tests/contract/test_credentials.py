@@ -1,0 +1,95 @@
+"""A bucket's credentials are where they were written, and not in what a job says or starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+from mrflight.storage import Location, locate
+from tests.contract.test_jobs_on_stores import job_file, table_of
+from tests.services.minio import Bucket
+from tests.support.driver import drive
+from tests.support.faults import await_that
+from tests.support.running_command import running_command
+
+LOUD = """
+import logging, sys
+logging.basicConfig(level=logging.NOTSET)
+from mrflight.driver import leave, main
+leave(main(sys.argv[1:]))
+"""
+WAITING = """
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+def wait(batch):
+    (FOLDER / "waits").touch()
+    (FOLDER / "gate").read_bytes()  # a FIFO
+    return batch
+"""
+
+
+def secrets_of(bucket: Bucket) -> list[str]:
+    return [bucket.minio.user, bucket.minio.password]
+
+
+def assert_none_in(text: str, secrets: list[str]) -> None:
+    assert [secret for secret in secrets if secret in text] == []
+
+
+def processes_below(pid: int) -> Iterator[tuple[str, str]]:
+    """Of a process and its descendants: arguments and environment."""
+    starter = psutil.Process(pid)
+    for process in (starter, *starter.children(recursive=True)):
+        of = Path(f"/proc/{process.pid}")
+        yield (of / "cmdline").read_text(), (of / "environ").read_text(errors="replace")
+
+
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_a_job_tells_no_secret(bucket: Bucket, tmp_path: Path, format: str) -> None:
+    pa.csv.write_csv(table_of(0), tmp_path / "in.csv")
+    (tmp_path / "waiting.py").write_text(WAITING)
+    os.mkfifo(tmp_path / "gate")
+    table = locate(f"{bucket.url}/table", tmp_path, bucket.options)
+    job = job_file(tmp_path, "in.csv", table)
+    settings = [f"output.format={format}", "inputs.rows.map=waiting:wait"]
+    options = [word for setting in settings for word in ("--set", setting)]
+    command = [sys.executable, "-c", LOUD, str(job), "--json", *options]
+    with running_command(command, {"RUST_LOG": "trace"}) as process:
+        await_that((tmp_path / "waits").exists, "the map")
+        found = list(processes_below(process.pid))
+        (tmp_path / "gate").write_bytes(b"")
+        stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert len(found) > 2
+    assert "DEBUG" in stderr
+    told = [text for pair in found for text in pair]
+    assert_none_in("\n".join([stdout, *told]), secrets_of(bucket))
+    # What deltalake traces for who asks for it has the key's id, and stars for the secret.
+    assert_none_in(stderr, [bucket.minio.password])
+    small = [table.at(info.path) for info in table.walk() if info.base_name.endswith(".json")]
+    assert small
+    assert_none_in("\n".join(str(file.read_bytes()) for file in small), secrets_of(bucket))
+
+
+@pytest.mark.parametrize("format", ["delta", "csv"])
+def test_a_store_that_refuses_is_told_without_secrets(
+    bucket: Bucket, tmp_path: Path, format: str
+) -> None:
+    pa.csv.write_csv(table_of(0), tmp_path / "in.csv")
+    wrong = {**bucket.options, "aws_secret_access_key": "a-secret-that-is-wrong"}
+    table: Location = locate(f"{bucket.url}/table", tmp_path, wrong)
+    done = drive(job_file(tmp_path, "in.csv", table), "--set", f"output.format={format}")
+    assert done.code == 1
+    assert table.url in done.message
+    assert "SignatureDoesNotMatch" in done.message
+    assert "Traceback" not in done.stderr
+    assert_none_in(done.stdout + done.stderr, [*secrets_of(bucket), "a-secret-that-is-wrong"])
