@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
+from mrflight.errors import OutputError
 from mrflight.sinks.base import PartFile, PartWriter
 from mrflight.sinks.closings import Closings
 from mrflight.sinks.encoder import Chunk
@@ -19,6 +20,7 @@ from mrflight.sinks.partition_folder import folder
 from mrflight.sinks.partition_split import Values, split
 from mrflight.sinks.stored_schema import TableSchema, blame_column
 from mrflight.storage import Location
+from mrflight.storage.delta import unreachable_part
 
 FEWEST_OPEN_FILES = 4
 """However little memory there is: with fewer a partition value gets ever more files."""
@@ -107,6 +109,11 @@ class FilePartWriter(PartWriter):
             suffix = f"{self.before_suffix}{self.encoding.suffix}"
             name = part_name(partition, share, attempt, self.job_id, number, suffix, self.run)
             path = f"{folder(columns, values)}/{name}" if columns else name
+            if self.schema.is_delta and (why := unreachable_part(self.table, path)) is not None:
+                raise OutputError(
+                    f"partition_by: the files of a value would be in {folder(columns, values)}, "
+                    f"and {why}; replace it in the map, or take its column out of partition_by"
+                )
             return OpenPartFile(self.table, path, self.encoding, stored)
 
         return PartFiles(columns, open_file, self._chunk(), self.bounds, closings or Closings(0))

@@ -62,6 +62,13 @@ def unreachable(location: Location) -> str | None:
     return None
 
 
+def unreachable_part(table: Location, path: str) -> str | None:
+    """Why the installed client would not find a part file of this name, where that is so."""
+    if table.store.fence(table.path) is not None and "%" in path:
+        return "hops-deltalake (1.4) finds no file whose name has a %"
+    return None
+
+
 def _encoded(location: Location) -> str:
     return quote(location.path, safe="/!$&'()*+,;=:@~")
 

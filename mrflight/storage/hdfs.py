@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from mrflight.errors import JobError
 from mrflight.storage import hopsfs, name_node
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from deltalake.fs import DeltaStorageHandler
     from pyarrow import fs
 
+
+_NOT_IN_URLS = "".join(chr(code) for code in range(128) if chr(code) not in "%?#")
+"""What it leaves as it is; letters that are not ASCII it takes encoded as well."""
 
 _BEING_WRITTEN = re.compile(r"\.(.+)\.tmp\.\d+")
 """How the client calls a file until it is closed: then it is moved."""
@@ -56,14 +59,26 @@ class NameNode(FirstComeStore):
         return f"hdfs://{self.authority}{path}"
 
     def info(self, path: str) -> fs.FileInfo:
+        from pyarrow import fs
+
+        if path == "/":  # hops-deltalake (1.4) asks for it as for a file, and fails
+            return fs.FileInfo(path, fs.FileType.Directory)
         with _as_os_errors(self.url(path)):
             (found,) = _handler(self).get_file_info([_below_root(path)])
-        return _absolute(found)
+        return _at(path, found)
 
     def list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
+        from pyarrow import fs
+
+        at_once = recursive and not hopsfs.is_client()  # which would take folders' names for URLs
         with _as_os_errors(self.url(folder)):
-            found = _handler(self).get_file_info_selector(_Selector(_below_root(folder), recursive))
-        return [_absolute(info) for info in found]
+            selector = _Selector(_below_root(folder), at_once)
+            found = _handler(self).get_file_info_selector(selector)
+        infos = [_at(f"/{info.path.lstrip('/')}", info) for info in found]
+        if recursive and not at_once:
+            below = [info.path for info in infos if info.type == fs.FileType.Directory]
+            infos += [info for path in below for info in self.list(path, recursive=True)]
+        return infos
 
     def open_input(self, path: str) -> pa.NativeFile:
         with _as_os_errors(self.url(path)):
@@ -105,6 +120,9 @@ class NameNode(FirstComeStore):
                 _handler(self).delete_file(_below_root(path))
         except FileNotFoundError:
             return
+        except OSError:  # hops-deltalake (1.4) says no more than that it failed
+            if self.info(path).is_file:
+                raise
 
 
 @dataclass(frozen=True)
@@ -131,13 +149,14 @@ def _handler(store: NameNode) -> DeltaStorageHandler:
 
 
 def _below_root(path: str) -> str:
-    return path.lstrip("/")
+    """As its client wants it: hops-deltalake (1.4) takes it for a part of a URL."""
+    below = path.lstrip("/")
+    return quote(below, safe=_NOT_IN_URLS) if hopsfs.is_client() else below
 
 
-def _absolute(info: Any) -> fs.FileInfo:
+def _at(path: str, info: Any) -> fs.FileInfo:
     from pyarrow import fs
 
-    path = f"/{info.path.lstrip('/')}"
     if info.type != fs.FileType.File:
         return fs.FileInfo(path, info.type)
     return fs.FileInfo(path, info.type, size=info.size, mtime_ns=info.mtime_ns)

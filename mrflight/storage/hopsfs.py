@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -107,6 +108,7 @@ def _other_port(url: str) -> bool:
         return True
 
 
+@lru_cache(maxsize=1)  # it looks through folders
 def _is_installed(name: str) -> bool:
     from importlib import metadata
 

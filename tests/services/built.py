@@ -8,6 +8,7 @@ from shutil import which
 CACHE = Path(__file__).parents[2] / ".services"
 MINIO = CACHE / "bin" / "minio"
 HDFS_CLASS_PATH = CACHE / "hdfs.classpath"
+HOPSFS_PYTHON = CACHE / "hopsfs" / "bin" / "python"
 
 
 class NotBuiltError(Exception):
@@ -32,6 +33,13 @@ def hdfs_class_path() -> str:
     if gone:
         raise NotBuiltError(f"of HDFS {len(gone)} jars are gone: make -B services")
     return jars
+
+
+def hopsfs_python() -> Path:
+    """That of the environment that has mrflight[hopsfs]."""
+    if not (CACHE / "hopsfs" / ".installed").exists():
+        _ask_for("the environment of mrflight[hopsfs]", "")
+    return HOPSFS_PYTHON
 
 
 def _ask_for(server: str, tools: str) -> None:

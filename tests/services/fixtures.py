@@ -11,9 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.needed import fail_or_skip
-from tests.services.built import NotBuiltError, hdfs_class_path, minio_program
+from tests.services.built import NotBuiltError, hdfs_class_path, hopsfs_python, minio_program
 from tests.services.hdfs import Hdfs, running_hdfs
 from tests.services.minio import Bucket, Minio, running_minio
+from tests.services.name_node_proxy import NameNodeProxy, name_node_proxy
 
 
 @pytest.fixture(scope="session")
@@ -53,3 +54,19 @@ def hdfs(needs_hdfs: None) -> Iterator[Hdfs]:
     """For tests that leave it running, each in a folder of its own."""
     with running_hdfs() as hdfs:
         yield hdfs
+
+
+@pytest.fixture(scope="session")
+def needs_hopsfs() -> None:
+    """The environment of HopsFS's client: without it the test is skipped, in CI it fails."""
+    try:
+        hopsfs_python()
+    except NotBuiltError as error:
+        fail_or_skip(str(error))
+
+
+@pytest.fixture
+def name_node(needs_hopsfs: None, hdfs: Hdfs) -> Iterator[NameNodeProxy]:
+    """The HDFS, where HopsFS's client finds it."""
+    with name_node_proxy(hdfs.port) as proxy:
+        yield proxy

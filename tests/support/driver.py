@@ -36,10 +36,15 @@ class DriverRun:
         return self.stderr.partition("mrflight: ")[2]
 
 
-def drive(job: Path, *options: str, environment: Mapping[str, str] | None = None) -> DriverRun:
+def drive(
+    job: Path,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    python: Path | str = sys.executable,
+) -> DriverRun:
     """Run the driver on ``job`` with ``--json`` and wait for its end."""
     done = subprocess.run(
-        driver_command(job, *options),
+        [str(python), *driver_command(job, *options)[1:]],
         capture_output=True,
         text=True,
         timeout=RUN_TIMEOUT_S,

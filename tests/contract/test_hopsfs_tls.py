@@ -1,0 +1,106 @@
+"""HopsFS's client speaks TLS to the name node where a job asks for it, or is not started.
+
+As far as it goes without a HopsFS: the name node is that of a stock HDFS, behind a listener that
+wants TLS and a certificate of the client's. Its data nodes speak none, so no file is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mrflight.storage.hopsfs import CLIENT_CERTIFICATE, CLIENT_KEY
+from tests.services.built import HOPSFS_PYTHON
+from tests.services.name_node_proxy import NameNodeProxy
+from tests.support.driver import DriverRun, drive, write_job
+from tests.support.pems import Authority
+
+USER = "demo__ann"
+JOB = """
+job = { name = "tls" }
+inputs.rows = { path = "URL/nothing/*.csv", key = ["k"] }
+output.table = "URL/nothing/table"
+storage.pem_dir = "PEMS"
+storage.user = "USER"
+"""
+
+
+def run(folder: Path, url: str, pems: Path, python: Path | None = HOPSFS_PYTHON) -> DriverRun:
+    text = JOB.replace("URL", url).replace("PEMS", str(pems)).replace("USER", USER)
+    job = write_job(folder, text)
+    return drive(job) if python is None else drive(job, python=python)
+
+
+@pytest.fixture
+def authority(name_node: NameNodeProxy, tmp_path: Path) -> Authority:
+    """That of the user, and of the name node, which listens with TLS."""
+    authority = Authority()
+    name_node.tls = authority.server_side(tmp_path / "node", name_node.host, authority)
+    return authority
+
+
+def test_the_name_node_is_asked_over_tls_with_the_users_certificate(
+    name_node: NameNodeProxy, authority: Authority, tmp_path: Path
+) -> None:
+    done = run(tmp_path, name_node.url, authority.write_pems(tmp_path / "pems", USER))
+    assert done.code == 2, done.stderr
+    assert f"nothing matches hdfs://{name_node.host}:8020/nothing/*.csv" in done.message
+    assert name_node.users == [USER] * name_node.connections
+    assert name_node.connections > 0
+
+
+def test_a_name_node_of_an_unknown_authority_is_told_nothing(
+    name_node: NameNodeProxy, tmp_path: Path
+) -> None:
+    user, other = Authority(), Authority()
+    name_node.tls = other.server_side(tmp_path / "node", name_node.host, user)
+    done = run(tmp_path, name_node.url, user.write_pems(tmp_path / "pems", USER))
+    assert done.code in (1, 2)
+    assert "Connection to HopsFS failed" in done.message
+    assert name_node.users == []
+    assert len(name_node.failures) == name_node.connections > 0
+    assert all("alert" in failure for failure in name_node.failures), name_node.failures
+
+
+def without_key(pems: Path) -> str:
+    (pems / CLIENT_KEY).unlink()
+    return f"{pems / CLIENT_KEY} cannot be read (No such file or directory), and without it the"
+
+
+def key_of_another(pems: Path) -> str:
+    other = Authority().write_pems(pems.with_name("other"), USER)
+    (other / CLIENT_KEY).replace(pems / CLIENT_KEY)
+    return f"{pems / CLIENT_KEY} is not the key of {CLIENT_CERTIFICATE}"
+
+
+@pytest.mark.parametrize("damage", [without_key, key_of_another])
+def test_without_good_certificates_nobody_is_connected_to(
+    name_node: NameNodeProxy,
+    authority: Authority,
+    tmp_path: Path,
+    damage: Callable[[Path], str],
+) -> None:
+    """The client itself would go on without TLS."""
+    pems = authority.write_pems(tmp_path / "pems", USER)
+    told = damage(pems)
+    done = run(tmp_path, name_node.url, pems)
+    assert done.code == 2
+    assert f"storage.pem_dir: {told}" in done.message
+    assert name_node.connections == 0
+
+
+def test_the_wrong_client_is_told_with_what_to_install(
+    name_node: NameNodeProxy, authority: Authority, tmp_path: Path
+) -> None:
+    pems = authority.write_pems(tmp_path / "pems", USER)
+    deltalake = run(tmp_path, name_node.url, pems, python=None)
+    assert deltalake.code == 2
+    assert "needs hops-deltalake, which takes the place of deltalake" in deltalake.message
+    assert "pip install 'mrflight[hopsfs]'" in deltalake.message
+    hops = run(tmp_path, f"hdfs://{name_node.host}:9000", pems)
+    assert hops.code == 2
+    assert "hops-deltalake asks port 8020 whatever a URL says" in hops.message
+    assert "pip install 'mrflight[delta]'" in hops.message
+    assert name_node.connections == 0

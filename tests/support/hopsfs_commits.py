@@ -1,0 +1,67 @@
+"""Commits by HopsFS's client: run as a script, in the environment that has it, which has no pytest.
+
+Each argument is a commit, of one row, as JSON: its table's URL, the metadata server, its job. What
+became of them is printed, a JSON object each.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = pa.schema([("job", pa.string()), ("number", pa.int64())])
+
+
+def start(python: Path, *commits: dict[str, Any]) -> subprocess.Popen[str]:
+    """The script, with ``table``, ``metadata``, ``job`` and more of each commit."""
+    command = [str(python), "-m", "tests.support.hopsfs_commits", *map(json.dumps, commits)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def outcome(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    """What it printed; it is waited for."""
+    with process:
+        told, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    return [json.loads(line) for line in told.splitlines()]
+
+
+def commit(
+    table: str, metadata: str, job: str, mode: str = "append", run_id: str | None = None
+) -> int | None:
+    from mrflight.sinks.base import Commit
+    from mrflight.sinks.commit_fence import CommitFence
+    from mrflight.sinks.delta_sink import DeltaSink
+    from mrflight.spec import OutputSection
+    from mrflight.storage import locate
+
+    output = OutputSection(table=table, mode=mode)  # type: ignore[arg-type]
+    job_id = f"20260101T000000-{job.encode().hex():0>12}"
+    sink = DeltaSink(locate(table, Path("/")), output, job_id, run_id)
+    if sink.was_committed():
+        return sink.committed_version()
+    row = pa.record_batch({"job": [job], "number": [1]}, schema=SCHEMA)
+    parts = sink.part_writer.write(0, 0, SCHEMA, [row])
+    return sink.commit(Commit(tuple(parts), SCHEMA, fence=CommitFence(metadata)))
+
+
+def main(*commits: str) -> None:
+    from mrflight.errors import MrflightError
+
+    for each in commits:
+        try:
+            told: dict[str, Any] = {"version": commit(**json.loads(each))}
+        except MrflightError as error:
+            told = {"error": type(error).__name__, "message": str(error)}
+        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
