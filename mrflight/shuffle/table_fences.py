@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from mrflight.errors import LeaseHeldError, LeaseLostError
+from mrflight.errors import LeaseHeldError, LeaseLostError, ProtocolError
 from mrflight.shuffle.events import (
     CommitLeaseEnded,
     CommitLeaseGiven,
@@ -14,7 +14,7 @@ from mrflight.shuffle.events import (
     VersionRecorded,
 )
 from mrflight.shuffle.recorded_changes import RecordedChanges
-from mrflight.shuffle.table_protocol import VersionRecord
+from mrflight.shuffle.table_protocol import MOST_LEASE_S, VersionRecord
 from mrflight.shuffle.table_state import Lease, TableState, TableStates
 
 log = logging.getLogger(__name__)
@@ -44,8 +44,13 @@ class TableFences:
     ) -> tuple[int, list[VersionRecord]]:
         """Give, or with its ``number`` renew, a lease: its number, and the versions that are known.
 
-        LeaseHeldError while another holder has it; LeaseLostError for one that has ended.
+        LeaseHeldError while another holder has it; LeaseLostError for one that has ended;
+        ProtocolError for what can be no lease.
         """
+        if not table or not 0 < lease_s <= MOST_LEASE_S:
+            raise ProtocolError(
+                f"a lease for commits is of a table, for up to {MOST_LEASE_S:g} s, not {lease_s}"
+            )
         with self._lock:
             self._expire()
             lease = self._state(table).lease
@@ -92,6 +97,8 @@ class TableFences:
 
         With or without a lease: who had one, and wrote after its end, is to learn whom it replaced.
         """
+        if not table or not digest or version < 0:
+            raise ProtocolError(f"version {version} of {table!r} cannot be, or has no digest")
         with self._lock:
             known = self._state(table).versions.get(version)
             if known is None:
@@ -121,5 +128,5 @@ class TableFences:
         now_s = self._clock()
         for table, state in list(self._now.by_name.items()):
             if state.lease is not None and state.lease.is_over(now_s):
-                log.warning("the lease of job %s for %s has ended", state.lease.holder, table)
+                log.warning("a lease for commits to %s ends: nobody has renewed it", table)
                 self._changes.happen(CommitLeaseEnded(table, state.lease.number))

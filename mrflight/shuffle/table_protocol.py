@@ -12,24 +12,24 @@ from typing import Annotated
 
 import msgspec
 
-from mrflight.shuffle.protocol import Message
+from mrflight.shuffle.protocol import Int64, Message
 
 MOST_REMEMBERED = 8
 """Versions of a table: each is a small file that every commit reads again."""
 
-TableName = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+MOST_LEASE_S = 600.0
+
+TableName = Annotated[str, msgspec.Meta(max_length=1024)]
 """What all who commit to a table call it: `Store.fence`."""
 Name = Annotated[str, msgspec.Meta(max_length=64)]
 Digest = Annotated[str, msgspec.Meta(max_length=64)]
 """SHA-256 of an entry of the log, in hexadecimal; empty for one that is not there."""
-Version = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-LeaseNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-class VersionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class VersionRecord(Message, frozen=True):
     """What a version of a table is: the digest of its log entry, and the job that committed it."""
 
-    version: Version
+    version: Int64
     digest: Digest
     job: Name = ""
 
@@ -40,15 +40,15 @@ class LeaseCommits(Message, frozen=True):
     table: TableName
     holder: Name
     """Whoever asks again with the same one, as no answer came, gets the same lease."""
-    lease_s: Annotated[float, msgspec.Meta(gt=0, le=600)]
+    lease_s: float
     """Without being asked for again for so long it ends."""
-    number: LeaseNumber = 0
+    number: Int64 = 0
 
 
 class CommitLease(Message, frozen=True):
     """Until it ends nobody else has one for that table; the next one has a higher number."""
 
-    number: LeaseNumber
+    number: Int64
     versions: Annotated[list[VersionRecord], msgspec.Meta(max_length=MOST_REMEMBERED)]
     """The last that were recorded, in that order."""
 
@@ -58,7 +58,7 @@ class HeldLease(Message, frozen=True):
 
     table: TableName
     holder: Name
-    number: LeaseNumber
+    number: Int64
 
 
 class CorrectVersions(Message, frozen=True):
@@ -66,7 +66,7 @@ class CorrectVersions(Message, frozen=True):
 
     table: TableName
     holder: Name
-    number: LeaseNumber
+    number: Int64
     versions: Annotated[list[VersionRecord], msgspec.Meta(max_length=MOST_REMEMBERED)]
 
 
@@ -74,8 +74,8 @@ class RecordVersion(Message, frozen=True):
     """A job has committed a version; the answer is who did so first, and counts."""
 
     table: TableName
-    version: Version
-    digest: Annotated[Digest, msgspec.Meta(min_length=1)]
+    version: Int64
+    digest: Digest
     job: Name
 
 

@@ -107,8 +107,8 @@ class FencedEntry:
             whose = f"is {_by(_job_of(content))} now" if content else "is gone"
             raise CommitReplacedError(
                 f"{self.table.url}: version {self.version}, which this job committed, {whose}: who "
-                "wrote it does not ask the same metadata server, or stood still for long and then "
-                "went on. Nothing of this job is in the table; run it again"
+                "wrote it does not ask the same metadata server, or one of the two stood still for "
+                "long and then went on. Nothing of this job is in the table; run it again"
             )
 
     def _record(self, turn: Turn) -> None:

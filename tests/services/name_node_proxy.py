@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 HOPS_PORT = 8020
 _TRIES = 20
 _WAIT_S = 30.0
+_HELD_S = 100.0
 
 
 @dataclass
@@ -87,7 +88,7 @@ class NameNodeProxy:
                 if looks and held is not None and all(word in data for word in held.words):
                     self.held = None
                     held.reached.set()
-                    held.let_go.wait(_WAIT_S)
+                    held.let_go.wait(_HELD_S)
                 sink.sendall(data)
         for end in (source, sink):
             with suppress(OSError):

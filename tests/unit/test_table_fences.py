@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mrflight.errors import LeaseHeldError, LeaseLostError
+from mrflight.errors import LeaseHeldError, LeaseLostError, ProtocolError
 from mrflight.shuffle.event_journal import still_matter
 from mrflight.shuffle.events import AnyEvent, encode_event
 from mrflight.shuffle.registry import Registry
@@ -65,6 +65,16 @@ def test_a_lease_ends_by_time_and_a_late_holder_is_refused(fenced: Fenced) -> No
         fenced.tables.correct(TABLE, "ann", late, [])
     fenced.tables.release(TABLE, "ann", late)
     assert fenced.lease("bob", second) == second
+
+
+@pytest.mark.parametrize(("table", "lease_s"), [("", 1.0), ("t", 0.0), ("t", -1.0), ("t", 601.0)])
+def test_what_can_be_no_lease_is_refused(fenced: Fenced, table: str, lease_s: float) -> None:
+    with pytest.raises(ProtocolError, match="a lease for commits is of a table"):
+        fenced.tables.lease(table, "ann", lease_s)
+    for version, digest in ((-1, "a"), (0, "")):
+        with pytest.raises(ProtocolError, match="cannot be, or has no digest"):
+            fenced.tables.record("t", version, digest, "ann")
+    assert fenced.events == []
 
 
 def test_a_lease_that_ended_is_not_renewed_though_nobody_has_the_next_one(fenced: Fenced) -> None:
