@@ -25,7 +25,6 @@ from tests.support.registries import TIMEOUT_S, Clock
 JOB = """
 [job]
 name = "hopsfs"
-run_id = "monday"
 [inputs.rows]
 path = "IN"
 key = ["k"]
@@ -64,14 +63,13 @@ def test_a_job_from_and_to_hopsfs(
     assert (done.result["table"], done.result["version"]) == (at_port, 0)
     assert f"{at_port}: let no other job commit to this table at the same time" in done.stderr
     assert rows(place.child("table")) == [{"k": "a", "v": 1}, {"k": "b", "v": 2}]
-    again = drive(job, python=HOPSFS_PYTHON)
-    assert (again.code, again.result["version"]) == (0, 0)
-    assert "run 'monday' was committed before" in again.stderr
     names = {info.base_name for info in place.child("table").walk() if info.is_file}
     assert len(names) == 2
 
 
-def test_every_mode_commits_what_it_says(name_node: NameNodeProxy, place: Location) -> None:
+def test_every_mode_commits_what_it_says(
+    name_node: NameNodeProxy, place: Location, tmp_path: Path
+) -> None:
     """The client's own transactions on a table that is there do not: see `delta_entry`."""
     with near_metadata(Registry(Clock(), TIMEOUT_S)) as metadata:
         common = {"table": f"{name_node.url}{place.path}/table", "metadata": metadata}
@@ -82,9 +80,14 @@ def test_every_mode_commits_what_it_says(name_node: NameNodeProxy, place: Locati
             {"job": "d", "mode": "overwrite", "run_id": "tuesday"},
             {"job": "e", "mode": "overwrite", "run_id": "tuesday"},
             {"job": "f"},
+            {"job": "g", "table": str(tmp_path / "table")},
+            {"job": "h", "table": str(tmp_path / "table")},
         ]
-        told = outcome(start(HOPSFS_PYTHON, *({**common, **run} for run in runs)))
+        *told, new, refused = outcome(start(HOPSFS_PYTHON, *({**common, **run} for run in runs)))
     assert told == [{"version": version} for version in (0, 1, 1, 2, 2, 3)]
+    assert new == {"version": 0}
+    assert refused["error"] == "OutputError"
+    assert "run the job in an environment with 'mrflight[delta]'" in refused["message"]
     table = place.child("table")
     assert [row["job"] for row in rows(table)] == ["d", "f"]
     kinds = [sorted(key for action in entry(table, v) for key in action) for v in range(4)]
@@ -163,16 +166,3 @@ def test_names_are_taken_as_they_are(name_node: NameNodeProxy, place: Location) 
     subprocess.run([HOPSFS_PYTHON, "-c", NAMES, url], check=True, timeout=60)
     names = {info.path.removeprefix(place.path) for info in place.walk() if info.is_file}
     assert names == {f"{name}.again" for name in ODD}
-
-
-def test_a_partition_value_that_the_client_would_not_find_again_is_refused(
-    name_node: NameNodeProxy, place: Location, tmp_path: Path
-) -> None:
-    (tmp_path / "in.csv").write_text("k,v\nplain,1\na b,2\n")
-    target = f"{name_node.url}{place.path}/table"
-    text = JOB.replace("IN", "in.csv").replace("OUT", target)
-    job = write_job(tmp_path, text.replace('mode = "append"', 'partition_by = ["k"]'))
-    done = drive(job, python=HOPSFS_PYTHON)
-    assert done.code == 2
-    assert "the files of a value would be in k=a%20b, and hops-deltalake (1.4)" in done.message
-    assert not [info for info in place.walk() if info.is_file]

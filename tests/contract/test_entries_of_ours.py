@@ -1,0 +1,89 @@
+"""Log entries that are put there by us, where deltalake's own transactions cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import CommitError, OutputError
+from mrflight.shuffle.registry import Registry
+from mrflight.sinks.base import Commit
+from mrflight.sinks.commit_fence import CommitFence
+from mrflight.sinks.delta_sink import DeltaSink
+from mrflight.spec import OutputSection
+from mrflight.storage import Location, hopsfs, locate
+from mrflight.storage.delta import entry_name, storage_options, table_uri
+from tests.services.minio import Bucket
+from tests.support.near_cluster import near_metadata
+from tests.support.overwriting_disk import SCHEMA, Job, OverwritingDisk
+from tests.support.registries import TIMEOUT_S, Clock
+
+
+@pytest.fixture
+def fence() -> Iterator[CommitFence]:
+    with near_metadata(Registry(Clock(), TIMEOUT_S)) as metadata:
+        yield CommitFence(metadata)
+
+
+def rows(table: deltalake.DeltaTable) -> list[str]:
+    return sorted(row["job"] for row in table.to_pyarrow_table().to_pylist())
+
+
+def test_an_overwrite_removes_what_a_checkpoint_has(tmp_path: Path, fence: CommitFence) -> None:
+    """Of a log whose older entries are cleaned up, and of newer ones."""
+    table = tmp_path / "table"
+    for name in ("a", "b"):
+        Job(name, table, fence).commit()
+    deltalake.DeltaTable(table).create_checkpoint()
+    for version in range(2):
+        (table / entry_name(version)).unlink()
+    assert Job("c", table, fence).commit() == 2
+    assert rows(deltalake.DeltaTable(table)) == ["a", "b", "c"]
+    assert Job("d", table, fence, "overwrite").commit() == 3
+    assert rows(deltalake.DeltaTable(table)) == ["d"]
+    assert (table / entry_name(3)).read_text().count('{"remove"') == 3
+
+
+def sink_of(table: Location, job: int, mode: str) -> tuple[DeltaSink, Commit]:
+    """A job that is about to commit a row."""
+    output = OutputSection(table=table.url, mode=mode)  # type: ignore[arg-type]
+    sink = DeltaSink(table, output, f"20260101T000000-{job:012x}", None)
+    row = pa.record_batch({"job": [str(job)], "number": [job]}, schema=SCHEMA)
+    return sink, Commit(tuple(sink.part_writer.write(0, 0, SCHEMA, [row])), SCHEMA)
+
+
+def test_in_a_bucket_the_second_of_two_looks_again(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With hops-deltalake, whose transactions lack what is removed and whose they are."""
+    table = locate(f"{bucket.url}/table", tmp_path, bucket.options)
+    first, commit = sink_of(table, 0, "append")
+    assert first.commit(commit) == 0
+    monkeypatch.setattr(hopsfs, "is_client", lambda: True)
+    waiting = [sink_of(table, job, mode) for job, mode in ((1, "append"), (2, "overwrite"))]
+    other, commit = sink_of(table, 3, "append")
+    assert other.commit(commit) == 1
+    (appends, append), (overwrites, overwrite) = waiting
+    assert appends.commit(append) == 2
+    with pytest.raises(CommitError, match="another writer was faster"):
+        overwrites.commit(overwrite)
+    overwrites.abort()
+    last, commit = sink_of(table, 4, "overwrite")
+    assert last.commit(commit) == 3
+    found = deltalake.DeltaTable(table_uri(table), storage_options=storage_options(table))
+    assert rows(found) == ["4"]
+    assert found.transaction_version(f"mrflight-20260101T000000-{4:012x}") == 3
+
+
+def test_a_partition_value_that_the_client_would_not_find_again_is_refused(tmp_path: Path) -> None:
+    """hops-deltalake decodes the names of files, as if they were parts of a URL."""
+    output = OutputSection(table=str(tmp_path / "table"), partition_by=["job"])
+    sink = DeltaSink(Location(str(tmp_path / "table"), OverwritingDisk()), output, "j", None)
+    rows = pa.record_batch({"job": ["plain", "a b"], "number": [1, 2]}, schema=SCHEMA)
+    with pytest.raises(OutputError, match="of a value would be in job=a%20b, and hops-deltalake"):
+        sink.part_writer.write(0, 0, SCHEMA, [rows])
+    assert not list(tmp_path.rglob("part-*"))
