@@ -182,7 +182,8 @@ class DeltaCommit:
     def _put_entry(self, table: DeltaTable | None) -> int:
         """As `_commit_to`, where the log's entry is put there by us and not by deltalake."""
         version = 0 if table is None else table.version + 1
-        new = EntryCommit(self.location, table, self._new_schema(), list(self.target.partition_by))
+        schema = table.schema if table and self.mode == "append" else self._new_schema()
+        new = EntryCommit(self.location, table, schema, list(self.target.partition_by))
         with self._errors():
             content = new.entry(self.mode, self._actions(), self._properties(version))
             entry = FencedEntry(self.location, version, content, self.job_id)

@@ -26,7 +26,7 @@ class EntryCommit:
     location: Location
     table: DeltaTable | None
     schema: pa.Schema
-    """Of the result, as it is stored where it makes the table, or replaces all of it."""
+    """Of the table once it is committed."""
     partition_by: list[str]
 
     def entry(self, mode: str, actions: list[Any], properties: Any) -> bytes:
@@ -34,8 +34,7 @@ class EntryCommit:
         if self.table is None:
             return first_entry(self.location, self.schema, actions, self.partition_by, properties)
         if mode == "append":
-            schema = self.table.schema
-            return append_entry(self.location, schema, actions, self.partition_by, properties)
+            return append_entry(self.location, self.schema, actions, self.partition_by, properties)
         before = self.table.handle.metadata()
         return replacing_entry(
             self.location,
