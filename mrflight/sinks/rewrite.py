@@ -93,7 +93,8 @@ class RewriteTask:
 
     @property
     def name(self) -> str:
-        return f"rewrite of {len(self.targets)} files from {self.targets[0].logged} on"
+        first, *others = self.targets
+        return f"rewrite of {first.logged}" + (f" and {len(others)} more" if others else "")
 
     def run(self, attempt: int) -> list[Rewritten]:
         """Of each target what came of it. Raises InputError, OutputError and JobFailedError."""
