@@ -186,6 +186,8 @@ class _Job:
             with self._deadline.blamed():
                 shuffle = self._first_shuffle(shuffles, cluster, plan)
                 reduced = self._moving(plan, sink, shuffles).run(shuffle)
+            if self._spec.output.mode == "merge":
+                shuffles.drop()  # all is in part files, and rewriting takes memory as well
             self._clock.begin("commit")
             self._deadline.check("nothing committed")
             shuffles.watch.close()

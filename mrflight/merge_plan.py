@@ -18,9 +18,10 @@ def plan_merge(
     sections do not go together.
     """
     output = spec.output
-    _check_section(output)
     if output.mode != "merge":
+        _check_unused(output)
         return None
+    _check_section(output)
     key = _shuffle_key(spec, by_input)
     function = spec.reduce.function if spec.reduce else None
     if function and spec.shuffle.partitioner == "range":
@@ -32,20 +33,21 @@ def plan_merge(
     return UniqueRows(tuple(output.keys), output.order_by, checked, partitions)
 
 
+def _check_unused(output: OutputSection) -> None:
+    for name, value in (
+        ("keys", output.keys),
+        ("order_by", output.order_by),
+        ("delete_when", output.delete_when),
+    ):
+        if value:
+            raise JobFileError(
+                f"output.{name}: is for mode = 'merge', and the mode is {output.mode!r}; leave it "
+                "out, or set that"
+            )
+
+
 def _check_section(output: OutputSection) -> None:
     keys = output.keys
-    if output.mode != "merge":
-        for name, value in (
-            ("keys", keys),
-            ("order_by", output.order_by),
-            ("delete_when", output.delete_when),
-        ):
-            if value:
-                raise JobFileError(
-                    f"output.{name}: is for mode = 'merge', and the mode is {output.mode!r}; "
-                    "leave it out, or set that"
-                )
-        return
     if output.format != "delta":
         raise JobFileError(
             f"output.mode: a folder of {output.format} files cannot be merged into; take format = "

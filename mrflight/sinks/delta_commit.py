@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -27,7 +27,6 @@ from mrflight.sinks.base import HERE, PartFile, SinkTasks
 from mrflight.sinks.commit_fence import CommitFence
 from mrflight.sinks.delta_conflict import change_in, change_since
 from mrflight.sinks.delta_entry_commit import EntryCommit, put_entry, puts_entries
-from mrflight.sinks.delta_merge import Merge
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.evolution import add_columns, missing_columns
 from mrflight.sinks.fenced_entry import FencedEntry
@@ -36,6 +35,9 @@ from mrflight.sinks.stored_schema import TableSchema
 from mrflight.sinks.stored_type import has_ntz
 from mrflight.storage import Location
 from mrflight.storage.delta import create_table, delta_errors, import_deltalake
+
+if TYPE_CHECKING:  # what other jobs need not load
+    from mrflight.sinks.delta_merge import Merge
 
 TRIES = 30
 """How often another writer may be faster."""

@@ -8,7 +8,6 @@ from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import Commit, PartWriter, Sink
 from mrflight.sinks.delta_commit import DeltaCommit
 from mrflight.sinks.delta_entry_commit import check_committable, puts_entries
-from mrflight.sinks.delta_merge import check_mergeable
 from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.encoding import CODEC, Encoding
@@ -176,5 +175,7 @@ def _check_mode(table: DeltaTable, spec: OutputSection) -> None:
     if spec.mode == "append":
         table.check_partition_by(spec.partition_by)
     if spec.mode == "merge":
+        from mrflight.sinks.delta_merge import check_mergeable
+
         table.check_partition_by(spec.partition_by, "merged into")
         check_mergeable(table, spec.keys)

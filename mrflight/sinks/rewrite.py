@@ -93,19 +93,15 @@ class RewriteTask:
 
     @property
     def name(self) -> str:
-        return f"rewrite of {len(self.targets)} files from {self.targets[0].logged} on"
+        first, *others = self.targets
+        return f"rewrite of {first.logged}" + (f" and {len(others)} more" if others else "")
 
     def run(self, attempt: int) -> list[Rewritten]:
         """Of each target what came of it. Raises InputError, OutputError and JobFailedError."""
         files = [_whole(self.table, t.path, t.size_bytes, t.constants) for t in self.targets]
         found = [_RowBits(rows) for _, rows in files]
-        counts = []
-        for removes in (False, True):
-            for index, bounds in self._indexes(removes):
-                for target, (split, _), bits in zip(self.targets, files, found, strict=True):
-                    if bounds.may_share(target.bounds):
-                        self._mark(index, split, bits)
-            counts.append([bits.count() for bits in found])
+        splits = [split for split, _ in files]
+        counts = [self._find(removes, splits, found) for removes in (False, True)]
         return [
             Rewritten(
                 target,
@@ -117,6 +113,16 @@ class RewriteTask:
                 zip(self.targets, files, found, *counts, strict=True)
             )
         ]
+
+    def _find(self, removes: bool, splits: Sequence[Split], found: Sequence[_RowBits]) -> list[int]:
+        """Mark the rows that have a key of one kind; how many of each target are marked then."""
+        for index, bounds in self._indexes(removes):
+            for target, split, bits in zip(self.targets, splits, found, strict=True):
+                if bounds.may_share(target.bounds):
+                    self._mark(index, split, bits)
+            del index  # before the next is made
+            pa.default_memory_pool().release_unused()
+        return [bits.count() for bits in found]
 
     def _indexes(self, removes: bool) -> Iterator[tuple[KeyIndex, KeyBounds]]:
         """The keys of one kind, as many at a time as may be held, and between what they lie."""
@@ -133,10 +139,10 @@ class RewriteTask:
                 held.append(batch)
                 size_bytes += batch.nbytes + batch.num_rows * _INDEX_BYTES
                 if size_bytes > most_bytes:
-                    yield KeyIndex(pa.Table.from_batches(held)), all_joined(bounds)
-                    held, bounds, size_bytes = [], [source.bounds], 0
+                    yield _index(held), all_joined(bounds)
+                    bounds, size_bytes = [source.bounds], 0
         if held:
-            yield KeyIndex(pa.Table.from_batches(held)), all_joined(bounds)
+            yield _index(held), all_joined(bounds)
 
     def _reader(self, columns: Sequence[str]) -> DeltaReader:
         schema = pa.schema([self.schema.field(name) for name in columns])
@@ -166,6 +172,13 @@ class RewriteTask:
         except BaseException:
             files.discard()
             raise
+
+
+def _index(held: list[pa.RecordBatch]) -> KeyIndex:
+    """Of keys that are held no more then but by the index."""
+    keys = pa.Table.from_batches(held)
+    held.clear()
+    return KeyIndex(keys)
 
 
 class _RowBits:
