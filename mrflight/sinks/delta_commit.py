@@ -177,12 +177,27 @@ class DeltaCommit:
                     f"columns were added to {self.location.url}, with no rows committed",
                 )
 
+    def _check_no_new_columns(self, table: DeltaTable | None) -> None:
+        """OutputError where an entry of ours would name files with columns that nobody sees.
+
+        That is refused when a job begins, unless somebody makes the table only later.
+        """
+        if table is None or not self.target.evolves:
+            return
+        if new := [f.name for f in missing_columns(table.schema, self._stored_in(table))]:
+            raise OutputError(
+                f"{self.location.url} has no column {new[0]!r}, which the result has, and with "
+                "hops-deltalake none is added: ALTER TABLE ... ADD COLUMNS first, or drop it in "
+                "the map"
+            )
+
     def _stored_in(self, table: DeltaTable) -> pa.Schema:
         """What the parts are as rows of this table; OutputError where they do not fit."""
         return replace(self.target, existing=table.schema).stored(self.schema)
 
     def _put_entry(self, table: DeltaTable | None) -> int:
         """As `_commit_to`, where the log's entry is put there by us and not by deltalake."""
+        self._check_no_new_columns(table)
         version = 0 if table is None else table.version + 1
         schema = table.schema if table and self.mode == "append" else self._new_schema()
         new = EntryCommit(self.location, table, schema, list(self.target.partition_by))

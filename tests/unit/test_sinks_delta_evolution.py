@@ -142,6 +142,16 @@ def test_it_is_for_appends_to_delta_tables(tmp_path: Path, more: dict[str, Any],
         begin(tmp_path, **more)
 
 
+def test_where_mrflight_writes_the_log_no_column_is_added(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with hops-deltalake: rows would come without the columns that they have."""
+    monkeypatch.setattr("mrflight.sinks.delta_commit.puts_entries", lambda *of: True)
+    with pytest.raises(OutputError, match="no column 'x', which the result has, and with hops-del"):
+        finish(begin(folder), WIDER)
+    assert versions(folder) == 1
+
+
 def test_a_run_that_ended_between_the_columns_and_the_rows_commits_once(folder: Path) -> None:
     first = begin(folder, "first", "run")
     parts = first.part_writer.write(0, 0, WIDER.schema, WIDER.to_batches())

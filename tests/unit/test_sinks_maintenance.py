@@ -28,6 +28,7 @@ from mrflight.sinks.part_name import is_part
 from mrflight.sinks.vacuum import Retention
 from mrflight.sources.delta_source import ActiveFile
 from mrflight.storage import locate
+from mrflight.storage.disk import Disk
 from tests.support.delta_outputs import entry, run, versions
 from tests.support.leftovers import tree
 from tests.support.threads import run_threads
@@ -356,6 +357,18 @@ def test_what_no_log_names_stays_and_what_one_has_removed_goes_wherever_it_is(
     assert vacuum(tmp_path, timedelta(0), is_forced=True) == 1
     gone = before.keys() - tree(tmp_path / "t").keys()
     assert gone == {f"_p=a/{name}" for name in old}
+
+
+def test_where_commits_need_a_fence_a_vacuum_makes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(3):
+        write_deltalake(tmp_path / "t", pa.table({"n": [n]}), mode="overwrite")
+    monkeypatch.setattr(Disk, "fence", lambda self, path: path)
+    assert vacuum(tmp_path, timedelta(0), is_forced=True) == 2
+    assert vacuum(tmp_path, timedelta(0), is_forced=True) == 0
+    assert (versions(tmp_path), len(list((tmp_path / "t").glob("*.parquet")))) == (3, 1)
+    assert read(tmp_path) == [{"n": 2}]
 
 
 def age_removals(folder: Path, age: timedelta) -> None:
