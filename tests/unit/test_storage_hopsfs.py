@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from mrflight.errors import JobFileError
-from mrflight.storage import hopsfs
+from mrflight.storage import hopsfs, locate
 from mrflight.storage.hopsfs import (
     CA_CHAIN,
     CLIENT_CERTIFICATE,
@@ -185,6 +185,21 @@ def test_the_client_has_to_be_that_of_the_urls(monkeypatch: pytest.MonkeyPatch) 
     prepare({}, ["hopsfs://node/t", "hdfs://node/t", "hdfs://node:8020/t"])
     with pytest.raises(JobFileError, match=r"hdfs://node:9000/t: .* port 8020 .*mrflight\[delta"):
         prepare({}, ["hdfs://node:9000/t"])
+
+
+def test_the_client_asks_one_port_and_wants_it_in_every_url(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert locate("hdfs://node/t", tmp_path).url == "hdfs://node/t"
+    monkeypatch.setattr(hopsfs, "_is_installed", lambda name: name == "hops-deltalake")
+    for url in ("hopsfs://Node/t", "hdfs://node:8020/t", "hopsfs://[::1]/t"):
+        table = locate(url, tmp_path)
+        assert table.url.endswith(":8020/t")
+        host = "::1" if "[" in url else "node"
+        assert table.store.fence(table.path) == f"hopsfs://{host}:8020/t"
+    for port in ("9000", "http"):
+        with pytest.raises(JobFileError, match=rf"^hopsfs://node:{port}/t: .* leave the port out"):
+            prepare({}, [f"hopsfs://node:{port}/t"])
 
 
 def test_a_job_is_refused_before_anything_is_looked_at(tmp_path: Path) -> None:
