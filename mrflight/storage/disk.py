@@ -55,7 +55,10 @@ class Disk(FirstComeStore):
         from pyarrow import fs
 
         selector = fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
-        return self.filesystem.get_file_info(selector)
+        try:
+            return self.filesystem.get_file_info(selector)
+        except FileNotFoundError:  # pyarrow did not find the folder, which was made as it looked
+            return self.filesystem.get_file_info(selector)
 
     def open_input(self, path: str) -> pa.NativeFile:
         return self.filesystem.open_input_file(path)
