@@ -32,8 +32,7 @@ def read_rows(
     found = _find(path, columns, locate(path, base, options))
     version = read_version(found)
     cores = len(os.sched_getaffinity(0))
-    by_column = len(version.files) < cores
-    read = partial(_read, root=found.root, schema=version.schema, by_column=by_column)
+    read = partial(_read, root=found.root, schema=version.schema)
     with ThreadPoolExecutor(cores, "read") as readers:
         batches = list(chain.from_iterable(readers.map(read, version.files)))
     return pa.Table.from_batches(batches, version.schema)
@@ -59,17 +58,16 @@ def _find(path: str, columns: Sequence[str] | None, root: Location) -> FoundInpu
     return _Asked("table", spec, "delta", root, ())
 
 
-def _read(
-    file: ActiveFile, root: Location, schema: pa.Schema, *, by_column: bool
-) -> list[pa.RecordBatch]:
-    """``by_column``: columns are decoded at the same time, where files are too few for it."""
+def _read(file: ActiveFile, root: Location, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Columns are decoded by Arrow's threads, while the next file's bytes come.
+
+    With a thread for each file in their place two files of 3 million rows took 1.6 times as long.
+    """
     constants = dict(file.constants(schema.names))
     location = data_file(root, file.path)
     with reading("parquet", location), location.open_input() as stream:
         file.check(stream.size(), location, root)
         parquet = pq.ParquetFile(stream, pre_buffer=True, coerce_int96_timestamp_unit="us")
         stored = set(parquet.schema_arrow.names) - set(constants)
-        rows = parquet.read(
-            [name for name in schema.names if name in stored], use_threads=by_column
-        )
+        rows = parquet.read([name for name in schema.names if name in stored], use_threads=True)
         return [as_table_rows(batch, schema, constants) for batch in rows.to_batches()]
