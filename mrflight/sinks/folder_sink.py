@@ -104,10 +104,18 @@ class FolderSink(Sink):
             if self._is_in(entry.manifest):
                 self._landed = entry
                 return
-            new = commit.deadline.awaited(
-                partial(self._next, commit, entry.manifest),
-                f"the files in {self._location.url} were listed, with nothing committed",
-            )
+            try:
+                new = commit.deadline.awaited(
+                    partial(self._next, commit, entry.manifest),
+                    f"the files in {self._location.url} were listed, with nothing committed",
+                )
+            except (
+                CommitError
+            ):  # another job of its run may have been faster, and removed its files
+                entry = self._look(commit.deadline)
+                if not self._is_in(entry.manifest):
+                    raise
+                continue
             put = partial(self._put, entry.number + 1, new)
             after = self._landing.call(put, commit.deadline)
             if not self._is_in(after.manifest):
