@@ -2,7 +2,7 @@
 
     python -m experiments.delta_latency [--repeats N] [--out FOLDER] [--data FOLDER]
         [--tables supplier-1,...] [--stores hdfs,disk] [--cores 1,2]
-        [--operations write,read] [--systems mrflight,delta-rs,stream,stream-zstd]
+        [--operations write,read] [--systems mrflight,mrflight-snappy,...]
         [--memory SIZE]
 
 TPC-H's supplier at scale factors 1, 10, 100 and lineitem at 1 and 10 are

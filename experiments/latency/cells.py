@@ -37,6 +37,7 @@ THESIS_DATA = (
 
 SYSTEMS = {
     "mrflight": "a job; read_table",
+    "mrflight-snappy": "the same with write_deltalake's codec",
     "delta-rs": "write_deltalake of a table in memory, as the thesis; to_pyarrow_table",
     "stream": "write_deltalake of a stream of batches from the files",
     "stream-zstd": "the same with mrflight's codec",

@@ -62,7 +62,7 @@ class Runner:
             return self._call(cell, self.table_to_read(cell), rows)
         table = f"{self.roots[cell.store]}/{cell.data.name}-{uuid4().hex[:12]}"
         try:
-            done = self._job(cell, table, rows) if cell.system == "mrflight" else None
+            done = self._job(cell, table, rows) if cell.system.startswith("mrflight") else None
             done = done or self._call(cell, table, None)
             _check(table, rows)
             return done
@@ -94,6 +94,8 @@ class Runner:
         job.write_text(_JOB.format(key=cell.data.key))
         source = self.source(cell.data)
         settings = [f"inputs.rows.path={source}/*.parquet", f"output.table={table}"]
+        if cell.system == "mrflight-snappy":
+            settings.append("output.compression=snappy")
         if self.memory is not None:
             settings.append(f"cluster.memory={self.memory}")
         timed = self._timed(cell, mrflight_job.driver_command(job, settings, sys.executable))

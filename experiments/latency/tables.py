@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
@@ -93,19 +94,21 @@ def _ratios(results: Results) -> Iterator[str]:
         "its processes."
     )
     yield ""
-    yield "| operation | store | cores | rows | against | call | process | peak |"
-    yield "|---" * 8 + "|"
-    for cell in results.cells():
-        ours = results.of(replace(cell, system="mrflight"))
-        if cell.system == "mrflight" or not ours:
+    yield "| operation | store | cores | rows | of | against | call | process | peak |"
+    yield "|---" * 9 + "|"
+    own = [system for system in SYSTEMS if system.startswith("mrflight")]
+    peers = [cell for cell in results.cells() if cell.system not in own]
+    for cell, system in itertools.product(peers, own):
+        pairs = list(zip(results.of(replace(cell, system=system)), results.of(cell), strict=False))
+        if not pairs:
             continue
-        pairs = list(zip(ours, results.of(cell), strict=False))
 
         def spread(measure: str, pairs: list[tuple[Run, Run]] = pairs) -> str:
             ratios = [getattr(a, measure) / getattr(b, measure) for a, b in pairs]
             return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
-        what = (cell.operation, cell.store, cell.cores, f"{cell.data.rows:,}", cell.system)
+        rows = f"{cell.data.rows:,}"
+        what = (cell.operation, cell.store, cell.cores, rows, system, cell.system)
         yield "".join(f"| {each} " for each in (*what, *map(spread, MEASURES))) + "|"
     yield ""
     yield from (f"- `{name}`: {what}" for name, what in SYSTEMS.items())

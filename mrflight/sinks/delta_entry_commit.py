@@ -61,19 +61,6 @@ def puts_entries(location: Location, table: DeltaTable | None) -> bool:
     return table is not None and not has_whole_transactions()
 
 
-def check_committable(location: Location) -> None:
-    """OutputError for a table that is there, and that this client cannot commit to."""
-    store = location.store
-    takes_first = isinstance(store, FirstComeStore) and store.why_not_first_come is None
-    is_ours = takes_first or store.fence(location.path) is not None
-    if not is_ours and not has_whole_transactions():
-        raise OutputError(
-            f"output.table: {location.url} is there already, and hops-deltalake's transactions on "
-            "such a table say neither what they remove nor whose they are; write to HopsFS or S3, "
-            "or run the job in an environment with 'mrflight[delta]'"
-        )
-
-
 def put_entry(
     entry: FencedEntry, fence: CommitFence | None, landing: Landing, deadline: Deadline
 ) -> None:
@@ -89,5 +76,5 @@ def put_entry(
             entry.land(turn, landing, deadline)
         return
     store = table.store
-    assert isinstance(store, FirstComeStore)  # see `check_committable`
+    assert isinstance(store, FirstComeStore)  # as all are but those that need a fence
     landing.call(lambda: store.put_new(entry.path, entry.content), deadline)

@@ -7,7 +7,7 @@ import pyarrow as pa
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import Commit, PartWriter, Sink
 from mrflight.sinks.delta_commit import DeltaCommit
-from mrflight.sinks.delta_entry_commit import check_committable, puts_entries
+from mrflight.sinks.delta_entry_commit import puts_entries
 from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.encoding import CODEC, Encoding
@@ -165,7 +165,6 @@ def _check_mode(table: DeltaTable, spec: OutputSection) -> None:
             "output.mode to append or overwrite"
         )
     table.check_writable(spec.mode)
-    check_committable(table.location)
     if spec.schema == "evolve" and puts_entries(table.location, table):
         raise OutputError(
             f'output.schema: "evolve" adds columns by a version of the log that hops-deltalake '

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,6 @@ from mrflight.errors import ColumnNotFoundError, JobFailedError, OutputError
 from mrflight.sinks.base import HERE, Commit, SinkTask, SinkTasks
 from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.sinks.rewrite import RewriteTask
-from mrflight.storage.delta import logged_path
 from tests.support.delta_log import action, commit, first_row_deleted, protocol
 from tests.support.merges import merge, open_merge, read, unnamed_parts, write_rows
 from tests.support.threads import run_threads
@@ -285,18 +283,6 @@ def test_a_file_whose_name_deltalake_would_write_otherwise_is_not_taken_for_remo
         merge(tmp_path, rows(id=[1], v=["A"]), ["id"])
     assert table_of(tmp_path) == [{"id": 1, "v": "a"}]
     assert unnamed_parts(tmp_path) == set()
-
-
-def test_paths_are_logged_as_we_say(tmp_path: Path) -> None:
-    write(tmp_path, rows(id=[1]))
-    names = [f"x{chr(code)}y" for code in (*range(32, 127), *map(ord, "üé日"))]
-    table = deltalake.DeltaTable(tmp_path / "t")
-    removals = [deltalake.transaction.RemoveAction(name, True, 1, 1, {}) for name in names]
-    table.create_write_transaction(removals, "append", table.schema())
-    entry = (tmp_path / "t" / "_delta_log" / f"{1:020}.json").read_text().splitlines()
-    actions = [json.loads(line) for line in entry]
-    logged = [action["remove"]["path"] for action in actions if "remove" in action]
-    assert sorted(logged) == sorted(map(logged_path, names))
 
 
 def test_a_wrong_predicate_is_told_before_rows_move(tmp_path: Path) -> None:
