@@ -27,7 +27,10 @@ MARK = "MRFLIGHT_TEST_RUN"
 
 def kill_the_fork_server(run: FaultyRun) -> None:
     (fork_server,) = run.processes("forks")
+    forked = fork_server.children(recursive=True)
     fork_server.kill()
+    _, alive = psutil.wait_procs(forked, timeout=20)  # or one of them may go on for a moment
+    assert alive == []
     run.go_on()
 
 
