@@ -64,7 +64,7 @@ $(hopsfs): pyproject.toml constraints.txt $(installed)
 # Tests that kill and stop wait most of the time: more of them run side by side.
 test: install services
 ifeq ($(strip $(ARGS)),)
-	$(python) -m pytest --numprocesses 2 --dist loadfile tests/contract tests/unit
+	$(python) -m pytest --numprocesses 3 --dist loadfile tests/contract tests/unit
 	$(python) -m pytest --numprocesses 3 --dist worksteal tests/fault
 	$(python) -m pytest --numprocesses 2 --dist loadfile tests/integration
 else
