@@ -57,12 +57,14 @@ class Listening:
         waiting = _Waiting(_opened(open_stream, silence_s), silence_s)
         self._waiting[waiting] = None
         self._start()
+        has_ended = False
         try:
             while True:
                 waiting.since_s = time.monotonic()
                 try:
                     message = waiting.stream.read_chunk()
                 except StopIteration:
+                    has_ended = True
                     return
                 except flight.FlightError as error:
                     if waiting.is_cut:
@@ -72,6 +74,8 @@ class Listening:
                 yield message
         finally:
             del self._waiting[waiting]
+            if not has_ended:  # the server waits for somebody to read on, or for the call's end
+                waiting.stream.cancel()
 
     def _start(self) -> None:
         with self._starting:
@@ -82,12 +86,15 @@ class Listening:
 
     def _watch(self) -> None:
         while not self._ending.wait(_LOOK_EVERY_S):
-            now_s = time.monotonic()
-            for waiting in list(self._waiting):
-                since_s = waiting.since_s
-                if since_s is not None and now_s - since_s > waiting.silence_s:
-                    waiting.is_cut = True
-                    waiting.stream.cancel()
+            self._cut_silent()
+
+    def _cut_silent(self) -> None:
+        now_s = time.monotonic()
+        for waiting in list(self._waiting):
+            since_s = waiting.since_s
+            if since_s is not None and now_s - since_s > waiting.silence_s:
+                waiting.is_cut = True
+                waiting.stream.cancel()
 
 
 def _opened(

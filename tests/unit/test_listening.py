@@ -1,0 +1,51 @@
+"""Streams that are left in the middle."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from mrflight.shuffle.listening import Listening
+
+ROWS = pa.record_batch({"n": pa.array(range(100_000))})
+SOON_S = 20.0
+
+
+class EndlessServer(flight.FlightServerBase):
+    """Whose streams have more than any connection takes before somebody reads it."""
+
+    def do_get(self, context: object, ticket: flight.Ticket) -> flight.FlightDataStream:
+        return flight.GeneratorStream(ROWS.schema, self._rows())
+
+    def _rows(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            yield ROWS
+
+
+@pytest.mark.parametrize("ending", ["closed", "failed"])
+def test_a_stream_that_is_left_ends_at_the_server_whoever_holds_it_yet(ending: str) -> None:
+    """As its watcher may, for as long as no other stream is waited for."""
+    held: list[flight.FlightStreamReader] = []
+    with EndlessServer() as server, flight.FlightClient(("127.0.0.1", server.port)) as client:
+
+        def open_stream() -> flight.FlightStreamReader:
+            held.append(client.do_get(flight.Ticket(b"all")))
+            return held[0]
+
+        messages = Listening().messages(open_stream, SOON_S)
+        assert next(messages).data == ROWS
+        if ending == "closed":
+            messages.close()
+        else:
+            with pytest.raises(KeyError):
+                messages.throw(KeyError("a reader's own"))
+        ends = threading.Thread(target=server.shutdown, daemon=True)
+        ends.start()
+        ends.join(SOON_S)
+        is_shut_down = not ends.is_alive()
+        held.clear()  # or the server would never end
+    assert is_shut_down
