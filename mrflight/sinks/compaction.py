@@ -29,6 +29,7 @@ from mrflight.sinks.file_part_writer import FilePartWriter
 from mrflight.sinks.landing import Landing
 from mrflight.sinks.own_files import OwnFiles
 from mrflight.sinks.stored_schema import TableSchema
+from mrflight.sinks.uncommitted import delete_uncommitted
 from mrflight.sources.delta_source import DeltaReader, active_files, file_splits
 from mrflight.storage.delta import can_remove_files, delta_errors, import_deltalake, removable
 
@@ -108,22 +109,8 @@ class _Compaction:
             self._clean_up()
 
     def _clean_up(self) -> None:
-        """Remove the new files that no version names; none where the log does not tell.
-
-        It is looked up, as an interrupt may have come right after the commit, or an error have
-        been the answer to one that landed all the same.
-        """
-        if self._landing.is_in_doubt:
-            return
-        kept: set[str] | None = set()
-        try:
-            table = DeltaTable.load(self._location)
-            if table is not None and table.committed_version(self._app_id) is not None:
-                kept = table.added_paths(self._app_id)
-        except CommitError:
-            return
-        if kept is not None:
-            self._own_files.delete_except(kept)
+        """Also after a commit: an interrupt, or an error, may have come right after it."""
+        delete_uncommitted(self._own_files, self._app_id, self._landing)
 
     def _rewrite(self, number: int, bin: Bin) -> _Rewritten:
         parts = self._writer.write(number, 0, self._schema, self._rows(bin))

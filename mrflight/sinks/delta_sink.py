@@ -17,6 +17,7 @@ from mrflight.sinks.leftovers import LOG, may_be_left
 from mrflight.sinks.own_files import OwnFiles, check_is_folder, relative_path
 from mrflight.sinks.part_schemas import common_schema
 from mrflight.sinks.stored_schema import TableSchema
+from mrflight.sinks.uncommitted import delete_uncommitted
 from mrflight.sinks.writable import check_writable
 from mrflight.spec import OutputSection
 from mrflight.storage import Location
@@ -126,17 +127,8 @@ class DeltaSink(Sink):
 
     def abort(self) -> None:
         """See `Sink.abort`. Where the log cannot be read, nothing is known to be uncommitted."""
-        if self._has_landed or self._landing.is_in_doubt:
-            return
-        kept: set[str] | None = set()
-        try:
-            table = DeltaTable.load(self._location)
-            if table is not None and table.committed_version(self._app_id) is not None:
-                kept = table.added_paths(self._app_id)
-        except CommitError:
-            return
-        if kept is not None:
-            self._own_files.delete_except(kept)
+        if not self._has_landed:
+            delete_uncommitted(self._own_files, self._app_id, self._landing)
 
 
 def _check_name(location: Location) -> None:

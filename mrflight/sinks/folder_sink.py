@@ -109,9 +109,8 @@ class FolderSink(Sink):
                     partial(self._next, commit, entry.manifest),
                     f"the files in {self._location.url} were listed, with nothing committed",
                 )
-            except (
-                CommitError
-            ):  # another job of its run may have been faster, and removed its files
+            except CommitError:
+                # Another job of its run may have been faster, and removed its files.
                 entry = self._look(commit.deadline)
                 if not self._is_in(entry.manifest):
                     raise

@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mrflight.errors import InputError
 from mrflight.sinks.base import PartFile
 from mrflight.sinks.file_part_writer import FilePartWriter
 from mrflight.sinks.key_bounds import KeyBounds, Values, all_joined
 from mrflight.sinks.key_index import KeyIndex
 from mrflight.sources.base import Split
-from mrflight.sources.delta_source import DeltaReader
+from mrflight.sources.delta_source import DeltaReader, check_size
 from mrflight.sources.row_groups import open_row_groups
 from mrflight.sources.unreadable import reading
 from mrflight.storage import Location
@@ -208,9 +207,5 @@ def _whole(table: Location, path: str, size_bytes: int, constants: Constants) ->
     with reading("parquet", location), location.open_input() as stream:
         metadata = open_row_groups(stream).metadata
         groups, rows = metadata.num_row_groups, metadata.num_rows
-        if stream.size() != size_bytes:
-            raise InputError(
-                f"{location.url} has {stream.size():,} bytes, but {size_bytes:,} in the log of its "
-                "table; such a file never changes: bring back what it was"
-            )
+        check_size(stream.size(), size_bytes, location, table)
     return Split(path, 0, groups, size_bytes, constants), rows

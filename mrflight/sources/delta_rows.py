@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mrflight.errors import InputError
-from mrflight.sources.delta_source import ActiveFile, as_table_rows, read_version
+from mrflight.sources.delta_source import ActiveFile, as_table_rows, check_size, read_version
 from mrflight.sources.discovery import FoundInput
 from mrflight.sources.unreadable import reading
 from mrflight.spec import InputSpec
@@ -66,7 +66,7 @@ def _read(file: ActiveFile, root: Location, schema: pa.Schema) -> list[pa.Record
     constants = dict(file.constants(schema.names))
     location = data_file(root, file.path)
     with reading("parquet", location), location.open_input() as stream:
-        file.check(stream.size(), location, root)
+        check_size(stream.size(), file.size_bytes, location, root)
         parquet = pq.ParquetFile(stream, pre_buffer=True, coerce_int96_timestamp_unit="us")
         stored = set(parquet.schema_arrow.names) - set(constants)
         rows = parquet.read([name for name in schema.names if name in stored], use_threads=True)

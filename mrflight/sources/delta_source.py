@@ -63,14 +63,6 @@ class ActiveFile:
         """The partition values that its rows have, of the columns that are read."""
         return tuple((name, value) for name, value in self.partition if name in columns)
 
-    def check(self, size_bytes: int, location: Location, root: Location) -> None:
-        """InputError where the file, of the table in the folder ``root``, has another size."""
-        if size_bytes != self.size_bytes:
-            raise InputError(
-                f"{location.url} has {size_bytes:,} bytes, but {self.size_bytes:,} in the "
-                f"log of its table, {root.url}; such a file never changes: bring back what it was"
-            )
-
 
 @dataclass(frozen=True)
 class DeltaReader(Reader):
@@ -204,7 +196,16 @@ def file_splits(
     # A copy of a table has other times than its log, so that a file's size alone counts.
     version = FileVersion(file.size_bytes)
     with reading("parquet", location), location.open_input() as stream:
-        file.check(stream.size(), location, root)
+        check_size(stream.size(), file.size_bytes, location, root)
         weights = row_group_weights(open_row_groups(stream), version.size_bytes)
     runs = split_runs(location.path, version, weights, split_bytes)
     return [replace(run, constants=file.constants(columns)) for run in runs]
+
+
+def check_size(size_bytes: int, logged_bytes: int, location: Location, table: Location) -> None:
+    """InputError where a file of the table has another size than in its log."""
+    if size_bytes != logged_bytes:
+        raise InputError(
+            f"{location.url} has {size_bytes:,} bytes, but {logged_bytes:,} in the log of its "
+            f"table, {table.url}; such a file never changes: bring back what it was"
+        )
