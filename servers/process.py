@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
@@ -143,7 +143,6 @@ def main(
     try:
         unwind_when_interrupted()
         serve(options)
-        _end()
     except KeyboardInterrupt:  # it was not ready yet
         sys.exit(EXIT_INTERRUPTED)
     except MrflightError as error:
@@ -153,17 +152,6 @@ def main(
         where = options.socket or f"{options.host}:{options.port}"
         sys.stderr.write(f"mrflight: cannot serve at {where} (is it taken?): {error}\n")
         sys.exit(2)
-
-
-def _end() -> NoReturn:
-    """End the process, which has given back all that outlives it.
-
-    Without the interpreter's own end: there gRPC's threads are still about, and no timer could cut
-    off what stands still.
-    """
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(0)
 
 
 def _is_loopback(host: str) -> bool:
