@@ -22,6 +22,9 @@ _COLOURS = {
     "delta-rs, hdfs": "#d9772b",
     "mrflight, disk": "#8fc1e8",
     "delta-rs, disk": "#f3c08f",
+    "mrflight-snappy, hdfs": "#4c9f8b",
+    "stream, hdfs": "#b3557a",
+    "stream-zstd, hdfs": "#7d5ba6",
 }
 _OTHER = "#9aa5b1"
 _QUOTED = {"delta-rs, HopsFS": "////", "delta-rs, local disk": "....", "legacy": "xxxx"}
