@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 2**20
 """More than any batch has, so that one batch gives one."""
 
-_UNKNOWN = re.compile(r'No field named "?([^\s"]+?)"?\. ')
+_MISSING = "No field named"
+_UNKNOWN = re.compile(rf'{_MISSING} "?([^\s"]+?)"?\. ')
 _NOT_OF_A_ROW = ("AggregateFunction(", "WindowFunction(")
 _LONGEST = 200
 """Characters of what DataFusion says: it may show all of its plan."""
@@ -81,7 +82,9 @@ class Predicate:
         others = pa.schema([field for field in schema if field.name != name])
         try:
             self._parsed(empty_batch(others))
-        except Exception:  # whatever DataFusion says: with the column it was right
+        except Exception as error:  # DataFusion raises no other kind
+            if _MISSING not in str(error):  # or the column would be left out of a new table
+                raise self._refused(f"cannot be told of columns: {error}") from error
             return True
         return False
 

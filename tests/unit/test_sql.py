@@ -36,6 +36,13 @@ def test_what_holds_and_what_it_names(text: str, held: list[bool], columns: list
 
 
 @pytest.mark.parametrize(
+    ("text", "name"), [("op = 'D'", "op"), ('"a b" is null', "a b"), ("\"a.b\" = 'D'", "a.b")]
+)
+def test_the_only_column_is_named_as_well(text: str, name: str) -> None:
+    assert predicate(text).columns(pa.schema([(name, pa.string())])) == [name]
+
+
+@pytest.mark.parametrize(
     ("text", "kind", "reason"),
     [
         ("n + 1", JobFileError, "'n + 1' is int64, and no predicate"),
