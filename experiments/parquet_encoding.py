@@ -75,6 +75,9 @@ def tables(rows: int) -> dict[str, pa.Table]:
     }
     wide = pa.array(random.integers(-(2**62), 2**62, rows))
     made["unique, wide int64"] = pa.table({"key": strings(rows, rows), "count": wide})
+    for name, most in (("discounts", 11), ("prices", 10**7)):
+        cents = pa.array(random.integers(0, most, rows)).cast(pa.decimal128(21, 2))
+        made[name] = pa.table({"key": cents.cast(pa.decimal128(15, 2)), "count": counts})
     made["unique, hex"] = pa.table({"key": strings(rows, rows, HEX), "count": counts})
     return made
 
@@ -108,6 +111,11 @@ def variants() -> list[Variant]:
     made += [
         Variant("statistics", UNIQUE, str(on), {**plain, "write_statistics": on})
         for on in (True, False)
+    ]
+    made += [
+        Variant("decimal", data, name, {**options, "store_decimal_as_integer": name == "integer"})
+        for data, options in (("discounts", zstd), ("prices", plain))
+        for name in ("integer", "bytes")
     ]
     made += [
         Variant("row group", UNIQUE, f"{size} rows", plain, size)

@@ -15,7 +15,9 @@ _SAMPLE_EVERY_S = 0.05
 _LONGEST_PAUSE_S = 0.25
 _TIME_SHARE = 0.1
 """Of one core, what looking takes. A look at the PSS of five processes is 5 to 50 ms."""
-_SHARED_EVERY_S = 1.0
+_SHARED_EVERY_S = 4.0
+"""What processes share changes little once they have started. Read every second it was 2 % of the
+time of a job on two cores."""
 _NEW_PEAK = 1.1
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _HAS_PROC = Path("/proc/self/statm").exists()
@@ -26,7 +28,7 @@ class MemoryMeter(Closes):
 
     On Linux what processes share, Arrow's own code above all, counts once (PSS);
     elsewhere it counts for each (RSS). Reading a PSS makes the kernel walk all
-    pages, so it is read once a second, when processes come and go, and before a
+    pages, so it is read every four seconds, when processes come and go, and before a
     new peak; how much less it is than the RSS is taken off the RSS, which is
     read 20 times a second, or 4 times after a look that took long.
     """

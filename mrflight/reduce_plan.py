@@ -24,11 +24,12 @@ _TASKS_PER_WORKER = 16
 _MOST_SHARED_BYTES = 8 * 2**20
 """Of partitions that share a task: a larger one takes so long that the task does not count."""
 
-_FILES_PER_TASK = 4
-"""Where closing one takes time: as a task closes them beside what it writes, it waits once."""
+_FILES_PER_TASK = 12
+"""Where closing one takes time: as a task closes them beside what it writes, it waits once, for
+half a second on HDFS, in which it would write three."""
 
-_MOST_TASKS_PER_WORKER = 8
-"""Of so many files each."""
+_MOST_TASKS_PER_WORKER = 4
+"""Of so many files each, or more."""
 
 _SHARES_PER_WORKER = 4
 """That a worker's part of all rows would make."""

@@ -128,7 +128,7 @@ def _joined(one: Range | None, other: Range) -> Range:
 
 def _values(kind: pa.DataType, low: Any, high: Any) -> Range:
     """Bounds as the footer has them, as values that compare as the column's do."""
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind) and isinstance(low, bytes):  # of more digits than an int64 has
         return int.from_bytes(low, "big", signed=True), int.from_bytes(high, "big", signed=True)
     if pa.types.is_string(kind):
         return low.decode(), high.decode()

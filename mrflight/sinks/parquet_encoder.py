@@ -27,6 +27,9 @@ which is about as many as fit with strings of 18 characters."""
 class ParquetEncoder(Encoder):
     """Writes one row group per chunk.
 
+    Decimals of up to 18 digits are stored as integers, as by Spark and delta-rs: lineitem's are
+    read in a fifth to a half of the time, and written in 0.6 of it where they have a dictionary.
+
     Columns with NaN get no statistics in the footer: parquet-cpp would leave NaN out of the
     bounds, and DuckDB 2.0, DataFusion 55 and pyarrow 26 then miss its rows (`f > 5`, `f <> 1`).
     """
@@ -49,6 +52,7 @@ class ParquetEncoder(Encoder):
             compression=codec,
             compression_level=ZSTD_LEVEL if codec == "zstd" else None,
             use_dictionary=dictionary_columns(first) or False,
+            store_decimal_as_integer=True,
             write_statistics=_bounded_columns(first.schema, self._nan_columns) or False,
             metadata_collector=self._footers,
         )

@@ -170,7 +170,7 @@ def infos(*sizes: int) -> list[PartitionInfo]:
 
 
 @pytest.mark.parametrize(
-    ("partitions", "tasks"), [(1, 1), (2, 2), (3, 2), (14, 2), (16, 4), (140, 16), (1000, 16)]
+    ("partitions", "tasks"), [(1, 1), (2, 2), (3, 2), (47, 2), (48, 4), (304, 8), (1000, 8)]
 )
 def test_tasks_have_several_files_where_closing_takes_time(partitions: int, tasks: int) -> None:
     planned = plan_reduces(infos(*[100] * partitions), 2, is_merged=False, closes_late=True)
