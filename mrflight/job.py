@@ -74,7 +74,8 @@ def run_job(
     if owns_process:
         load_here(modules)  # before there are folders, which would stay if it was killed meanwhile
     with ExitStack() as stack:
-        scratch = stack.enter_context(_scratch_folder(settings.spill_root))
+        scratch = stack.enter_context(ScratchFolder("job", settings.spill_root))
+        _make(scratch)  # not before it is entered: an interrupt may come at any moment
         private = stack.enter_context(PrivateFolder())
         folders = [private.path, scratch.path]
         fork_server = stack.enter_context(
@@ -293,17 +294,16 @@ class _Job:
         )
 
 
-def _scratch_folder(root: Path) -> ScratchFolder:
-    """The job's folder below ``root``, which is cleared of what dead processes left."""
-    scratch = ScratchFolder("job", root)
+def _make(scratch: ScratchFolder) -> None:
+    """Make the job's folder, and clear its root of what dead processes left."""
     try:
-        remove_dead_folders(root)
+        remove_dead_folders(scratch.root)
         _ = scratch.path  # which makes it
     except OSError as error:
         raise JobFileError(
-            f"cluster.spill_dir: no folder can be made below {root}: {error}; choose another"
+            f"cluster.spill_dir: no folder can be made below {scratch.root}: {error}; choose "
+            "another"
         ) from error
-    return scratch
 
 
 def _keep_connections() -> None:

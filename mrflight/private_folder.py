@@ -27,8 +27,12 @@ class PrivateFolder(Closes):
         root = _root()
         remove_dead_folders(root)
         self._folder = ScratchFolder("sockets", root)
-        self.path = self._folder.path
-        self.lifeline = Lifeline(self.path / "lifeline")
+        try:
+            self.path = self._folder.path
+            self.lifeline = Lifeline(self.path / "lifeline")
+        except BaseException:  # an interrupt as well leaves nothing behind
+            self._folder.close()
+            raise
 
     def close(self) -> None:
         """Remove the folder; processes that still hold on to the lifeline end."""

@@ -16,8 +16,8 @@ import fcntl
 import logging
 import os
 import re
+import secrets
 import shutil
-import tempfile
 import threading
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from mrflight.closing import Closes
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"mrflight-[a-z]+-[A-Za-z0-9_]+")
+_RANDOM_BYTES = 4
 _LOCK = "lock"
 _MARK = b"mrflight holds this folder while this file is locked; then it may be removed\n"
 
@@ -62,14 +63,17 @@ class ScratchFolder(Closes):
                 self._path = None
 
     def _make(self) -> None:
-        path = Path(tempfile.mkdtemp(prefix=f"mrflight-{self.kind}-", dir=self.root))
+        path = self.root / f"mrflight-{self.kind}-{secrets.token_hex(_RANDOM_BYTES)}"
         lock_file = -1
         try:
+            path.mkdir(0o700)
             lock_file = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             os.write(lock_file, _MARK)
             if _lock(lock_file, path / _LOCK):
                 self._path, self._lock_file = path, lock_file
-        except OSError:  # the disk is full, or has no locks
+        except FileExistsError:
+            log.debug("%s is somebody else's", path)
+        except BaseException:  # the disk is full, or has no locks; or an interrupt, at any moment
             _remove(path)
             raise
         finally:

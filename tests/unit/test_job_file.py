@@ -54,7 +54,7 @@ def test_a_minimal_file_has_the_documented_defaults(load: Load) -> None:
     assert spec.job.name == "clicks"
     assert spec.inputs["visits"].key == []
     assert (spec.shuffle.partitions, spec.shuffle.partitioner) == ("auto", "hash")
-    assert (spec.shuffle.replicas, spec.shuffle.compression) == (1, "lz4")
+    assert (spec.shuffle.replicas, spec.shuffle.compression) == (1, "auto")
     assert spec.reduce is None
     assert (spec.output.format, spec.output.mode) == ("delta", "error")
     assert spec.cluster.metadata is None

@@ -12,7 +12,7 @@ import pytest
 
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.memory import divide_memory, least_memory
-from mrflight.plan import AUTO_PARTITION_BYTES, count_partitions
+from mrflight.plan import AUTO_PARTITION_BYTES, choose_compression, count_partitions
 from mrflight.sources import open_source
 from tests.support.plans import MEMORY, SPLIT_BYTES, Plan, job
 
@@ -69,3 +69,18 @@ def test_partitions_share_files_where_their_number_is_ours_and_their_rows_alike(
 def test_partitions_are_as_told(partitions: int) -> None:
     spec = job(shuffle={"partitions": partitions})
     assert count_partitions(spec, 2**40, 4, MEMORY) == partitions
+
+
+@pytest.mark.parametrize(
+    ("asked", "rows_bytes", "compression"),
+    [
+        ("auto", 2**28 - 1, "none"),
+        ("auto", 2**28, "lz4"),
+        ("none", 2**40, "none"),
+        ("zstd", 1, "zstd"),
+    ],
+)
+def test_blocks_of_large_shuffles_are_compressed(
+    asked: str, rows_bytes: int, compression: str
+) -> None:
+    assert choose_compression(job(shuffle={"compression": asked}), rows_bytes) == compression

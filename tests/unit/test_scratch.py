@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import secrets
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from mrflight.scratch import ScratchFolder, remove_dead_folders
 from tests.support.scripts import running_script
@@ -54,6 +59,34 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_kept
         assert remove_dead_folders(tmp_path) == [left]
         assert list(tmp_path.iterdir()) == [living]
         assert (living / "inner" / "file").read_text() == "x"
+
+
+@pytest.mark.parametrize("call", [Path.mkdir, os.open, os.write, fcntl.flock])
+def test_an_interrupt_at_any_moment_of_its_making_leaves_nothing(
+    tmp_path: Path, call: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object, **kwargs: object) -> None:
+        call(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    owner = {Path.mkdir: Path, fcntl.flock: fcntl}.get(call, os)
+    monkeypatch.setattr(owner, call.__name__, interrupted)
+    folder = ScratchFolder("spill", tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        _ = folder.path
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_is_taken_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mrflight-spill-a").mkdir()
+    names = iter(["a", "b"])
+    monkeypatch.setattr(secrets, "token_hex", lambda _: next(names))
+    with ScratchFolder("spill", tmp_path) as folder:
+        assert folder.path == tmp_path / "mrflight-spill-b"
+    assert list(tmp_path.iterdir()) == [tmp_path / "mrflight-spill-a"]
 
 
 def test_its_own_folder_is_kept(tmp_path: Path) -> None:
