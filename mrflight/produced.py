@@ -187,7 +187,9 @@ class PlacementMender(ABC, Generic[U]):
             return None
         if not self._look():
             return None
-        return self._anew(unfinished, stop, is_told=error is not None)
+        anew = self._anew(unfinished, stop, is_told=error is not None)
+        self._versions = [produced.version for produced in self._uses]  # which ``anew`` goes by
+        return anew
 
     @abstractmethod
     def _anew(self, unfinished: Sequence[int], stop: Stop, *, is_told: bool) -> Anew[U]:
