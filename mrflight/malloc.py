@@ -1,4 +1,4 @@
-"""Settings of the C library's allocator, where it is glibc's; elsewhere nothing happens.
+"""What allocators keep of what was freed: the C library's, where it is glibc's, and Arrow's own.
 
 Rust's buffers and those that gRPC receives into come from it. By default a
 block of 128 KiB or more gets pages of its own, which the system has to clear
@@ -45,6 +45,18 @@ def return_freed_memory() -> None:
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def return_all_freed_memory() -> None:
+    """Return to the system what is free, of Arrow's pool as well.
+
+    NumPy, gRPC and the kernel take theirs from the C library, and Arrow has a pool of its own:
+    what the one keeps is of no use to the other.
+    """
+    import pyarrow as pa  # not loaded by whoever only sets up a process
+
+    pa.default_memory_pool().release_unused()
+    return_freed_memory()
 
 
 def _set(parameter: int, value: int) -> None:

@@ -20,10 +20,14 @@ def encode_call(function: Callable[..., Any], args: Any, kwargs: Any) -> bytes:
     return pickle.dumps((function, args, kwargs))
 
 
-def answer(call: bytes) -> bytes:
-    """In the worker: make the call; ``(value, None)``, or ``(its error, the traceback)``."""
+def answer(call: bytes, about_to: Callable[[Callable[..., Any]], None]) -> bytes:
+    """In the worker: make the call; ``(value, None)``, or ``(its error, the traceback)``.
+
+    ``about_to`` is told the function first.
+    """
     try:
         function, args, kwargs = pickle.loads(call)
+        about_to(function)
         return pickle.dumps((function(*args, **kwargs), None))
     except BaseException as error:  # a user's function may raise anything: the driver decides
         return _encode_error(error, "".join(traceback.format_exception(error)))

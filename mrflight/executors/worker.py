@@ -15,8 +15,9 @@ import pyarrow.parquet
 
 import mrflight.workers.tasks  # noqa: F401
 from mrflight.executors.calls import answer
+from mrflight.executors.turns import Turns
 from mrflight.lifeline import hold_on
-from mrflight.malloc import keep_freed_blocks
+from mrflight.malloc import keep_freed_blocks, return_all_freed_memory
 from mrflight.pandas_later import pandas_later
 from mrflight.shuffle.connections import keep_idle
 
@@ -31,6 +32,7 @@ def work(lifeline: str, channel: int) -> None:
     keep_freed_blocks()
     pa.set_cpu_count(1)  # one process per core: threads inside only take turns
     pa.set_io_thread_count(1)
+    turns = Turns(return_all_freed_memory)
     encoded: bytes | None = None
     with Connection(channel) as calls:
         while True:
@@ -40,4 +42,4 @@ def work(lifeline: str, channel: int) -> None:
                 call = calls.recv_bytes()
             except (EOFError, ConnectionError):  # how it ends depends on what it was about to read
                 return
-            encoded = answer(call)
+            encoded = answer(call, turns.about_to)

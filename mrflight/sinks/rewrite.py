@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mrflight.malloc import return_all_freed_memory
 from mrflight.sinks.base import PartFile
 from mrflight.sinks.file_part_writer import FilePartWriter
 from mrflight.sinks.key_bounds import KeyBounds, Values, all_joined
@@ -120,7 +121,7 @@ class RewriteTask:
                 if bounds.may_share(target.bounds):
                     self._mark(index, split, bits)
             del index  # before the next is made
-            pa.default_memory_pool().release_unused()
+            return_all_freed_memory()  # an index is NumPy's, the rows that are written Arrow's
         return [bits.count() for bits in found]
 
     def _indexes(self, removes: bool) -> Iterator[tuple[KeyIndex, KeyBounds]]:

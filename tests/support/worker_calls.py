@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import struct
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from mrflight.errors import JobFileError
+
+_BLOCK_BYTES = 2**20
+_staying: list[npt.NDArray[np.uint8]] = []
 
 
 def raise_with_note() -> None:
@@ -68,3 +75,18 @@ def _channel() -> int:
         and os.readlink(f"/proc/self/fd/{entry}").startswith("socket:")
     )
     return channel
+
+
+def leave_free(size_bytes: int) -> tuple[int, int]:
+    """Free so much between what stays; what the process held of its own before, and after."""
+    before = own_bytes()
+    blocks = [np.ones(_BLOCK_BYTES, np.uint8) for _ in range(size_bytes // _BLOCK_BYTES)]
+    _staying.append(np.ones(_BLOCK_BYTES, np.uint8))
+    blocks.clear()
+    return before, own_bytes()
+
+
+def own_bytes() -> int:
+    """What this process holds without the pages of files."""
+    rollup = Path("/proc/self/smaps_rollup").read_text()
+    return sum(int(kb) * 1024 for kb in re.findall(r"^Anonymous: +(\d+)", rollup, re.MULTILINE))

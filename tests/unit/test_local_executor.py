@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import random
 import signal
 import socket
@@ -28,12 +29,16 @@ from tests.support.standing_process import standing_still
 from tests.support.worker_calls import (
     be_killed_in_the_answer,
     kill_at_the_gate,
+    leave_free,
+    own_bytes,
     raise_what_cannot_be_sent,
     raise_with_note,
     wait_at_the_gate,
 )
 
 WAIT_S = 30.0
+
+MIB = 2**20
 
 CLOSE_S = 1.5
 """Of the 5 s that an interrupted job has for its end."""
@@ -90,6 +95,19 @@ def test_an_error_that_cannot_be_sent_is_told(executor: LocalExecutor) -> None:
         RuntimeError, match=r"WithoutItsArgumentsError: 1 and 2 \(which cannot be sent"
     ):
         executor.submit(raise_what_cannot_be_sent).result(WAIT_S)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="others keep what they like")
+def test_a_worker_keeps_what_calls_free_until_it_does_something_else() -> None:
+    """What a map frees is for the next map; a reduce would hold its rows beside that."""
+    size = 64 * MIB
+    with local_executor(1) as executor:
+        before, after_one = executor.submit(leave_free, size).result(WAIT_S)
+        again, after_two = executor.submit(leave_free, size).result(WAIT_S)
+        left = executor.submit(own_bytes).result(WAIT_S)
+    assert min(after_one, again) - before > 0.9 * size
+    assert after_two - after_one < 0.1 * size, "the second call took other pages"
+    assert left - before < 0.1 * size
 
 
 def test_what_cannot_be_pickled_is_refused_at_once(executor: LocalExecutor) -> None:
