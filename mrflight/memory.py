@@ -30,6 +30,12 @@ _WORKER_BYTES = 64 * MIB
 _SERVER_BYTES = 32 * MIB
 """An empty data server, and what is on its way through gRPC."""
 
+_SQL_BYTES = 54 * MIB
+"""DataFusion in the driver: 41 MiB of it are code, whose pages the workers share."""
+
+_SQL_WORKER_BYTES = 13 * MIB
+"""DataFusion in a worker, beside that: its tables, and what a session begins with."""
+
 _LEAST_SHARE_BYTES = 64 * MIB
 """Of a worker's task, or of a data server: with less, blocks and pieces become too small."""
 
@@ -55,13 +61,16 @@ class MemoryPlan:
     """One reduce task, for its rows and groups."""
     encoder: int
     """One reduce task, for the rows that wait to be encoded."""
+    rewriter: int
+    """One rewrite task of a merge. It comes when the data servers hold nothing any more."""
 
 
 def plan_memory(spec: JobSpec, workers: int, data_servers: int) -> MemoryPlan:
     """The parts of a job's memory; JobFileError where what it sets is no size, or too little."""
     servers = _size(spec.shuffle.memory, "shuffle.memory") if data_servers else None
     total = _size(spec.cluster.memory, "cluster.memory")
-    least = least_memory(workers, data_servers, servers)
+    with_sql = spec.output.delete_when is not None
+    least = least_memory(workers, data_servers, servers, with_sql=with_sql)
     if total is None:
         total = max(default_memory(), least)
     if total < least:
@@ -70,18 +79,23 @@ def plan_memory(spec: JobSpec, workers: int, data_servers: int) -> MemoryPlan:
             f"{data_servers} data servers; give {format_bytes(least)} or more, or set fewer "
             "cluster.workers"
         )
-    return divide_memory(total, workers, data_servers, servers)
+    return divide_memory(total, workers, data_servers, servers, with_sql=with_sql)
 
 
 def divide_memory(
-    total: int, workers: int, data_servers: int, servers: int | None = None
+    total: int,
+    workers: int,
+    data_servers: int,
+    servers: int | None = None,
+    *,
+    with_sql: bool = False,
 ) -> MemoryPlan:
     """The parts of ``total`` bytes, which are enough.
 
     ``data_servers`` are those of an embedded cluster, 0 on a standing one;
-    ``servers`` is what they get together, where that is set.
+    ``servers`` is what they get together, where that is set. ``with_sql``: DataFusion is loaded.
     """
-    rest = total - _fixed_bytes(workers, data_servers)
+    rest = total - _fixed_bytes(workers, data_servers, with_sql)
     if servers is None:
         servers = min(rest // 2, rest - workers * _LEAST_SHARE_BYTES) if data_servers else 0
     each = (rest - servers) // workers
@@ -92,18 +106,22 @@ def divide_memory(
         combiner=min(each // 4, _MOST_COMBINER_BYTES),
         reducer=each // 2,
         encoder=each // 4,
+        rewriter=rest // workers // 2,
     )
 
 
-def least_memory(workers: int, data_servers: int, servers: int | None = None) -> int:
+def least_memory(
+    workers: int, data_servers: int, servers: int | None = None, *, with_sql: bool = False
+) -> int:
     """With how much a job can be run at all, bytes."""
     if servers is None:
         servers = data_servers * _LEAST_SHARE_BYTES
-    return _fixed_bytes(workers, data_servers) + workers * _LEAST_SHARE_BYTES + servers
+    return _fixed_bytes(workers, data_servers, with_sql) + workers * _LEAST_SHARE_BYTES + servers
 
 
-def _fixed_bytes(workers: int, data_servers: int) -> int:
-    return _DRIVER_BYTES + workers * _WORKER_BYTES + data_servers * _SERVER_BYTES
+def _fixed_bytes(workers: int, data_servers: int, with_sql: bool) -> int:
+    sql = _SQL_BYTES + workers * _SQL_WORKER_BYTES if with_sql else 0
+    return _DRIVER_BYTES + workers * _WORKER_BYTES + data_servers * _SERVER_BYTES + sql
 
 
 def _size(text: str | None, key: str) -> int | None:

@@ -23,4 +23,4 @@ def sink_tasks(stages: Stages, memory: MemoryPlan, *, quietly: bool = False) -> 
     def submit(task: SinkTask, attempt: int) -> Any:
         return stages.submit(task.run, attempt)
 
-    return SinkTasks(run, stages.workers, memory.reducer, memory.encoder)
+    return SinkTasks(run, stages.workers, memory.rewriter, memory.encoder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,25 @@ def test_what_two_gib_become_on_two_cores() -> None:
     assert plan.servers == 889 * MIB
     assert plan.reducer == pytest.approx(222 * MIB, abs=MIB)
     assert plan.writer == pytest.approx(128 * MIB, abs=MIB)
+
+
+def test_a_rewrite_gets_what_the_data_servers_had_as_well() -> None:
+    plan = divide_memory(2 * GIB, workers=2, data_servers=1)
+    assert plan.rewriter == pytest.approx(plan.reducer + plan.servers // 4, abs=8)
+    standing = divide_memory(2 * GIB, workers=2, data_servers=0)
+    assert standing.rewriter == standing.reducer
+    set_by_hand = divide_memory(2 * GIB, workers=2, data_servers=1, servers=1600 * MIB)
+    assert set_by_hand.rewriter == plan.rewriter
+
+
+def test_sql_takes_memory_that_is_not_divided() -> None:
+    taken = (54 + 2 * 13) * MIB
+    sections = {"cluster": {"memory": "640 MiB"}}
+    output = {"table": "out", "mode": "merge", "keys": ["id"]}
+    assert plan_memory(job(**sections, output=output), 2, 1) == divide_memory(640 * MIB, 2, 1)
+    with_sql = plan_memory(job(**sections, output={**output, "delete_when": "op = 'D'"}), 2, 1)
+    assert with_sql == replace(divide_memory(640 * MIB - taken, 2, 1), total=640 * MIB)
+    assert least_memory(2, 1, with_sql=True) == least_memory(2, 1) + taken
 
 
 def test_what_the_job_file_gives_to_the_servers_is_theirs() -> None:
