@@ -1,12 +1,15 @@
 """What an output costs on S3: how many requests of which kind, and bytes written per byte.
 
-    python -m experiments.commit_requests [--parts 1,40] [--rows N] [--ways NAME,...] [--out FOLDER]
+    python -m experiments.commit_requests [--parts 1,40] [--rows N] [--ways NAME;...]
+        [--merges 1,40] [--out FOLDER]
 
 A MinIO of its own tells every request that it was sent. Outputs of one part and
 of 40 are written by mrflight (the sink alone, and a whole job), deltalake's
 `write_deltalake`, PyArrow's dataset writer, and committers that rename; those
-that know attempts also with a second one of every fifth part. What is found
-afterwards is compared with what was to be written.
+that know attempts also with a second one of every fifth part. Then a few rows
+are merged into a table of as many files, one of which has their keys, by a job
+and by deltalake's own merge. What is found afterwards is compared with what was
+to be written.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments import datasets, machine
-from experiments.committing import found, published
+from experiments.committing import found, merging, published
+from experiments.committing.merging import SmallMerge
 from experiments.committing.output import Output
 from experiments.committing.ways import DUPLICATES, WAYS
 from tests.services.audit import Request
@@ -68,6 +72,18 @@ class Cost:
         return None if self.written_bytes is None else self.written_bytes / self.output_bytes
 
 
+@dataclass(frozen=True)
+class MergeCost:
+    """Of one merge of a few rows into a table."""
+
+    way: str
+    files: int
+    deletes: bool
+    requests: dict[str, int]
+    of_log: int
+    """Of all of them those that read, list or write the table's log."""
+
+
 def measure(minio: Minio, way: str, output: Output) -> Cost:
     """Write the output into a bucket of its own."""
     with minio.bucket() as bucket:
@@ -86,6 +102,19 @@ def measure(minio: Minio, way: str, output: Output) -> Cost:
     )
 
 
+def measure_merge(minio: Minio, way: str, merge: SmallMerge) -> MergeCost:
+    """Merge into a table in a bucket of its own; to make it does not count."""
+    with minio.bucket() as bucket:
+        merging.make_table(bucket, merge)
+        made = bucket.mark()
+        merging.WAYS[way](bucket, merge)
+        requests = bucket.requests(made)
+        merging.check(bucket, merge)
+    of_log = sum("_delta_log/" in r.key + r.query.get("prefix", "") for r in requests)
+    kinds = Counter(KINDS[request.api] for request in requests)
+    return MergeCost(way, merge.files, merge.deletes, dict(kinds), of_log)
+
+
 def _written(requests: list[Request], sizes: dict[str, int]) -> int | None:
     bodies = [request for request in requests if KINDS[request.api] == "PUT"]
     if any(request.received_bytes < 0 for request in bodies):
@@ -95,7 +124,7 @@ def _written(requests: list[Request], sizes: dict[str, int]) -> int | None:
     return sent + sum(sizes[name] for name in copied)
 
 
-def page(costs: list[Cost]) -> str:
+def page(costs: list[Cost], merges: list[MergeCost]) -> str:
     """The tables, as Markdown."""
     kinds = published.KINDS
     head = f"| way | {' | '.join(kinds)} | all | bytes per byte |\n" + "|---" * (len(kinds) + 3)
@@ -113,13 +142,34 @@ def page(costs: list[Cost]) -> str:
                 for name, counts in published.ONE_OBJECT.items()
             ]
         lines += [""]
-    return "\n".join([*lines, *_ratios(costs)]) + "\n"
+    return "\n".join([*lines, *_merge_page(merges), *_ratios(costs)]) + "\n"
 
 
 def _line(cost: Cost) -> str:
     counts = " | ".join(str(cost.requests.get(kind, 0)) for kind in published.KINDS)
     per_byte = "not told" if cost.per_byte is None else f"{cost.per_byte:.4f}"
     return f"| {cost.way} | {counts} | {cost.total} | {per_byte} |"
+
+
+def _merge_page(costs: list[MergeCost]) -> list[str]:
+    """The tables of merges."""
+    lines = []
+    for files, deletes in dict.fromkeys((c.files, c.deletes) for c in costs):
+        table = "a table of one file" if files == 1 else f"one file of a table of {files}"
+        row = ", with a row to delete" * deletes
+        lines += [f"## A merge of a few rows into {table}{row}", ""]
+        lines += [f"| way | {' | '.join(published.KINDS)} | all | of the log |"]
+        lines += ["|---" * (len(published.KINDS) + 3) + "|"]
+        for cost in costs:
+            if (cost.files, cost.deletes) == (files, deletes):
+                lines += [_merge_line(cost)]
+        lines += [""]
+    return lines
+
+
+def _merge_line(cost: MergeCost) -> str:
+    counts = " | ".join(str(cost.requests.get(kind, 0)) for kind in published.KINDS)
+    return f"| {cost.way} | {counts} | {sum(cost.requests.values())} | {cost.of_log} |"
 
 
 def _ratios(costs: list[Cost]) -> list[str]:
@@ -153,11 +203,22 @@ def _costs(minio: Minio, ways: list[str], parts: list[int], rows: int) -> list[C
     return costs
 
 
+def _merge_costs(minio: Minio, ways: list[str], files: list[int], rows: int) -> list[MergeCost]:
+    costs = []
+    for deletes in (False, True):
+        for count in files:
+            for way in ways:
+                costs.append(measure_merge(minio, way, SmallMerge(count, rows, deletes)))
+                print(_merge_line(costs[-1]), file=sys.stderr, flush=True)
+    return costs
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--parts", default="1,40")
     parser.add_argument("--rows", type=int, default=250_000, help="of a part; 8 bytes each")
     parser.add_argument("--ways", default=None, help=f"of {', '.join(WAYS)}, split by ;")
+    parser.add_argument("--merges", default="1,40", help="files of the tables; empty for none")
     parser.add_argument("--out", type=Path, default=WORK / "commit_requests")
     options = parser.parse_args()
     ways = list(WAYS) if options.ways is None else options.ways.split(";")
@@ -166,12 +227,15 @@ def main() -> None:
     parts = [int(text) for text in options.parts.split(",")]
     with running_minio() as minio:
         costs = _costs(minio, ways, parts, options.rows)
+        files = [int(text) for text in options.merges.split(",") if text]
+        merges = _merge_costs(minio, list(merging.WAYS), files, options.rows)
     report: dict[str, Any] = {"machine": machine.description(), "rows": options.rows}
     report["costs"] = [asdict(cost) for cost in costs]
+    report["merges"] = [asdict(cost) for cost in merges]
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "commit_requests.json").write_text(json.dumps(report, indent=1) + "\n")
-    (options.out / "commit_requests.md").write_text(page(costs))
-    print(page(costs))
+    (options.out / "commit_requests.md").write_text(page(costs, merges))
+    print(page(costs, merges))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,13 @@ class MergeSink(DeltaSink):
             lambda: DeltaTable.load(self._location),
             f"the Delta table {self._location.url} was loaded, with nothing committed",
         )
-        if table is None or table.committed_version(self._app_id) is not None:
+        if table is None:
+            return
+        # Of the version that the job began with it is known, and the whole log would be read.
+        if (
+            table.version != self._seen_version
+            and table.committed_version(self._app_id) is not None
+        ):
             return
         self._merged_at(commit).at(table, commit.tasks)
 

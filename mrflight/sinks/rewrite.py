@@ -7,6 +7,7 @@ and some go. Of the merge's keys as many are held at a time as the memory allows
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from mrflight.sources.delta_source import DeltaReader, check_size
 from mrflight.sources.row_groups import open_row_groups
 from mrflight.sources.unreadable import reading
 from mrflight.storage import Location
+from mrflight.storage.store import FileVersion
 
 _KEYS_SHARE = 3
 """A third of a task's memory is keys and their index, as making it takes as much again."""
@@ -203,10 +205,28 @@ class _RowBits:
 
 
 def _whole(table: Location, path: str, size_bytes: int, constants: Constants) -> tuple[Split, int]:
-    """All of a file, and how many rows it has."""
-    location = table.at(path)
-    with reading("parquet", location), location.open_input() as stream:
+    """All of a file, and how many rows it has. InputError where it is not what the log says."""
+    version = FileVersion(size_bytes)
+    location = table.at(path).of(version)
+    with (
+        reading("parquet", location),
+        _of_logged_size(location, size_bytes, table),
+        location.open_input() as stream,
+    ):
         metadata = open_row_groups(stream).metadata
         groups, rows = metadata.num_row_groups, metadata.num_rows
         check_size(stream.size(), size_bytes, location, table)
-    return Split(path, 0, groups, size_bytes, constants), rows
+    # Where a look is a request, the answers tell; elsewhere it has just been looked at.
+    known = version if location.tells_version else None
+    return Split(path, 0, groups, size_bytes, constants, known), rows
+
+
+@contextmanager
+def _of_logged_size(location: Location, size_bytes: int, table: Location) -> Iterator[None]:
+    """Tell of a file's size, where it is not the log's, in the place of what that leads to."""
+    try:
+        yield
+    except OSError:
+        if (found := location.info().size) is not None:
+            check_size(found, size_bytes, location, table)
+        raise

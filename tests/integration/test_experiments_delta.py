@@ -70,7 +70,7 @@ def test_a_cell_is_found_by_its_name() -> None:
 
 def test_requests_are_counted(needs_minio: None, tmp_path: Path) -> None:
     ways = "mrflight;write_deltalake;rename, v1;rename, v2"
-    words = ["--parts", "1,2", "--rows", 20_000, "--ways", ways, "--out", tmp_path]
+    words = ["--parts", "1,2", "--rows", 20_000, "--ways", ways, "--merges", 2, "--out", tmp_path]
     page = python("-m", "experiments.commit_requests", *words)
     assert page.count("| mrflight | 0 | 2 | 0 | 0 | 0 | 4 | 6 |") == 1
     assert page.count("| mrflight | 0 | 3 | 0 | 0 | 0 | 4 | 7 |") == 1
@@ -82,6 +82,11 @@ def test_requests_are_counted(needs_minio: None, tmp_path: Path) -> None:
     ratio = {key: cost["written_bytes"] / cost["output_bytes"] for key, cost in of.items()}
     assert 1.0 < ratio["mrflight", 2, False] < 1.02
     assert 3.0 <= ratio["rename, v1", 2, False] < 3.01
+    merges = json.loads((tmp_path / "commit_requests.json").read_text())["merges"]
+    ours = [cost["requests"] for cost in merges if cost["way"] == "mrflight, a job"]
+    assert ours[0] == {"LIST": 11, "GET": 30, "PUT": 3}
+    assert ours[1] == {"LIST": 11, "GET": 35, "PUT": 4, "DELETE": 1}, "a file of keys that go"
+    assert "## A merge of a few rows into one file of a table of 2" in page
 
 
 def test_no_commit_of_two_processes_is_lost(tmp_path: Path) -> None:
