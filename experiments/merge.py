@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from experiments import datasets, machine, mrflight_job, timed_process
+from mrflight.quantities import parse_bytes
 
 TIMEOUT_S = 3600.0
 WORK = datasets.REPOSITORY / "experiments/.work"
@@ -145,6 +146,26 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[dict[str, Any]]
             yield {"kind": kind, "round": number, "files_bytes": size, **made}
 
 
+def page(options: argparse.Namespace, rounds: list[dict[str, Any]]) -> str:
+    """The table, as Markdown."""
+    lines = [
+        f"# A merge of {options.share:g} of {options.rows:,} rows, mrflight in {options.memory}",
+        "",
+        "| ids | way | s | of processors, s | most memory, MiB | of what it was given |",
+        "|---|---|---|---|---|---|",
+    ]
+    given = parse_bytes(options.memory) / 2**20
+    for each in rounds:
+        for name in ("mrflight", "deltalake"):
+            run = each[name]
+            share = f"{run['peak_mib'] / given:.2f}" if name == "mrflight" else ""
+            lines += [
+                f"| {each['kind']} | {name} | {run['wall_s']} | {run['cpu_s']} "
+                f"| {run['peak_mib']:,} | {share} |"
+            ]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000_000)
@@ -159,12 +180,9 @@ def main() -> None:
     settings = {"rows": options.rows, "share": options.share, "memory": options.memory}
     kept = {"machine": machine.description(), **settings, "rounds": rounds}
     (options.out / "merge.json").write_text(json.dumps(kept, indent=1) + "\n")
-    for each in rounds:
-        ours, theirs = each["mrflight"], each["deltalake"]
-        print(
-            f"{each['kind']}: mrflight {ours['wall_s']} s, {ours['peak_mib']:,} MiB; deltalake "
-            f"{theirs['wall_s']} s, {theirs['peak_mib']:,} MiB"
-        )
+    told = page(options, rounds)
+    (options.out / "merge.md").write_text(told)
+    print(told)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,9 @@ class DeltaSink(Sink):
         table = DeltaTable.load(location)
         self._mode = spec.mode
         self._app_id = app_id or f"mrflight-{job_id}"
-        self._committed = None if table is None else table.committed_version(self._app_id)
+        self._committed: int | None = None
+        if table is not None and app_id is not None:  # or the id is new: nobody can have committed
+            self._committed = table.committed_version(app_id)
         self._location, self._job_id = location, job_id
         self._seen_version = None if table is None else table.version
         if table is None:
