@@ -11,6 +11,7 @@ from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.manifest import Manifest
 from mrflight.sinks.manifest_log import Entry, ManifestLog
 from mrflight.sinks.part_name import is_part
+from mrflight.storage import Location
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def finish_removing(manifests: ManifestLog, entry: Entry) -> Entry:
 
 def _delete(manifests: ManifestLog, path: str) -> None:
     folder = manifests.folder
-    if not _is_ours(path):
+    if not _is_ours(folder, path):
         raise OutputError(
             f"the list of what mrflight wrote to {folder.url} tells to remove {path!r}, which is "
             "no part file of this folder, so mrflight did not write that; move the folder away, or "
@@ -57,7 +58,8 @@ def _delete(manifests: ManifestLog, path: str) -> None:
         folder.child(path).delete_empty_folder()
 
 
-def _is_ours(path: str) -> bool:
-    """Whether a path that a manifest lists can be a part file below its folder."""
+def _is_ours(folder: Location, path: str) -> bool:
+    """Whether a path that a manifest lists can be a part file below its folder, or half of one."""
     *folders, name = path.split("/")
-    return is_part(name) and all(part not in ("", ".", "..") for part in folders)
+    is_below = all(part not in ("", ".", "..") for part in folders)
+    return is_below and is_part(folder.store.final_name(name))
