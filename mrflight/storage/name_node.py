@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _SETTINGS = {"dfs.client.failover.max.attempts": "5"}
 """Of its own it asks a name node that refuses connections for minutes; so some 10 s."""
 
+_ONCE_MORE = {"dfs.client.failover.max.attempts": "1"}
+"""Where there are two name nodes the one that is asked first may be the one that only stands by."""
+
 
 def is_installed() -> bool:
     """Whether hdfs-native is."""
@@ -36,12 +39,13 @@ def put_new(url: str, path: str, data: bytes, settings: Mapping[str, str]) -> No
     staged = posixpath.join(folder, f".{name}.tmp.{secrets.randbelow(10**12)}")
     with _one_line_errors(f"{url}{path}"):
         try:
-            with client.create(staged, WriteOptions(overwrite=False)) as file:
-                file.write(data)
+            file = client.create(staged, WriteOptions(overwrite=False))
+            file.write(data)
+            file.close()  # not where the write failed: it tries for 15 s, and tells only that
             client.rename(staged, path, overwrite=False)
         except BaseException:
             with suppress(Exception):  # the first error is the one to tell
-                client.delete(staged)
+                _client(url, {**settings, **_ONCE_MORE}).delete(staged)
             raise
 
 
