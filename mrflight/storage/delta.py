@@ -75,9 +75,9 @@ def _encoded(location: Location) -> str:
 
 def is_table(location: Location) -> bool:
     """Whether there is a table; raises what deltalake does."""
-    found: bool = import_deltalake().DeltaTable.is_deltatable(
-        table_uri(location), storage_options(location)
-    )
+    deltalake = import_deltalake()
+    location.store.await_answer(location.path)
+    found: bool = deltalake.DeltaTable.is_deltatable(table_uri(location), storage_options(location))
     return found
 
 

@@ -58,6 +58,13 @@ class NameNode(FirstComeStore):
     def url(self, path: str) -> str:
         return f"hdfs://{self.authority}{path}"
 
+    def await_answer(self, path: str) -> None:
+        """See `Store.await_answer`: of deltalake's (1.6) calls most hold Python's lock meanwhile.
+
+        The name node would have to stop between this and the call that comes after it.
+        """
+        self.info(path)
+
     def info(self, path: str) -> fs.FileInfo:
         from pyarrow import fs
 
@@ -71,6 +78,7 @@ class NameNode(FirstComeStore):
         from pyarrow import fs
 
         at_once = recursive and not hopsfs.is_client()  # which would take folders' names for URLs
+        self.await_answer(folder)
         with _as_os_errors(self.url(folder)):
             selector = _Selector(_below_root(folder), at_once)
             found = _handler(self).get_file_info_selector(selector)
@@ -81,6 +89,7 @@ class NameNode(FirstComeStore):
         return infos
 
     def open_input(self, path: str) -> pa.NativeFile:
+        self.await_answer(path)
         with _as_os_errors(self.url(path)):
             return _handler(self).open_input_file(_below_root(path))
 
@@ -88,6 +97,7 @@ class NameNode(FirstComeStore):
         import pyarrow as pa
 
         url = self.url(path)
+        self.await_answer(path)
         with _as_os_errors(url):
             stream: Any = _handler(self)._handler.open_output_stream(_below_root(path), None)
 
@@ -115,6 +125,7 @@ class NameNode(FirstComeStore):
         name_node.put_new(self.url("/").rstrip("/"), path, data, dict(self.given))
 
     def delete_file(self, path: str) -> None:
+        self.await_answer(path)
         try:
             with _as_os_errors(self.url(path)):
                 _handler(self).delete_file(_below_root(path))

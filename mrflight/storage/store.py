@@ -59,6 +59,13 @@ class Store(ABC):
         """
         return None
 
+    def await_answer(self, path: str) -> None:
+        """Wait for the store in a call that lets other threads run, where its client has others.
+
+        Nobody could give those up, not even by Ctrl-C, at a store that stands still.
+        """
+        return
+
     @property
     @abstractmethod
     def options(self) -> Mapping[str, str]:
