@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -59,9 +60,21 @@ class Hdfs:
 
     def is_ready(self) -> bool:
         """Whether it takes writes, on every data node."""
-        if len(self.live_data_nodes()) < len(self.data_nodes):
+        live = self.live_data_nodes()
+        if len(live) < len(self.data_nodes) or not all(map(_listens, live)):
             return False
         return self._state("FSNamesystemState").fs_state == "Operational"  # or safe mode
+
+    def restart(self) -> None:
+        """Start again who was killed, with what it has stored; returns once all take writes.
+
+        Data nodes get other ports.
+        """
+        servers = [self.name_node, *self.data_nodes]
+        for server in servers:
+            if server.process.poll() is not None:
+                server.start_again()
+        wait_for(self.is_ready, servers, START_TIMEOUT_S)
 
     def _state(self, name: str) -> _State:
         path = f"/jmx?qry=Hadoop:service=NameNode,name={name}"
@@ -84,6 +97,16 @@ class _States(msgspec.Struct):
 class _Node(msgspec.Struct):
     xferaddr: str
     capacity: int = 0
+
+
+def _listens(address: str) -> bool:
+    """The name node takes one that was killed for a live one for minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port))).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 @contextmanager

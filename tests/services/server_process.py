@@ -21,13 +21,14 @@ class StartFailedError(Exception):
     """The message ends with what the server logged."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ServerProcess:
     """One that was started; it may have ended."""
 
     name: str
     log: Path
     process: subprocess.Popen[bytes]
+    start: Callable[[], subprocess.Popen[bytes]]
 
     @property
     def pid(self) -> int:
@@ -37,6 +38,11 @@ class ServerProcess:
         """At once, as none of their data outlives the tests."""
         self.process.kill()
         self.process.wait()
+
+    def start_again(self) -> None:
+        """The same command in the same folder, after it was killed; its log begins anew."""
+        assert self.process.poll() is not None, f"{self.name} runs"
+        self.process = self.start()
 
     def last_words(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()
@@ -53,17 +59,20 @@ def server_process(
     """
     log = folder / f"{name}.log"
     wrapper = [sys.executable, "-I", "-S", dies_with_starter.__file__, str(os.getpid())]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*wrapper, *command],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is for the tests, which kill it when they are done
-        )
-    server = ServerProcess(name, log, process)
+
+    def start() -> subprocess.Popen[bytes]:
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                [*wrapper, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for the tests, which kill it when they are done
+            )
+
+    server = ServerProcess(name, log, start(), start)
     try:
         yield server
     finally:

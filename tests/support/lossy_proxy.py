@@ -1,7 +1,12 @@
-"""A proxy in front of a server of HTTP that loses a request, or its answer, and closes."""
+"""A proxy in front of a server that loses a request, or its answer, and closes.
+
+Of a server that is asked one thing after the other on a connection, and answers in that order.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import struct
 import subprocess
@@ -13,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Loss = Literal["request", "answer"]
+Then = Literal["goes on", "is gone", "stands still"]
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, no time
 _LOOPBACK = "127.0.0.1"
@@ -21,11 +27,12 @@ _LOOPBACK = "127.0.0.1"
 class _Proxy:
     """See `lossy_proxy`."""
 
-    def __init__(self, target_port: int, needle: bytes, loss: str) -> None:
+    def __init__(self, target_port: int, loss: str, then: str, needles: list[bytes]) -> None:
         self._target = (_LOOPBACK, target_port)
         self._listener = socket.create_server((_LOOPBACK, 0))
-        self._needle: bytes | None = needle
+        self._needles = needles
         self._loss = loss
+        self._then = then
         self._lock = threading.Lock()
 
     def serve(self) -> None:
@@ -45,6 +52,7 @@ class _Proxy:
             while chunk := client.recv(1 << 16):
                 loss = self._loss_of(chunk)
                 if loss == "request":
+                    self._lose()
                     break
                 if loss == "answer":
                     muted.set()
@@ -57,6 +65,7 @@ class _Proxy:
         with suppress(OSError):
             while chunk := server.recv(1 << 16):
                 if muted.is_set():  # it has done what it was asked
+                    self._lose()
                     break
                 client.sendall(chunk)
         _close(client)
@@ -64,11 +73,18 @@ class _Proxy:
 
     def _loss_of(self, chunk: bytes) -> str | None:
         with self._lock:
-            if self._needle is None or self._needle not in chunk:
+            if not self._needles or not all(needle in chunk for needle in self._needles):
                 return None
-            self._needle = None
-            _say("lost")
+            self._needles = []
             return self._loss
+
+    def _lose(self) -> None:
+        """Before the connection is closed."""
+        _say("lost")
+        if self._then == "is gone":
+            os._exit(0)  # all connections are closed, and new ones refused
+        if self._then == "stands still":
+            os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _say(line: str) -> None:
@@ -93,14 +109,20 @@ class LossyProxy:
 
     def end(self) -> int:
         """How many requests were lost."""
-        self.process.terminate()
+        self.process.kill()
         return self.process.communicate(timeout=10)[0].count("lost")
 
 
 @contextmanager
-def lossy_proxy(target_port: int, needle: str, loss: Loss) -> Iterator[LossyProxy]:
-    """The first request with these bytes in its head does not arrive, or is not answered."""
-    command = [sys.executable, "-m", __name__, str(target_port), needle, loss]
+def lossy_proxy(
+    target_port: int, needle: str | tuple[str, ...], loss: Loss, then: Then = "goes on"
+) -> Iterator[LossyProxy]:
+    """The first request with these bytes, or all of them, does not arrive, or is not answered.
+
+    ``then`` the server goes on for who asks again; or nobody reaches it, or gets any answer.
+    """
+    needles = (needle,) if isinstance(needle, str) else needle
+    command = [sys.executable, "-m", __name__, str(target_port), loss, then, *needles]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -110,4 +132,6 @@ def lossy_proxy(target_port: int, needle: str, loss: Loss) -> Iterator[LossyProx
 
 
 if __name__ == "__main__":
-    _Proxy(int(sys.argv[1]), sys.argv[2].encode(), sys.argv[3]).serve()
+    _Proxy(
+        int(sys.argv[1]), sys.argv[2], sys.argv[3], [word.encode() for word in sys.argv[4:]]
+    ).serve()

@@ -1,0 +1,267 @@
+"""An HDFS whose servers die, or stand still, as a job writes to it: all of it, or nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from mrflight.deadline import Deadline
+from mrflight.errors import CommitError, DeadlineExceededError, JobFailedError
+from mrflight.sinks import delta_commit, landing, open_sink
+from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.delta_table import DeltaTable
+from mrflight.sinks.leftovers import find_leftovers, remove_leftovers
+from mrflight.sources import open_source
+from mrflight.spec import InputSpec, OutputFormat, OutputSection
+from mrflight.storage import Location, locate
+from tests.services.hdfs import Hdfs, running_hdfs
+from tests.support.lossy_proxy import Loss, LossyProxy, Then, lossy_proxy
+
+SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
+LARGE_ROWS = 20_000  # of a kilobyte, of which half is more than waits to be encoded
+DEADLINE_S = 60.0
+GIVEN_UP_S = 10
+SOON = datetime.now(UTC) + timedelta(hours=1)
+MOVE = "rename2"
+"""How the name node calls what gives a log entry its name."""
+
+
+@pytest.fixture(scope="module")
+def hdfs(needs_hdfs: None) -> Iterator[Hdfs]:
+    """Of these tests alone: who kills a server starts it again."""
+    with running_hdfs(replication=2) as hdfs:
+        yield hdfs
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the job's, but for their time."""
+    monkeypatch.setattr(delta_commit, "LOOKS", 3)
+    monkeypatch.setattr(landing, "GRACE_S", 0.3)
+
+
+@pytest.fixture
+def table(hdfs: Hdfs) -> Location:
+    hdfs.restart()  # who was killed by a test that failed
+    return locate(hdfs.folder(), Path("/"))
+
+
+def behind(table: Location, proxy: LossyProxy) -> Location:
+    return locate(f"hdfs://127.0.0.1:{proxy.port}{table.path}", Path("/"))
+
+
+def opened(table: Location, format: OutputFormat, job: str, run_id: str | None = None) -> Sink:
+    output = OutputSection(table=table.url, format=format, mode="append")
+    return open_sink(output, Path("/"), {}, f"20260101T000000-{job}", run_id)
+
+
+def parts(sink: Sink, *numbers: int) -> Commit:
+    rows = pa.record_batch([list(numbers), ["x"] * len(numbers)], schema=SCHEMA)
+    return Commit(tuple(sink.part_writer.write(0, 0, SCHEMA, [rows])), SCHEMA)
+
+
+def run(table: Location, format: OutputFormat, job: str, number: int, run_id: str = "") -> None:
+    sink = opened(table, format, job, run_id or None)
+    if sink.was_committed():
+        return
+    try:
+        sink.commit(parts(sink, number))
+    finally:
+        sink.abort()
+
+
+def rows_of(table: Location) -> list[int]:
+    source = open_source("t", InputSpec(path=table.url), Path("/"), {}, 1 << 30)
+    batches = [batch for split in source.splits for batch in source.reader.read(split)]
+    return sorted(n for batch in batches for n in batch.column("n").to_pylist())
+
+
+def left_of(table: Location) -> set[str]:
+    """But for the number in the name that a file has until it is closed."""
+    left = find_leftovers(table, SOON)
+    return {re.sub(r"\.tmp\.\d+$", ".tmp", file.path) for file in left.files}
+
+
+def entry(table: Location, format: OutputFormat, number: int) -> Location:
+    """What a commit puts there; of a folder of files only the newest stays."""
+    name = f"_delta_log/{number:020}.json" if format == "delta" else f"_mrflight/{number:08}.json"
+    return table.child(name)
+
+
+def move_to(table: Location, format: OutputFormat, number: int) -> tuple[str, str]:
+    """What is in the request that makes the commit, and in no other."""
+    return MOVE, entry(table, format, number).path
+
+
+def check_run_again(table: Location, format: OutputFormat, rows: list[int]) -> None:
+    """The run that brings the last of the rows commits once, and ``clean`` takes what was left."""
+    for job in ("again", "and-again"):
+        run(table, format, job, rows[-1], "monday")
+    assert rows_of(table) == rows
+    remove_leftovers(table, find_leftovers(table, SOON))
+    assert left_of(table) == set()
+    assert rows_of(table) == rows
+
+
+@pytest.mark.parametrize(
+    ("format", "number", "loss", "then"),
+    [
+        ("delta", 0, "answer", "goes on"),
+        ("delta", 0, "answer", "is gone"),
+        ("delta", 1, "request", "is gone"),
+        ("csv", 0, "answer", "goes on"),
+        ("csv", 0, "request", "is gone"),
+    ],
+)
+def test_a_commit_whose_move_is_lost(
+    hdfs: Hdfs, table: Location, format: OutputFormat, number: int, loss: Loss, then: Then
+) -> None:
+    """Whether it was made nobody has told us: it is looked up, if anybody can, and counts once."""
+    before = [1] * number
+    for n in before:
+        run(table, format, "old", n)
+    told = ""
+    began_s = time.monotonic()
+    with lossy_proxy(hdfs.port, move_to(table, format, number), loss, then) as proxy:
+        try:
+            run(behind(table, proxy), format, "new", 2, "monday")
+        except CommitError as error:
+            told = str(error)
+        assert proxy.end() == 1
+    assert time.monotonic() - began_s < DEADLINE_S
+    asks_again = format == "delta" and then == "goes on"  # deltalake's client does
+    has_landed = loss == "answer" or asks_again
+    if has_landed:
+        assert rows_of(table) == [*before, 2]
+        assert left_of(table) == set()
+    else:
+        assert any(path.startswith("part-00000-0-20260101T000000-new") for path in left_of(table))
+        assert not entry(table, format, number).info().is_file
+    if then == "is gone":
+        assert f"127.0.0.1:{proxy.port}{table.path}" in told
+        assert "with a job.run_id it commits once in any case" in told
+    else:
+        assert has_landed == (told == "")
+    check_run_again(table, format, [*before, 2])
+
+
+def test_a_commit_of_which_nothing_is_heard(hdfs: Hdfs, table: Location) -> None:
+    """It may land yet, so that its files stay."""
+    needles = move_to(table, "delta", 0)
+    with lossy_proxy(hdfs.port, needles, "request", "stands still") as proxy:
+        sink = opened(behind(table, proxy), "delta", "new", "monday")
+        commit = replace(parts(sink, 2), deadline=Deadline(time.monotonic() + 0.3))
+        with pytest.raises(DeadlineExceededError, match="the store does not answer the commit"):
+            sink.commit(commit)
+        sink.abort()
+    (part,) = commit.parts
+    assert part.path in left_of(table)
+    check_run_again(table, "delta", [2])
+
+
+def large_batches(half_way: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+    chance = random.Random(7)
+    for start in range(0, LARGE_ROWS, LARGE_ROWS // 4):
+        if start == LARGE_ROWS // 2:
+            half_way()
+        numbers = range(start, start + LARGE_ROWS // 4)
+        texts = [chance.randbytes(500).hex() for _ in numbers]
+        yield pa.record_batch([list(numbers), texts], schema=SCHEMA)
+
+
+def write(table: Location, sink: Sink, *deeds: Callable[[], None]) -> Commit:
+    """A part; the deeds are done when half of it has gone to the data nodes."""
+
+    def half_way() -> None:
+        names = [info.base_name for info in table.walk()]
+        assert any(name.startswith(".part-") for name in names), names  # it is being written
+        for deed in deeds:
+            deed()
+
+    return Commit(tuple(sink.part_writer.write(0, 0, SCHEMA, large_batches(half_way))), SCHEMA)
+
+
+def test_data_nodes_that_are_killed_as_parts_are_written(hdfs: Hdfs, table: Location) -> None:
+    """With one of two both go on, in blocks that they began before; with none the other fails."""
+    one, other = hdfs.data_nodes
+    done = opened(table, "csv", "done")
+    commits: list[Commit] = []
+    killed = opened(table, "csv", "killed", "monday")
+    began_s = time.monotonic()
+    with pytest.raises(JobFailedError) as told:
+        write(table, killed, lambda: commits.append(write(table, done, one.kill)), other.kill)
+    killed.abort()
+    assert time.monotonic() - began_s < DEADLINE_S
+    assert f"{table.url}/part-00000-0-20260101T000000-killed" in str(told.value)
+    assert re.search("All nodes failed|Connection refused", str(told.value)), told.value
+    with pytest.raises(OSError, match="Connection refused"):  # and no wait for its end
+        table.child("small").put_new(b"x")
+    hdfs.restart()
+    done.commit(*commits)
+    assert left_of(table) == set()
+    assert rows_of(table) == list(range(LARGE_ROWS))
+    check_run_again(table, "csv", [*range(LARGE_ROWS), LARGE_ROWS])
+
+
+def test_a_name_node_that_is_gone_as_a_part_is_closed(hdfs: Hdfs, table: Location) -> None:
+    began_s = time.monotonic()
+    with lossy_proxy(
+        hdfs.port, ("complete", f"{table.path}/.part-"), "request", "is gone"
+    ) as proxy:
+        sink = opened(behind(table, proxy), "csv", "killed", "monday")
+        with pytest.raises(JobFailedError) as told:
+            parts(sink, 2)
+        sink.abort()
+        assert proxy.end() == 1
+    assert time.monotonic() - began_s < DEADLINE_S
+    assert f"{table.path}/part-00000-0-20260101T000000-killed" in str(told.value)
+    assert re.search("Connection refused|disconnected", str(told.value)), told.value
+    (left,) = left_of(table)
+    assert left.startswith(".part-00000-0-20260101T000000-killed")
+    assert left.endswith(".tmp")
+    check_run_again(table, "csv", [2])  # as it commits, it removes what its run left
+
+
+def test_a_name_node_that_stands_still_is_given_up(hdfs: Hdfs, table: Location) -> None:
+    """Whatever is asked of it: the call lets the thread go on that looks at the clock."""
+    file = table.child("file")
+    calls: list[Callable[[], object]] = [
+        lambda: DeltaTable.load(table),
+        table.info,
+        table.walk,
+        file.read_bytes,
+        file.delete_file,
+        file.create,
+        lambda: file.put_new(b"x"),
+    ]
+    began_s = time.monotonic()
+    with standing_still(hdfs.name_node.pid):
+        for call in calls:
+            with pytest.raises(DeadlineExceededError, match="while it stood still"):
+                Deadline(time.monotonic() + 0.1).awaited(call, "it stood still")
+        assert time.monotonic() - began_s < GIVEN_UP_S
+
+
+@contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    """It goes on by itself after a while, so that a test that cannot do anything fails."""
+    os.kill(pid, signal.SIGSTOP)
+    guard = ["sh", "-c", f"sleep {GIVEN_UP_S}; kill -CONT {pid}"]
+    with subprocess.Popen(guard, start_new_session=True) as process:
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            os.killpg(process.pid, signal.SIGKILL)
