@@ -6,9 +6,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import pyarrow as pa
 
@@ -69,6 +69,31 @@ def dies_once_committed(batch: pa.RecordBatch) -> pa.RecordBatch:
     if batch["file"][0].as_py() == 3 and reach("map 3"):
         sys.setprofile(look)
     return narrow(batch)
+
+
+def watched(batch: pa.RecordBatch) -> pa.RecordBatch:
+    watch_rewrites()
+    return batch
+
+
+def watch_rewrites() -> None:
+    """From now on this process stops once it has begun a file with rows of the table's own."""
+
+    def look(frame: FrameType, event: str, argument: object) -> None:
+        has_written = event == "return" and frame.f_code.co_qualname == "OpenPartFile.write"
+        if has_written and REWRITES & {caller.co_qualname for caller in _callers(frame)}:
+            reach("rewrite")
+
+    sys.setprofile(look)
+
+
+REWRITES = {"RewriteTask._write", "_Compaction._rewrite"}
+
+
+def _callers(frame: FrameType | None) -> Iterator[CodeType]:
+    while frame is not None:
+        yield frame.f_code
+        frame = frame.f_back
 
 
 def dies(batch: pa.RecordBatch) -> None:
