@@ -28,8 +28,9 @@ _MAPS_PER_WORKER = 4
 _LEAST_SPLIT_BYTES = 8 * 2**20
 """That is made for it: a map costs some milliseconds, and its blocks are smaller."""
 
-AUTO_PARTITION_BYTES = 32 * 2**20
-"""Of rows in memory per partition where ``partitions`` is auto."""
+AUTO_PARTITION_BYTES = 64 * 2**20
+"""Of rows in memory per partition where ``partitions`` is auto. Of half as much lineitem's six
+million rows took 1.1 of the time to HDFS: 28 partitions, of smaller blocks, instead of 14."""
 
 _LEAST_BLOCK_BYTES = 16 * 2**10
 """A shuffle writer's budget should hold such a block for each partition; see transport.py."""

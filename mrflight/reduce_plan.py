@@ -35,8 +35,9 @@ _SHARES_PER_WORKER = 4
 """That a worker's part of all rows would make."""
 
 _LEAST_FILE_BYTES = 2**20
-_MOST_FILE_BYTES = 64 * 2**20
-"""Of shuffled rows that go into one part file where the number of partitions is ours to choose."""
+_MOST_FILE_BYTES = 32 * 2**20
+"""Of shuffled rows, as they are sent, that go into one part file where the number of partitions is
+ours to choose. Few files are hard to deal out evenly: seven to two workers are four and three."""
 
 _LEAST_SHARE_BYTES = 16 * 2**20
 """Of a partition's share: a task of its own takes some milliseconds, and leaves a file."""
