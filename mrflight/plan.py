@@ -29,8 +29,8 @@ _LEAST_SPLIT_BYTES = 8 * 2**20
 """That is made for it: a map costs some milliseconds, and its blocks are smaller."""
 
 AUTO_PARTITION_BYTES = 64 * 2**20
-"""Of rows in memory per partition where ``partitions`` is auto. Of half as much lineitem's six
-million rows took 1.1 of the time to HDFS: 28 partitions, of smaller blocks, instead of 14."""
+"""Of rows in memory per partition where ``partitions`` is auto. With half as much lineitem's six
+million rows took 1.1 of the time to HDFS, in two of three pairs; in the third they took less."""
 
 _LEAST_BLOCK_BYTES = 16 * 2**10
 """A shuffle writer's budget should hold such a block for each partition; see transport.py."""
@@ -41,9 +41,9 @@ SAMPLE_ROWS_PER_PARTITION = 100
 
 
 _LEAST_COMPRESSED_BYTES = 256 * 2**20
-"""Of rows in memory where ``compression`` is auto. With more, memory that the system has to find,
-to hold blocks or to spill them, takes longer than lz4: of lineitem's 1 GiB of rows a job took 0.7
-to 1.0 of the time and 0.6 of the memory, of 10 GiB 0.8 of the time."""
+"""Of rows in memory where ``compression`` is auto. Of lineitem's 1 GiB of rows a job took 0.7 to 1.0
+of the time with lz4, and 0.6 of the memory; of 10 GiB 0.8 of the time, once. At 0.3 GiB the time
+was the same within the noise (6 pairs), and the memory 0.7."""
 
 MAX_DATA_SERVERS = 64
 """Of an embedded cluster: each is a process on this machine."""
