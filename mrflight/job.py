@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,9 +32,8 @@ from mrflight.storage import hopsfs, locate
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.executors.base import Executor
     from mrflight.functions import FunctionRef
+    from mrflight.job_plan import JobPlan
     from mrflight.moving import Moving
-    from mrflight.plan import JobPlan
-    from mrflight.shuffle.shuffle import Shuffle
     from mrflight.sinks.base import Sink
     from mrflight.workers.tasks import ReduceResult
 
@@ -170,8 +170,8 @@ class _Job:
             ),
             "the inputs and the output were looked at, with nothing committed",
         )
-        self._record.partitions = plan.partitions
-        self._record.input_versions = dict(plan.input_versions)
+        self._record.partitions = plan.last.partitions
+        self._record.input_versions = plan.input_versions
         if sink.was_committed():
             self._progress.begin("commit", 0)
             self._progress.end(f"run {self._spec.job.run_id!r} was committed before; nothing to do")
@@ -182,11 +182,11 @@ class _Job:
             # Removes what is not committed, and nothing else,
             stack.callback(self._interrupts.clean_up, sink.abort)
             stack.callback(self._executor.close)  # once no worker writes any more
-            shuffles = stack.enter_context(self._shuffles(cluster, plan.partitions))
+            shuffles = stack.enter_context(self._shuffles(cluster))
             stack.callback(self._end)
             with self._deadline.blamed():
-                shuffle = self._first_shuffle(shuffles, cluster, plan)
-                reduced = self._moving(plan, sink, shuffles).run(shuffle)
+                self._make_ready(cluster, plan)
+                reduced = self._moving(plan, sink, shuffles).run()
             if self._spec.output.mode == "merge":
                 shuffles.drop()  # all is in part files, and rewriting takes memory as well
             self._clock.begin("commit")
@@ -214,11 +214,10 @@ class _Job:
                 "who of two was first"
             )
 
-    def _shuffles(self, cluster: EmbeddedCluster | None, partitions: int) -> JobShuffles:
+    def _shuffles(self, cluster: EmbeddedCluster | None) -> JobShuffles:
         """On the embedded cluster, or on a standing one."""
         return JobShuffles(
             self._metadata(cluster),
-            partitions,
             self._spec.shuffle.replicas,
             self._timeouts,
             self._deadline,
@@ -226,17 +225,14 @@ class _Job:
             is_standing=cluster is None,
         )
 
-    def _first_shuffle(
-        self, shuffles: JobShuffles, cluster: EmbeddedCluster | None, plan: JobPlan
-    ) -> Shuffle:
-        """Make the job's shuffle once the cluster is ready; workers load functions meanwhile."""
+    def _make_ready(self, cluster: EmbeddedCluster | None, plan: JobPlan) -> None:
+        """Wait for the cluster; workers load functions meanwhile."""
         from mrflight.functions import check_function
 
         checks = [_Check(function) for function in plan.functions]
         first = {check: self._executor.submit(check_function, check.function) for check in checks}
         if cluster is not None:
             cluster.wait()
-        shuffle = shuffles.make(self._id)
         self._stages.run_quietly(
             "check",
             checks,
@@ -244,7 +240,6 @@ class _Job:
                 self._executor.submit(check_function, check.function) if attempt else first[check]
             ),
         )
-        return shuffle
 
     def _moving(self, plan: JobPlan, sink: Sink, shuffles: JobShuffles) -> Moving:
         from mrflight.moving import Moving
@@ -288,10 +283,15 @@ class _Job:
     def _attempts(self) -> Attempts:
         started, failed = self._stages.started, self._stages.failed
         return Attempts(
-            started["map"],
+            _of_kind(started, "map"),
             started["reduce"] + started["merge"],
-            failed["map"] + failed["reduce"] + failed["merge"],
+            _of_kind(failed, "map") + failed["reduce"] + failed["merge"],
         )
+
+
+def _of_kind(counts: Mapping[str, int], kind: str) -> int:
+    """Of the stages that are called so, or so and by a name."""
+    return sum(count for stage, count in counts.items() if stage.split(" ")[0] == kind)
 
 
 def _make(scratch: ScratchFolder) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from mrflight.errors import JobFileError
-from mrflight.spec import JobSpec
+from mrflight.spec import InputSpec, JobSpec
 
 
 def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
@@ -40,9 +40,11 @@ def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
 def decode_job(document: Mapping[str, Any]) -> JobSpec:
     """The job that a parsed document describes; JobFileError as for `load_job`."""
     _check(document, JobSpec, "")
-    if not document["inputs"]:
-        raise JobFileError("inputs: at least one is needed, [inputs.NAME]")
-    return msgspec.convert(document, JobSpec)
+    spec = msgspec.convert(document, JobSpec)
+    for name, stage in spec.stages.items():
+        _check_inputs(stage.inputs, f"stages.{name}.inputs")
+    _check_inputs(spec.inputs, "inputs")
+    return spec
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -64,6 +66,23 @@ def parse_override(text: str) -> tuple[str, Any]:
     if not is_one_value or isinstance(parsed["value"], datetime.date | datetime.time):
         return ".".join(path), value
     return ".".join(path), parsed["value"]
+
+
+def _check_inputs(inputs: Mapping[str, InputSpec], at: str) -> None:
+    """Raise JobFileError unless each is told by one key where it is, and by at most one its map."""
+    if not inputs:
+        raise JobFileError(f"{at}: at least one is needed, [{at}.NAME]")
+    for name, section in inputs.items():
+        key = f"{at}.{name}"
+        if section.path is None and section.stage is None:
+            raise JobFileError(
+                f'{key}.path: this key is missing; write path = "..." in [{key}], or stage = "..." '
+                "for the result of a stage"
+            )
+        if section.path is not None and section.stage is not None:
+            raise JobFileError(f"{key}.stage: takes the place of path; keep one")
+        if section.map is not None and section.sql is not None:
+            raise JobFileError(f"{key}.sql: takes the place of map; keep one")
 
 
 def _set(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
@@ -115,6 +134,8 @@ def _how_to_write(path: str, name: str, kind: Any) -> str:
     if not (isinstance(kind, type) and _is_struct(kind)):
         return f'{name} = "..." in [{path}]'
     required = [field.name for field in msgspec.structs.fields(kind) if field.required]
+    if kind is InputSpec:
+        required = ["path"]  # or the other that tells where it is
     return f"{section} with " + ", ".join(f'{inner} = "..."' for inner in required)
 
 

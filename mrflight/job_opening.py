@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from mrflight.errors import JobFileError
+from mrflight.job_graph import StageJob, stages_of, told_of
+from mrflight.job_plan import JobPlan, plan_job
 from mrflight.memory import MemoryPlan
-from mrflight.plan import SPLIT_BYTES, JobPlan, plan_job
+from mrflight.plan import SPLIT_BYTES
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Sink
 from mrflight.sources import open_source
@@ -19,38 +22,42 @@ def open_job(
     spec: JobSpec, folder: Path, job_id: str, workers: int, memory: MemoryPlan
 ) -> tuple[JobPlan, Sink]:
     """Look at the inputs and the output, and decide what is done. Raises JobError."""
-    options = spec.storage
-    sources = [
-        open_source(name, section, folder, options, SPLIT_BYTES)
-        for name, section in spec.inputs.items()
-    ]
-    plan = plan_job(spec, sources, str(folder), job_id, workers, memory)
+    stages = stages_of(spec)
+    sources = {stage.name: _open_inputs(stage, folder) for stage in stages}
+    plan = plan_job(stages, sources, str(folder), job_id, workers, memory)
     run_id = spec.job.run_id
     app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
-    _check_output_apart(spec, folder, sources)
-    sink = open_sink(spec.output, folder, options, job_id, app_id)
-    if not sink.was_committed():
-        _check_rows(spec, sources, plan, sink)
+    for stage in stages:
+        with told_of(stage.name):
+            _check_output_apart(spec, stage.spec, folder, sources[stage.name])
+    sink = open_sink(spec.output, folder, spec.storage, job_id, app_id)
+    if not sink.was_committed() and (schema := plan.last.result_schema) is not None:
+        sink.check_rows(schema)
     return plan, sink
 
 
-def _check_rows(spec: JobSpec, sources: list[Source], plan: JobPlan, sink: Sink) -> None:
-    """Raise JobError where the sink does not take what is made of inputs that are not mapped."""
-    for source in sources:
-        if spec.inputs[source.name].map is None:
-            schema = plan.reduction.result_schema(source.reader.schema)
-            if schema is not None:
-                sink.check_rows(schema)
+def _open_inputs(stage: StageJob, folder: Path) -> dict[str, Source]:
+    """The inputs of a stage that are files."""
+    with told_of(stage.name):
+        return {
+            name: open_source(name, section, folder, stage.spec.storage, SPLIT_BYTES)
+            for name, section in stage.spec.inputs.items()
+            if section.path is not None
+        }
 
 
-def _check_output_apart(spec: JobSpec, folder: Path, sources: list[Source]) -> None:
+def _check_output_apart(
+    spec: JobSpec, stage: JobSpec, folder: Path, sources: Mapping[str, Source]
+) -> None:
     """Raise JobFileError where a rerun might read what this run writes as part of its input.
 
     A table that is input and output as a whole is no such case: it is read before it is written.
     """
     output = locate(spec.output.table, folder, spec.storage).path
-    for source in sources:
-        given = locate(spec.inputs[source.name].path, folder, spec.storage).path
+    for source in sources.values():
+        path = stage.inputs[source.name].path
+        assert path is not None, "only files are opened"
+        given = locate(path, folder, spec.storage).path
         if given == output:
             continue
         if output.startswith(f"{given}/"):

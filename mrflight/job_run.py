@@ -23,8 +23,8 @@ class JobRun:
     """
 
     stages: Stages
-    make_shuffle: Callable[[str], Shuffle]
-    """Of a name, with as many partitions as the job's own. It is watched from then on."""
+    make_shuffle: Callable[[str, int], Shuffle]
+    """Of a name, with so many partitions. It is watched from then on."""
     watch: ShuffleWatch
     losses: Losses
     writer_id: str = field(default_factory=new_writer_id)

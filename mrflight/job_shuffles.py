@@ -38,7 +38,6 @@ class JobShuffles:
     def __init__(
         self,
         metadata: str,
-        partitions: int,
         replicas: int,
         timeouts: Timeouts,
         deadline: Deadline,
@@ -47,7 +46,6 @@ class JobShuffles:
         is_standing: bool,
     ) -> None:
         self._metadata = metadata
-        self._partitions = partitions
         self._replicas = replicas
         self._timeouts = timeouts
         self._deadline = deadline
@@ -57,7 +55,7 @@ class JobShuffles:
         self.watch = ShuffleWatch()
         """Of all shuffles; to be closed once nobody reads them any more."""
 
-    def make(self, name: str) -> Shuffle:
+    def make(self, name: str, partitions: int) -> Shuffle:
         """A shuffle that is watched; waits for servers that may be starting anew, as at any time.
 
         Or that were never there, which is told at once.
@@ -66,7 +64,7 @@ class JobShuffles:
 
         timeouts = self._deadline.within(self._timeouts)
         with Cluster(self._metadata, timeouts) as client:
-            shuffle = self._made_on(client, name, timeouts.reconnect_s)
+            shuffle = self._made_on(client, name, partitions, timeouts.reconnect_s)
         shuffle = replace(shuffle, timeouts=self._timeouts)
         self._made.append(shuffle)
         self.watch.add(shuffle)
@@ -95,7 +93,7 @@ class JobShuffles:
             with ThreadPoolExecutor(len(hasty), "drop") as threads:
                 list(threads.map(_drop, hasty))
 
-    def _made_on(self, client: Cluster, name: str, patience_s: float) -> Shuffle:
+    def _made_on(self, client: Cluster, name: str, partitions: int, patience_s: float) -> Shuffle:
         lease_s = LEASE_S if self._is_standing else None
         token = new_writer_id()
         told: list[Exception] = []
@@ -107,9 +105,7 @@ class JobShuffles:
 
         try:
             return ask_patiently(
-                lambda: client.create_shuffle(
-                    name, self._partitions, self._replicas, lease_s, token
-                ),
+                lambda: client.create_shuffle(name, partitions, self._replicas, lease_s, token),
                 patience_s,
                 (ServerUnavailableError, DeadlineExceededError, NoDataServersError),
                 tell_once,

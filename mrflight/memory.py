@@ -12,7 +12,7 @@ workers the other, each for the task that it runs:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mrflight.errors import JobFileError
 from mrflight.free_memory import free_memory
@@ -63,6 +63,12 @@ class MemoryPlan:
     """One reduce task, for the rows that wait to be encoded."""
     rewriter: int
     """One rewrite task of a merge. It comes when the data servers hold nothing any more."""
+
+    def halved(self) -> MemoryPlan:
+        """For a task that reduces and maps, one half for each."""
+        return replace(
+            self, writer=self.writer // 2, combiner=self.combiner // 2, reducer=self.reducer // 2
+        )
 
 
 def plan_memory(spec: JobSpec, workers: int, data_servers: int) -> MemoryPlan:

@@ -1,27 +1,29 @@
-"""A job's rows on their way from its inputs to part files: sample, map, reduce."""
+"""A job's rows on their way from its inputs to part files: stage by stage, sample, map, reduce."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from mrflight.deadline import Deadline
 from mrflight.errors import NotRepeatableError, SchemaMismatchError
+from mrflight.job_graph import StageJob, told_of
+from mrflight.job_plan import JobPlan
 from mrflight.job_record import JobRecord
 from mrflight.job_run import JobRun
 from mrflight.job_shuffles import JobShuffles
 from mrflight.losses import Losses
 from mrflight.memory import MemoryPlan
-from mrflight.plan import JobPlan
-from mrflight.produced import Produced
+from mrflight.plan import Side, StagePlan
+from mrflight.produced_stage import Mapped, ProducedStage
 from mrflight.quantities import format_bytes
 from mrflight.reduce_stage import ReduceStage
 from mrflight.shuffle.partitioners import choose_boundaries
-from mrflight.shuffle.shuffle import Shuffle
 from mrflight.sinks.base import PartWriter
 from mrflight.stage import Stages
-from mrflight.workers.tasks import MapResult, MapTask, ReduceResult, run_map, run_sample
+from mrflight.workers.tasks import MapResult, MapTask, ReduceResult, run_sample
 from mrflight.workers.workspace import Workspace
 
 
@@ -40,58 +42,89 @@ class Moving:
     most_runs: int
     """Where what is lost cannot be made again alone, and all is."""
 
-    def run(self, shuffle: Shuffle) -> list[ReduceResult]:
-        """Sample, map and reduce, by a shuffle that was just made. Leaves part files.
+    def run(self) -> list[ReduceResult]:
+        """Sample, map and reduce. Leaves part files.
 
         The results are in the order of the partitions; at least one.
         """
-        self.record.clock.begin("map")
-        tasks = self._sampled()
-        job_id = shuffle.id
-        for number in range(1, self.most_runs + 1):
+        for number in range(self.most_runs):
+            self.record.clock.begin("map")
+            name = f"{self.plan.job_id}-{number}" if number else self.plan.job_id
             try:
-                return self._run(self._mapped(tasks, shuffle))
+                return self._run(name)
             except NotRepeatableError as error:
-                if number == self.most_runs:
+                if number + 1 == self.most_runs:
                     raise
-                self.record.clock.begin("map")
                 self.stages.tell(f"all maps and reduces are made again: {error}")
                 self.shuffles.drop()
-                shuffle = self.shuffles.make(f"{job_id}-{number}")
         raise AssertionError("there is at least one run")
 
-    def _run(self, mapped: Produced[MapTask, MapResult]) -> list[ReduceResult]:
+    def _run(self, name: str) -> list[ReduceResult]:
+        """Move everything through shuffles whose names begin so."""
+        run = JobRun(self.stages, self.shuffles.make, self.shuffles.watch, Losses(self.deadline))
+        made: dict[str, ProducedStage] = {}
+        moved: Counter[str] = Counter()
+        for stage in self.plan.stages:
+            with told_of(stage.name):
+                made[stage.name] = self._shuffled(run, name, stage, made, moved)
+        self.record.clock.begin("reduce")
+        last = made[self.plan.stages[-1].name]
+        return ReduceStage(last.plan, self.part_writer, self.space, self.memory).run(last)
+
+    def _shuffled(
+        self,
+        run: JobRun,
+        name: str,
+        stage: StageJob,
+        made: dict[str, ProducedStage],
+        moved: Counter[str],
+    ) -> ProducedStage:
+        """A stage whose maps are done; ``moved`` counts the rows read, and the bytes shuffled."""
+        plan = self._planned(stage, made)
+        read = [made[each] for each in sorted(stage.reads)]
+        sides = []
+        for side in plan.sides:
+            parts = [stage.name, side.name if plan.meeting else ""]
+            shuffle = run.make_shuffle("-".join(filter(None, [name, *parts])), plan.partitions)
+            label = " ".join(filter(None, ["map", *parts]))
+            mapped = Mapped(run, shuffle, label, self._sampled(plan, side), read)
+            self._write(mapped, side, moved)
+            sides.append(mapped)
+        return ProducedStage(plan, tuple(sides))
+
+    def _write(self, mapped: Mapped, side: Side, moved: Counter[str]) -> None:
+        """Run the maps of a side, and count what they moved."""
         record = self.record
 
         def note(results: list[MapResult]) -> str:
-            record.rows_in = sum(result.rows_in for result in results)
-            record.bytes_shuffled = mapped.asked.health().size_bytes
-            size = format_bytes(record.bytes_shuffled)
-            return f"{record.rows_in:,} rows read, {size} shuffled"
+            size = mapped.asked.health().size_bytes
+            tasks = zip(side.map_tasks, results, strict=True)
+            rows = sum(result.rows_in for task, result in tasks if task.reads_files)
+            moved.update(rows=rows, bytes=size)
+            record.rows_in, record.bytes_shuffled = moved["rows"], moved["bytes"]
+            read = sum(result.rows_in for result in results)
+            return f"{read:,} rows read, {format_bytes(size)} shuffled"
 
         mapped.write(note)
-        record.clock.begin("reduce")
-        stage = ReduceStage(self.plan, self.part_writer, self.space, self.memory)
-        return stage.run(mapped)
 
-    def _mapped(self, tasks: tuple[MapTask, ...], shuffle: Shuffle) -> Produced[MapTask, MapResult]:
-        """The shuffle of a run of the job, and how it is written."""
-        run = JobRun(self.stages, self.shuffles.make, self.shuffles.watch, Losses(self.deadline))
-        return Produced(
-            run,
-            shuffle,
-            "map",
-            tasks,
-            lambda task, attempt: run.stages.submit(run_map, task, attempt, shuffle, run.writer_id),
-        )
+    def _planned(self, stage: StageJob, made: dict[str, ProducedStage]) -> StagePlan:
+        """The plan of a stage, by what the stages before it have made."""
+        if not stage.reads:
+            return self.plan.plans[stage.name]
+        space = replace(self.space, memory_bytes=self.space.memory_bytes // 2)
+        inputs = {
+            name: made[section.stage].source(name, section.stage, space)
+            for name, section in stage.spec.inputs.items()
+            if section.stage is not None
+        }
+        return self.plan.planned(stage, inputs)
 
-    def _sampled(self) -> tuple[MapTask, ...]:
+    def _sampled(self, plan: StagePlan, side: Side) -> tuple[MapTask, ...]:
         """The map tasks, a range partitioner's with its boundaries."""
-        plan = self.plan
-        if not plan.sample_tasks:
-            return plan.map_tasks
+        if not side.sample_tasks:
+            return side.map_tasks
         samples = self.stages.run(
-            "sample", plan.sample_tasks, lambda task, _: self.stages.submit(run_sample, task)
+            "sample", side.sample_tasks, lambda task, _: self.stages.submit(run_sample, task)
         )
         try:
             sample = pa.concat_tables(samples, promote_options="permissive")
@@ -103,8 +136,8 @@ class Moving:
         boundaries = choose_boundaries(
             sample, sample.column_names, plan.partitions, repeats=spreads
         )
-        maps = len(plan.map_tasks) if spreads else None
+        maps = len(side.map_tasks) if spreads else None
         return tuple(
             replace(task, partitioner=replace(task.partitioner, boundaries=boundaries, maps=maps))
-            for task in plan.map_tasks
+            for task in side.map_tasks
         )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
 
 from mrflight.aggregates import parse_aggregate
 from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchError
 from mrflight.functions import FunctionRef
 from mrflight.ids import MAX_PARTITIONS
+from mrflight.meeting_plan import plan_meeting
 from mrflight.memory import MemoryPlan
 from mrflight.merge_plan import plan_merge
 from mrflight.schemas import describe_difference
@@ -17,6 +21,7 @@ from mrflight.sources.base import Source, Split
 from mrflight.spec import InputSpec, JobSpec
 from mrflight.workers.partitioning import PartitionerSpec
 from mrflight.workers.reducer import Reduction
+from mrflight.workers.stage_rows import Meeting
 from mrflight.workers.tasks import MapTask, SampleTask
 
 SPLIT_BYTES = 64 * 2**20
@@ -50,22 +55,43 @@ MAX_DATA_SERVERS = 64
 
 
 @dataclass(frozen=True)
-class JobPlan:
-    """Everything that is decided before the first task runs."""
+class Side:
+    """The inputs whose rows are one table, which goes through one shuffle."""
 
-    job_id: str
-    partitions: int
+    name: str
+    """Of the table: the first input's."""
     map_tasks: tuple[MapTask, ...]
     sample_tasks: tuple[SampleTask, ...]
     """Only for the range partitioner."""
+    schema: pa.Schema | None
+    """Of the shuffled rows; None where a function will say it."""
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """Everything that is decided of a stage before its first task runs."""
+
+    partitions: int
+    sides: tuple[Side, ...]
+    """One, unless tables meet in the reduces."""
+    meeting: Meeting | None
+    """How they do."""
     reduction: Reduction
     compression: str
     """Of blocks."""
     resizes: bool
     """Whether small partitions may share a part file, and heavy ones be cut into shares, as nobody
     asked for so many."""
-    input_versions: tuple[tuple[str, int], ...] = ()
-    """Of each input that is a Delta table: its name, and the version that is read."""
+
+    @property
+    def map_tasks(self) -> tuple[MapTask, ...]:
+        """Of all sides."""
+        return tuple(task for side in self.sides for task in side.map_tasks)
+
+    @property
+    def sample_tasks(self) -> tuple[SampleTask, ...]:
+        """Of all sides."""
+        return tuple(task for side in self.sides for task in side.sample_tasks)
 
     @property
     def functions(self) -> set[FunctionRef]:
@@ -75,37 +101,84 @@ class JobPlan:
             named += [task.function, task.partitioner.function]
         return {function for function in named if function is not None}
 
+    @property
+    def result_schema(self) -> pa.Schema | None:
+        """None where a function will say it."""
+        schemas = {side.name: side.schema for side in self.sides if side.schema is not None}
+        if len(schemas) < len(self.sides):
+            return None
+        met = self.meeting.check(schemas) if self.meeting else next(iter(schemas.values()))
+        return self.reduction.result_schema(met)
 
-def plan_job(
+
+def plan_stage(
     spec: JobSpec,
     sources: Sequence[Source],
     folder: str,
-    job_id: str,
     workers: int,
     memory: MemoryPlan,
-) -> JobPlan:
-    """The tasks of a job. Raises JobError for what can be seen to be wrong before it runs."""
+) -> StagePlan:
+    """The tasks of a stage, or of a job that has one, which is what ``spec`` says.
+
+    Raises JobError for what can be seen to be wrong before it runs.
+    """
     _check_numbers(spec)
     rows_bytes = sum(source.rows_bytes for source in sources)
     partitions = count_partitions(spec, rows_bytes, workers, memory)
-    compression = choose_compression(spec, rows_bytes)
     keys = {name: _key(spec, section) for name, section in spec.inputs.items()}
     unique = plan_merge(spec, keys, partitions)
     reduction = replace(plan_reduction(spec, folder), unique=unique)
+    meeting = plan_meeting(spec)
+    total = sum(split.size_bytes for source in sources for split in source.splits)
+    side = partial(
+        _plan_side,
+        spec,
+        folder=folder,
+        partitions=partitions,
+        reduction=reduction,
+        is_met=meeting is not None,
+        compression=choose_compression(spec, rows_bytes),
+        memory=memory,
+        split_bytes=max(total // (workers * _MAPS_PER_WORKER), _LEAST_SPLIT_BYTES),
+    )
+    tables = [[source] for source in sources] if meeting else [list(sources)]
+    sides = tuple(side(sources=of_one) for of_one in tables)
+    resizes = spec.shuffle.partitions == "auto" and reduction.function is None
+    return StagePlan(
+        partitions, sides, meeting, reduction, choose_compression(spec, rows_bytes), resizes
+    )
+
+
+def _plan_side(
+    spec: JobSpec,
+    *,
+    sources: Sequence[Source],
+    folder: str,
+    partitions: int,
+    reduction: Reduction,
+    is_met: bool,
+    compression: str,
+    memory: MemoryPlan,
+    split_bytes: int,
+) -> Side:
+    """The maps of the inputs that are one table.
+
+    ``is_met``: it meets others before it is reduced.
+    """
     map_tasks: list[MapTask] = []
     sample_tasks: list[SampleTask] = []
+    begun = Reduction() if is_met else reduction
     _check_inputs_agree(spec, sources)
-    total = sum(split.size_bytes for source in sources for split in source.splits)
-    split_bytes = max(total // (workers * _MAPS_PER_WORKER), _LEAST_SPLIT_BYTES)
     for source in sources:
         section = spec.inputs[source.name]
         function = _map_function(source.name, section, folder)
         partitioner = _plan_partitioner(spec, source.name, section, partitions, folder)
-        if function is None:  # the rows are what the files say, so that names are checked now
+        share = memory.halved() if source.is_made else memory
+        if function is None and source.reader.schema is not None:  # names are checked now
             rows = _rows_of(source.name, section)
-            if section.key or not unique:  # or the key is that of the merge, which names it better
-                _check_key(source, partitioner, rows)
-            reduction.check(source.reader.schema, rows)
+            if section.key or not reduction.unique:  # or the merge's, which it names better
+                _check_key(source.reader.schema, f"inputs.{source.name}.key: {rows}", partitioner)
+            begun.check(source.reader.schema, rows)
         for split in _cut(source, split_bytes):
             map_tasks.append(
                 MapTask(
@@ -115,25 +188,21 @@ def plan_job(
                     split,
                     function,
                     partitioner,
-                    reduction,
+                    begun,
                     compression,
-                    memory.writer,
-                    memory.combiner,
+                    share.writer,
+                    share.combiner,
                 )
             )
-        if partitioner.kind == "range":
+        if partitioner.kind == "range" and source.splits:
             sample_tasks += _plan_samples(source, function, partitioner)
-    resizes = spec.shuffle.partitions == "auto" and reduction.function is None
-    return JobPlan(
-        job_id,
-        partitions,
-        tuple(map_tasks),
-        tuple(sample_tasks),
-        reduction,
-        compression,
-        resizes,
-        tuple((source.name, source.version) for source in sources if source.version is not None),
-    )
+    known = [
+        plain_schema(source.reader.schema)
+        for source in sources
+        if spec.inputs[source.name].map is None and source.reader.schema is not None
+    ]
+    schema = known[0] if known else None
+    return Side(sources[0].name, tuple(map_tasks), tuple(sample_tasks), schema)
 
 
 def _rows_of(name: str, section: InputSpec) -> str:
@@ -141,12 +210,11 @@ def _rows_of(name: str, section: InputSpec) -> str:
     return f"inputs.{name}" if section.columns is None else f"what inputs.{name}.columns reads"
 
 
-def _check_key(source: Source, partitioner: PartitionerSpec, rows: str) -> None:
-    names = source.reader.schema.names
+def _check_key(schema: pa.Schema, rows: str, partitioner: PartitionerSpec) -> None:
     for column in partitioner.key:
-        if partitioner.kind in ("hash", "range") and column not in names:
-            raise ColumnNotFoundError.among(column, names, f"inputs.{source.name}.key: {rows}")
-    partitioner.check(source.reader.schema)
+        if partitioner.kind in ("hash", "range") and column not in schema.names:
+            raise ColumnNotFoundError.among(column, schema.names, rows)
+    partitioner.check(schema)
 
 
 def _cut(source: Source, most_bytes: int) -> Iterator[Split]:
@@ -158,6 +226,7 @@ def _cut(source: Source, most_bytes: int) -> Iterator[Split]:
 def _check_inputs_agree(spec: JobSpec, sources: Sequence[Source]) -> None:
     """Raise SchemaMismatchError where inputs whose rows are not mapped differ in their columns."""
     plain = [source for source in sources if spec.inputs[source.name].map is None]
+    plain = [source for source in plain if source.reader.schema is not None]
     for other in plain[1:]:
         first = plain[0]
         difference = describe_difference(

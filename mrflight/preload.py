@@ -14,7 +14,7 @@ _ENCODERS = {"delta": "parquet", "parquet": "parquet", "csv": "csv", "arrow": "a
 
 def modules_of(spec: JobSpec) -> list[str]:
     """The modules that the servers and workers of a job need."""
-    inputs = filter(None, map(_format_of, spec.inputs.values()))
+    inputs = filter(None, map(_format_of, spec.all_inputs))
     modules = [
         "mrflight.executors.worker",
         *([] if spec.cluster.metadata else ["mrflight.servers.metadata", "mrflight.servers.data"]),
@@ -24,11 +24,11 @@ def modules_of(spec: JobSpec) -> list[str]:
     ]
     if spec.output.mode == "merge":
         modules.append("mrflight.sinks.merge_sink")
-    if spec.reduce is not None and spec.reduce.group_by:
+    if any(reduce is not None and reduce.group_by for reduce in spec.all_reduces):
         modules.append("pyarrow.acero")  # by which `pyarrow.Table.group_by` groups
     return modules
 
 
 def _format_of(section: InputSpec) -> str | None:
     """The format of an input; None where only its folder can tell."""
-    return section.format or format_of(section.path)
+    return section.format or (format_of(section.path) if section.path is not None else None)

@@ -58,6 +58,8 @@ class Produced(Generic[T, R]):
         self.shuffle = shuffle
         self.version = 0
         """Of the placement, as it was last looked at."""
+        self.schema: pa.Schema | None = None
+        """Of the rows, as `layout` last told it."""
         self.tasks = list(tasks)
         self._stage = stage
         self._submit = submit
@@ -120,6 +122,7 @@ class Produced(Generic[T, R]):
                 self.look()  # before: what changes in between is news then
                 layout = self.asked.layout()
                 self._check_maps()
+                self.schema = layout[0]
                 return layout
             except (OutputLostError, NoDataServersError):
                 self.repair()

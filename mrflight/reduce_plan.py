@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from mrflight.errors import IncompletePartitionError
 from mrflight.shuffle.share import Share
-from mrflight.shuffle.shuffle_state import PartitionInfo
+from mrflight.workers.stage_rows import StagePartition
 
 _TASKS_PER_WORKER = 16
 """With so many, partitions need not share tasks."""
@@ -42,7 +42,7 @@ ours to choose. Few files are hard to deal out evenly: seven to two workers are 
 _LEAST_SHARE_BYTES = 16 * 2**20
 """Of a partition's share: a task of its own takes some milliseconds, and leaves a file."""
 
-File = tuple[PartitionInfo, ...]
+File = tuple[StagePartition, ...]
 """The neighbouring partitions that go into one part file."""
 
 T = TypeVar("T")
@@ -56,35 +56,42 @@ class PlannedReduce(NamedTuple):
     """Of the one partition, where several tasks share it."""
 
     @property
-    def partition(self) -> PartitionInfo:
+    def partition(self) -> StagePartition:
         """The first, or only one."""
         return self.files[0][0]
 
     @property
-    def infos(self) -> list[PartitionInfo]:
+    def partitions(self) -> list[StagePartition]:
         """All partitions of all files."""
-        return [info for file in self.files for info in file]
+        return [partition for file in self.files for partition in file]
 
-    def as_in(self, infos: Mapping[int, PartitionInfo]) -> PlannedReduce:
+    def as_in(self, partitions: Mapping[int, StagePartition]) -> PlannedReduce:
         """The same, with other knowledge of its partitions, by their numbers."""
-        files = tuple(tuple(infos[info.partition] for info in file) for file in self.files)
+        files = tuple(tuple(partitions[each.partition] for each in file) for file in self.files)
         return PlannedReduce(files, self.share)
 
-    def is_away_from(self, placement: Sequence[tuple[str, ...]]) -> bool:
-        """Whether a partition is not where it was, by the locations of all there are."""
-        return any(placement[info.partition] != info.locations for info in self.infos)
+    def is_away_from(self, placements: Sequence[Sequence[tuple[str, ...]]]) -> bool:
+        """Whether a partition is not where it was, by the locations of all, side after side."""
+        return any(
+            placement[info.partition] != info.locations
+            for each in self.partitions
+            for placement, info in zip(placements, each.infos, strict=True)
+        )
 
     def is_elsewhere(self, before: PlannedReduce) -> bool:
         """Whether a partition has moved, or was written again, since ``before``."""
-        pairs = zip(self.infos, before.infos, strict=True)
         return any(
             (now.locations, now.generation) != (then.locations, then.generation)
-            for now, then in pairs
+            for each, other in zip(self.partitions, before.partitions, strict=True)
+            for now, then in zip(each.infos, other.infos, strict=True)
         )
 
     def is_cut_anew(self, before: PlannedReduce) -> bool:
         """Whether the share has other rows: the partition was written again, in other blocks."""
-        return self.share is not None and self.partition.generation != before.partition.generation
+        return self.share is not None and any(
+            now.generation != then.generation
+            for now, then in zip(self.partition.infos, before.partition.infos, strict=True)
+        )
 
     @property
     def place(self) -> tuple[int, int]:
@@ -97,7 +104,7 @@ class PlannedReduce(NamedTuple):
 
 
 def plan_reduces(
-    partitions: Sequence[PartitionInfo],
+    partitions: Sequence[StagePartition],
     workers: int,
     *,
     is_merged: bool,
@@ -109,7 +116,7 @@ def plan_reduces(
     the result's schema. ``is_merged``: neighbours may share a part file as well. ``closes_late``:
     a task has several part files, as the last is waited for until its store has it.
     """
-    filled = [info for info in partitions if info.rows] or list(partitions[:1])
+    filled = [each for each in partitions if each.rows] or list(partitions[:1])
     total = sum(map(_size, filled))
     file_bytes = min(max(total // workers, _LEAST_FILE_BYTES), _MOST_FILE_BYTES)
     files = list(_neighbours(filled, _size, file_bytes)) if is_merged else [(p,) for p in filled]
@@ -128,38 +135,38 @@ def largest_first(tasks: Iterable[PlannedReduce]) -> list[PlannedReduce]:
 
 
 def plan_shares(
-    partitions: Sequence[PartitionInfo], workers: int, least_bytes: int = _LEAST_SHARE_BYTES
+    partitions: Sequence[StagePartition], workers: int, least_bytes: int = _LEAST_SHARE_BYTES
 ) -> list[PlannedReduce]:
     """The shares of partitions that are heavy: whose worker would be the last to be done.
 
     That are those of at least half of a worker's part of all rows, which at the same time are
     twice as large as partitions are on average. No share is smaller than ``least_bytes``.
     """
-    filled = [info for info in partitions if info.rows]
+    filled = [each for each in partitions if each.rows]
     total = sum(map(_size, filled))
     planned = []
-    for info in filled:
-        is_heavy = info.size_bytes > 2 * total / len(filled)
-        if is_heavy and info.size_bytes >= total / (2 * workers):
+    for each in filled:
+        is_heavy = each.size_bytes > 2 * total / len(filled)
+        if is_heavy and each.size_bytes >= total / (2 * workers):
             share_bytes = max(total / (workers * _SHARES_PER_WORKER), least_bytes)
-            count = int(info.size_bytes // share_bytes)
+            count = int(each.size_bytes // share_bytes)
             if count > 1:
-                planned += [PlannedReduce(((info,),), Share(n, count)) for n in range(count)]
+                planned += [PlannedReduce(((each,),), Share(n, count)) for n in range(count)]
     return planned
 
 
 def check_shares(read: Sequence[tuple[PlannedReduce, int]]) -> None:
     """Raise IncompletePartitionError where shares, by the rows of each, are not their partition."""
-    infos = {share.partition.partition: share.partition for share, _ in read}
-    found = dict.fromkeys(infos, 0)
+    partitions = {share.partition.partition: share.partition for share, _ in read}
+    found = dict.fromkeys(partitions, 0)
     for share, rows in read:
         found[share.partition.partition] += rows
-    for partition, rows in found.items():
-        info = infos[partition]
-        if rows != info.rows:
+    for number, rows in found.items():
+        whole = partitions[number]
+        if rows != whole.rows:
             raise IncompletePartitionError(
-                f"partition {info.partition}: {info.locations[0]} gave {rows} rows in shares, of "
-                f"the {info.rows} that were committed"
+                f"partition {number}: {whole.infos[0].locations[0]} gave {rows} rows in shares, of "
+                f"the {whole.rows} that were committed"
             )
 
 
@@ -188,8 +195,8 @@ def _evenly(files: Sequence[File], count: int) -> Iterator[tuple[File, ...]]:
         yield tuple(file for _, file in group)
 
 
-def _size(info: PartitionInfo) -> int:
-    return info.size_bytes
+def _size(partition: StagePartition) -> int:
+    return partition.size_bytes
 
 
 def _file_size(file: File) -> int:

@@ -11,8 +11,9 @@ import pyarrow as pa
 from mrflight.errors import IncompletePartitionError, NotRepeatableError
 from mrflight.memory import MemoryPlan
 from mrflight.mender import Anew, Stop
-from mrflight.plan import JobPlan
+from mrflight.plan import StagePlan
 from mrflight.produced import AnyProduced, PlacementMender, Produced
+from mrflight.produced_stage import ProducedStage
 from mrflight.reduce_plan import (
     PlannedReduce,
     check_shares,
@@ -30,49 +31,41 @@ from mrflight.workers.workspace import Workspace
 class ReduceStage:
     """The reduces of one job, once its maps are done."""
 
-    plan: JobPlan
+    plan: StagePlan
     part_writer: PartWriter
     space: Workspace
     memory: MemoryPlan
 
-    def run(self, mapped: AnyProduced) -> list[ReduceResult]:
+    def run(self, stage: ProducedStage) -> list[ReduceResult]:
         """The results in the order of the partitions.
 
         Heavy partitions, where their number is ours to choose, are shared by several tasks. Rows
         that are the result themselves are written by those; partial rows are merged, into a
         second shuffle whose partitions are then reduced as the others are.
         """
-        schema, partitions = mapped.layout()
-        reduction, stages = self.plan.reduction, mapped.run.stages
+        partitions = stage.partitions()
+        schema = stage.schemas[0]
+        reduction, stages = self.plan.reduction, stage.run.stages
         workers = stages.workers
-        can_share = reduction.keeps_rows or reduction.partials(schema) is not None
-        shares = plan_shares(partitions, workers) if self.plan.resizes and can_share else []
+        shares = plan_shares(partitions, workers) if self._can_share(schema) else []
         heavy = {share.partition for share in shares}
-        light = [info for info in partitions if info not in heavy]
         planned = plan_reduces(
-            light,
+            [each for each in partitions if each not in heavy],
             workers,
             is_merged=self.plan.resizes,
             closes_late=self.part_writer.closing_files > 0,
         )
-        tasks = [(mapped, each) for each in planned]
+        tasks = [(stage, each) for each in planned]
         if reduction.keeps_rows:
-            tasks = [(mapped, each) for each in largest_first([*planned, *shares])]
+            tasks = [(stage, each) for each in largest_first([*planned, *shares])]
         elif shares:
-            merged = self._merge(mapped, schema, shares)
-            filled = [info for info in merged.layout()[1] if info.rows]
-            now = mapped.infos()  # last: of what was lost meanwhile there are no news any more
-            tasks = [(mapped, each.as_in(now)) for each in planned]
-            tasks += [(merged, PlannedReduce(((info,),))) for info in filled]
-        make_task = partial(
-            ReduceTask,
-            schema=schema,
-            reduction=reduction,
-            part_writer=self.part_writer,
-            space=self.space,
-            overlaps=len(tasks) < workers,
-        )
-        reducing = _Reducing(tasks, make_task)
+            merged = self._merge(stage.sides[0], schema, shares)
+            filled = [each for each in merged.partitions() if each.rows]
+            now = stage.by_number()  # last: of what was lost meanwhile there are no news any more
+            tasks = [(stage, each.as_in(now)) for each in planned]
+            tasks += [(merged, PlannedReduce(((each,),))) for each in filled]
+        make_task = partial(ReduceTask, part_writer=self.part_writer, overlaps=len(tasks) < workers)
+        reducing = _Reducing(tasks, make_task, self.space)
         results = stages.run(
             "reduce",
             reducing.tasks(),
@@ -84,14 +77,22 @@ class ReduceStage:
         _count_shares([(each, result.rows_out) for each, result in done if each.share])
         return [result for _, result in sorted(done, key=lambda pair: pair[0].place)]
 
+    def _can_share(self, schema: pa.Schema) -> bool:
+        """Whether several tasks can reduce one partition."""
+        if not self.plan.resizes or self.plan.meeting is not None:
+            return False
+        reduction = self.plan.reduction
+        return reduction.keeps_rows or reduction.partials(schema) is not None
+
     def _merge(
         self, mapped: AnyProduced, schema: pa.Schema, shares: Sequence[PlannedReduce]
-    ) -> AnyProduced:
+    ) -> ProducedStage:
         """A second shuffle, with what the shares come to in the partitions that they are of."""
-        shuffle = mapped.run.make_shuffle(f"{mapped.shuffle.id}-merged")
+        partitions = mapped.shuffle.partitions
+        shuffle = mapped.run.make_shuffle(f"{mapped.shuffle.id}-merged", partitions)
         tasks = [
             MergeTask(
-                share.partition,
+                share.partition.infos[0],
                 share.share,
                 mapped.shuffle,
                 schema,
@@ -108,7 +109,7 @@ class ReduceStage:
         merged = Merged(mapped, shuffle, tasks)
         rows = merged.write()
         _count_shares(list(zip(shares, rows, strict=True)))
-        return merged
+        return ProducedStage(self.plan, (merged,))
 
 
 def _count_shares(read: Sequence[tuple[PlannedReduce, int]]) -> None:
@@ -158,19 +159,23 @@ class _Reducing(PlacementMender[ReduceTask]):
 
     def __init__(
         self,
-        tasks: Sequence[tuple[AnyProduced, PlannedReduce]],
+        tasks: Sequence[tuple[ProducedStage, PlannedReduce]],
         make_task: Callable[..., ReduceTask],
+        space: Workspace,
     ) -> None:
         self.planned = [each for _, each in tasks]
-        self._of = [produced for produced, _ in tasks]
+        self._of = [stage for stage, _ in tasks]
         self._make_task = make_task
-        super().__init__(list({id(produced): produced for produced in self._of}.values()))
+        self._stages = list({id(stage): stage for stage in self._of}.values())
+        self._rows = {id(stage): stage.rows(space) for stage in self._stages}
+        super().__init__([produced for stage in self._stages for produced in stage.sides])
 
     def _read_with(self, partition: int) -> Sequence[AnyProduced]:
-        """The one: what is merged is not read from where it was before."""
+        """Those of one stage: what is merged is not read from where it was before."""
         of = zip(self._of, self.planned, strict=True)
-        read = (p for p, each in of if partition in {info.partition for info in each.infos})
-        return list({id(produced): produced for produced in read}.values())
+        read = (s for s, each in of if partition in {p.partition for p in each.partitions})
+        stages = {id(stage): stage for stage in read}.values()
+        return [produced for stage in stages for produced in stage.sides]
 
     def tasks(self) -> list[ReduceTask]:
         return [self._task(number) for number in range(len(self.planned))]
@@ -183,16 +188,19 @@ class _Reducing(PlacementMender[ReduceTask]):
         """
         for produced in self._uses:
             produced.await_servers()
-        placements = {id(produced): produced.asked.placement() for produced in self._uses}
+        placements = {
+            id(stage): [produced.asked.placement() for produced in stage.sides]
+            for stage in self._stages
+        }
         stop(
             number
             for number in unfinished
             if self.planned[number].is_away_from(placements[id(self._of[number])])
         )
-        infos = {id(produced): produced.infos() for produced in self._uses}
+        partitions = {id(stage): stage.by_number() for stage in self._stages}
         anew = []
         for number, each in enumerate(self.planned):
-            now = each.as_in(infos[id(self._of[number])])
+            now = each.as_in(partitions[id(self._of[number])])
             if (number in unfinished and now.is_elsewhere(each)) or now.is_cut_anew(each):
                 self.planned[number] = now
                 anew.append(number)
@@ -200,4 +208,4 @@ class _Reducing(PlacementMender[ReduceTask]):
 
     def _task(self, number: int) -> ReduceTask:
         each = self.planned[number]
-        return self._make_task(each.files, each.share, self._of[number].shuffle)
+        return self._make_task(each.files, each.share, self._rows[id(self._of[number])])

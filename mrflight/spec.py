@@ -46,9 +46,14 @@ class CsvOptions(_Section, frozen=True):
 class InputSpec(_Section, frozen=True):
     """``[inputs.NAME]``: one table."""
 
-    path: str
+    path: str | None = None
+    """Of its files; or else ``stage``."""
+    stage: str | None = None
+    """Whose result it is."""
     format: InputFormat | None = None
     map: str | None = None
+    sql: str | None = None
+    """In place of a map: of one row, by the input's name."""
     key: list[str] = []
     columns: list[str] | None = None
     types: dict[str, str] = {}
@@ -78,6 +83,31 @@ class ReduceSection(_Section, frozen=True):
     group_by: list[str] = []
     aggregate: dict[str, str] = {}
     function: str | None = None
+    sql: str | None = None
+    """Of whole keys, by the inputs' names."""
+    join: Literal["inner", "left", "right", "full", "semi", "anti"] | None = None
+    left: str | None = None
+    right: str | None = None
+    """Of a join: the names of the inputs."""
+    distinct: bool = False
+    """Rows that are equal in all columns become one."""
+    keep: Literal["first", "last"] | None = None
+    """Rows with one key become one: by ``order_by``."""
+    order_by: list[str] = []
+    """As ``sort_by``, of the rows with one key."""
+    sort_by: list[str] = []
+    """``column [asc|desc] [nulls first|last]``: the order of the result over all part files."""
+    limit: int | None = None
+    """How many rows the result has at most: the first by ``sort_by``."""
+
+
+class StageSpec(_Section, frozen=True):
+    """``[stages.NAME]``: a shuffle whose result is an input of another one."""
+
+    inputs: dict[str, InputSpec]
+    """At least one."""
+    shuffle: ShuffleSection = ShuffleSection()
+    reduce: ReduceSection | None = None
 
 
 class OutputSection(_Section, frozen=True):
@@ -136,10 +166,23 @@ class JobSpec(_Section, frozen=True):
     shuffle: ShuffleSection = ShuffleSection()
     reduce: ReduceSection | None = None
     storage: dict[str, str] = {}
+    stages: dict[str, StageSpec] = {}
+    """That come before the job's own inputs, shuffle and reduce."""
+    cluster: ClusterSection = ClusterSection()
+
+    @property
+    def all_inputs(self) -> list[InputSpec]:
+        """Of the stages, and then the job's own."""
+        sections = [*(stage.inputs for stage in self.stages.values()), self.inputs]
+        return [section for inputs in sections for section in inputs.values()]
+
+    @property
+    def all_reduces(self) -> list[ReduceSection | None]:
+        """Of the stages, and then the job's own."""
+        return [*(stage.reduce for stage in self.stages.values()), self.reduce]
 
     @property
     def paths(self) -> list[str]:
         """Of the inputs and the output, as they are written."""
-        return [*(section.path for section in self.inputs.values()), self.output.table]
-
-    cluster: ClusterSection = ClusterSection()
+        read = [section.path for section in self.all_inputs if section.path is not None]
+        return [*read, self.output.table]

@@ -54,8 +54,8 @@ class Split:
 class Reader(ABC):
     """Reads splits; picklable, without the list of files. Made by a `Source`."""
 
-    schema: pa.Schema
-    """Of every batch that `read` yields."""
+    schema: pa.Schema | None
+    """Of every batch that `read` yields; None where only that can tell it."""
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
@@ -85,6 +85,8 @@ class Source:
     """What a byte of its files is in memory, roughly."""
     version: int | None = None
     """Of a Delta table: the one that is read."""
+    is_made: bool = False
+    """Whether the job makes its rows as they are read, which takes memory as well."""
 
     @property
     def rows_bytes(self) -> int:

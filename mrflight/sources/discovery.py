@@ -56,6 +56,7 @@ def find_input(name: str, spec: InputSpec, base: Path, options: Mapping[str, str
     A folder is searched to its depths. Names that start with ``_`` or ``.``
     are left out, as every tool that writes such folders expects.
     """
+    assert spec.path is not None, "only files are found"
     root = locate(spec.path, base, options)
     try:
         return _find(name, spec, root)

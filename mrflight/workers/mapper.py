@@ -32,7 +32,7 @@ class Mapper:
         for number, batch in enumerate(self._reader.read(self._split), 1):
             self.rows_in += batch.num_rows
             yield self._map(batch, number)
-        if number == 0:
+        if number == 0 and self._reader.schema is not None:
             yield self._map(empty_batch(self._reader.schema), 0)
 
     def _map(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:

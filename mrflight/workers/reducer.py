@@ -63,6 +63,12 @@ class Reduction:
             return group(plain.empty_table(), self.group_by, self.aggregates).schema
         return plain
 
+    def made_schema(self, shuffled: pa.Schema) -> pa.Schema | None:
+        """Of what `apply` makes of a shuffle of this schema; None where a function will say it."""
+        if (partials := self.partials(shuffled)) is not None:
+            return partials.finish(partials.schema.empty_table()).schema
+        return self.result_schema(shuffled)
+
     def combiner(self, memory_bytes: int) -> Combiner | None:
         """For one map's rows, which hold at most so much; None where they are sent as they are."""
         if not (self.combines and self.group_by):

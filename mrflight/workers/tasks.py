@@ -21,7 +21,7 @@ from mrflight.schemas import empty_batch
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.layout import plain_batch, plain_schema
 from mrflight.shuffle.partitioners import OnePartitioner, check_sortable
-from mrflight.shuffle.reader import read_partitions, read_share
+from mrflight.shuffle.reader import read_share
 from mrflight.shuffle.share import Share
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.shuffle.shuffle_state import PartitionInfo
@@ -33,7 +33,7 @@ from mrflight.workers.mapper import Mapper
 from mrflight.workers.partitioning import PartitionerSpec
 from mrflight.workers.reducer import Reduction
 from mrflight.workers.shuffler import shuffle_batches
-from mrflight.workers.workspace import Workspace
+from mrflight.workers.stage_rows import StagePartition, StageReader, StageRows
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,11 @@ class MapTask:
     @property
     def name(self) -> str:
         return f"map {self.map_id} ({self.input_name}, {self.split.path} from {self.split.start})"
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether its rows come from outside the job, and not from an earlier stage."""
+        return not isinstance(self.reader, StageReader)
 
 
 @dataclass(frozen=True)
@@ -106,15 +111,12 @@ class MergeTask:
 class ReduceTask:
     """Some partitions, or a share of one: fetched and reduced, and written as part files."""
 
-    files: tuple[tuple[PartitionInfo, ...], ...]
+    files: tuple[tuple[StagePartition, ...], ...]
     """Of each part file the partitions whose results it holds, one after the other."""
     share: Share | None
     """Of the one partition, whose rows are then the result as they are."""
-    shuffle: Shuffle
-    schema: pa.Schema
-    reduction: Reduction
+    rows: StageRows
     part_writer: PartWriter
-    space: Workspace
     overlaps: bool
     """Whether the next rows are fetched and reduced while those before are encoded. Where every
     core has a task of its own, the two would only take turns, at a tenth of the time."""
@@ -196,7 +198,7 @@ def run_merge(task: MergeTask, attempt: int, writer_id: str) -> int:
 def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
     """Run one attempt of a reduce; its part files count once the driver commits them."""
     parts: list[PartFile] = []
-    schema = task.schema
+    schema = task.rows.sides[0].schema
     reduced = _reduced(task)
     with (
         closing(prefetch(reduced) if task.overlaps else reduced) as results,
@@ -227,21 +229,13 @@ class _Result(NamedTuple):
 
 def _reduced(task: ReduceTask) -> Generator[_Result]:
     """The results of all partitions, file after file: of each at least a batch without rows."""
-    infos = [info for file in task.files for info in file]
-    with Connections(task.shuffle.timeouts) as connections:
-        partitions = (
-            iter([read_share(task.shuffle.id, infos[0], task.share, connections)])
-            if task.share
-            else read_partitions(task.shuffle.id, infos, connections)
-        )
-        for number, file in enumerate(task.files):
-            for info, batches in zip(file, partitions, strict=False):  # those of this file
-                schema, results = task.reduction.apply(
-                    info.partition, task.schema, batches, task.space
-                )
-                yield _Result(number, empty_batch(schema))
-                for batch in results:
-                    yield _Result(number, batch)
+    partitions = [partition for file in task.files for partition in file]
+    numbers = (number for number, file in enumerate(task.files) for _ in file)
+    with closing(task.rows.of(partitions, task.share)) as results:
+        for number, (schema, batches) in zip(numbers, results, strict=True):
+            yield _Result(number, empty_batch(schema))
+            for batch in batches:
+                yield _Result(number, batch)
 
 
 def _checked(task: MapTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

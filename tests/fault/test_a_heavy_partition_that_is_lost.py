@@ -86,7 +86,7 @@ class Killing(ProgressReport):
     def _look(self) -> None:
         if self.killed or (self._now, self._done) != (self._stage, self._after):
             return
-        name = Path(self._shares[0].partition.locations[0]).stem
+        name = Path(self._shares[0].partition.infos[0].locations[0]).stem
         kill(name)
         self.killed.append(name)
         for worker in self._held:

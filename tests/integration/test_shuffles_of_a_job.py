@@ -73,13 +73,13 @@ def test_a_job_that_begins_anew_frees_all_that_it_made(cluster: StandingCluster)
 
         progress = progress_for(None)
         with JobShuffles(
-            cluster.metadata, 2, 1, DEFAULT_TIMEOUTS, NO_DEADLINE, progress, is_standing=True
+            cluster.metadata, 1, DEFAULT_TIMEOUTS, NO_DEADLINE, progress, is_standing=True
         ) as shuffles:
             for name in ("maps", "maps-merged"):
-                shuffles.make(name)
+                shuffles.make(name, 2)
             assert held() == ["maps", "maps-merged"]
             shuffles.drop()
             assert held() == []
-            shuffles.make("maps-1")
+            shuffles.make("maps-1", 2)
             assert held() == ["maps-1"]
         assert held() == []

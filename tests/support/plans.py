@@ -8,7 +8,7 @@ from typing import Any
 
 from mrflight.job_file import decode_job
 from mrflight.memory import divide_memory
-from mrflight.plan import JobPlan, plan_job
+from mrflight.plan import StagePlan, plan_stage
 from mrflight.sources import open_source
 from mrflight.spec import JobSpec
 
@@ -16,7 +16,7 @@ SPLIT_BYTES = 100
 WORKERS = 4
 MEMORY = divide_memory(8 * 2**30, WORKERS, data_servers=1)
 
-Plan = Callable[..., JobPlan]
+Plan = Callable[..., StagePlan]
 
 
 def job(**sections: Any) -> JobSpec:
@@ -37,11 +37,11 @@ def planner(folder: Path) -> Plan:
         lines = [f"https://site/{i % 7},{i}" for i in range(rows)]
         (folder / f"{name}.csv").write_text("url,weight\n" + "\n".join(lines) + "\n")
 
-    def planned(spec: JobSpec) -> JobPlan:
+    def planned(spec: JobSpec) -> StagePlan:
         sources = [
             open_source(name, section, folder, {}, SPLIT_BYTES)
             for name, section in spec.inputs.items()
         ]
-        return plan_job(spec, sources, str(folder), "job-1", WORKERS, MEMORY)
+        return plan_stage(spec, sources, str(folder), WORKERS, MEMORY)
 
     return planned

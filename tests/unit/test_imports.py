@@ -18,15 +18,15 @@ LAYERS = [
     "fork_server_process forked_process forking locations malloc memory_meter oom_kills "
     "pandas_later prefetch private_folder scratch server_process signal_name stopped_process "
     "supervision timeouts deadline patience interruptible interrupts signal_relay",
-    "spec job_file functions memory merge_counts run_settings",
+    "spec job_file job_graph functions memory merge_counts run_settings",
     "canonical_floats comparable kernel kernel_native kernel_reference _kernel key_types "
     "plain_types sql storage shuffle.protocol shuffle.share shuffle.tickets",
     "aggregates sources sinks shuffle",
     "workers executors",
-    "plan merge_plan reduce_plan reduce_stage stage running_stage attempts mender losses produced "
-    "shuffle_watch cluster client silence_probe job job_opening job_record job_run job_shuffles "
-    "moving sink_stage stage_clock api driver cli maintain_command preload result progress "
-    "__init__ __main__",
+    "plan job_plan meeting_plan merge_plan reduce_plan reduce_stage stage running_stage "
+    "attempts mender losses produced produced_stage shuffle_watch cluster client "
+    "silence_probe job job_opening job_record job_run job_shuffles moving sink_stage "
+    "stage_clock api driver cli maintain_command preload result progress __init__ __main__",
     "servers testing",
 ]
 """From the lowest to the highest. A folder stands for its modules but those named elsewhere."""

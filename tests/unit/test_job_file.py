@@ -129,7 +129,8 @@ def test_a_spec_does_not_change(load: Load) -> None:
         ),
         (
             "[reduce]\nxyz = 1",
-            "reduce.xyz: no such key; there are group_by, aggregate, function",
+            "reduce.xyz: no such key; there are group_by, aggregate, function, sql, join, left, "
+            "right, distinct, keep, order_by, sort_by, limit",
         ),
     ],
 )

@@ -15,8 +15,7 @@ from mrflight.errors import (
     UserFunctionError,
 )
 from mrflight.ids import MAX_PARTITIONS
-from mrflight.plan import plan_job
-from tests.support.plans import WORKERS, Plan, job
+from tests.support.plans import Plan, job
 
 
 @pytest.mark.parametrize(
@@ -151,7 +150,7 @@ def test_a_group_column_is_named_once(plan: Plan, group_by: list[str]) -> None:
 @pytest.mark.parametrize("partitioner", ["hash", "range"])
 def test_a_job_without_inputs_is_refused(partitioner: str) -> None:
     with pytest.raises(JobFileError, match=r"^inputs"):
-        plan_job(job(inputs={}, shuffle={"partitioner": partitioner}), [], "/", "job-1", WORKERS)
+        job(inputs={}, shuffle={"partitioner": partitioner})
 
 
 @pytest.mark.parametrize(

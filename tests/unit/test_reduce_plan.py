@@ -16,13 +16,15 @@ from mrflight.reduce_plan import (
 )
 from mrflight.shuffle.share import Share
 from mrflight.shuffle.shuffle_state import PartitionInfo
+from mrflight.workers.stage_rows import StagePartition
 
 MIB = 2**20
 
 
-def partitions(*sizes: int) -> list[PartitionInfo]:
+def partitions(*sizes: int) -> list[StagePartition]:
     """Partitions of so many bytes, a row for each."""
-    return [PartitionInfo(p, ("here",), 1, size, size) for p, size in enumerate(sizes)]
+    infos = [PartitionInfo(p, ("here",), 1, size, size) for p, size in enumerate(sizes)]
+    return [StagePartition((info,)) for info in infos]
 
 
 def numbers(tasks: list[PlannedReduce]) -> list[list[list[int]]]:

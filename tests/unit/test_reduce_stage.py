@@ -14,6 +14,7 @@ from mrflight.reduce_plan import PlannedReduce
 from mrflight.reduce_stage import _Reducing
 from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.workers.stage_rows import StagePartition
 
 SERVER = "grpc+tcp://127.0.0.1:1"
 LIGHT, HEAVY = 3, 7
@@ -43,8 +44,18 @@ class NotingProduced:
     version: int = 0
 
 
+@dataclass
+class NotingStage:
+    """In place of a stage that went through it."""
+
+    sides: tuple[NotingProduced]
+
+    def rows(self, space: object) -> None:
+        """Nobody reads any."""
+
+
 def reads(partition: int) -> PlannedReduce:
-    return PlannedReduce(((PartitionInfo(partition, (SERVER,), 0, 1, 1),),))
+    return PlannedReduce(((StagePartition((PartitionInfo(partition, (SERVER,), 0, 1, 1),)),),))
 
 
 @pytest.mark.parametrize("kind", [CorruptBlockError, IncompletePartitionError])
@@ -55,10 +66,12 @@ def test_a_damaged_partition_is_lost_of_the_shuffle_that_it_is_read_from(
     """Of the other one the same server holds a partition of this number, which is well."""
     run = JobRun(stages=None, make_shuffle=None, watch=None, losses=Losses())  # type: ignore[arg-type]
     mapped, merged = NotingProduced(run), NotingProduced(run)
-    tasks: list[Any] = [(mapped, reads(LIGHT)), (merged, reads(HEAVY))]
+    stages = NotingStage((mapped,)), NotingStage((merged,))
+    tasks: list[Any] = [(stages[0], reads(LIGHT)), (stages[1], reads(HEAVY))]
     error = kind("a block is damaged")
     error.location, error.partition = SERVER, partition
-    assert _Reducing(tasks, make_task=lambda *_: None).mend(error, [0, 1], list) is None  # type: ignore[arg-type]
+    reducing = _Reducing(tasks, make_task=lambda *_: None, space=None)  # type: ignore[arg-type]
+    assert reducing.mend(error, [0, 1], list) is None
     told, other = (merged, mapped) if is_merged else (mapped, merged)
     assert told.shuffle.told == [[partition]]
     assert other.shuffle.told == []

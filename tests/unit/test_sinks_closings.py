@@ -22,6 +22,7 @@ from mrflight.sinks.stored_schema import TableSchema
 from mrflight.storage import Location
 from mrflight.storage.disk import Disk
 from mrflight.storage.streams import WrittenFile
+from mrflight.workers.stage_rows import StagePartition
 
 DEADLINE_S = 20.0
 SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string())])
@@ -162,9 +163,9 @@ class TestPartFiles:
         assert not [path for path in tmp_path.glob("*/*") if path.is_file()]
 
 
-def infos(*sizes: int) -> list[PartitionInfo]:
+def partitions_of(*sizes: int) -> list[StagePartition]:
     return [
-        PartitionInfo(partition=number, locations=("a",), epoch=1, rows=size, size_bytes=size)
+        StagePartition((PartitionInfo(number, ("a",), epoch=1, rows=size, size_bytes=size),))
         for number, size in enumerate(sizes)
     ]
 
@@ -173,14 +174,14 @@ def infos(*sizes: int) -> list[PartitionInfo]:
     ("partitions", "tasks"), [(1, 1), (2, 2), (3, 2), (47, 2), (48, 4), (304, 8), (1000, 8)]
 )
 def test_tasks_have_several_files_where_closing_takes_time(partitions: int, tasks: int) -> None:
-    planned = plan_reduces(infos(*[100] * partitions), 2, is_merged=False, closes_late=True)
+    planned = plan_reduces(partitions_of(*[100] * partitions), 2, is_merged=False, closes_late=True)
     assert len(planned) == tasks
     counts = [len(each.files) for each in planned]
     assert sum(counts) == partitions
     assert max(counts) - min(counts) <= 1
-    assert sorted(info.partition for each in planned for info in each.infos) == [*range(partitions)]
+    assert sorted(p.partition for each in planned for p in each.partitions) == [*range(partitions)]
 
 
 def test_tasks_weigh_about_the_same_where_partitions_do_not() -> None:
-    planned = plan_reduces(infos(800, *[100] * 8), 2, is_merged=False, closes_late=True)
+    planned = plan_reduces(partitions_of(800, *[100] * 8), 2, is_merged=False, closes_late=True)
     assert [each.size_bytes for each in planned] == [800, 800]

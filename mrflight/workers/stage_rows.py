@@ -1,0 +1,160 @@
+"""What a stage makes of its partitions: rows for part files, or for the maps of another stage."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from mrflight.schemas import empty_batch
+from mrflight.shuffle.connections import Connections
+from mrflight.shuffle.reader import read_partition, read_partitions, read_share
+from mrflight.shuffle.share import Share
+from mrflight.shuffle.shuffle import Shuffle
+from mrflight.shuffle.shuffle_state import PartitionInfo
+from mrflight.sources.base import Reader, Split
+from mrflight.workers.reducer import Reduction
+from mrflight.workers.workspace import Workspace
+
+Rows = tuple[pa.Schema, Iterator[pa.RecordBatch]]
+"""A table whose rows come once, batch by batch."""
+
+
+class Meeting(Protocol):
+    """Makes one table of the tables of a partition. Picklable."""
+
+    def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+        """The schema of what is made of tables of these names; raises JobError."""
+
+    def apply(self, tables: Mapping[str, Rows], space: Workspace) -> Rows:
+        """The rows; files in the workspace are removed when they end or are closed."""
+
+
+class StagePartition(NamedTuple):
+    """A partition of every side of a stage, in the order of the sides."""
+
+    infos: tuple[PartitionInfo, ...]
+
+    @property
+    def partition(self) -> int:
+        return self.infos[0].partition
+
+    @property
+    def rows(self) -> int:
+        return sum(info.rows for info in self.infos)
+
+    @property
+    def size_bytes(self) -> int:
+        """As they were sent."""
+        return sum(info.size_bytes for info in self.infos)
+
+
+@dataclass(frozen=True)
+class StageSide:
+    """One of the tables of a stage, and the shuffle that it went through."""
+
+    name: str
+    shuffle: Shuffle
+    schema: pa.Schema
+
+
+@dataclass(frozen=True)
+class StageRows:
+    """Fetches the partitions of a stage, and makes its result of them. Picklable."""
+
+    sides: tuple[StageSide, ...]
+    """One, unless tables meet."""
+    meeting: Meeting | None
+    reduction: Reduction
+    space: Workspace
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """Of the result; None where a function will say it."""
+        schemas = {side.name: side.schema for side in self.sides}
+        met = self.meeting.check(schemas) if self.meeting else self.sides[0].schema
+        return self.reduction.made_schema(met)
+
+    def of(
+        self, partitions: Sequence[StagePartition], share: Share | None = None
+    ) -> Generator[Rows]:
+        """The result of each partition, to be used up before the next is asked for.
+
+        ``share`` is of the only partition, of a stage with one side.
+        """
+        with Connections(self.sides[0].shuffle.timeouts) as connections:
+            tables = self._tables(partitions, share, connections)
+            for partition, of_partition in zip(partitions, tables, strict=True):
+                schema, batches = self._met(of_partition)
+                yield self.reduction.apply(partition.partition, schema, batches, self.space)
+
+    def _tables(
+        self,
+        partitions: Sequence[StagePartition],
+        share: Share | None,
+        connections: Connections,
+    ) -> Iterator[dict[str, Rows]]:
+        """Of each partition the tables by their names."""
+        if len(self.sides) == 1:
+            (side,) = self.sides
+            infos = [each.infos[0] for each in partitions]
+            read = (
+                iter([read_share(side.shuffle.id, infos[0], share, connections)])
+                if share
+                else read_partitions(side.shuffle.id, infos, connections)
+            )
+            for batches in read:
+                yield {side.name: (side.schema, batches)}
+            return
+        for partition in partitions:
+            pairs = zip(self.sides, partition.infos, strict=True)
+            yield {
+                side.name: (side.schema, read_partition(side.shuffle.id, info, connections))
+                for side, info in pairs
+            }
+
+    def _met(self, tables: Mapping[str, Rows]) -> Rows:
+        if self.meeting is None:
+            return next(iter(tables.values()))
+        return self.meeting.apply(tables, self.space)
+
+
+@dataclass(frozen=True)
+class PartitionSplit(Split):
+    """Some partitions of a stage, for a map of the next one."""
+
+    partitions: tuple[StagePartition, ...] = ()
+
+    def cut(self, count: int) -> list[Split]:
+        """At most ``count`` splits of neighbours, as many partitions in each."""
+        total = len(self.partitions)
+        count = max(1, min(count, total))
+        bounds = [total * number // count for number in range(count + 1)]
+        return [
+            split_of(self.path, self.partitions[start:stop]) for start, stop in pairwise(bounds)
+        ]
+
+
+def split_of(stage: str, partitions: Sequence[StagePartition]) -> PartitionSplit:
+    """Neighbouring partitions of a stage as one split."""
+    first, last = partitions[0].partition, partitions[-1].partition
+    size = sum(each.size_bytes for each in partitions)
+    return PartitionSplit(stage, first, last + 1, size, partitions=tuple(partitions))
+
+
+@dataclass(frozen=True)
+class StageReader(Reader):
+    """Reads the result of a stage as the input of another one."""
+
+    rows: StageRows
+    schema: pa.Schema | None
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The rows partition by partition; of each at least a batch, which may be empty."""
+        assert isinstance(split, PartitionSplit), split
+        for schema, batches in self.rows.of(split.partitions):
+            yield empty_batch(schema)
+            yield from batches
