@@ -33,6 +33,7 @@ from mrflight import kernel
 from mrflight.aggregates import Aggregate
 from mrflight.shuffle.block import decode_block, encode_block, ipc_options
 from mrflight.shuffle.partitioners import HashPartitioner
+from mrflight.sort_key import ascending
 from mrflight.workers.combiner import Combiner
 from mrflight.workers.grouping import group
 from mrflight.workers.reducer import Reduction
@@ -49,8 +50,8 @@ BOUNDS = {
     "few keys": (1000, Reduction(("url",), SUM, combines=True)),
     "one key": (1, Reduction(("url",), SUM, combines=True)),
     "unique keys": (None, Reduction(("url",), SUM, combines=True)),
-    "sorted": (None, Reduction(sort_by=("url",))),
-    "sorted, one key": (1, Reduction(sort_by=("url",))),
+    "sorted": (None, Reduction(sort_by=ascending(["url"]))),
+    "sorted, one key": (1, Reduction(sort_by=ascending(["url"]))),
     "distinct weights of unique keys": (None, Reduction(("url",), DISTINCT)),
     "distinct weights of one key": (1, Reduction(("url",), DISTINCT)),
 }

@@ -20,7 +20,7 @@ from mrflight.plan import Side, StagePlan
 from mrflight.produced_stage import Mapped, ProducedStage
 from mrflight.quantities import format_bytes
 from mrflight.reduce_stage import ReduceStage
-from mrflight.shuffle.partitioners import choose_boundaries
+from mrflight.shuffle.range_partitioner import choose_boundaries
 from mrflight.sinks.base import PartWriter
 from mrflight.stage import Stages
 from mrflight.workers.tasks import MapResult, MapTask, ReduceResult, run_sample
@@ -133,9 +133,12 @@ class Moving:
                 f"the keys of the inputs do not go together: {error}; give them the same types"
             ) from error
         spreads = plan.reduction.sorts_rows  # groups and functions want equal keys together
-        boundaries = choose_boundaries(
-            sample, sample.column_names, plan.partitions, repeats=spreads
-        )
+        # The inputs' key columns may be called otherwise, but compare alike.
+        keys = side.map_tasks[0].partitioner.sort_keys
+        sort_keys = [
+            replace(key, column=name) for key, name in zip(keys, sample.column_names, strict=True)
+        ]
+        boundaries = choose_boundaries(sample, sort_keys, plan.partitions, repeats=spreads)
         maps = len(side.map_tasks) if spreads else None
         return tuple(
             replace(task, partitioner=replace(task.partitioner, boundaries=boundaries, maps=maps))

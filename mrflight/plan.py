@@ -17,6 +17,7 @@ from mrflight.memory import MemoryPlan
 from mrflight.merge_plan import plan_merge
 from mrflight.schemas import describe_difference
 from mrflight.shuffle.layout import plain_schema
+from mrflight.sort_key import SortKey, ascending
 from mrflight.sources.base import Source, Split
 from mrflight.spec import InputSpec, JobSpec
 from mrflight.workers.partitioning import PartitionerSpec
@@ -311,12 +312,12 @@ def _common_key(spec: JobSpec) -> tuple[str, ...]:
     return keys.pop() if spec.shuffle.partitioner == "hash" and len(keys) == 1 else ()
 
 
-def _sort_key(spec: JobSpec) -> tuple[str, ...]:
+def _sort_key(spec: JobSpec) -> tuple[SortKey, ...]:
     """Ranges are sorted inside as well, so that the parts in their order are one sorted table."""
     if spec.shuffle.partitioner != "range":
         return ()
     section = next(iter(spec.inputs.values()))
-    return tuple(_key(spec, section))
+    return ascending(_key(spec, section))
 
 
 def _map_function(name: str, section: InputSpec, folder: str) -> FunctionRef | None:
@@ -353,7 +354,8 @@ def _plan_partitioner(
             "group land in several partitions"
         )
     if kind in ("hash", "range", "round_robin"):
-        return PartitionerSpec(kind, tuple(key), partitions)
+        sort_keys = ascending(key) if kind == "range" else ()
+        return PartitionerSpec(kind, tuple(key), partitions, sort_keys=sort_keys)
     if ":" not in kind:
         raise JobFileError(
             f"shuffle.partitioner: {kind!r} is none of hash, range, round_robin or module:function"
@@ -370,4 +372,6 @@ def _plan_samples(
     pieces = [piece for split in source.splits for piece in source.reader.pieces(split, each)]
     picked = pieces[:: max(1, len(pieces) // SAMPLE_PIECES)]
     rows = max(100, SAMPLE_ROWS_PER_PARTITION * partitioner.partitions // len(picked))
-    return [SampleTask(source.reader, piece, function, partitioner.key, rows) for piece in picked]
+    return [
+        SampleTask(source.reader, piece, function, partitioner.sort_keys, rows) for piece in picked
+    ]

@@ -10,16 +10,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight import kernel
-from mrflight.canonical_floats import canonical_floats
-from mrflight.comparable import comparable
-from mrflight.errors import ColumnNotFoundError, KeyTypeError, UserFunctionError
+from mrflight.errors import UserFunctionError
 from mrflight.functions import calling_user
-from mrflight.plain_types import plain_type
-from mrflight.shuffle.layout import plain_batch, plain_schema
 
 
 class Partitioner(Protocol):
@@ -96,120 +91,6 @@ class FunctionPartitioner(Partitioner):
             f"the partitioner {self.name} must return an Arrow array of one integer per row, the "
             f"partition; {returned} for {batch.num_rows} rows"
         )
-
-
-@dataclass(frozen=True)
-class RangePartitioner(Partitioner):
-    """Partitions in order hold keys in order: every key of one is at most any key of the next.
-
-    ``boundaries`` are the sorted keys at which a new partition begins: a row
-    goes to the partition whose number is how many boundaries are at or below
-    its key. Columns compare in their order; NaN comes behind all numbers and
-    null behind everything, as in Arrow's sort.
-
-    A key that is a boundary several times is spread over as many partitions,
-    maps in their order: ``place`` is where this map stands among them, from 0
-    to below 1. So the order of rows with equal keys is kept as well.
-    """
-
-    key: tuple[str, ...]
-    boundaries: pa.RecordBatch
-    partitions: int
-    place: float = 0.0
-
-    def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
-        check_sortable(batch.schema, self.key)
-        order = _sorted_with_boundaries(batch, self.key, self.boundaries)
-        is_row = order < batch.num_rows
-        is_last = order >= batch.num_rows + self.boundaries.num_rows
-        below = np.cumsum(is_last)  # boundaries that are less than the row that stands here
-        equal = np.cumsum(~is_row & ~is_last) - below
-        chosen = below + (equal > 0) + (equal * self.place).astype(np.int64)
-        ids = np.empty(batch.num_rows, np.int32)
-        ids[order[is_row]] = chosen[is_row]
-        return pa.array(ids)
-
-
-def goes_by_values(partitioner: Partitioner) -> bool:
-    """Whether a row's partition follows from its values, wherever it stands in its map."""
-    return isinstance(partitioner, HashPartitioner | RangePartitioner | OnePartitioner)
-
-
-def choose_boundaries(
-    sample: pa.Table, key: Sequence[str], partitions: int, *, repeats: bool = False
-) -> pa.RecordBatch:
-    """The keys that cut a sample of keys into ``partitions`` parts of about equal size.
-
-    At most ``partitions - 1`` of them, sorted. None comes twice, so that with fewer distinct
-    keys than partitions the last partitions stay empty; unless it ``repeats``: then a key
-    that fills several partitions is as many boundaries.
-    """
-    keys = sample.select(list(key))
-    ordered = keys.take(sort_indices(keys, key))
-    cuts = sorted({len(ordered) * part // partitions for part in range(1, partitions)})
-    picked = ordered.take(pa.array(cuts if len(ordered) else [], pa.int64()))
-    return _one_batch(picked if repeats else picked.filter(is_new(picked)))
-
-
-def check_sortable(schema: pa.Schema, key: Sequence[str]) -> None:
-    """Raise ColumnNotFoundError or KeyTypeError where rows cannot be ordered by ``key``."""
-    for name in key:
-        if name not in schema.names:
-            raise ColumnNotFoundError.among(name, schema.names, "a batch for the range partitioner")
-        kind = plain_type(schema.field(name).type)
-        if pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_interval(kind):
-            raise KeyTypeError(
-                f"column {name!r} is {kind}, which has no order; take another key, or make a plain "
-                "column of it in the map"
-            )
-
-
-def sort_indices(table: pa.Table, names: Sequence[str]) -> pa.Array:
-    """The order of the rows by these columns, NaN behind numbers and null behind everything.
-
-    Rows of equal keys keep their order.
-    """
-    import pyarrow.compute as pc
-
-    columns = {str(i): comparable(table[name]) for i, name in enumerate(names)}
-    keys = pa.table({**columns, "row": pa.array(np.arange(table.num_rows))})
-    return pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
-
-
-def _sorted_with_boundaries(
-    batch: pa.RecordBatch, key: Sequence[str], boundaries: pa.RecordBatch
-) -> npt.NDArray[np.int64]:
-    """Positions in the order of keys: of rows, of boundaries and, behind those, of them again.
-
-    Of equal keys boundaries come first, then the rows, then the boundaries again.
-    """
-    keys = batch.select(list(key))
-    plain = plain_batch(keys, plain_schema(keys.schema))
-    columns = {
-        str(i): pa.chunked_array([column.cast(cut.type), cut, cut])
-        for i, (column, cut) in enumerate(zip(plain.columns, boundaries.columns, strict=True))
-    }
-    behind = np.repeat(
-        np.array([1, 0, 2], np.int8), [batch.num_rows, boundaries.num_rows, boundaries.num_rows]
-    )
-    table = pa.table({**columns, "behind": behind})
-    return np.asarray(sort_indices(table, table.column_names), np.int64)
-
-
-def is_new(rows: pa.Table) -> pa.Array:
-    """Of sorted rows, whether each is another one than the row before."""
-    new = np.zeros(rows.num_rows, np.bool_)
-    new[:1] = True
-    for column in rows.columns:
-        encoded = canonical_floats(comparable(column)).combine_chunks().dictionary_encode().indices
-        codes = encoded.fill_null(-1).to_numpy()
-        new[1:] |= codes[1:] != codes[:-1]
-    return pa.array(new)
-
-
-def _one_batch(rows: pa.Table) -> pa.RecordBatch:
-    columns = [column.combine_chunks() for column in rows.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def _describe(value: object) -> str:

@@ -30,13 +30,14 @@ from mrflight.shuffle.partition_buffers import (
     PartitionBuffers,
     partition_buffers,
 )
-from mrflight.shuffle.partitioners import Partitioner, goes_by_values
+from mrflight.shuffle.partitioners import HashPartitioner, OnePartitioner, Partitioner
 from mrflight.shuffle.protocol import (
     CommitMap,
     DataAction,
     DiscardAttempt,
     ShuffleDescription,
 )
+from mrflight.shuffle.range_partitioner import RangePartitioner
 from mrflight.shuffle.sender import BlockSender
 
 log = logging.getLogger(__name__)
@@ -117,7 +118,7 @@ class ShuffleWriter:
         ids = self._partitioner.ids(batch)  # a dictionary is hashed once as it is
         plain = plain_batch(batch, self._schema)
         self._routing.update(ids.to_numpy())
-        if not goes_by_values(self._partitioner):
+        if not _goes_by_values(self._partitioner):
             self._routing.update(plain.serialize())
         if self._wanted is not None:
             plain, ids = self._only(self._wanted, plain, ids)
@@ -237,3 +238,8 @@ def _mask(target: ShuffleDescription) -> npt.NDArray[np.bool_] | None:
     mask = np.zeros(len(target.placement), np.bool_)
     mask[target.wanted] = True
     return mask
+
+
+def _goes_by_values(partitioner: Partitioner) -> bool:
+    """Whether a row's partition follows from its values, wherever it stands in its map."""
+    return isinstance(partitioner, HashPartitioner | RangePartitioner | OnePartitioner)

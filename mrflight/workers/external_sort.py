@@ -13,8 +13,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from mrflight.ordering import sort_indices
 from mrflight.scratch import ScratchFolder
-from mrflight.shuffle.partitioners import RangePartitioner, choose_boundaries, sort_indices
+from mrflight.shuffle.range_partitioner import RangePartitioner, choose_boundaries
+from mrflight.sort_key import SortKey, columns_of
 from mrflight.workers.held_rows import HeldRows
 from mrflight.workers.key_sample import KeySample
 from mrflight.workers.pieces import Piece, PieceWriter, cut
@@ -36,10 +38,12 @@ SAMPLES_PER_RANGE = 100
 
 
 class ExternalSort:
-    """Sorts by some columns as `sort_indices` does: rows of equal keys keep their order."""
+    """Sorts as `sort_indices` does: rows of equal keys keep their order."""
 
-    def __init__(self, names: Sequence[str], rows_bytes: int, scratch: ScratchFolder) -> None:
-        self._names = tuple(names)
+    def __init__(
+        self, sort_keys: Sequence[SortKey], rows_bytes: int, scratch: ScratchFolder
+    ) -> None:
+        self._sort_keys = tuple(sort_keys)
         self._rows_bytes = rows_bytes
         self._scratch = scratch
 
@@ -58,10 +62,10 @@ class ExternalSort:
 
     def _sample(self) -> KeySample:
         step_bytes = self._rows_bytes // (2 * SAMPLES_PER_RANGE)
-        return KeySample(self._names, step_bytes, self._rows_bytes // 2)
+        return KeySample(columns_of(self._sort_keys), step_bytes, self._rows_bytes // 2)
 
     def _sorted(self, table: pa.Table) -> pa.Table:
-        return table.take(sort_indices(table, self._names))
+        return table.take(sort_indices(table, self._sort_keys))
 
     def _sorted_piece(self, piece: Piece, name: str) -> Iterator[pa.Table]:
         if piece.bytes <= self._rows_bytes or piece.rows < LEAST_RANGES:
@@ -76,8 +80,8 @@ class ExternalSort:
     def _by_ranges(self, piece: Piece, keys: pa.Table, name: str) -> Iterator[pa.Table]:
         """The rows of a piece that is too large, range by range, given a sample of its keys."""
         ranges = min(MOST_RANGES, max(LEAST_RANGES, -(-2 * piece.bytes // self._rows_bytes)))
-        boundaries = choose_boundaries(keys, self._names, ranges, repeats=True)
-        place = RangePartitioner(self._names, boundaries, boundaries.num_rows + 1)
+        boundaries = choose_boundaries(keys, self._sort_keys, ranges, repeats=True)
+        place = RangePartitioner(self._sort_keys, boundaries, boundaries.num_rows + 1)
         of_boundaries, repeats = np.unique(place.ids(boundaries), return_counts=True)
         of_one_key = set(of_boundaries[repeats > 1].tolist())
         is_one_key = len(of_boundaries) == len(of_one_key) == 1  # as far as the sample shows

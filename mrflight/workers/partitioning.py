@@ -8,14 +8,15 @@ import pyarrow as pa
 
 from mrflight import kernel
 from mrflight.functions import FunctionRef
+from mrflight.ordering import check_sortable
 from mrflight.shuffle.partitioners import (
     FunctionPartitioner,
     HashPartitioner,
     Partitioner,
-    RangePartitioner,
     RoundRobinPartitioner,
-    check_sortable,
 )
+from mrflight.shuffle.range_partitioner import RangePartitioner
+from mrflight.sort_key import SortKey
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class PartitionerSpec:
     key: tuple[str, ...]
     partitions: int
     function: FunctionRef | None = None
+    sort_keys: tuple[SortKey, ...] = ()
+    """The order of a range partitioner; its columns are the key."""
     boundaries: pa.RecordBatch | None = None
     """Of a range partitioner, once the input has been sampled."""
     maps: int | None = None
@@ -36,7 +39,7 @@ class PartitionerSpec:
         if self.kind == "hash":
             kernel.check_key_types(schema, self.key)
         elif self.kind == "range":
-            check_sortable(schema, self.key)
+            check_sortable(schema, self.sort_keys)
 
     def partitioner(self, map_id: int) -> Partitioner:
         """The partitioner of one map."""
@@ -45,7 +48,7 @@ class PartitionerSpec:
         if self.kind == "range":
             assert self.boundaries is not None, "a range partitioner needs its sample first"
             place = map_id / self.maps if self.maps else 0.0
-            return RangePartitioner(self.key, self.boundaries, self.partitions, place)
+            return RangePartitioner(self.sort_keys, self.boundaries, self.partitions, place)
         if self.kind == "round_robin":
             return RoundRobinPartitioner(self.partitions, first=map_id % self.partitions)
         assert self.function is not None, self.kind

@@ -15,6 +15,7 @@ from mrflight.functions import FunctionRef, calling_user
 from mrflight.schemas import describe_difference
 from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.layout import plain_schema
+from mrflight.sort_key import SortKey
 from mrflight.workers.bounded_function import BoundedFunction
 from mrflight.workers.bounded_groups import MergedGroups, WholeGroups
 from mrflight.workers.combiner import Combiner
@@ -32,7 +33,7 @@ class Reduction:
     group_by: tuple[str, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
     function: FunctionRef | None = None
-    sort_by: tuple[str, ...] = ()
+    sort_by: tuple[SortKey, ...] = ()
     """Rows, or groups, come in this order; set where partitions are ranges of it."""
     key: tuple[str, ...] = ()
     """The partition's key, for a function: a partition that is too large is cut between keys. Set

@@ -16,17 +16,19 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from mrflight.functions import FunctionRef
+from mrflight.ordering import check_sortable
 from mrflight.prefetch import prefetch
 from mrflight.schemas import empty_batch
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.layout import plain_batch, plain_schema
-from mrflight.shuffle.partitioners import OnePartitioner, check_sortable
+from mrflight.shuffle.partitioners import OnePartitioner
 from mrflight.shuffle.reader import read_share
 from mrflight.shuffle.share import Share
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.sinks.base import PartFile, PartWriter
 from mrflight.sinks.closings import Closings
+from mrflight.sort_key import SortKey, columns_of
 from mrflight.sources.base import Reader, Split
 from mrflight.workers.combiner import merge_partial_rows
 from mrflight.workers.mapper import Mapper
@@ -78,7 +80,7 @@ class SampleTask:
     reader: Reader
     split: Split
     function: FunctionRef | None
-    key: tuple[str, ...]
+    sort_keys: tuple[SortKey, ...]
     rows: int
 
     @property
@@ -161,12 +163,14 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
 def run_sample(task: SampleTask) -> pa.Table:
     """Keys of at most ``task.rows`` rows of the split's first batch, as columns "0", "1", ..."""
     batch = next(Mapper(task.reader, task.split, task.function).batches())
-    check_sortable(batch.schema, task.key)
-    keys = batch.select(list(task.key))
+    check_sortable(batch.schema, task.sort_keys)
+    keys = batch.select(columns_of(task.sort_keys))
     plain = plain_batch(keys, plain_schema(keys.schema))
     step = max(1, -(-plain.num_rows // task.rows))
     sampled = plain.take(pa.array(range(0, plain.num_rows, step), pa.int64()))
-    return pa.Table.from_batches([sampled]).rename_columns([str(i) for i in range(len(task.key))])
+    return pa.Table.from_batches([sampled]).rename_columns(
+        [str(i) for i in range(keys.num_columns)]
+    )
 
 
 def run_merge(task: MergeTask, attempt: int, writer_id: str) -> int:

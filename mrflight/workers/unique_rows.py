@@ -11,12 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight import kernel
-from mrflight.canonical_floats import canonical_floats
 from mrflight.comparable import comparable
 from mrflight.errors import ColumnNotFoundError, OutputError
+from mrflight.order_codes import group_codes, sort_codes
+from mrflight.ordering import check_sortable, indices, is_new
 from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.layout import plain_batch, plain_schema
-from mrflight.shuffle.partitioners import check_sortable, is_new
+from mrflight.sort_key import SortKey
 from mrflight.workers.bounded_function import BoundedFunction
 from mrflight.workers.lone_rows import split_lone_rows
 
@@ -41,7 +42,7 @@ class UniqueRows:
         self.check_names(schema.names, rows)
         kernel.check_key_types(schema, self.keys)
         if self.order_by is not None:
-            check_sortable(schema, [self.order_by])
+            check_sortable(schema, [SortKey(self.order_by)], rows)
 
     def check_names(self, names: Sequence[str], rows: str) -> None:
         """ColumnNotFoundError where the rows, which messages call so, lack a column."""
@@ -123,20 +124,10 @@ def check_no_nulls(table: pa.Table, keys: Sequence[str]) -> None:
 
 def _greatest_first(table: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Array:
     """The rows by their keys, and of one key the greatest first."""
-    import pyarrow.compute as pc
-
-    columns = {f"key{i}": canonical_floats(comparable(table[key])) for i, key in enumerate(keys)}
-    order = [(name, "ascending") for name in columns]
+    codes = group_codes(table, keys)
     if order_by is not None:
-        values = canonical_floats(comparable(table[order_by]))
-        if pa.types.is_floating(values.type):  # Arrow has NaN beside null, wherever that is
-            columns["nan"] = pc.fill_null(pc.is_nan(values), False)
-            order.append(("nan", "descending"))
-        columns["value"] = values
-        order.append(("value", "descending"))
-    columns["row"] = pa.chunked_array([pa.array(np.arange(table.num_rows))])
-    order.append(("row", "ascending"))
-    return pc.sort_indices(pa.table(columns), sort_keys=order)  # null at the end
+        codes = codes.then(sort_codes(table, [SortKey(order_by, descending=True)]))
+    return indices(codes.order())
 
 
 def _check_told_apart(

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from mrflight.ordering import sort_indices
 from mrflight.scratch import ScratchFolder
-from mrflight.shuffle.partitioners import sort_indices
+from mrflight.sort_key import ascending
 from mrflight.workers.external_sort import MOST_RANGES, ExternalSort
 from mrflight.workers.pieces import Piece, PieceWriter
 
@@ -66,9 +67,9 @@ def assert_sorted(table: pa.Table, rows_bytes: int, folder: Path) -> None:
         yield from table.to_batches(max_chunksize=500)
 
     with ScratchFolder("sort", folder) as scratch:
-        tables = list(ExternalSort(["k"], rows_bytes, scratch).results(batches()))
+        tables = list(ExternalSort(ascending("k"), rows_bytes, scratch).results(batches()))
         left = list(scratch.root.rglob("*.arrows"))
-    wanted = table.take(sort_indices(table, ["k"]))
+    wanted = table.take(sort_indices(table, ascending("k")))
     assert pa.concat_tables(tables)["row"] == wanted["row"]
     assert left == []
 
@@ -168,4 +169,4 @@ def test_small_rows_before_large_ones(watched: Watched, tmp_path: Path) -> None:
 
 def test_no_rows(tmp_path: Path) -> None:
     with ScratchFolder("sort", tmp_path) as scratch:
-        assert list(ExternalSort(["k"], 1000, scratch).results(iter([]))) == []
+        assert list(ExternalSort(ascending("k"), 1000, scratch).results(iter([]))) == []

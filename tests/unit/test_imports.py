@@ -18,9 +18,9 @@ LAYERS = [
     "fork_server_process forked_process forking locations malloc memory_meter oom_kills "
     "pandas_later prefetch private_folder scratch server_process signal_name stopped_process "
     "supervision timeouts deadline patience interruptible interrupts signal_relay",
-    "spec job_file job_graph functions memory merge_counts run_settings",
+    "spec job_file job_graph functions memory merge_counts run_settings sort_key",
     "canonical_floats comparable kernel kernel_native kernel_reference _kernel key_types "
-    "plain_types sql storage shuffle.protocol shuffle.share shuffle.tickets",
+    "order_codes ordering plain_types sql storage shuffle.protocol shuffle.share shuffle.tickets",
     "aggregates sources sinks shuffle",
     "workers executors",
     "plan job_plan meeting_plan merge_plan reduce_plan reduce_stage stage running_stage "

@@ -15,9 +15,10 @@ from mrflight.errors import ColumnNotFoundError, KeyTypeError
 from mrflight.shuffle.partitioners import (
     HashPartitioner,
     Partitioner,
-    RangePartitioner,
     RoundRobinPartitioner,
 )
+from mrflight.shuffle.range_partitioner import RangePartitioner
+from mrflight.sort_key import ascending
 from tests.support.key_arrays import key_arrays
 from tests.support.partitioning import batch_of, examples, floats, layouts, placed, texts
 
@@ -139,7 +140,7 @@ def test_round_robin_goes_on_where_the_last_batch_ended() -> None:
     [
         HashPartitioner(("k",), 3),
         RoundRobinPartitioner(3, 1),
-        RangePartitioner(("k",), batch_of(k=pa.array([2])), 3),
+        RangePartitioner(ascending("k"), batch_of(k=pa.array([2])), 3),
     ],
     ids=lambda partitioner: type(partitioner).__name__,
 )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mrflight.errors import ColumnNotFoundError, JobFileError
+from mrflight.sort_key import ascending
 from tests.support.plans import Plan, job
 
 MERGE = {"table": "out", "mode": "merge", "keys": ["url"]}
@@ -22,7 +23,7 @@ def test_the_key_of_the_merge_is_that_of_inputs_without_one(plan: Plan) -> None:
 
 def test_ranges_do_not_spread_the_rows_of_one_key(plan: Plan) -> None:
     planned = plan(job(shuffle={"partitioner": "range"}, output=MERGE))
-    assert planned.reduction.sort_by == ("url",)
+    assert planned.reduction.sort_by == ascending(["url"])
     assert not planned.reduction.sorts_rows
 
 

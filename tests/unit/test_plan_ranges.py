@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mrflight.sort_key import ascending
 from tests.support.plans import Plan, job
 
 
@@ -11,7 +12,7 @@ def test_ranges_are_sampled_over_the_whole_input(plan: Plan) -> None:
     assert {sample.split.path for sample in samples} == {task.split.path for task in maps}
     assert max(sample.split.stop for sample in samples) > max(task.split.start for task in maps)
     assert min(sample.split.start for sample in samples) < min(task.split.stop for task in maps)
-    assert all(sample.key == ("url",) and sample.rows >= 100 for sample in samples)
+    assert all(sample.sort_keys == ascending(["url"]) and sample.rows >= 100 for sample in samples)
     assert len(samples) < 2 * 64
 
 
@@ -20,7 +21,7 @@ def test_ranges_are_sorted_inside_by_the_key(plan: Plan) -> None:
         inputs={"visits": {"path": "visits.csv", "key": ["weight", "url"]}},
         shuffle={"partitioner": "range", "partitions": 3},
     )
-    assert plan(spec).reduction.sort_by == ("weight", "url")
+    assert plan(spec).reduction.sort_by == ascending(["weight", "url"])
     assert plan(job()).reduction.sort_by == ()
 
 

@@ -10,9 +10,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
+from mrflight.ordering import check_sortable
 from mrflight.shuffle.layout import plain_batch, plain_schema
-from mrflight.shuffle.partitioners import RangePartitioner, check_sortable, choose_boundaries
+from mrflight.shuffle.range_partitioner import RangePartitioner, choose_boundaries
+from mrflight.sort_key import SortKey
 from tests.support.partitioning import batch_of, few_examples, layouts, placed, texts
+
+K = (SortKey("k"),)
 
 
 @few_examples
@@ -21,8 +25,8 @@ def test_ranges_hold_strings_alike_in_every_layout(
     values: list[str | None], partitions: int
 ) -> None:
     assume(any(value is not None for value in values))
-    boundaries = choose_boundaries(pa.table({"k": pa.array(values)}), ["k"], partitions)
-    partitioner = RangePartitioner(("k",), boundaries, partitions)
+    boundaries = choose_boundaries(pa.table({"k": pa.array(values)}), K, partitions)
+    partitioner = RangePartitioner(K, boundaries, partitions)
     texts_only = [array for array in layouts(values) if "binary" not in str(array.type)]
     expected, *others = (
         placed(partitioner, batch_of(k=array), partitions)
@@ -35,13 +39,13 @@ def test_ranges_hold_strings_alike_in_every_layout(
 def test_run_ends_are_a_range_key_like_the_values_in_them() -> None:
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", "b"]))
     boundaries = batch_of(k=pa.array(["b"]))
-    partitioner = RangePartitioner(("k",), boundaries, 2)
+    partitioner = RangePartitioner(K, boundaries, 2)
     assert placed(partitioner, batch_of(k=runs), 2) == [0, 0, 1]
 
 
 def test_integers_of_another_width_than_the_boundaries_find_their_range() -> None:
     boundaries = batch_of(k=pa.array([0, 2**40]))
-    partitioner = RangePartitioner(("k",), boundaries, 3)
+    partitioner = RangePartitioner(K, boundaries, 3)
     batch = batch_of(k=pa.array([-1, 0, 1, None], pa.int8()))
     assert placed(partitioner, batch, 3) == [0, 1, 1, 2]
 
@@ -83,11 +87,11 @@ SORTABLE = [
 @pytest.mark.parametrize("keys", SORTABLE, ids=lambda keys: str(keys.type))
 def test_every_type_that_is_let_through_is_sampled_and_cut(keys: pa.Array) -> None:
     batch = batch_of(k=pa.concat_arrays([keys, pa.nulls(1, keys.type), keys]))
-    check_sortable(batch.schema, ["k"])
+    check_sortable(batch.schema, K)
     plain = plain_batch(batch, plain_schema(batch.schema))
-    boundaries = choose_boundaries(pa.Table.from_batches([plain]), ["k"], 5)
+    boundaries = choose_boundaries(pa.Table.from_batches([plain]), K, 5)
     assert boundaries.num_rows == 3  # all keys but no repetition: the least is a cut as well
-    of_row = placed(RangePartitioner(("k",), boundaries, 5), batch, 5)
+    of_row = placed(RangePartitioner(K, boundaries, 5), batch, 5)
     assert of_row[0] < of_row[1] < of_row[2]
     assert of_row[3:] == of_row[:2]
 
@@ -99,9 +103,9 @@ def test_every_type_that_is_let_through_is_sampled_and_cut(keys: pa.Array) -> No
 )
 def test_types_without_an_order_are_refused(type_: pa.DataType) -> None:
     with pytest.raises(KeyTypeError, match="'k'"):
-        check_sortable(pa.schema({"k": type_}), ["k"])
+        check_sortable(pa.schema({"k": type_}), K)
 
 
 def test_a_range_key_that_is_not_there_is_refused() -> None:
     with pytest.raises(ColumnNotFoundError, match="'x'"):
-        check_sortable(pa.schema({"k": pa.int8()}), ["x"])
+        check_sortable(pa.schema({"k": pa.int8()}), [SortKey("x")])

@@ -12,8 +12,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.shuffle.partitioners import RangePartitioner, choose_boundaries
+from mrflight.shuffle.range_partitioner import RangePartitioner, choose_boundaries
+from mrflight.sort_key import SortKey, ascending
 from tests.support.partitioning import batch_of, floats, placed
+
+K = (SortKey("k"),)
 
 
 def order_of(key: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
@@ -72,8 +75,8 @@ def test_ranges_in_order_hold_keys_in_order(
 ) -> None:
     schema, rows = drawn
     sampled = data.draw(st.lists(st.sampled_from(rows), max_size=30)) if rows else []
-    boundaries = choose_boundaries(table_of(schema, sampled), schema.names, partitions)
-    partitioner = RangePartitioner(tuple(schema.names), boundaries, partitions)
+    boundaries = choose_boundaries(table_of(schema, sampled), ascending(schema.names), partitions)
+    partitioner = RangePartitioner(ascending(schema.names), boundaries, partitions)
     assert_ranges(rows, placed(partitioner, batch_of_rows(schema, rows), partitions))
 
 
@@ -83,7 +86,7 @@ def test_boundaries_are_sorted_and_none_is_there_twice(
     drawn: tuple[pa.Schema, list[tuple[Any, ...]]], partitions: int
 ) -> None:
     schema, rows = drawn
-    boundaries = choose_boundaries(table_of(schema, rows), schema.names, partitions)
+    boundaries = choose_boundaries(table_of(schema, rows), ascending(schema.names), partitions)
     assert boundaries.schema == schema
     assert boundaries.num_rows <= partitions - 1
     keys = [order_of(tuple(row.values())) for row in boundaries.to_pylist()]
@@ -92,9 +95,9 @@ def test_boundaries_are_sorted_and_none_is_there_twice(
 
 def test_every_partition_is_about_even_where_keys_are_many() -> None:
     keys = pa.table({"k": np.random.default_rng(1).permutation(10_000)})
-    boundaries = choose_boundaries(keys, ["k"], 7)
+    boundaries = choose_boundaries(keys, K, 7)
     batch = keys.to_batches()[0]
-    of_row = placed(RangePartitioner(("k",), boundaries, 7), batch, 7)
+    of_row = placed(RangePartitioner(K, boundaries, 7), batch, 7)
     counts = np.bincount(of_row, minlength=7)
     assert counts.max() - counts.min() <= 1
 
@@ -102,24 +105,24 @@ def test_every_partition_is_about_even_where_keys_are_many() -> None:
 def test_a_row_on_a_boundary_begins_the_next_partition() -> None:
     boundaries = batch_of(k=pa.array([10, 20]))
     batch = batch_of(k=pa.array([9, 10, 11, 19, 20, 21, None]))
-    partitioner = RangePartitioner(("k",), boundaries, 3)
+    partitioner = RangePartitioner(K, boundaries, 3)
     assert placed(partitioner, batch, 3) == [0, 1, 1, 1, 2, 2, 2]
 
 
 def test_fewer_keys_than_partitions_leave_partitions_empty() -> None:
     keys = pa.table({"k": ["a", "b"] * 50})
-    boundaries = choose_boundaries(keys, ["k"], 10)
-    of_row = placed(RangePartitioner(("k",), boundaries, 10), keys.to_batches()[0], 10)
+    boundaries = choose_boundaries(keys, K, 10)
+    of_row = placed(RangePartitioner(K, boundaries, 10), keys.to_batches()[0], 10)
     assert len(set(of_row)) == 2
     assert of_row[:2] * 50 == of_row
 
 
 def test_without_a_sample_all_rows_go_to_the_first_partition() -> None:
     empty = pa.table({"k": pa.array([], pa.int64())})
-    boundaries = choose_boundaries(empty, ["k"], 4)
+    boundaries = choose_boundaries(empty, K, 4)
     assert boundaries.num_rows == 0
     batch = batch_of(k=pa.array([3, None, -1]))
-    assert placed(RangePartitioner(("k",), boundaries, 4), batch, 4) == [0, 0, 0]
+    assert placed(RangePartitioner(K, boundaries, 4), batch, 4) == [0, 0, 0]
 
 
 # A key that fills more than a range
@@ -136,11 +139,11 @@ def test_a_heavy_key_is_spread_and_the_order_of_its_rows_is_kept(
 ) -> None:
     """Partitions in order, each stably sorted, are the stably sorted input."""
     keys = pa.table({"k": pa.array([key for rows in maps for key in rows], pa.int64())})
-    boundaries = choose_boundaries(keys, ["k"], partitions, repeats=True)
+    boundaries = choose_boundaries(keys, K, partitions, repeats=True)
     held: list[list[tuple[int | None, int]]] = [[] for _ in range(partitions)]
     number = 0
     for position, rows in enumerate(maps):
-        partitioner = RangePartitioner(("k",), boundaries, partitions, position / len(maps))
+        partitioner = RangePartitioner(K, boundaries, partitions, position / len(maps))
         batch = pa.record_batch({"k": pa.array(rows, pa.int64())})
         for key, partition in zip(rows, partitioner.ids(batch).to_pylist(), strict=True):
             held[partition].append((key, number))
@@ -155,11 +158,10 @@ def test_a_heavy_key_is_spread_and_the_order_of_its_rows_is_kept(
 
 def test_a_heavy_key_has_the_ranges_to_itself_that_it_fills() -> None:
     keys = pa.table({"k": [0] * 10 + [1] * 70 + [2] * 20})
-    boundaries = choose_boundaries(keys, ["k"], 10, repeats=True)
+    boundaries = choose_boundaries(keys, K, 10, repeats=True)
     assert boundaries["k"].to_pylist() == [1] * 7 + [2, 2]
     batch = pa.record_batch({"k": [0, 1, 2]})
     placed = [
-        RangePartitioner(("k",), boundaries, 10, place / 7).ids(batch).to_pylist()
-        for place in range(7)
+        RangePartitioner(K, boundaries, 10, place / 7).ids(batch).to_pylist() for place in range(7)
     ]
     assert placed == [[0, 1 + place, 8 if place < 4 else 9] for place in range(7)]

@@ -13,7 +13,8 @@ import pytest
 
 from mrflight.aggregates import Aggregate
 from mrflight.errors import JobError
-from mrflight.shuffle.partitioners import sort_indices
+from mrflight.ordering import sort_indices
+from mrflight.sort_key import ascending
 from mrflight.workers.combiner import Combiner
 from mrflight.workers.pieces import PieceWriter
 from mrflight.workers.reducer import Reduction
@@ -68,8 +69,8 @@ def test_a_partition_that_fits_needs_no_files(folder: Path, cuts: list[str]) -> 
     table = table_of(10**9)
     for reduction in (
         Reduction(("k",), SEVERAL_DISTINCT),
-        Reduction(sort_by=("k",)),
-        Reduction(("k",), COMBINABLE, sort_by=("k",)),
+        Reduction(sort_by=ascending("k")),
+        Reduction(("k",), COMBINABLE, sort_by=ascending("k")),
     ):
         reduce(reduction, table, MUCH, folder)
     assert cuts == []
@@ -160,10 +161,10 @@ def test_groups_come_in_order_where_they_should(
     group_by: tuple[str, ...], memory_bytes: int, folder: Path
 ) -> None:
     table = table_of(3000)
-    reduction = Reduction(group_by, (Aggregate("rows", "sum", "row"),), sort_by=group_by)
+    reduction = Reduction(group_by, (Aggregate("rows", "sum", "row"),), sort_by=ascending(group_by))
     result = reduce(reduction, table, memory_bytes, folder)
     assert result["rows"].combine_chunks().sum().as_py() == sum(range(ROWS))
-    assert sort_indices(result, group_by).to_pylist() == list(range(result.num_rows))
+    assert sort_indices(result, ascending(group_by)).to_pylist() == list(range(result.num_rows))
     distinct = table.group_by(list(group_by)).aggregate([])
     assert result.num_rows == distinct.num_rows
 
@@ -172,8 +173,8 @@ def test_without_rows_there_is_a_schema(folder: Path) -> None:
     table = table_of(1).slice(0, 0)
     for reduction in (
         Reduction(("k",), COMBINABLE),
-        Reduction(("k",), SEVERAL_DISTINCT, sort_by=("k",)),
-        Reduction(sort_by=("v",)),
+        Reduction(("k",), SEVERAL_DISTINCT, sort_by=ascending("k")),
+        Reduction(sort_by=ascending("v")),
         Reduction(),
     ):
         result = reduce(reduction, table, LITTLE, folder)

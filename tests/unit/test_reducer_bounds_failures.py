@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import JobFailedError
+from mrflight.sort_key import ascending
 from mrflight.workers.reducer import Reduction
 from mrflight.workers.workspace import Workspace
 from tests.support.full_disk import largest_file
@@ -21,8 +22,8 @@ from tests.support.reductions import COMBINABLE, DISTINCT, LITTLE, ROWS, reduce,
     [
         Reduction(("k",), COMBINABLE),
         Reduction(("k",), DISTINCT),
-        Reduction(sort_by=("row",)),
-        Reduction(("k",), COMBINABLE, sort_by=("k",)),
+        Reduction(sort_by=ascending(["row"])),
+        Reduction(("k",), COMBINABLE, sort_by=ascending("k")),
     ],
     ids=["merged", "whole", "sorted", "sorted groups"],
 )
