@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from mrflight.errors import JobError, JobFileError
 from mrflight.spec import InputSpec, JobSpec, OutputSection, ReduceSection, StageSpec
 
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _KEY_PATH = re.compile(r"\b(?=(inputs|reduce|shuffle)\.)")
 
 
@@ -24,7 +25,10 @@ class StageJob(NamedTuple):
     """One stage of a job."""
 
     name: str
-    """Of ``[stages.NAME]``; empty for the job's own, which is the last."""
+    """Of ``[stages.NAME]``; empty for the job's own, which is the last. With ``.rows`` behind it
+    where another stage puts the rows in order."""
+    section: str
+    """What key paths of it begin with, ``stages.NAME.`` or nothing."""
     spec: JobSpec
     """The job's, with this stage's inputs, shuffle and reduce."""
 
@@ -39,6 +43,11 @@ def stages_of(spec: JobSpec) -> list[StageJob]:
 
     JobFileError for stages that nobody reads, that are not there, or that read one another.
     """
+    for name in spec.stages:
+        if not _NAME.fullmatch(name):
+            raise JobFileError(
+                f"stages.{name}: a stage's name is of letters, digits, '_' and '-'; take another"
+            )
     stages = {name: _as_job(spec, stage) for name, stage in spec.stages.items()}
     own = replace(spec, stages={})
     ordered: dict[str, JobSpec] = {}
@@ -53,13 +62,13 @@ def stages_of(spec: JobSpec) -> list[StageJob]:
 
 
 @contextmanager
-def told_of(stage: str) -> Iterator[None]:
+def told_of(stage: StageJob) -> Iterator[None]:
     """Let key paths in the message of what is raised inside begin with those of their stage."""
     try:
         yield
     except JobError as error:
-        if stage and error.args:
-            told = _KEY_PATH.sub(f"stages.{stage}.", str(error.args[0]))
+        if stage.section and error.args:
+            told = _KEY_PATH.sub(stage.section, str(error.args[0]))
             error.args = (told, *error.args[1:])
         raise
 
@@ -108,18 +117,17 @@ def _as_job(spec: JobSpec, stage: StageSpec) -> JobSpec:
 
 def _steps(name: str, job: JobSpec) -> list[StageJob]:
     """The stage, or two: one makes its rows, and the other one puts them in order."""
+    section = f"stages.{name}." if name else ""
     reduce = job.reduce
-    if reduce is None or not (reduce.sort_by or reduce.limit is not None):
-        return [StageJob(name, job)]
+    if reduce is None or not reduce.orders:
+        return [StageJob(name, section, job)]
     made = replace(reduce, sort_by=[], limit=None)
     if made == ReduceSection():
-        return [StageJob(name, job)]
-    before = f"{name or 'job'}:rows"
+        return [StageJob(name, section, job)]
+    before = f"{name or 'job'}.rows"
     first = replace(job, reduce=made, output=OutputSection(table=""))
     rows = {"rows": InputSpec(stage=before)}
     ordered = ReduceSection(sort_by=reduce.sort_by, limit=reduce.limit)
     shuffle = replace(job.shuffle, partitioner="hash")
-    return [
-        StageJob(before, first),
-        StageJob(name, replace(job, inputs=rows, shuffle=shuffle, reduce=ordered)),
-    ]
+    last = replace(job, inputs=rows, shuffle=shuffle, reduce=ordered)
+    return [StageJob(before, section, first), StageJob(name, section, last)]

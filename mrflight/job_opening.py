@@ -28,7 +28,7 @@ def open_job(
     run_id = spec.job.run_id
     app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
     for stage in stages:
-        with told_of(stage.name):
+        with told_of(stage):
             _check_output_apart(spec, stage.spec, folder, sources[stage.name])
     sink = open_sink(spec.output, folder, spec.storage, job_id, app_id)
     if not sink.was_committed() and (schema := plan.last.result_schema) is not None:
@@ -38,7 +38,7 @@ def open_job(
 
 def _open_inputs(stage: StageJob, folder: Path) -> dict[str, Source]:
     """The inputs of a stage that are files."""
-    with told_of(stage.name):
+    with told_of(stage):
         return {
             name: open_source(name, section, folder, stage.spec.storage, SPLIT_BYTES)
             for name, section in stage.spec.inputs.items()

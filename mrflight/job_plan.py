@@ -78,7 +78,7 @@ def plan_job(
             for name, section in stage.spec.inputs.items()
             if section.stage is not None
         }
-        with told_of(stage.name):
+        with told_of(stage):
             plans[stage.name] = plan.planned(stage, expected)
         inputs = [*sources[stage.name].values(), *expected.values()]
         weights[stage.name] = sum(source.rows_bytes for source in inputs)

@@ -16,11 +16,12 @@ from mrflight.job_run import JobRun
 from mrflight.job_shuffles import JobShuffles
 from mrflight.losses import Losses
 from mrflight.memory import MemoryPlan
-from mrflight.plan import Side, StagePlan
+from mrflight.plan import StagePlan
 from mrflight.produced_stage import Mapped, ProducedStage
 from mrflight.quantities import format_bytes
 from mrflight.reduce_stage import ReduceStage
 from mrflight.shuffle.range_partitioner import choose_boundaries
+from mrflight.side_plan import Side
 from mrflight.sinks.base import PartWriter
 from mrflight.stage import Stages
 from mrflight.workers.tasks import MapResult, MapTask, ReduceResult, run_sample
@@ -65,7 +66,7 @@ class Moving:
         made: dict[str, ProducedStage] = {}
         moved: Counter[str] = Counter()
         for stage in self.plan.stages:
-            with told_of(stage.name):
+            with told_of(stage):
                 made[stage.name] = self._shuffled(run, name, stage, made, moved)
         self.record.clock.begin("reduce")
         last = made[self.plan.stages[-1].name]
@@ -83,10 +84,11 @@ class Moving:
         plan = self._planned(stage, made)
         read = [made[each] for each in sorted(stage.reads)]
         sides = []
-        for side in plan.sides:
-            parts = [stage.name, side.name if plan.meeting else ""]
-            shuffle = run.make_shuffle("-".join(filter(None, [name, *parts])), plan.partitions)
-            label = " ".join(filter(None, ["map", *parts]))
+        for number, side in enumerate(plan.sides):
+            parts = [name, stage.name, str(number) if plan.meeting else ""]
+            shuffle = run.make_shuffle("-".join(filter(None, parts)), plan.partitions)
+            parts = ["map", stage.name, side.name if plan.meeting else ""]
+            label = " ".join(filter(None, parts))
             mapped = Mapped(run, shuffle, label, self._sampled(plan, side), read)
             self._write(mapped, side, moved)
             sides.append(mapped)

@@ -100,6 +100,11 @@ class ReduceSection(_Section, frozen=True):
     limit: int | None = None
     """How many rows the result has at most: the first by ``sort_by``."""
 
+    @property
+    def orders(self) -> bool:
+        """Whether it is the order that decides which rows go where."""
+        return bool(self.sort_by) or self.limit is not None
+
 
 class StageSpec(_Section, frozen=True):
     """``[stages.NAME]``: a shuffle whose result is an input of another one."""

@@ -12,6 +12,7 @@ from mrflight.ordering import check_sortable
 from mrflight.shuffle.partitioners import (
     FunctionPartitioner,
     HashPartitioner,
+    OnePartitioner,
     Partitioner,
     RoundRobinPartitioner,
 )
@@ -21,7 +22,7 @@ from mrflight.sort_key import SortKey
 
 @dataclass(frozen=True)
 class PartitionerSpec:
-    """``hash``, ``range``, ``round_robin`` or ``function``, with what it needs."""
+    """``hash``, ``range``, ``one``, ``round_robin`` or ``function``, with what it needs."""
 
     kind: str
     key: tuple[str, ...]
@@ -49,6 +50,8 @@ class PartitionerSpec:
             assert self.boundaries is not None, "a range partitioner needs its sample first"
             place = map_id / self.maps if self.maps else 0.0
             return RangePartitioner(self.sort_keys, self.boundaries, self.partitions, place)
+        if self.kind == "one":
+            return OnePartitioner(0, self.partitions)
         if self.kind == "round_robin":
             return RoundRobinPartitioner(self.partitions, first=map_id % self.partitions)
         assert self.function is not None, self.kind

@@ -161,8 +161,11 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
 
 
 def run_sample(task: SampleTask) -> pa.Table:
-    """Keys of at most ``task.rows`` rows of the split's first batch, as columns "0", "1", ..."""
-    batch = next(Mapper(task.reader, task.split, task.function).batches())
+    """Keys of at most ``task.rows`` rows of one batch of the split, as columns "0", "1", ..."""
+    batches = Mapper(task.reader, task.split, task.function).batches()
+    batch = next(batches)
+    while not batch.num_rows and (other := next(batches, None)) is not None:
+        batch = other
     check_sortable(batch.schema, task.sort_keys)
     keys = batch.select(columns_of(task.sort_keys))
     plain = plain_batch(keys, plain_schema(keys.schema))
