@@ -24,7 +24,7 @@ SAMPLE_ROWS_PER_PARTITION = 100
 """Of all samples together: boundaries are then within about ten per cent of even."""
 
 _MADE_SAMPLE_PIECES = 4
-"""Of a stage's result, each of which is made for it: partitions by a hash are samples themselves."""
+"""Of a stage's result, each of which is made for it. Partitions by a hash are samples already."""
 
 
 @dataclass(frozen=True)
