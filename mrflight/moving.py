@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -16,8 +17,9 @@ from mrflight.job_run import JobRun
 from mrflight.job_shuffles import JobShuffles
 from mrflight.losses import Losses
 from mrflight.memory import MemoryPlan
+from mrflight.mender import NOTHING_TO_MEND
 from mrflight.plan import StagePlan
-from mrflight.produced_stage import Mapped, ProducedStage
+from mrflight.produced_stage import Mapped, ProducedStage, Sampling
 from mrflight.quantities import format_bytes
 from mrflight.reduce_stage import ReduceStage
 from mrflight.shuffle.range_partitioner import choose_boundaries
@@ -89,7 +91,8 @@ class Moving:
             shuffle = run.make_shuffle("-".join(filter(None, parts)), plan.partitions)
             parts = ["map", stage.name, side.name if plan.meeting else ""]
             label = " ".join(filter(None, parts))
-            mapped = Mapped(run, shuffle, label, self._sampled(plan, side), read)
+            mapped = Mapped(run, shuffle, label, self._sampled(plan, side, read), read)
+            mapped.refresh()  # what is read may have moved since it was planned
             self._write(mapped, side, moved)
             sides.append(mapped)
         return ProducedStage(plan, tuple(sides))
@@ -121,12 +124,17 @@ class Moving:
         }
         return self.plan.planned(stage, inputs)
 
-    def _sampled(self, plan: StagePlan, side: Side) -> tuple[MapTask, ...]:
+    def _sampled(
+        self, plan: StagePlan, side: Side, read: Sequence[ProducedStage]
+    ) -> tuple[MapTask, ...]:
         """The map tasks, a range partitioner's with its boundaries."""
         if not side.sample_tasks:
             return side.map_tasks
         samples = self.stages.run(
-            "sample", side.sample_tasks, lambda task, _: self.stages.submit(run_sample, task)
+            "sample",
+            side.sample_tasks,
+            lambda task, _: self.stages.submit(run_sample, task),
+            mender=Sampling(side.sample_tasks, read) if read else NOTHING_TO_MEND,
         )
         try:
             sample = pa.concat_tables(samples, promote_options="permissive")

@@ -1,15 +1,17 @@
-"""A stage of a job once it is shuffled: where its partitions are, on every side of it."""
+"""A stage of a job once it is shuffled, and the tasks of later stages that read it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pyarrow as pa
 
 from mrflight.job_run import JobRun
+from mrflight.mender import Anew, Stop
 from mrflight.plan import StagePlan
-from mrflight.produced import AnyProduced, Produced
+from mrflight.produced import AnyProduced, PlacementMender, Produced
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.sources.base import Source
 from mrflight.workers.stage_rows import (
@@ -20,7 +22,7 @@ from mrflight.workers.stage_rows import (
     StageSide,
     split_of,
 )
-from mrflight.workers.tasks import MapResult, MapTask, run_map
+from mrflight.workers.tasks import MapResult, MapTask, SampleTask, run_map
 from mrflight.workers.workspace import Workspace
 
 _ENCODED = 3
@@ -96,18 +98,50 @@ class Mapped(Produced[MapTask, MapResult]):
 
     @property
     def reads(self) -> Sequence[AnyProduced]:
-        return [produced for stage in self._read for produced in stage.sides]
+        return _sides_of(self._read)
 
     def refresh(self) -> None:
         """Read the partitions of earlier stages where they are now."""
-        now = {
-            tuple(produced.shuffle.id for produced in stage.sides): stage.by_number()
-            for stage in self._read
-        }
-        for number, task in enumerate(self.tasks):
-            if not isinstance(task.reader, StageReader):
-                continue
+        self.tasks = _as_now(self.tasks, self._read)
+
+
+class Sampling(PlacementMender[SampleTask]):
+    """Mends samples of what earlier stages made: they read it again, once it is all there."""
+
+    def __init__(self, tasks: Sequence[SampleTask], read: Sequence[ProducedStage]) -> None:
+        super().__init__(_sides_of(read))
+        self._tasks = list(tasks)
+        self._read = read
+
+    def _read_with(self, partition: int) -> Sequence[AnyProduced]:
+        return self._uses
+
+    def _anew(self, unfinished: Sequence[int], stop: Stop, *, is_told: bool) -> Anew[SampleTask]:
+        stop(unfinished)
+        for produced in self._uses:
+            produced.repair()
+        self._tasks = _as_now(self._tasks, self._read)
+        return {number: self._tasks[number] for number in unfinished}
+
+
+def _sides_of(stages: Sequence[ProducedStage]) -> list[AnyProduced]:
+    return [produced for stage in stages for produced in stage.sides]
+
+
+ReadingTask = TypeVar("ReadingTask", MapTask, SampleTask)
+
+
+def _as_now(tasks: Sequence[ReadingTask], read: Sequence[ProducedStage]) -> list[ReadingTask]:
+    """The tasks, which read partitions of earlier stages where they are now."""
+    now = {
+        tuple(produced.shuffle.id for produced in stage.sides): stage.by_number() for stage in read
+    }
+    moved = []
+    for task in tasks:
+        if isinstance(task.reader, StageReader):
             assert isinstance(task.split, PartitionSplit), task.split
             of = now[tuple(side.shuffle.id for side in task.reader.rows.sides)]
             partitions = tuple(of[each.partition] for each in task.split.partitions)
-            self.tasks[number] = replace(task, split=replace(task.split, partitions=partitions))
+            task = replace(task, split=replace(task.split, partitions=partitions))
+        moved.append(task)
+    return moved

@@ -1,0 +1,133 @@
+"""In which order the stages of a job run, and what a job file may say of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from mrflight.errors import ColumnNotFoundError, JobFileError
+from mrflight.job_file import decode_job
+from mrflight.job_graph import stages_of, told_of
+from mrflight.spec import JobSpec
+
+
+def stage(*reads: str, **sections: Any) -> dict[str, Any]:
+    """One that reads a file, or these stages."""
+    inputs: dict[str, Any] = {name: {"stage": name, "key": ["k"]} for name in reads}
+    return {"inputs": inputs or {"file": {"path": "in.csv", "key": ["k"]}}, **sections}
+
+
+def job(*reads: str, stages: dict[str, Any], **sections: Any) -> JobSpec:
+    return decode_job(
+        {
+            "job": {"name": "stages"},
+            "output": {"table": "out"},
+            "stages": stages,
+            **stage(*reads),
+            **sections,
+        }
+    )
+
+
+def order(spec: JobSpec) -> list[str]:
+    return [each.name for each in stages_of(spec)]
+
+
+def test_a_job_without_stages_is_one() -> None:
+    (only,) = stages_of(job(stages={}))
+    assert (only.name, only.section, only.reads) == ("", "", set())
+
+
+def test_a_stage_runs_after_those_that_it_reads_and_once() -> None:
+    diamond = {"left": stage("root"), "root": stage(), "right": stage("root")}
+    assert order(job("right", "left", stages=diamond)) == ["root", "right", "left", ""]
+
+
+def test_a_result_that_is_in_order_is_made_before_it_is_sorted() -> None:
+    reduce = {"group_by": ["k"], "sort_by": ["k desc"], "limit": 3}
+    spec = job("first", stages={"first": stage(reduce=reduce)}, reduce=reduce)
+    made = {each.name: each for each in stages_of(spec)}
+    assert list(made) == ["first.rows", "first", "job.rows", ""]
+    assert [each.section for each in made.values()] == ["stages.first."] * 2 + [""] * 2
+    assert made["job.rows"].reads == {"first"}
+    assert made[""].reads == {"job.rows"}
+    rows, sorted_rows = made["job.rows"].spec.reduce, made[""].spec.reduce
+    assert rows is not None
+    assert sorted_rows is not None
+    assert (rows.group_by, rows.sort_by, rows.limit) == (["k"], [], None)
+    assert (sorted_rows.group_by, sorted_rows.sort_by, sorted_rows.limit) == ([], ["k desc"], 3)
+
+
+def test_rows_as_they_are_take_no_stage_more_to_be_sorted() -> None:
+    assert order(job(stages={}, reduce={"sort_by": ["k"]})) == [""]
+
+
+def test_stages_have_the_copies_and_the_compression_of_the_job() -> None:
+    stages = {"a": stage(), "b": stage("a", shuffle={"compression": "zstd", "replicas": 3})}
+    spec = job("b", stages=stages, shuffle={"replicas": 2, "compression": "lz4"})
+    found = {each.name: each.spec.shuffle for each in stages_of(spec)}
+    assert (found["a"].replicas, found["a"].compression) == (2, "lz4")
+    assert (found["b"].replicas, found["b"].compression) == (3, "zstd")
+
+
+def test_only_the_last_stage_writes_the_output() -> None:
+    spec = job("a", stages={"a": stage()}, output={"table": "out", "mode": "append"})
+    assert [each.spec.output.mode for each in stages_of(spec)] == ["error", "append"]
+
+
+@pytest.mark.parametrize(
+    ("reads", "stages", "message"),
+    [
+        (("x",), {}, "inputs.x.stage: there is no stage 'x'; there are none, [stages.NAME]"),
+        (("x",), {"y": stage()}, "inputs.x.stage: there is no stage 'x'; there are 'y', "),
+        ((), {"y": stage()}, "stages.y: nothing reads its result; name it in an input"),
+        (("a",), {"a": stage("a")}, "stages.a.inputs.a.stage: 'a' reads the result of this stage"),
+        (
+            ("a",),
+            {"a": stage("b"), "b": stage("a")},
+            "stages.b.inputs.a.stage: 'a' reads the result of this stage in turn",
+        ),
+        (("a b",), {"a b": stage()}, "stages.a b: a stage's name is of letters, digits"),
+    ],
+)
+def test_what_cannot_be_run_is_told(
+    reads: tuple[str, ...], stages: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(JobFileError, match=f"^{re.escape(message)}"):
+        stages_of(job(*reads, stages=stages))
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({}, 'stages.a.inputs.x.path: this key is missing; write path = "..." in '),
+        ({"path": "x", "stage": "b"}, "stages.a.inputs.x.stage: takes the place of path"),
+        (
+            {"path": "x", "map": "m:f", "sql": "select 1"},
+            "stages.a.inputs.x.sql: takes the place of map",
+        ),
+    ],
+)
+def test_an_input_is_told_once(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(JobFileError, match=f"^{re.escape(message)}"):
+        job("a", stages={"a": {"inputs": {"x": section}}})
+
+
+def test_a_stage_without_inputs_is_refused() -> None:
+    with pytest.raises(JobFileError, match=r"^stages\.a\.inputs: at least one is needed"):
+        job("a", stages={"a": {"inputs": {}}})
+
+
+def test_messages_name_the_stage_that_they_are_about() -> None:
+    first, last = stages_of(job("a", stages={"a": stage()}))
+    missing = "inputs.file.key: what inputs.file.columns reads has no column 'k'"
+    with pytest.raises(ColumnNotFoundError) as raised, told_of(first):
+        raise ColumnNotFoundError(missing)
+    assert str(raised.value) == (
+        "stages.a.inputs.file.key: what stages.a.inputs.file.columns reads has no column 'k'"
+    )
+    with pytest.raises(ColumnNotFoundError) as raised, told_of(last):
+        raise ColumnNotFoundError(missing)
+    assert str(raised.value) == missing
