@@ -12,7 +12,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight import kernel
-from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchError
+from mrflight.errors import ColumnNotFoundError, JobFileError, KeyTypeError, SchemaMismatchError
+from mrflight.key_types import has_canonical_bytes
 
 AggregateFunction = Literal["sum", "min", "max", "count", "mean", "count_distinct", "first", "last"]
 FUNCTIONS: tuple[str, ...] = get_args(AggregateFunction)
@@ -69,6 +70,22 @@ def check_aggregates(
     for aggregate in aggregates:
         if aggregate.column is not None:
             _check_column(schema, aggregate, aggregate.column, rows)
+
+
+def check_distinct(schema: pa.Schema, rows: str = MAPPED) -> None:
+    """Raise where rows of ``schema``, in their plain layout, cannot be compared in all columns.
+
+    SchemaMismatchError for a name that two columns have, KeyTypeError for a column of a type that
+    cannot be hashed.
+    """
+    for field in schema:
+        _type_of(schema, field.name, f"reduce.distinct: {rows}")
+        if not has_canonical_bytes(field.type):
+            raise KeyTypeError(
+                f"reduce.distinct: column {field.name!r} is {field.type}, and such values are not "
+                "compared; leave it out or make plain columns of it in the map, or take "
+                "reduce.keep with the columns that tell the rows apart"
+            )
 
 
 def _type_of(schema: pa.Schema, column: str, where: str) -> pa.DataType:

@@ -31,11 +31,13 @@ class HashPartitioner(Partitioner):
     """Equal keys go together, whatever the layout they are in: see `mrflight.kernel`."""
 
     key: tuple[str, ...]
+    """Without one, rows that are equal in all columns go together."""
     partitions: int
 
     def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
-        kernel.check_key_types(batch.schema, self.key)
-        return kernel.partition_ids([batch.column(name) for name in self.key], self.partitions)
+        key = self.key or batch.schema.names
+        kernel.check_key_types(batch.schema, key)
+        return kernel.partition_ids([batch.column(name) for name in key], self.partitions)
 
 
 @dataclass(frozen=True)

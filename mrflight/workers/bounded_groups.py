@@ -14,6 +14,7 @@ keys it took three times as long.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -31,10 +32,24 @@ _PAYS = 0.7
 """Merged rows per row, where rows that go to files are merged before."""
 
 
-class MergedGroups:
-    """Groups whose aggregates can be taken apart: ``plan`` says how."""
+class Merging(Protocol):
+    """How rows of one key are made fewer, as often as that is asked for."""
 
-    def __init__(self, plan: Partials, rows_bytes: int, scratch: ScratchFolder) -> None:
+    @property
+    def group_by(self) -> tuple[str, ...]:
+        """The key."""
+
+    def merge_widening(self, rows: pa.Table) -> pa.Table:
+        """One row per key, which may be merged with others again."""
+
+    def finish(self, rows: pa.Table) -> pa.Table:
+        """The result of all rows of some keys, whether some were merged or not."""
+
+
+class MergedGroups:
+    """Groups that can be made of what parts of their rows have become: ``plan`` says how."""
+
+    def __init__(self, plan: Merging, rows_bytes: int, scratch: ScratchFolder) -> None:
         self._plan = plan
         self._rows_bytes = rows_bytes
         self._scratch = scratch

@@ -12,13 +12,15 @@ change along a file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Protocol
 
 import pyarrow as pa
 
 from mrflight.aggregates import Aggregate
-from mrflight.errors import SchemaMismatchError
-from mrflight.schemas import describe_difference, empty_batch
+from mrflight.schemas import empty_batch
 from mrflight.shuffle.layout import plain_batch, plain_schema
+from mrflight.workers.agreeing_rows import agreeing
 from mrflight.workers.held_rows import HeldRows
 from mrflight.workers.partial_columns import needed_columns
 from mrflight.workers.partials import Partials, plan_partials
@@ -50,13 +52,13 @@ class Combiner:
     """Makes of one map's rows what is sent of them; counts the rows in and out.
 
     ``memory_bytes`` is what it holds: half of it rows that wait to be merged,
-    half groups.
+    half groups. Without ``group_by`` the groups are of rows that are equal in all columns.
     """
 
     def __init__(
-        self, group_by: Sequence[str], aggregates: Sequence[Aggregate], memory_bytes: int
+        self, group_by: Sequence[str] | None, aggregates: Sequence[Aggregate], memory_bytes: int
     ) -> None:
-        self._group_by = tuple(group_by)
+        self._group_by = None if group_by is None else tuple(group_by)
         self._aggregates = tuple(aggregates)
         self._memory_bytes = memory_bytes
         self.rows_in = 0
@@ -76,9 +78,10 @@ class Combiner:
         first = next(batches, None)
         if first is None:
             return
-        columns = needed_columns(self._group_by, self._aggregates)
+        group_by = first.schema.names if self._group_by is None else self._group_by
+        columns = needed_columns(group_by, self._aggregates)
         schema = plain_schema(first.schema.empty_table().select(columns).schema)
-        plan = plan_partials(schema, self._group_by, self._aggregates)
+        plan = plan_partials(schema, group_by, self._aggregates)
         rows = self._needed(first, batches, schema)
         if plan is None:
             yield empty_batch(schema)
@@ -90,19 +93,11 @@ class Combiner:
         self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """The columns of ``schema``, in its plain layout, some rows at a time."""
-        number, batch = 0, first
-        while batch is not None:
-            if difference := describe_difference(
-                plain_schema(first.schema), plain_schema(batch.schema)
-            ):
-                raise SchemaMismatchError(
-                    f"mapped batch {number} does not agree with the first: {difference}"
-                )
+        for batch in agreeing(chain([first], others)):
             self.rows_in += batch.num_rows
             used = batch.select(schema.names)
             for start in range(0, used.num_rows, LOOK_ROWS):  # a dictionary's values may be large
                 yield plain_batch(used.slice(start, LOOK_ROWS), schema)
-            number, batch = number + 1, next(others, None)
 
 
 def merge_partial_rows(
@@ -110,13 +105,27 @@ def merge_partial_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Partial rows merged as long as that pays, in their order; at least one batch."""
     yield empty_batch(plan.schema)
+    yield from merge_where_it_pays(plan, batches, memory_bytes)
+
+
+class Mergeable(Protocol):
+    """How rows of one key are made fewer, where they can be."""
+
+    def merge(self, rows: pa.Table) -> pa.Table | None:
+        """One row per key; None where these rows cannot be merged."""
+
+
+def merge_where_it_pays(
+    plan: Mergeable, batches: Iterable[pa.RecordBatch], memory_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Rows merged where that makes far fewer of them; those of one key keep their order."""
     yield from _Merger(plan, memory_bytes).merge(batches)
 
 
 class _Merger:
-    """Merges partial rows as long as that pays, and passes them on as they are otherwise."""
+    """Merges rows as long as that pays, and passes them on as they are otherwise."""
 
-    def __init__(self, plan: Partials, memory_bytes: int) -> None:
+    def __init__(self, plan: Mergeable, memory_bytes: int) -> None:
         self._plan = plan
         self._most_bytes = memory_bytes // 2
         self._pays: bool | None = None

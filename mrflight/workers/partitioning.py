@@ -26,6 +26,7 @@ class PartitionerSpec:
 
     kind: str
     key: tuple[str, ...]
+    """With none, ``hash`` looks at all columns."""
     partitions: int
     function: FunctionRef | None = None
     sort_keys: tuple[SortKey, ...] = ()
@@ -38,7 +39,7 @@ class PartitionerSpec:
     def check(self, schema: pa.Schema) -> None:
         """Raise where rows of this schema cannot be partitioned so."""
         if self.kind == "hash":
-            kernel.check_key_types(schema, self.key)
+            kernel.check_key_types(schema, self.key or schema.names)
         elif self.kind == "range":
             check_sortable(schema, self.sort_keys)
 

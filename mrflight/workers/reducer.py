@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from typing import Protocol
 
 import pyarrow as pa
 
-from mrflight.aggregates import MAPPED, Aggregate, check_aggregates
+from mrflight.aggregates import MAPPED, Aggregate, check_aggregates, check_distinct
 from mrflight.errors import UserFunctionError
 from mrflight.functions import FunctionRef, calling_user
+from mrflight.ordering import check_sortable
 from mrflight.schemas import describe_difference
 from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.layout import plain_schema
@@ -20,21 +22,41 @@ from mrflight.workers.bounded_function import BoundedFunction
 from mrflight.workers.bounded_groups import MergedGroups, WholeGroups
 from mrflight.workers.combiner import Combiner
 from mrflight.workers.external_sort import ExternalSort
+from mrflight.workers.first_rows import FirstRows
 from mrflight.workers.grouping import group
+from mrflight.workers.kept_rows import KeptRows
 from mrflight.workers.partials import Partials, partials_of, plan_partials
 from mrflight.workers.unique_rows import UniqueRows, check_no_nulls
 from mrflight.workers.workspace import Workspace
 
+_RESULT = "a row of the result"
+
+
+class MapCombiner(Protocol):
+    """Makes fewer of one map's rows before they are sent."""
+
+    def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What is sent of mapped batches; of no batches none, else at least one."""
+
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is made of each partition: groups, a function's table, sorted rows, or its rows."""
+    """What is made of each partition: groups, a function's table, some of its rows, or all.
+
+    These, at most one of them, come before `sort_by` and `limit`.
+    """
 
     group_by: tuple[str, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
     function: FunctionRef | None = None
+    distinct: bool = False
+    """Rows that are equal in all columns become one: groups by all columns, whatever they are."""
+    kept: KeptRows | None = None
+    """How the rows of each key become one."""
     sort_by: tuple[SortKey, ...] = ()
     """Rows, or groups, come in this order; set where partitions are ranges of it."""
+    limit: int | None = None
+    """So many of them, the first in that order or the first that come."""
     key: tuple[str, ...] = ()
     """The partition's key, for a function: a partition that is too large is cut between keys. Set
     where all inputs are partitioned by the hash of the same columns."""
@@ -47,7 +69,13 @@ class Reduction:
     def check(self, schema: pa.Schema, rows: str = MAPPED) -> None:
         """Raise where rows of this schema, which messages call ``rows``, cannot be reduced so."""
         plain = plain_schema(schema)
+        if self.distinct:
+            check_distinct(plain, rows)
         check_aggregates(plain, self.group_by, self.aggregates, rows)
+        if self.kept is not None:
+            self.kept.check(plain, rows)
+        if self.sort_by and (result := self.result_schema(plain)) is not None:
+            check_sortable(result, self.sort_by, f"reduce.sort_by: {_RESULT}")
         if self.unique is not None and self.group_by:
             self.unique.check_names(
                 [*self.group_by, *(each.name for each in self.aggregates)], "the result"
@@ -70,25 +98,44 @@ class Reduction:
             return partials.finish(partials.schema.empty_table()).schema
         return self.result_schema(shuffled)
 
-    def combiner(self, memory_bytes: int) -> Combiner | None:
+    def combiner(self, memory_bytes: int) -> MapCombiner | None:
         """For one map's rows, which hold at most so much; None where they are sent as they are."""
-        if not (self.combines and self.group_by):
+        if self.limit is not None and self._takes_rows:
+            return FirstRows(self.limit, self.sort_by).combiner(memory_bytes)
+        if not self.combines:
             return None
-        return Combiner(self.group_by, self.aggregates, memory_bytes)
+        if self.kept is not None:
+            return self.kept.combiner(memory_bytes)
+        if self.distinct:
+            return Combiner(None, (), memory_bytes)
+        return Combiner(self.group_by, self.aggregates, memory_bytes) if self.group_by else None
+
+    def of_rows(self, schema: pa.Schema) -> Reduction:
+        """The same for rows of this schema, whose columns are the groups of ``distinct``."""
+        if not self.distinct:
+            return self
+        return replace(self, group_by=tuple(schema.names), distinct=False)
 
     @property
     def keeps_rows(self) -> bool:
         """Whether the result is the rows themselves."""
-        return not (self.group_by or self.function or self.sort_by or self.unique)
+        return self._takes_rows and not self.sort_by and self.limit is None
 
     @property
     def sorts_rows(self) -> bool:
         """Whether the result is the rows themselves, in another order."""
-        return bool(self.sort_by) and not (self.group_by or self.function or self.unique)
+        return self._takes_rows and bool(self.sort_by) and self.limit is None
+
+    @property
+    def _takes_rows(self) -> bool:
+        """Whether what is sorted, if at all, are the rows themselves."""
+        made = self.group_by or self.function or self.distinct or self.kept or self.unique
+        return not made
 
     def partials(self, schema: pa.Schema) -> Partials | None:
         """How shuffled rows of this schema are merged; None where they are no partial rows."""
-        return partials_of(schema, self.group_by, self.aggregates) if self.combines else None
+        group_by = tuple(schema.names) if self.distinct else self.group_by
+        return partials_of(schema, group_by, self.aggregates) if self.combines else None
 
     def apply(
         self,
@@ -106,7 +153,7 @@ class Reduction:
         """
         if self.keeps_rows:
             return schema, batches
-        results = self._results(partition, schema, batches, space)
+        results = self.of_rows(schema)._results(partition, schema, batches, space)
         first = next(results)
         return first.schema, _batches_of(chain([first], results))
 
@@ -118,18 +165,22 @@ class Reduction:
         space: Workspace,
     ) -> Iterator[pa.Table]:
         """The result in tables, at least one."""
-        stages = [self.group_by or self.function, self._has_duplicates, self.sort_by]
+        made = self.group_by or self.function or self.kept
+        stages = [made, self._has_duplicates, self.sort_by]
         rows_bytes = space.rows_bytes // max(1, sum(map(bool, stages)))
         with ScratchFolder("reduce", space.folder) as scratch:
             if self.group_by:
                 tables = self._groups(schema, batches, rows_bytes, scratch)
             elif self.function:
                 tables = self._function_results(partition, schema, batches, rows_bytes, scratch)
+            elif self.kept is not None:
+                tables = self.kept.results(batches, rows_bytes, scratch)
+                tables = _at_least_one(tables, schema.empty_table)
             else:
                 tables = (pa.Table.from_batches([batch]) for batch in batches)
             if self.unique is not None:
                 tables = self._unique(partition, schema, tables, rows_bytes, scratch)
-            if self.sort_by:
+            if self.sort_by or self.limit is not None:
                 tables = self._sorted(schema, tables, rows_bytes, scratch)
             yield from tables
 
@@ -206,8 +257,12 @@ class Reduction:
         scratch: ScratchFolder,
     ) -> Iterator[pa.Table]:
         first = next(tables, schema.empty_table())
+        check_sortable(first.schema, self.sort_by, f"reduce.sort_by: {_RESULT}")
         rows = (batch for table in chain([first], tables) for batch in table.to_batches())
-        results = ExternalSort(self.sort_by, rows_bytes, scratch).results(rows)
+        if self.limit is not None:
+            results = FirstRows(self.limit, self.sort_by).results(rows, rows_bytes, scratch)
+        else:
+            results = ExternalSort(self.sort_by, rows_bytes, scratch).results(rows)
         return _at_least_one(results, first.schema.empty_table)
 
 

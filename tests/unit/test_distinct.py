@@ -1,0 +1,117 @@
+"""Rows that are equal in all columns become one, as DuckDB's DISTINCT has it."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrflight.errors import KeyTypeError, SchemaMismatchError
+from mrflight.shuffle.layout import plain_batch, plain_schema
+from mrflight.sort_key import SortKey
+from mrflight.workers.partitioning import PartitionerSpec
+from mrflight.workers.reducer import Reduction
+from mrflight.workers.workspace import Workspace
+from tests.support.orders import asked, in_batches, table_of, tables
+
+MUCH = 2**30
+DISTINCT = Reduction(distinct=True, combines=True)
+
+
+def counted(table: pa.Table) -> Counter[str]:
+    """Rows by how they are written, as a NaN is not equal to itself; -0.0 is 0.0."""
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    return Counter(
+        repr(tuple(0.0 if isinstance(each, float) and each == 0 else each for each in row))
+        for row in rows
+    )
+
+
+def distinct(
+    table: pa.Table, memory_bytes: int, folder: Path, each: int, reduction: Reduction = DISTINCT
+) -> pa.Table:
+    """What comes of maps that combine, the shuffle's partitions, and a reduce of each."""
+    spec = PartitionerSpec("hash", (), 3)
+    spec.check(table.schema)
+    combiner = reduction.combiner(2**12)
+    schema = plain_schema(table.schema)
+    rows: Any = (plain_batch(batch, schema) for batch in in_batches(table, each))
+    sent = list(rows if combiner is None else combiner.combine(rows))
+    placing, parts = spec.partitioner(0), []
+    for number in range(3):
+        of_part = [
+            batch.filter(pa.array(placing.ids(batch).to_numpy() == number)) for batch in sent
+        ]
+        space = Workspace(memory_bytes, folder)
+        found, results = reduction.apply(number, schema, iter(of_part), space)
+        assert found == schema
+        parts.append(pa.Table.from_batches(results, found))
+    return pa.concat_tables(parts)
+
+
+@settings(max_examples=40, derandomize=True, deadline=None)
+@given(table=tables(), data=st.data())
+def test_they_are_duckdbs(
+    table: pa.Table, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    table = table.drop_columns(["row"])
+    DISTINCT.check(table.schema)
+    memory_bytes, each = data.draw(st.integers(1, 3000)), data.draw(st.sampled_from([1, 7, 80]))
+    reduction = Reduction(distinct=True, combines=data.draw(st.booleans()))
+    found = distinct(table, memory_bytes, tmp_path_factory.getbasetemp(), each, reduction)
+    assert counted(found) == counted(asked("select distinct * from t", table))
+
+
+@pytest.mark.parametrize("combines", [True, False])
+def test_what_does_not_fit_goes_through_files(combines: bool, tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).integers(0, 3000, 20_000)
+    table = pa.table({"k": rows, "t": [f"text {row % 7}" for row in rows]})
+    reduction = Reduction(distinct=True, combines=combines)
+    space = Workspace(100_000, tmp_path)
+    _, results = reduction.apply(0, table.schema, in_batches(table, 300), space)
+    first = next(results)
+    assert list(tmp_path.rglob("*.arrows"))
+    found = pa.Table.from_batches([first, *results])
+    assert list(tmp_path.rglob("*.arrows")) == []
+    assert sorted(found["k"].to_pylist()) == sorted(set(rows.tolist()))
+
+
+def test_one_row_that_comes_often_needs_no_files(tmp_path: Path) -> None:
+    table = table_of(["text", "float", "nothing"], 4000, seed=1, skew=1.0)
+    _, results = DISTINCT.apply(
+        0,
+        plain_schema(table.schema).remove(3),
+        in_batches(table.drop_columns(["row"]), 100),
+        Workspace(6000, tmp_path),
+    )
+    first = next(results)
+    assert list(tmp_path.rglob("*.arrows")) == []
+    assert [first.num_rows, *(batch.num_rows for batch in results)] == [1]
+
+
+def test_they_are_sorted_and_limited(tmp_path: Path) -> None:
+    table = pa.table({"k": [3, 1, 3, 2, 1], "f": [0.0, 1.0, -0.0, 2.0, 1.0]})
+    reduction = Reduction(distinct=True, sort_by=(SortKey("k", descending=True),), limit=2)
+    reduction = pickle.loads(pickle.dumps(reduction))
+    reduction.check(table.schema)
+    assert reduction.result_schema(table.schema) == table.schema
+    assert distinct(table, MUCH, tmp_path, 2, reduction).num_rows == 3  # at most two of each part
+    _, batches = reduction.apply(
+        0, table.schema, iter(table.to_batches()), Workspace(MUCH, tmp_path)
+    )
+    assert pa.Table.from_batches(batches).to_pydict() == {"k": [3, 2], "f": [0.0, 2.0]}
+
+
+def test_a_column_that_cannot_be_compared_is_named() -> None:
+    schema = pa.schema({"k": pa.int8(), "where": pa.struct({"x": pa.int8()})})
+    with pytest.raises(KeyTypeError, match=r"^reduce\.distinct: column 'where' is struct.*keep"):
+        DISTINCT.check(schema)
+    with pytest.raises(SchemaMismatchError, match=r"^reduce\.distinct: .* 2 columns 'k'"):
+        DISTINCT.check(pa.schema([("k", pa.int8()), ("k", pa.int8())]))
