@@ -16,6 +16,17 @@ def check_ids(ids: Column, partitions: int) -> None: ...
 class Bytes:
     """Has the buffer protocol, read-only."""
 
+class HashTable:
+    def __init__(self, hashes: Column) -> None: ...
+    def pairs(
+        self,
+        hashes: Column,
+        only_first: bool,
+        place: tuple[int, int],
+        probes: Buffer,
+        rows: Buffer,
+    ) -> tuple[int, tuple[int, int]]: ...
+
 class Scatter:
     def __init__(
         self,

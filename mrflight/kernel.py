@@ -10,7 +10,7 @@ lets through. Calls of the native kernel release the interpreter lock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Literal, Protocol
 
@@ -123,6 +123,26 @@ def scatter(
     """
     _check_partitions(partitions)
     return _kernel.scatter(schema, partitions, budget_bytes, expected_bytes)
+
+
+class HashTable(Protocol):
+    """The rows of one table by the hash of their key, to be met by those of another."""
+
+    def pairs(
+        self, hashes: pa.UInt64Array, most: int, *, only_first: bool = False
+    ) -> Iterator[tuple[pa.UInt32Array, pa.UInt32Array]]:
+        """Rows with one of ``hashes``, and the rows of the table that have the same.
+
+        They come in the order of the former, then of the latter, of which there may be no more
+        than the first: ``most`` pairs at a time, at the end fewer, and never none. A null meets
+        nothing. Different keys may have one hash.
+        """
+
+
+def hash_table(hashes: pa.UInt64Array) -> HashTable:
+    """Of the rows with these hashes, those that are null left out: 16 to 20 bytes for each row."""
+    _check_arrays([hashes])
+    return _kernel.hash_table(hashes)
 
 
 def check_key_types(schema: pa.Schema, key: Sequence[str]) -> None:

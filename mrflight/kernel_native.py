@@ -6,7 +6,7 @@ in, and the answers come back in buffers of Arrow's own memory pool.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +53,27 @@ def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Ar
 
 def check_ids(ids: pa.Int32Array, partitions: int) -> None:
     _kernel.check_ids(_describe(ids), partitions)
+
+
+class HashTable:
+    """The rows of a table by their buckets in Rust (``kernel/src/hash_table.rs``)."""
+
+    def __init__(self, hashes: pa.UInt64Array) -> None:
+        self._table = _kernel.HashTable(_describe(hashes))
+
+    def pairs(
+        self, hashes: pa.UInt64Array, most: int, *, only_first: bool = False
+    ) -> Iterator[tuple[pa.UInt32Array, pa.UInt32Array]]:
+        described, place = _describe(hashes), (0, 0)
+        while place[0] < len(hashes):
+            probes, rows = pa.allocate_buffer(4 * most), pa.allocate_buffer(4 * most)
+            count, place = self._table.pairs(described, only_first, place, probes, rows)
+            if count:
+                yield _array(pa.uint32(), count, probes), _array(pa.uint32(), count, rows)
+
+
+def hash_table(hashes: pa.UInt64Array) -> HashTable:
+    return HashTable(hashes)
 
 
 class Scatter:

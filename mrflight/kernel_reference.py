@@ -15,7 +15,7 @@ tests hold the latter to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,41 @@ def check_ids(ids: pa.Int32Array, partitions: int) -> None:
             f"row {row} is placed in partition {numbers[row]}, which does not exist: "
             f"there are {partitions}, numbered from 0"
         )
+
+
+class HashTable:
+    """The rows of a table in the order of their hashes."""
+
+    def __init__(self, hashes: pa.UInt64Array) -> None:
+        there, values = _valid(hashes)
+        order = np.argsort(values, kind="stable")
+        self._hashes, self._rows = values[order], there[order].astype(np.uint32)
+
+    def pairs(
+        self, hashes: pa.UInt64Array, most: int, *, only_first: bool = False
+    ) -> Iterator[tuple[pa.UInt32Array, pa.UInt32Array]]:
+        there, values = _valid(hashes)
+        first = np.searchsorted(self._hashes, values, side="left")
+        counts = np.searchsorted(self._hashes, values, side="right") - first
+        if only_first:
+            counts = np.minimum(counts, 1)
+        until = np.cumsum(counts)
+        total = int(until[-1]) if len(until) else 0
+        for start in range(0, total, most):
+            numbers = np.arange(start, min(start + most, total))
+            at = np.searchsorted(until, numbers, side="right")
+            places = first[at] + numbers - (until[at] - counts[at])
+            yield pa.array(there[at].astype(np.uint32)), pa.array(self._rows[places])
+
+
+def hash_table(hashes: pa.UInt64Array) -> HashTable:
+    return HashTable(hashes)
+
+
+def _valid(hashes: pa.UInt64Array) -> tuple[_Int64s, _UInt64s]:
+    """The rows that are not null, and their hashes."""
+    there = np.flatnonzero(hashes.is_valid().to_numpy(zero_copy_only=False))
+    return there, hashes.take(pa.array(there)).to_numpy()
 
 
 def scatter(schema: pa.Schema, partitions: int, budget_bytes: int, expected_bytes: int) -> None:

@@ -15,6 +15,7 @@ mod canonical;
 mod column;
 mod float;
 mod hash;
+mod hash_table;
 mod integers;
 mod malformed;
 mod place;
@@ -41,6 +42,8 @@ mod _kernel {
 
     use crate::buffers::Output;
     use crate::column::Column;
+    #[pymodule_export]
+    use crate::hash_table::HashTable;
     #[pymodule_export]
     use crate::scatter::Scatter;
     use crate::{place, row};
