@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from mrflight import kernel
@@ -150,11 +149,17 @@ def hash_writer(
     """
 
     def ids(batch: pa.RecordBatch) -> pa.Int32Array:
-        hashes = kernel.hash_rows([batch[name] for name in columns]).to_numpy()
-        pieces = (hashes >> np.uint64(_BITS * level)) & np.uint64(PIECES - 1)
-        return pa.array(pieces.astype(np.int32))
+        return piece_numbers(kernel.hash_rows([batch[name] for name in columns]), level)
 
     return PieceWriter(scratch, name, PIECES, ids)
+
+
+def piece_numbers(hashes: pa.UInt64Array, level: int) -> pa.Int32Array:
+    """Of each hash the piece at this level, of `PIECES`; null where that is."""
+    import pyarrow.compute as pc
+
+    shift, mask = pa.scalar(_BITS * level, pa.uint64()), pa.scalar(PIECES - 1, pa.uint64())
+    return pc.bit_wise_and(pc.shift_right(hashes, shift), mask).cast(pa.int32())
 
 
 def cut(

@@ -1,0 +1,309 @@
+"""Every kind of join, in memory and through files, gives the rows that DuckDB's gives."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrflight import kernel
+from mrflight.errors import ColumnNotFoundError, JobError, JobFileError, KeyTypeError
+from mrflight.workers import met_rows
+from mrflight.workers.join_plan import JoinPlan, JoinSide
+from mrflight.workers.joins import How, Join
+from mrflight.workers.pieces import Piece, PieceWriter
+from tests.support.joined import by_duckdb, joined, rows_of, told
+
+HOWS = get_args(How)
+MUCH = 2**30
+
+_texts = st.sampled_from(["", "a", "ab", "ä", "a rather long text of which views are made"])
+_numbers = st.sampled_from([0, 1, 2, 100])
+_words = pa.dictionary(pa.int8(), pa.string())
+_zeros = st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf])
+
+KEYS = [
+    ([pa.int8(), pa.int64(), pa.int16()], _numbers | st.just(-1)),
+    ([pa.uint8(), pa.int64(), pa.uint32(), pa.int8()], _numbers),
+    ([pa.uint64(), pa.int64(), pa.uint64()], _numbers | st.just(2**62)),
+    ([pa.string(), pa.large_string(), pa.string_view(), _words], _texts),
+    ([pa.binary(), pa.large_binary(), pa.binary(2)], st.sampled_from([b"ab", b"\0\0"])),
+    ([pa.float32(), pa.float64(), pa.float16()], _zeros),
+    (
+        [pa.decimal128(5, 2), pa.decimal128(30, 2), pa.decimal64(10, 2), pa.decimal256(50, 2)],
+        st.sampled_from([Decimal("0.00"), Decimal("-1.25"), Decimal("7.50")]),
+    ),
+    ([pa.timestamp("us")], st.sampled_from([0, 1, 10**15])),
+    ([pa.date32()], st.sampled_from([0, 20_000])),
+    ([pa.bool_()], st.booleans()),
+    ([pa.null(), pa.int32()], st.none()),
+]
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[Join, pa.Table, pa.Table]:
+    """A join of two tables with one or two keys, which may be called alike, and other columns."""
+    kinds = draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=2))
+    names = ("left_on", draw(st.sampled_from(["left_on", "right_on"])))
+    made, on = [], []
+    for side, name in zip("lr", names, strict=True):
+        rows = draw(st.integers(0, 30))
+        table = {}
+        for number, (types, values) in enumerate(kinds):
+            drawn = st.lists(st.none() | values, min_size=rows, max_size=rows)
+            kind = draw(st.sampled_from(types))
+            table[f"{name}{number}"] = pa.array(draw(drawn), kind, from_pandas=False)
+        on.append(tuple(table))
+        table[f"{side} row"] = pa.array(range(rows), pa.int64())
+        table[f"{side} text"] = pa.array([f"{side}{row}" for row in range(rows)], pa.string_view())
+        made.append(pa.table(table))
+    return Join(draw(st.sampled_from(HOWS)), *on), *made
+
+
+@settings(max_examples=100)
+@given(tables=tables(), batch_rows=st.sampled_from([1, 4, 1000]))
+def test_rows_are_those_of_duckdb(tables: tuple[Join, pa.Table, pa.Table], batch_rows: int) -> None:
+    join, left, right = tables
+    join = pickle.loads(pickle.dumps(join))
+    if _has_no_common_type(join, left, right):
+        return
+    wanted = told(by_duckdb(join, left, right))
+    for rows_bytes in (MUCH, 1):
+        with tempfile.TemporaryDirectory() as folder:
+            found = joined(join, left, right, rows_bytes, Path(folder), batch_rows)
+            assert told(rows_of(found)) == wanted
+
+
+def _has_no_common_type(join: Join, left: pa.Table, right: pa.Table) -> bool:
+    kinds = [
+        {left.schema.field(a).type, right.schema.field(b).type}
+        for a, b in zip(join.left_on, join.right_on, strict=True)
+        if a == b
+    ]
+    return join.how == "full" and {pa.uint64(), pa.int64()} in kinds
+
+
+class Watched:
+    """What a join does: the pieces of each cut, and the parts in which a side is held."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cuts: dict[str, list[Piece]] = {}
+        self.held: list[pa.Table] = []
+        finish, hold = PieceWriter.finish, met_rows.HeldSide.__init__
+
+        def finished(writer: PieceWriter) -> list[Piece]:
+            pieces = finish(writer)
+            self.cuts[writer._name] = [piece for piece in pieces if piece.rows]
+            return pieces
+
+        def holds(side: met_rows.HeldSide, plan: JoinPlan, of: JoinSide, table: pa.Table) -> None:
+            self.held.append(table)
+            hold(side, plan, of, table)
+
+        monkeypatch.setattr(PieceWriter, "finish", finished)
+        monkeypatch.setattr(met_rows.HeldSide, "__init__", holds)
+
+    @property
+    def levels(self) -> int:
+        """How often a row has been cut."""
+        return max((name.count("-") for name in self.cuts), default=0)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(monkeypatch)
+
+
+def numbered(keys: object, name: str) -> pa.Table:
+    """Rows with these keys, and their numbers."""
+    column = keys if isinstance(keys, pa.Array) else pa.array(keys)
+    return pa.table({"k": column, name: np.arange(len(column))})
+
+
+RANDOM = np.random.default_rng(1)
+SPREAD = RANDOM.integers(0, 1000, 2000)
+SKEWED = np.where(RANDOM.random(2000) < 0.1, 7, SPREAD)
+NULLS = pa.array(SPREAD, mask=RANDOM.random(2000) < 0.7)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(
+    ("left", "right", "share", "levels", "largest"),
+    [
+        (SPREAD, SPREAD[:1000], 1, 0, 1),
+        (SPREAD, SPREAD[:1000], 4, 1, 1),
+        (SPREAD, SPREAD[:1000], 100, 2, 2),
+        (SPREAD, pa.array([], pa.int16()), 10**6, 0, 1),
+        (SKEWED, SKEWED[:1000], 100, 2, 2),
+        (NULLS, NULLS, 20, 1, 1.1),
+    ],
+    ids=["in memory", "one cut", "two cuts", "an empty side", "a heavy key", "nulls"],
+)
+def test_little_memory(
+    how: How,
+    left: object,
+    right: object,
+    share: int,
+    levels: int,
+    largest: float,
+    watched: Watched,
+    tmp_path: Path,
+) -> None:
+    join, tables = Join(how, ("k",), ("k",)), (numbered(left, "l"), numbered(right, "r"))
+    rows_bytes = min(table.nbytes for table in tables) // share + 16
+    found = joined(join, *tables, rows_bytes, tmp_path, batch_rows=40)
+    assert told(rows_of(found)) == told(by_duckdb(join, *tables))
+    assert watched.levels == levels
+    assert max(table.nbytes for table in watched.held) <= largest * rows_bytes + 40 * 17
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_one_key_that_fits_on_neither_side(how: How, watched: Watched, tmp_path: Path) -> None:
+    """Its rows are held part by part; whether a row meets one is known after the last of them."""
+    left, right = numbered([5] * 300 + [1, 2], "l"), numbered([5] * 400 + [2, 3], "r")
+    join = Join(how, ("k",), ("k",))
+    found = joined(join, left, right, 1000, tmp_path)
+    assert told(rows_of(found)) == told(by_duckdb(join, left, right))
+    assert sum(set(table["k"].to_pylist()) == {5} for table in watched.held) >= 3
+    assert watched.levels == 1
+
+
+def test_the_same_batches_give_the_same_rows_in_their_order(tmp_path: Path) -> None:
+    tables = numbered(SKEWED, "l"), numbered(SPREAD, "r")
+    for rows_bytes in (MUCH, 10_000):
+        one, two = (
+            pa.concat_tables(joined(Join("full", ("k",), ("k",)), *tables, rows_bytes, tmp_path))
+            for _ in range(2)
+        )
+        assert one.equals(two)
+
+
+def test_the_smaller_side_is_held_and_the_other_streams(watched: Watched, tmp_path: Path) -> None:
+    small, large = numbered(range(10), "s"), numbered(SPREAD, "l")
+    for left, right in ((small, large), (large, small)):
+        left = left.rename_columns(["k", "a"])
+        joined(Join("inner", ("k",), ("k",)), left, right, 200, tmp_path, batch_rows=5)
+        assert [len(table) for table in watched.held] == [10]
+        watched.held.clear()
+    assert watched.cuts == {}
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("rows_bytes", [MUCH, 1])
+def test_different_keys_of_one_hash(
+    how: How, rows_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As if the hash had three values: the keys themselves are compared."""
+    hash_rows = kernel.hash_rows
+
+    def coarse(columns: list[pa.Array]) -> pa.UInt64Array:
+        return pa.array(np.asarray(hash_rows(columns)) % np.uint64(3))
+
+    monkeypatch.setattr(kernel, "hash_rows", coarse)
+    texts = [f"key {number}" for number in range(12)]
+    left = pa.table({"k": texts * 2, "n": [*range(12)] * 2, "l": range(24)})
+    right = pa.table({"k": texts[4:] * 3, "n": [*range(3, 11)] + [*range(4, 12)] * 2})
+    for on in (("k",), ("k", "n")):
+        join = Join(how, on, on)
+        rights = right.select(on)
+        found = joined(join, left, rights, rows_bytes, tmp_path)
+        assert told(rows_of(found)) == told(by_duckdb(join, left, rights))
+
+
+def unhashed(value: int) -> int:
+    """Of the XXH3 of 8 bytes the bytes, as a number: each of its steps taken back."""
+    most = 2**64 - 1
+    back = pow(0x9FB21C651E98DF25, -1, 2**64)
+    value ^= value >> 28 ^ value >> 56
+    value = value * back & most
+    value ^= (value >> 35) + 8
+    value = value * back & most
+    found = value  # of x ^ rot(x, 49) ^ rot(x, 24) the map has an order that is a power of two
+    for _ in range(63):
+        found = found ^ _turned(found, 49) ^ _turned(found, 24)
+    return _turned(found ^ 0x1CAD21F72C81017C ^ 0xDB979083E96DD4DE, 32)
+
+
+def _turned(value: int, bits: int) -> int:
+    return (value << bits | value >> (64 - bits)) & (2**64 - 1)
+
+
+@given(value=st.integers(0, 2**64 - 1))
+def test_a_hash_of_eight_bytes_is_of_one_key_only(value: int) -> None:
+    (hashed,) = kernel.hash_rows([pa.array([value], pa.uint64())]).to_pylist()
+    assert unhashed(hashed) == value
+
+
+def test_integers_that_share_their_bits_are_not_equal(tmp_path: Path) -> None:
+    left = pa.table({"k": pa.array([-1, 5], pa.int64())})
+    right = pa.table({"r": pa.array([2**64 - 1, 5], pa.uint64())})
+    for how, count in (("inner", 1), ("left", 2), ("full", 3), ("anti", 1)):
+        found = joined(Join(how, ("k",), ("r",)), left, right, MUCH, tmp_path)
+        assert sum(map(len, found)) == count
+    found = joined(Join("inner", ("r",), ("r",)), right, right, MUCH, tmp_path)
+    assert sum(map(len, found)) == 2
+
+
+def test_a_long_row_that_meets_many_comes_in_slices(tmp_path: Path) -> None:
+    long = pa.table({"k": [1, 2], "text": ["x" * 2**20, "short"]})
+    many = numbered([1] * 40 + [2] * 100_000, "n")
+    for sides in ((long, many), (many, long)):
+        found = joined(Join("inner", ("k",), ("k",)), *sides, MUCH, tmp_path, batch_rows=100_000)
+        assert sum(map(len, found)) == 100_040
+        assert max(table.nbytes for table in found) <= met_rows.SLICE_BYTES
+        assert max(map(len, found)) <= met_rows.SLICE_ROWS
+        assert len(found) <= 6
+
+
+LEFT = pa.schema({"k": pa.int64(), "t": pa.timestamp("us"), "d": pa.decimal128(9, 2), "x": "str"})
+RIGHT = pa.schema(
+    {"k": pa.uint64(), "ms": pa.timestamp("ms"), "e": pa.decimal128(9, 3), "s": "str", "x": "str"}
+)
+
+
+@pytest.mark.parametrize(
+    ("how", "left_on", "right_on", "kind", "reason"),
+    [
+        ("inner", "k", "k", JobFileError, "the result would have 2 columns 'x'; rename one in a"),
+        ("inner", "q", "k", ColumnNotFoundError, "the left input has no column 'q'; it has 'k',"),
+        ("semi", "k", "q", ColumnNotFoundError, "the right input has no column 'q'; it has 'k',"),
+        ("inner", "k t", "k", JobFileError, "the left has 2 key columns and the right 1; give"),
+        ("inner", "", "", JobFileError, "the left has 0 key columns and the right 0; give"),
+        ("inner", "t", "ms", KeyTypeError, "'t' of the left is timestamp[us] and 'ms' of the"),
+        ("inner", "d", "e", KeyTypeError, "whose equal values have different hashes"),
+        ("inner", "k", "s", KeyTypeError, "cast one to the type of the other in a map or sql"),
+        ("full", "k", "k", KeyTypeError, "'k' is int64 in the left and uint64 in the right, and"),
+    ],
+)
+def test_what_is_refused(
+    how: How, left_on: str, right_on: str, kind: type[JobError], reason: str
+) -> None:
+    join = Join(how, tuple(left_on.split()), tuple(right_on.split()), "stages.a.reduce.join")
+    with pytest.raises(kind) as refused:
+        join.result_schema(LEFT, RIGHT)
+    assert str(refused.value).startswith("stages.a.reduce.join: ")
+    assert reason in str(refused.value)
+
+
+def test_columns_and_their_types() -> None:
+    left = pa.schema({"a": pa.string(), "k": pa.dictionary(pa.int8(), pa.string()), "n": pa.int8()})
+    right = pa.schema({"n": pa.uint8(), "k": pa.large_string(), "b": pa.string_view()})
+    shared = {"a": pa.string(), "k": pa.string()}
+    kinds = {"inner": pa.int8(), "left": pa.int8(), "right": pa.uint8(), "full": pa.int16()}
+    for how, kind in kinds.items():
+        result = Join(how, ("k", "n"), ("k", "n")).result_schema(left, right)
+        assert result == pa.schema({**shared, "n": kind, "b": pa.string()})
+    apart = Join("full", ("a",), ("k",)).result_schema(left.remove(1), right.remove(0))
+    assert apart.names == ["a", "n", "k", "b"]
+    for how in ("semi", "anti"):
+        kept = Join(how, ("a",), ("k",)).result_schema(left, right)
+        assert kept == pa.schema({**shared, "n": pa.int8()})
