@@ -2,10 +2,57 @@
 
 from __future__ import annotations
 
-from mrflight.spec import JobSpec
+from mrflight.errors import JobFileError
+from mrflight.spec import JobSpec, ReduceSection
+from mrflight.workers.joined_tables import JoinedTables
+from mrflight.workers.joins import How, Join
 from mrflight.workers.stage_rows import Meeting
 
 
 def plan_meeting(spec: JobSpec) -> Meeting | None:
-    """A join or sql of whole keys; None where the rows of all inputs are one table."""
+    """A join, or sql of whole keys; None where the rows of all inputs are one table.
+
+    Raises JobFileError where the sections do not go together.
+    """
+    reduce = spec.reduce
+    if reduce is None:
+        return None
+    if reduce.join is not None:
+        return _plan_join(spec, reduce, reduce.join)
+    for name, value in (("left", reduce.left), ("right", reduce.right)):
+        if value is not None:
+            raise JobFileError(f"reduce.{name}: is for a join; set reduce.join, or leave it out")
     return None
+
+
+def _plan_join(spec: JobSpec, reduce: ReduceSection, how: How) -> JoinedTables:
+    names = list(spec.inputs)
+    if len(names) != 2:
+        raise JobFileError(
+            f"reduce.join: joins two inputs, and there are {len(names)} ({', '.join(names)}); join "
+            "more in stages, [stages.NAME]"
+        )
+    if spec.shuffle.partitioner != "hash":
+        raise JobFileError(
+            f"shuffle.partitioner: {spec.shuffle.partitioner} does not bring equal keys of two "
+            "inputs together, as a join needs them; take hash"
+        )
+    left = reduce.left or next(name for name in names if name != reduce.right)
+    right = reduce.right or next(name for name in names if name != left)
+    for key, name, other in (("left", left, right), ("right", right, left)):
+        if name not in names:
+            raise JobFileError(f"reduce.{key}: {name!r} is no input; there are {', '.join(names)}")
+        if name == other:
+            raise JobFileError(f"reduce.{key}: {name!r} is the other side as well; name both")
+    keys = [tuple(spec.inputs[name].key) for name in (left, right)]
+    for name, columns, others in zip((left, right), keys, reversed(keys), strict=True):
+        if not columns:
+            raise JobFileError(
+                f"inputs.{name}.key: a join needs the columns that are equal in both inputs"
+            )
+        if len(columns) < len(others):
+            raise JobFileError(
+                f"inputs.{name}.key: {list(columns)} is {len(columns)} columns, and the other side "
+                f"has {len(others)}; a join compares them one by one"
+            )
+    return JoinedTables(left, right, Join(how, keys[0], keys[1]))

@@ -8,15 +8,14 @@ from functools import partial
 
 import pyarrow as pa
 
-from mrflight.aggregates import parse_aggregate
 from mrflight.errors import JobFileError
 from mrflight.functions import FunctionRef
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.meeting_plan import plan_meeting
 from mrflight.memory import MemoryPlan
 from mrflight.merge_plan import plan_merge
+from mrflight.reduction_plan import plan_reduction
 from mrflight.side_plan import Side, key_of, plan_side
-from mrflight.sort_key import SortKey, ascending, parse_sort_keys
 from mrflight.sources.base import Source
 from mrflight.spec import JobSpec
 from mrflight.workers.reducer import Reduction
@@ -151,6 +150,8 @@ def count_partitions(spec: JobSpec, rows_bytes: int, workers: int, memory: Memor
     and that every worker has some; so few that blocks stay worth sending.
     """
     wanted = spec.shuffle.partitions
+    if spec.reduce is not None and spec.reduce.limit is not None:
+        return 1  # which only the first rows of each map go to
     if wanted == "auto":
         each = min(AUTO_PARTITION_BYTES, max(1, memory.reducer // 4))
         needed = -(-rows_bytes // each)
@@ -169,44 +170,3 @@ def choose_compression(spec: JobSpec, rows_bytes: int) -> str:
     if spec.shuffle.compression != "auto":
         return spec.shuffle.compression
     return "lz4" if rows_bytes >= _LEAST_COMPRESSED_BYTES else "none"
-
-
-def plan_reduction(spec: JobSpec, folder: str) -> Reduction:
-    """What is made of each partition."""
-    section = spec.reduce
-    sort_by = _sort_key(spec)
-    if section is not None and section.orders:
-        return Reduction(sort_by=parse_sort_keys(section.sort_by, "reduce.sort_by"))
-    if section is None:
-        return Reduction(sort_by=sort_by)
-    if section.function and (section.group_by or section.aggregate):
-        raise JobFileError("reduce.function: takes the place of group_by and aggregate; keep one")
-    if section.aggregate and not section.group_by:
-        raise JobFileError("reduce.group_by: an aggregate needs the columns to group by")
-    if section.function:
-        function = FunctionRef.parse(section.function, "reduce.function", folder)
-        return Reduction(function=function, key=_common_key(spec))
-    aggregates = tuple(parse_aggregate(name, text) for name, text in section.aggregate.items())
-    if len(set(section.group_by)) < len(section.group_by):
-        raise JobFileError(f"reduce.group_by: {section.group_by} names a column twice")
-    if twice := {aggregate.name for aggregate in aggregates} & set(section.group_by):
-        raise JobFileError(
-            f"reduce.aggregate.{min(twice)}: is the name of a group_by column, too, which the "
-            "result has anyway; give the aggregate another name"
-        )
-    combines = spec.shuffle.partitioner in ("hash", "range")  # others may look at any column
-    return Reduction(tuple(section.group_by), aggregates, sort_by=sort_by, combines=combines)
-
-
-def _common_key(spec: JobSpec) -> tuple[str, ...]:
-    """The columns by whose hash all inputs are partitioned; none where there are no such."""
-    keys = {tuple(key_of(spec, section)) for section in spec.inputs.values()}
-    return keys.pop() if spec.shuffle.partitioner == "hash" and len(keys) == 1 else ()
-
-
-def _sort_key(spec: JobSpec) -> tuple[SortKey, ...]:
-    """Ranges are sorted inside as well, so that the parts in their order are one sorted table."""
-    if spec.shuffle.partitioner != "range":
-        return ()
-    section = next(iter(spec.inputs.values()))
-    return ascending(key_of(spec, section))

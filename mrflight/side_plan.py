@@ -67,7 +67,8 @@ def plan_side(
         share = memory.halved() if source.is_made else memory
         if function is None and source.reader.schema is not None:  # names are checked now
             rows = _rows_of(source.name, section)
-            if section.key or not reduction.unique:  # or the merge's, which it names better
+            orders = spec.reduce is not None and spec.reduce.orders
+            if not orders and (section.key or not reduction.unique):  # or others name it better
                 _check_key(source.reader.schema, f"inputs.{source.name}.key: {rows}", partitioner)
             begun.check(source.reader.schema, rows)
         for split in _cut(source, split_bytes):
@@ -148,7 +149,8 @@ def _plan_partitioner(
         return _plan_order(spec.reduce, partitions)
     kind, key = spec.shuffle.partitioner, key_of(spec, section)
     group_by = spec.reduce.group_by if spec.reduce else []
-    if kind in ("hash", "range") and not key:
+    is_whole = spec.reduce is not None and spec.reduce.distinct and kind == "hash"
+    if kind in ("hash", "range") and not key and not is_whole:
         raise JobFileError(
             f"inputs.{name}.key: the {kind} partitioner needs the columns to partition by; "
             "without a key there is shuffle.partitioner = 'round_robin'"

@@ -1,0 +1,230 @@
+"""Joins, orders, limits, distinct and kept rows: jobs whose results are those of DuckDB."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import mrflight
+from mrflight.errors import JobError
+from mrflight.job_file import load_job
+from mrflight.job_opening import open_job
+from tests.support.driver import write_job
+from tests.support.oracle import rows
+from tests.support.plans import MEMORY, WORKERS
+
+SEED = 3
+VISITS, USERS = 4_000, 300
+
+HEAD = """
+[job]
+name = "richer"
+[cluster]
+workers = 2
+[shuffle]
+partitions = 3
+[output]
+table = "out"
+format = "parquet"
+"""
+VISITS_BY_USER = "[inputs.visits]\npath = 'visits.parquet'\nkey = ['user']\n"
+USERS_BY_ID = "[inputs.users]\npath = 'users.parquet'\nkey = ['id']\n"
+JOIN = VISITS_BY_USER + USERS_BY_ID + "[reduce]\njoin = '{}'\n"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Sections of a job, and the query that says what they mean."""
+
+    name: str
+    sections: str
+    query: str
+    is_ordered: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def join(how: str, on: str = "u.id = v.user") -> Case:
+    columns = "v.*" if how in ("semi", "anti") else "v.*, u.*"
+    query = f"select {columns} from visits v {how} join users u on {on}"
+    return Case(how, JOIN.format(how), query)
+
+
+ORDER = 'weight desc nulls first, "user", row'
+CASES = [
+    *(join(how) for how in ("inner", "left", "right", "full", "semi", "anti")),
+    Case(
+        "swapped",
+        JOIN.format("left") + "left = 'users'\n",
+        "select u.*, v.* from users u left join visits v on u.id = v.user",
+    ),
+    Case(
+        "sort",
+        VISITS_BY_USER + "[reduce]\nsort_by = ['weight desc nulls first', 'user', 'row']\n",
+        f"select * from visits order by {ORDER}",
+        is_ordered=True,
+    ),
+    Case(
+        "limit",
+        VISITS_BY_USER
+        + "[reduce]\nsort_by = ['weight desc nulls first', 'user', 'row']\nlimit = 17\n",
+        f"select * from visits order by {ORDER} limit 17",
+        is_ordered=True,
+    ),
+    Case(
+        "groups in order",
+        VISITS_BY_USER
+        + "[reduce]\ngroup_by = ['user']\naggregate = { n = 'count(*)' }\n"
+        + "sort_by = ['n desc', 'user nulls first']\n",
+        'select "user", count(*) n from visits group by 1 order by n desc, "user" nulls first',
+        is_ordered=True,
+    ),
+    Case(
+        "distinct",
+        "[inputs.visits]\npath = 'visits.parquet'\ncolumns = ['user', 'weight']\n"
+        "[reduce]\ndistinct = true\n",
+        'select distinct "user", weight from visits',
+    ),
+    Case(
+        "keep the last",
+        VISITS_BY_USER + "[reduce]\nkeep = 'last'\norder_by = ['row']\n",
+        "select * from visits "
+        'qualify row_number() over (partition by "user" order by row desc) = 1',
+    ),
+    Case(
+        "keep the first of a join, in order",
+        "[stages.all.inputs.visits]\npath = 'visits.parquet'\nkey = ['user']\n"
+        "[stages.all.inputs.users]\npath = 'users.parquet'\nkey = ['id']\n"
+        "[stages.all.reduce]\njoin = 'inner'\n"
+        "[inputs.all]\nstage = 'all'\nkey = ['country']\n"
+        "[reduce]\nkeep = 'first'\norder_by = ['row']\nsort_by = ['row']\n",
+        "select v.*, u.* from visits v join users u on u.id = v.user "
+        "qualify row_number() over (partition by country order by row) = 1 order by row",
+        is_ordered=True,
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Visits of users, whose ids are of another width; some are null, and one is in every fifth."""
+    folder = tmp_path_factory.mktemp("inputs")
+    random = np.random.default_rng(SEED)
+    user = random.integers(0, 2 * USERS, VISITS)
+    user[random.random(VISITS) < 0.2] = 7
+    weight = random.integers(0, 50, VISITS)
+    visits = pa.table(
+        {
+            "user": pa.array(user, pa.int64(), mask=random.random(VISITS) < 0.05),
+            "weight": pa.array(weight, pa.int32(), mask=weight == 0),
+            "row": np.arange(VISITS),
+        }
+    )
+    ids = [None, *range(0, 2 * USERS, 2)]
+    countries = [f"country {number % 9}" for number in range(len(ids))]
+    users = pa.table({"id": pa.array(ids, pa.int16()), "country": countries})
+    pq.write_table(visits, folder / "visits.parquet", row_group_size=500)
+    pq.write_table(users, folder / "users.parquet")
+    return folder
+
+
+def run(folder: Path, inputs: Path, sections: str) -> pa.Table:
+    job = write_job(folder, HEAD + sections.replace("path = '", f"path = '{inputs}/"))
+    result = mrflight.run(job)
+    paths = sorted((folder / "out").glob("part-*.parquet"))
+    table = pa.concat_tables([pq.read_table(path) for path in paths])
+    assert result.rows_out == len(table)
+    assert result.attempts.failed == 0
+    return table
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_job_gives_what_duckdb_gives(case: Case, inputs: Path, tmp_path: Path) -> None:
+    table = run(tmp_path, inputs, case.sections)
+    database: Any = duckdb.connect()
+    for name in ("visits", "users"):
+        database.execute(f"create view {name} as from '{inputs}/{name}.parquet'")
+    expected = database.execute(case.query).to_arrow_table()
+    assert table.column_names == expected.column_names
+    if case.is_ordered:
+        assert table.to_pylist() == expected.to_pylist()
+    else:
+        assert rows(table) == rows(expected)
+
+
+def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> None:
+    table = run(tmp_path, inputs, VISITS_BY_USER + "[reduce]\nlimit = 1234\n")
+    visits = set(rows(pq.read_table(inputs / "visits.parquet")))
+    assert len(table) == 1234
+    assert set(rows(table)) <= visits
+    assert len(set(rows(table))) == 1234
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        (
+            VISITS_BY_USER + "[reduce]\njoin = 'inner'\n",
+            "reduce.join: joins two inputs, and there are 1 (visits); join more in stages",
+        ),
+        (
+            JOIN.format("inner") + "left = 'user'\n",
+            "reduce.left: 'user' is no input; there are visits, users",
+        ),
+        (
+            JOIN.format("inner") + "group_by = ['user']\n",
+            "reduce.join: takes the place of group_by; keep one",
+        ),
+        (
+            JOIN.format("inner").replace("key = ['id']", ""),
+            "inputs.users.key: a join needs the columns that are equal in both inputs",
+        ),
+        (
+            JOIN.format("inner").replace("['id']", "['country']"),
+            "reduce.join: key column 'user' of the left is int64 and 'country' of the right is",
+        ),
+        (
+            VISITS_BY_USER + "[reduce]\nsort_by = ['wieght desc']\n",
+            "reduce.sort_by: a row of the result has no column 'wieght'; it has 'user', 'weight', ",
+        ),
+        (VISITS_BY_USER + "[reduce]\nlimit = -1\n", "reduce.limit: -1 is less than no row"),
+        (
+            VISITS_BY_USER + "[reduce]\nleft = 'visits'\n",
+            "reduce.left: is for a join; set reduce.join, or leave it out",
+        ),
+        (
+            VISITS_BY_USER + "[reduce]\norder_by = ['row']\n",
+            "reduce.order_by: is for keep",
+        ),
+        (
+            "[inputs.visits]\npath = 'visits.parquet'\n[reduce]\nkeep = 'last'\n",
+            "inputs.visits.key: keep needs the columns of whose rows one is kept",
+        ),
+        (
+            "[stages.s.inputs.visits]\npath = 'visits.parquet'\nkey = ['usr']\n"
+            "[inputs.s]\nstage = 's'\nkey = ['user']\n",
+            "stages.s.inputs.visits.key: stages.s.inputs.visits has no column 'usr'; it has ",
+        ),
+        (
+            "[stages.s.inputs.visits]\npath = 'visits.parquet'\nkey = ['user']\n"
+            "[inputs.s]\nstage = 's'\nkey = ['usr']\n",
+            "inputs.s.key: inputs.s has no column 'usr'; it has 'user', 'weight', 'row'",
+        ),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_runs(
+    sections: str, message: str, inputs: Path, tmp_path: Path
+) -> None:
+    job = load_job(write_job(tmp_path, HEAD + sections.replace("path = '", f"path = '{inputs}/")))
+    with pytest.raises(JobError) as raised:
+        open_job(job, tmp_path, "job-1", WORKERS, MEMORY)
+    assert str(raised.value).startswith(message)
+    assert not (tmp_path / "out").exists()
