@@ -116,18 +116,23 @@ def _as_job(spec: JobSpec, stage: StageSpec) -> JobSpec:
 
 
 def _steps(name: str, job: JobSpec) -> list[StageJob]:
-    """The stage, or two: one makes its rows, and the other one puts them in order."""
+    """The stage, or two: one makes rows that the other one puts in order, or writes."""
     section = f"stages.{name}." if name else ""
-    reduce = job.reduce
-    if reduce is None or not reduce.orders:
-        return [StageJob(name, section, job)]
+    reduce = job.reduce or ReduceSection()
     made = replace(reduce, sort_by=[], limit=None)
-    if made == ReduceSection():
+    orders = reduce.orders and made != ReduceSection()
+    is_written = not name and any(each.broadcast for each in job.inputs.values())
+    if not orders and not is_written:
         return [StageJob(name, section, job)]
     before = f"{name or 'job'}.rows"
     first = replace(job, reduce=made, output=OutputSection(table=""))
-    rows = {"rows": InputSpec(stage=before)}
-    ordered = ReduceSection(sort_by=reduce.sort_by, limit=reduce.limit)
-    shuffle = replace(job.shuffle, partitioner="hash")
-    last = replace(job, inputs=rows, shuffle=shuffle, reduce=ordered)
+    then = ReduceSection(sort_by=reduce.sort_by, limit=reduce.limit) if orders else None
+    # Rows that meet others where they are read come in no partitions yet.
+    partitioner = "hash" if orders or job.output.keys else "round_robin"
+    last = replace(
+        job,
+        inputs={"rows": InputSpec(stage=before)},
+        shuffle=replace(job.shuffle, partitioner=partitioner),
+        reduce=then,
+    )
     return [StageJob(before, section, first), StageJob(name, section, last)]

@@ -22,6 +22,12 @@ def plan_meeting(spec: JobSpec) -> Meeting | None:
     for name, value in (("left", reduce.left), ("right", reduce.right)):
         if value is not None:
             raise JobFileError(f"reduce.{name}: is for a join; set reduce.join, or leave it out")
+    for name, section in spec.inputs.items():
+        if section.broadcast:
+            raise JobFileError(
+                f"inputs.{name}.broadcast: is for a join or sql, whose other input its rows meet; "
+                "leave it out"
+            )
     return None
 
 
@@ -55,4 +61,15 @@ def _plan_join(spec: JobSpec, reduce: ReduceSection, how: How) -> JoinedTables:
                 f"inputs.{name}.key: {list(columns)} is {len(columns)} columns, and the other side "
                 f"has {len(others)}; a join compares them one by one"
             )
+    _check_broadcast(spec, left, right, how)
     return JoinedTables(left, right, Join(how, keys[0], keys[1]))
+
+
+def _check_broadcast(spec: JobSpec, left: str, right: str, how: How) -> None:
+    """Raise JobFileError where rows that are with everyone would be in the result as often."""
+    for name, kinds in ((left, ("inner", "right")), (right, ("inner", "left", "semi", "anti"))):
+        if spec.inputs[name].broadcast and how not in kinds:
+            raise JobFileError(
+                f"inputs.{name}.broadcast: nobody could tell which of its rows meet none, as a "
+                f"{how} join asks for them, where everyone has them; leave it out"
+            )

@@ -19,7 +19,7 @@ from mrflight.losses import Losses
 from mrflight.memory import MemoryPlan
 from mrflight.mender import NOTHING_TO_MEND
 from mrflight.plan import StagePlan
-from mrflight.produced_stage import Mapped, ProducedStage, Sampling
+from mrflight.produced_stage import MadeStage, Mapped, ProducedStage, Sampling, StreamedStage
 from mrflight.quantities import format_bytes
 from mrflight.reduce_stage import ReduceStage
 from mrflight.shuffle.range_partitioner import choose_boundaries
@@ -65,13 +65,14 @@ class Moving:
     def _run(self, name: str) -> list[ReduceResult]:
         """Move everything through shuffles whose names begin so."""
         run = JobRun(self.stages, self.shuffles.make, self.shuffles.watch, Losses(self.deadline))
-        made: dict[str, ProducedStage] = {}
+        made: dict[str, MadeStage] = {}
         moved: Counter[str] = Counter()
         for stage in self.plan.stages:
             with told_of(stage):
                 made[stage.name] = self._shuffled(run, name, stage, made, moved)
         self.record.clock.begin("reduce")
         last = made[self.plan.stages[-1].name]
+        assert isinstance(last, ProducedStage), "the last stage's rows are shuffled"
         return ReduceStage(last.plan, self.part_writer, self.space, self.memory).run(last)
 
     def _shuffled(
@@ -79,12 +80,12 @@ class Moving:
         run: JobRun,
         name: str,
         stage: StageJob,
-        made: dict[str, ProducedStage],
+        made: dict[str, MadeStage],
         moved: Counter[str],
-    ) -> ProducedStage:
+    ) -> MadeStage:
         """A stage whose maps are done; ``moved`` counts the rows read, and the bytes shuffled."""
         plan = self._planned(stage, made)
-        read = [made[each] for each in sorted(stage.reads)]
+        read = _shuffled_for(stage, made)
         sides = []
         for number, side in enumerate(plan.sides):
             parts = [name, stage.name, str(number) if plan.meeting else ""]
@@ -93,18 +94,23 @@ class Moving:
             label = " ".join(filter(None, parts))
             mapped = Mapped(run, shuffle, label, self._sampled(plan, side, read), read)
             mapped.refresh()  # what is read may have moved since it was planned
-            self._write(mapped, side, moved)
+            self._write(mapped, moved)
             sides.append(mapped)
-        return ProducedStage(plan, tuple(sides))
+        if plan.stream is None:
+            return ProducedStage(plan, tuple(sides))
+        tables = [
+            ProducedStage(replace(plan, sides=(side,), stream=None, meeting=None), (mapped,))
+            for side, mapped in zip(plan.sides, sides, strict=True)
+        ]
+        return StreamedStage(plan, tuple(tables), tuple(read))
 
-    def _write(self, mapped: Mapped, side: Side, moved: Counter[str]) -> None:
+    def _write(self, mapped: Mapped, moved: Counter[str]) -> None:
         """Run the maps of a side, and count what they moved."""
         record = self.record
 
         def note(results: list[MapResult]) -> str:
             size = mapped.asked.health().size_bytes
-            tasks = zip(side.map_tasks, results, strict=True)
-            rows = sum(result.rows_in for task, result in tasks if task.reads_files)
+            rows = sum(result.file_rows for result in results)
             moved.update(rows=rows, bytes=size)
             record.rows_in, record.bytes_shuffled = moved["rows"], moved["bytes"]
             read = sum(result.rows_in for result in results)
@@ -112,7 +118,7 @@ class Moving:
 
         mapped.write(note)
 
-    def _planned(self, stage: StageJob, made: dict[str, ProducedStage]) -> StagePlan:
+    def _planned(self, stage: StageJob, made: dict[str, MadeStage]) -> StagePlan:
         """The plan of a stage, by what the stages before it have made."""
         if not stage.reads:
             return self.plan.plans[stage.name]
@@ -154,3 +160,9 @@ class Moving:
             replace(task, partitioner=replace(task.partitioner, boundaries=boundaries, maps=maps))
             for task in side.map_tasks
         )
+
+
+def _shuffled_for(stage: StageJob, made: dict[str, MadeStage]) -> list[ProducedStage]:
+    """The shuffled stages that the maps of a stage read, each once."""
+    read = [each for name in sorted(stage.reads) for each in made[name].shuffled]
+    return list({id(each): each for each in read}.values())

@@ -15,7 +15,8 @@ from mrflight.meeting_plan import plan_meeting
 from mrflight.memory import MemoryPlan
 from mrflight.merge_plan import plan_merge
 from mrflight.reduction_plan import plan_reduction
-from mrflight.side_plan import Side, key_of, plan_side
+from mrflight.shuffle.layout import plain_schema
+from mrflight.side_plan import Side, Stream, key_of, map_function, plan_side
 from mrflight.sources.base import Source
 from mrflight.spec import JobSpec
 from mrflight.workers.reducer import Reduction
@@ -53,7 +54,9 @@ class StagePlan:
 
     partitions: int
     sides: tuple[Side, ...]
-    """One, unless tables meet in the reduces."""
+    """One, unless tables meet in the reduces, or where they are read."""
+    stream: Stream | None
+    """The input whose rows go through no shuffle, as the sides' come to them."""
     meeting: Meeting | None
     """How they do."""
     reduction: Reduction
@@ -76,7 +79,7 @@ class StagePlan:
     @property
     def functions(self) -> set[FunctionRef]:
         """The users' functions that the tasks will call."""
-        named = [self.reduction.function]
+        named = [self.reduction.function, self.stream.function if self.stream else None]
         for task in self.map_tasks:
             named += [task.function, task.partitioner.function]
         return {function for function in named if function is not None}
@@ -84,10 +87,13 @@ class StagePlan:
     @property
     def result_schema(self) -> pa.Schema | None:
         """None where a function will say it."""
-        schemas = {side.name: side.schema for side in self.sides if side.schema is not None}
-        if len(schemas) < len(self.sides):
+        schemas = {side.name: side.schema for side in self.sides}
+        if self.stream is not None:
+            schemas[self.stream.source.name] = self.stream.schema
+        known = {name: plain_schema(each) for name, each in schemas.items() if each is not None}
+        if len(known) < len(schemas):
             return None
-        met = self.meeting.check(schemas) if self.meeting else next(iter(schemas.values()))
+        met = self.meeting.check(known) if self.meeting else next(iter(known.values()))
         return self.reduction.result_schema(met)
 
 
@@ -103,8 +109,10 @@ def plan_stage(
     Raises JobError for what can be seen to be wrong before it runs.
     """
     _check_numbers(spec)
+    stream = _stream(spec, sources, folder)
+    sources = [source for source in sources if stream is None or source is not stream.source]
     rows_bytes = sum(source.rows_bytes for source in sources)
-    partitions = count_partitions(spec, rows_bytes, workers, memory)
+    partitions = 1 if stream else count_partitions(spec, rows_bytes, workers, memory)
     keys = {name: key_of(spec, section) for name, section in spec.inputs.items()}
     unique = plan_merge(spec, keys, partitions)
     reduction = replace(plan_reduction(spec, folder), unique=unique)
@@ -125,8 +133,23 @@ def plan_stage(
     sides = tuple(side(sources=of_one) for of_one in tables)
     resizes = spec.shuffle.partitions == "auto" and reduction.function is None
     return StagePlan(
-        partitions, sides, meeting, reduction, choose_compression(spec, rows_bytes), resizes
+        partitions, sides, stream, meeting, reduction, choose_compression(spec, rows_bytes), resizes
     )
+
+
+def _stream(spec: JobSpec, sources: Sequence[Source], folder: str) -> Stream | None:
+    """The input that others are broadcast to; None where none is."""
+    others = [source for source in sources if not spec.inputs[source.name].broadcast]
+    if len(others) == len(sources):
+        return None
+    if len(others) != 1:
+        names = ", ".join(source.name for source in others) or "none"
+        raise JobFileError(
+            "inputs: where an input is broadcast, all but one are, and that one's rows stay where "
+            f"they are read; not broadcast are {names}"
+        )
+    (source,) = others
+    return Stream(source, map_function(source.name, spec.inputs[source.name], folder))
 
 
 def _check_numbers(spec: JobSpec) -> None:

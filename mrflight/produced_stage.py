@@ -12,16 +12,17 @@ from mrflight.job_run import JobRun
 from mrflight.mender import Anew, Stop
 from mrflight.plan import StagePlan
 from mrflight.produced import AnyProduced, PlacementMender, Produced
+from mrflight.shuffle.layout import plain_schema
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.sources.base import Source
 from mrflight.workers.stage_rows import (
-    PartitionSplit,
     StagePartition,
     StageReader,
     StageRows,
     StageSide,
     split_of,
 )
+from mrflight.workers.streamed_rows import BroadcastTable, StreamReader, as_now
 from mrflight.workers.tasks import MapResult, MapTask, SampleTask, run_map
 from mrflight.workers.workspace import Workspace
 
@@ -39,6 +40,11 @@ class ProducedStage:
     @property
     def run(self) -> JobRun:
         return self.sides[0].run
+
+    @property
+    def shuffled(self) -> tuple[ProducedStage, ...]:
+        """What whoever reads it reads."""
+        return (self,)
 
     @property
     def schemas(self) -> list[pa.Schema]:
@@ -74,6 +80,50 @@ class ProducedStage:
         expansion = 1 if self.plan.compression == "none" else _ENCODED
         reader = StageReader(rows, rows.schema)
         return Source(name, reader, (), split.size_bytes, (split,), expansion, is_made=True)
+
+
+@dataclass(frozen=True)
+class StreamedStage:
+    """A stage whose stream meets tables that went through shuffles, which everyone reads whole."""
+
+    plan: StagePlan
+    tables: tuple[ProducedStage, ...]
+    """Each of one side and one partition."""
+    read: tuple[ProducedStage, ...]
+    """What the stream itself reads."""
+
+    @property
+    def shuffled(self) -> tuple[ProducedStage, ...]:
+        """What whoever reads it reads."""
+        return (*self.tables, *self.read)
+
+    def source(self, name: str, stage: str, space: Workspace) -> Source:
+        """See `ProducedStage.source`; the splits are those of the stream."""
+        stream, meeting = self.plan.stream, self.plan.meeting
+        assert stream is not None, "nothing is broadcast"
+        assert meeting is not None, "nothing is broadcast but to meet others"
+        tables = []
+        for table in self.tables:
+            (partition,) = table.partitions()
+            (side,) = table.rows(space).sides
+            tables.append(BroadcastTable(side, partition))
+        schemas = {table.side.name: table.side.schema for table in tables}
+        schema = None
+        if stream.schema is not None:
+            schema = meeting.check({**schemas, stream.source.name: plain_schema(stream.schema)})
+        reader = StreamReader(
+            stream.source.name,
+            stream.source.reader,
+            stream.function,
+            tuple(tables),
+            meeting,
+            space,
+            schema,
+        )
+        return replace(stream.source, name=name, reader=reader, version=None, is_made=True)
+
+
+MadeStage = ProducedStage | StreamedStage
 
 
 class Mapped(Produced[MapTask, MapResult]):
@@ -138,10 +188,6 @@ def _as_now(tasks: Sequence[ReadingTask], read: Sequence[ProducedStage]) -> list
     }
     moved = []
     for task in tasks:
-        if isinstance(task.reader, StageReader):
-            assert isinstance(task.split, PartitionSplit), task.split
-            of = now[tuple(side.shuffle.id for side in task.reader.rows.sides)]
-            partitions = tuple(of[each.partition] for each in task.split.partitions)
-            task = replace(task, split=replace(task.split, partitions=partitions))
-        moved.append(task)
+        reader, split = as_now(task.reader, task.split, now)
+        moved.append(replace(task, reader=reader, split=split))
     return moved

@@ -28,6 +28,19 @@ _MADE_SAMPLE_PIECES = 4
 
 
 @dataclass(frozen=True)
+class Stream:
+    """An input whose rows meet the others' where they are read."""
+
+    source: Source
+    function: FunctionRef | None
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """Of its mapped rows; None where a function will say it."""
+        return None if self.function else self.source.reader.schema
+
+
+@dataclass(frozen=True)
 class Side:
     """The inputs whose rows are one table, which goes through one shuffle."""
 
@@ -62,7 +75,7 @@ def plan_side(
     _check_inputs_agree(spec, sources)
     for source in sources:
         section = spec.inputs[source.name]
-        function = _map_function(source.name, section, folder)
+        function = map_function(source.name, section, folder)
         partitioner = _plan_partitioner(spec, source.name, section, partitions, folder)
         share = memory.halved() if source.is_made else memory
         if function is None and source.reader.schema is not None:  # names are checked now
@@ -136,7 +149,8 @@ def _check_inputs_agree(spec: JobSpec, sources: Sequence[Source]) -> None:
             )
 
 
-def _map_function(name: str, section: InputSpec, folder: str) -> FunctionRef | None:
+def map_function(name: str, section: InputSpec, folder: str) -> FunctionRef | None:
+    """What maps the rows of an input; JobFileError where it is no name of a function."""
     if section.map is None:
         return None
     return FunctionRef.parse(section.map, f"inputs.{name}.map", folder)
@@ -147,6 +161,8 @@ def _plan_partitioner(
 ) -> PartitionerSpec:
     if spec.reduce is not None and spec.reduce.orders:
         return _plan_order(spec.reduce, partitions)
+    if section.broadcast:
+        return PartitionerSpec("one", (), 1)
     kind, key = spec.shuffle.partitioner, key_of(spec, section)
     group_by = spec.reduce.group_by if spec.reduce else []
     is_whole = spec.reduce is not None and spec.reduce.distinct and kind == "hash"

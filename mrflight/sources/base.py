@@ -66,6 +66,10 @@ class Reader(ABC):
         and for a file that is no longer of the split's version.
         """
 
+    def file_rows(self, rows: int) -> int:
+        """Of ``rows`` that `read` has given, how many were read from files: all but a stage's."""
+        return rows
+
     def pieces(self, split: Split, count: int) -> list[Split]:
         """At most ``count`` splits that tile ``split``, for looking here and there into it."""
         return split.cut(count)

@@ -35,7 +35,7 @@ from mrflight.workers.mapper import Mapper
 from mrflight.workers.partitioning import PartitionerSpec
 from mrflight.workers.reducer import Reduction
 from mrflight.workers.shuffler import shuffle_batches
-from mrflight.workers.stage_rows import StagePartition, StageReader, StageRows
+from mrflight.workers.stage_rows import StagePartition, StageRows
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,14 @@ class MapTask:
     def name(self) -> str:
         return f"map {self.map_id} ({self.input_name}, {self.split.path} from {self.split.start})"
 
-    @property
-    def reads_files(self) -> bool:
-        """Whether its rows come from outside the job, and not from an earlier stage."""
-        return not isinstance(self.reader, StageReader)
-
 
 @dataclass(frozen=True)
 class MapResult:
     """What a committed map attempt read and wrote."""
 
     rows_in: int
+    file_rows: int
+    """Of these, or of those that these were made of, how many were read from files."""
     rows_out: int
 
 
@@ -157,7 +154,7 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
     if (combiner := task.reduction.combiner(task.combiner_bytes)) is not None:
         batches = combiner.combine(batches)
     rows_out = shuffle_batches(batches, writer)
-    return MapResult(mapper.rows_in, rows_out)
+    return MapResult(mapper.rows_in, task.reader.file_rows(mapper.rows_in), rows_out)
 
 
 def run_sample(task: SampleTask) -> pa.Table:

@@ -36,6 +36,7 @@ format = "parquet"
 """
 VISITS_BY_USER = "[inputs.visits]\npath = 'visits.parquet'\nkey = ['user']\n"
 USERS_BY_ID = "[inputs.users]\npath = 'users.parquet'\nkey = ['id']\n"
+BROADCAST = USERS_BY_ID + "broadcast = true\n"
 JOIN = VISITS_BY_USER + USERS_BY_ID + "[reduce]\njoin = '{}'\n"
 
 
@@ -61,6 +62,24 @@ def join(how: str, on: str = "u.id = v.user") -> Case:
 ORDER = 'weight desc nulls first, "user", row'
 CASES = [
     *(join(how) for how in ("inner", "left", "right", "full", "semi", "anti")),
+    *(
+        Case(
+            f"{how} of a broadcast input", each.sections.replace(USERS_BY_ID, BROADCAST), each.query
+        )
+        for how in ("inner", "left", "semi", "anti")
+        for each in [join(how)]
+    ),
+    Case(
+        "groups of a broadcast input's rows",
+        f"{VISITS_BY_USER}{BROADCAST}[reduce]\njoin = 'inner'\n".replace(
+            "[inputs", "[stages.s.inputs"
+        ).replace("[reduce", "[stages.s.reduce")
+        + "[inputs.s]\nstage = 's'\n[reduce]\ngroup_by = ['country']\n"
+        "aggregate = { n = 'count(*)' }\nsort_by = ['country']",
+        "select country, count(*) n from visits v join users u on u.id = v.user "
+        "group by 1 order by 1",
+        is_ordered=True,
+    ),
     Case(
         "swapped",
         JOIN.format("left") + "left = 'users'\n",
@@ -194,6 +213,14 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
         (
             VISITS_BY_USER + "[reduce]\nsort_by = ['wieght desc']\n",
             "reduce.sort_by: a row of the result has no column 'wieght'; it has 'user', 'weight', ",
+        ),
+        (
+            JOIN.format("right").replace(USERS_BY_ID, BROADCAST),
+            "inputs.users.broadcast: nobody could tell which of its rows meet none, as a ",
+        ),
+        (
+            VISITS_BY_USER + BROADCAST + "[reduce]\ngroup_by = ['user']\n",
+            "inputs.users.broadcast: is for a join or sql, whose other input its rows meet",
         ),
         (VISITS_BY_USER + "[reduce]\nlimit = -1\n", "reduce.limit: -1 is less than no row"),
         (
