@@ -143,7 +143,10 @@ class _Server:
         size, descriptors, _, _ = socket.recv_fds(self._control, NUMBER_BYTES, _MOST_DESCRIPTORS)
         if len(size) < NUMBER_BYTES:
             return False
-        body = self._control.recv(int.from_bytes(size, "little"), socket.MSG_WAITALL)
+        told = int.from_bytes(size, "little")
+        body = self._control.recv(told, socket.MSG_WAITALL)
+        if len(body) < told:  # it was killed in the middle of asking
+            return False
         name, target, arguments = json.loads(body)
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)

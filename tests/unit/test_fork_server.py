@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ import pytest
 
 from mrflight.errors import JobFailedError
 from mrflight.fork_server import ForkServer
-from mrflight.forked_process import ForkedProcess
+from mrflight.forked_process import NUMBER_BYTES, ForkedProcess
 from tests.support import faults
 from tests.support.threads import WAIT_S, run_threads
 
@@ -182,6 +183,19 @@ def test_what_is_left_ends_with_the_fork_server_and_then_its_folders_go(
                 assert process.is_running()
     assert not any(process.is_running() for process in processes)
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+def test_the_folders_of_a_driver_that_is_killed_as_it_asks_go(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-m", "mrflight.forking", str(theirs.fileno()), "[]", folder]
+        server = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+    with ours:
+        ours.sendall((100).to_bytes(NUMBER_BYTES, "little") + b'["half of')
+    assert server.wait(WAIT_S) == 0
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("how", ["is stopped", "hangs"])
