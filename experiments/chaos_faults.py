@@ -24,7 +24,7 @@ _OF_THE_DRIVER = ("worker", "forks")
 
 
 class MissedError(Exception):
-    """The job ended before a fault could hit it, or there was nothing to hit."""
+    """The job ended, or hung, before a fault could hit it, or there was nothing to hit."""
 
 
 @dataclass
@@ -35,6 +35,8 @@ class Target:
     driver: subprocess.Popen[bytes]
     stderr: Path
     started: float
+    hangs_at: float
+    """From when on it hangs, on the clock of ``started``: nothing is waited for any more."""
     undisturbed_s: float
     cluster: StandingCluster | None
     later: list[threading.Timer] = field(default_factory=list)
@@ -72,10 +74,12 @@ def _await_moment(target: Target, moment: Moment) -> None:
 
 
 def _await(target: Target, condition: Callable[[], bool], what: str) -> None:
-    """Return once something is so; MissedError where the job ends first."""
+    """Return once something is so; MissedError where the job ends first, or hangs."""
     while not condition():
         if target.driver.poll() is not None:
             raise MissedError(f"the job ended before {what}")
+        if time.monotonic() > target.hangs_at:
+            raise MissedError(f"the job hung before {what}")
         time.sleep(_POLL_S)
 
 

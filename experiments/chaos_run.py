@@ -85,7 +85,8 @@ class _Scene:
         with stdout.open("wb") as out, stderr.open("wb") as err:
             started = time.monotonic()
             process = subprocess.Popen(command, env=self.environment, stdout=out, stderr=err)
-        target = Target(self.mark, process, stderr, started, undisturbed_s, self.cluster)
+        hangs_at = started + self.bench.hang_s + self.scenario.lasts_s
+        target = Target(self.mark, process, stderr, started, hangs_at, undisturbed_s, self.cluster)
         try:
             yield target
         finally:
@@ -96,10 +97,9 @@ class _Scene:
 
     def wait(self, target: Target) -> _End:
         """The end of a driver, which is ended where it takes too long."""
-        limit = target.started + self.bench.hang_s + self.scenario.lasts_s
         stacks = ""
         try:
-            code: int | None = target.driver.wait(max(0.0, limit - time.monotonic()))
+            code: int | None = target.driver.wait(max(0.0, target.hangs_at - time.monotonic()))
         except subprocess.TimeoutExpired:
             code = None
             stacks = self._stacks(target)
@@ -237,6 +237,7 @@ def _judge(scene: _Scene, end: _End, outcome: Outcome) -> None:
     outcome.wall_s = round(end.wall_s, 3)
     if end.code is None:
         outcome.state = "hung"
+        outcome.message, outcome.missed = outcome.missed, ""  # it was not too fast for a fault
     elif end.code < 0:
         outcome.state = "killed"
     else:

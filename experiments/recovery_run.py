@@ -165,11 +165,19 @@ def _made(
 
 
 def _strike(process: subprocess.Popen[bytes], stderr: Path, mark: str, fault: Fault) -> str:
-    """Hit the first of the victims when half of the maps are done; what was hit, and when."""
+    """Hit the first of the victims when half of the maps are done; what was hit, and when.
+
+    TimeoutError where they never are.
+    """
     started = time.perf_counter()
     while not _is_half_done(stderr.read_text(errors="replace")):
         if process.poll() is not None:
             raise MissedError("the job ended before half of its maps were seen to be done")
+        if time.perf_counter() - started > TIMEOUT_S:
+            raise TimeoutError(
+                f"half of the maps are not done after {TIMEOUT_S:g} s; the driver said: "
+                f"{stderr.read_text(errors='replace')}"
+            )
         time.sleep(_POLL_S)
     victims = chaos_processes.processes_of(mark, fault.victim)
     if not victims:

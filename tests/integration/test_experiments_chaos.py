@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,38 @@ def test_whoever_is_killed_stopped_or_cut_off_nothing_is_lost(tmp_path: Path) ->
     assert f"| all | {RUNS} | {RUNS} |" in contents(tmp_path / "out")["chaos.md"].decode()
 
 
-def test_a_job_that_takes_too_long_is_a_hang_and_says_where_it_was(tmp_path: Path) -> None:
-    inputs = datasets.generate(datasets.DataSet("unique", 3_000_000, 4), tmp_path)
-    bench = Bench(inputs, oracle.clicks_of(inputs), {}, hang_s=0.8)  # in the middle of its map
-    outcome = chaos_run.run(bench, Scenario(0, "embedded", 2, 1, strikes=()))
-    assert outcome.state == "hung"
+FREEZE = Strike("driver", "freeze", Moment("map"), 0, 0.0)
+KILL_LATER = Strike("driver", "kill", Moment("commit"), 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("strikes", "message"),
+    [
+        ((FREEZE,), ""),
+        (
+            (FREEZE, KILL_LATER),
+            f"{KILL_LATER.told}: the job hung before the driver told of its commit",
+        ),
+    ],
+    ids=["when all is done to it", "before a fault comes to it"],
+)
+def test_a_job_that_takes_too_long_is_a_hang_and_says_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strikes: tuple[Strike, ...], message: str
+) -> None:
+    """It stands still in its map; the rest of its time is over at once."""
+
+    def strike(target: Target, what: Strike) -> str:
+        hit = chaos_faults.strike(target, what)
+        assert target.hangs_at == target.started + bench.hang_s
+        target.hangs_at = time.monotonic()
+        return hit
+
+    monkeypatch.setattr(chaos_run, "strike", strike)
+    inputs = datasets.generate(datasets.DataSet("unique", 20_000, 4), tmp_path)
+    bench = Bench(inputs, oracle.clicks_of(inputs), {}, hang_s=60.0)
+    outcome = chaos_run.run(bench, Scenario(0, "embedded", 2, 1, strikes))
+    assert (outcome.state, outcome.missed, outcome.message) == ("hung", "", message)
+    assert len(outcome.hits) == 1
     assert outcome.is_bad
     assert "most recent call first" in outcome.stderr
     assert (outcome.leftovers, outcome.wrong, outcome.rerun) == ([], [], "")
