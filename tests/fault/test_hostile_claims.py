@@ -12,7 +12,7 @@ from pyarrow import flight
 
 from mrflight.errors import ProtocolError, SchemaMismatchError
 from mrflight.shuffle.protocol import MetadataAction
-from tests.support.hostile_servers import BATCH, SHUFFLE, Put, act, ask, unharmed_servers
+from tests.support.hostile_servers import BATCH, SHUFFLE, Put, Servers, act, ask
 
 
 def commit(**fields: Any) -> str:
@@ -55,11 +55,8 @@ BELIEVED: dict[str, tuple[str, str]] = {
 }
 
 
-def test_what_is_out_of_bounds_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
-    with (
-        unharmed_servers(capfd) as servers,
-        flight.FlightClient(servers.metadata) as client,
-    ):
+def test_what_is_out_of_bounds_is_refused(servers: Servers) -> None:
+    with flight.FlightClient(servers.metadata) as client:
         servers.cluster.create_shuffle(SHUFFLE, partitions=3)
         for what, (action, body) in BELIEVED.items():
             with pytest.raises(ProtocolError) as refused:
@@ -70,14 +67,11 @@ def test_what_is_out_of_bounds_is_refused(capfd: pytest.CaptureFixture[str]) -> 
         assert [server.location for server in servers.cluster.status().servers] == [servers.data]
 
 
-def test_a_heartbeat_of_a_million_shuffles_leaves_nothing(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_heartbeat_of_a_million_shuffles_leaves_nothing(servers: Servers) -> None:
     names = [f"s{number}" for number in range(10**6)]
-    with unharmed_servers(capfd) as servers:
-        body = json.dumps({"location": "grpc+tcp://127.0.0.1:1", "shuffles": names})
-        answer = json.loads(ask(servers.metadata, MetadataAction.HEARTBEAT, body))
-        assert answer == {"registered": False, "drop": names}
+    body = json.dumps({"location": "grpc+tcp://127.0.0.1:1", "shuffles": names})
+    answer = json.loads(ask(servers.metadata, MetadataAction.HEARTBEAT, body))
+    assert answer == {"registered": False, "drop": names}
 
 
 # Names that are no UTF-8, and answers that are too long
@@ -98,9 +92,9 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("schema", UNREADABLE.values(), ids=UNREADABLE)
 def test_a_schema_with_a_name_that_is_no_text_is_not_committed(
-    schema: pa.Schema, capfd: pytest.CaptureFixture[str]
+    schema: pa.Schema, servers: Servers
 ) -> None:
-    with unharmed_servers(capfd) as servers, flight.FlightClient(servers.metadata) as client:
+    with flight.FlightClient(servers.metadata) as client:
         servers.cluster.create_shuffle(SHUFFLE, partitions=3)
         with pytest.raises(ProtocolError, match="utf-8"):
             act(client, "commit_map", commit(schema=schema.serialize().to_pybytes()))
@@ -109,19 +103,19 @@ def test_a_schema_with_a_name_that_is_no_text_is_not_committed(
 
 @pytest.mark.parametrize("schema", UNREADABLE.values(), ids=UNREADABLE)
 def test_a_column_with_a_name_that_is_no_text_is_not_put(
-    schema: pa.Schema, capfd: pytest.CaptureFixture[str]
+    schema: pa.Schema, servers: Servers
 ) -> None:
     column = pa.nulls(1, schema.types[0])
     batch = pa.RecordBatch.from_arrays([column], schema=schema)
     descriptor = flight.FlightDescriptor.for_path(SHUFFLE, "0", "0", "0")
-    with unharmed_servers(capfd) as servers, flight.FlightClient(servers.data) as client:
+    with flight.FlightClient(servers.data) as client:
         servers.cluster.create_shuffle(SHUFFLE, partitions=3)
         with pytest.raises(ProtocolError, match="utf-8"):
             Put(descriptor, schema, [(batch, None)]).send(client)
 
 
-def test_an_error_about_something_long_is_answered(capfd: pytest.CaptureFixture[str]) -> None:
-    with unharmed_servers(capfd) as servers, flight.FlightClient(servers.metadata) as client:
+def test_an_error_about_something_long_is_answered(servers: Servers) -> None:
+    with flight.FlightClient(servers.metadata) as client:
         servers.cluster.create_shuffle(SHUFFLE, partitions=3)
         act(client, "commit_map", commit(schema=named("x" * 100_000)))
         with pytest.raises(SchemaMismatchError, match=f"column '{'x' * 300}.* is missing"):
@@ -129,11 +123,9 @@ def test_an_error_about_something_long_is_answered(capfd: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("location", ["", "nowhere", "http://127.0.0.1:5005", "grpc+tcp://\0:1"])
-def test_what_is_no_location_is_not_registered(
-    location: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_location_is_not_registered(location: str, servers: Servers) -> None:
     """Every flight-info of a shuffle that is placed there would fail."""
-    with unharmed_servers(capfd) as servers, flight.FlightClient(servers.metadata) as client:
+    with flight.FlightClient(servers.metadata) as client:
         with pytest.raises(ProtocolError, match="is not a location"):
             act(client, "register_server", json.dumps({"location": location}))
         assert [server.location for server in servers.cluster.status().servers] == [servers.data]

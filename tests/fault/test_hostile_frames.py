@@ -19,7 +19,7 @@ import pytest
 from mrflight.shuffle.block import BlockTag, encode_block, ipc_options, to_wire
 from mrflight.shuffle.tickets import BlockStream
 from mrflight.testing.hostile_bytes import damaged, random_bytes
-from tests.support.hostile_servers import BATCH, SHUFFLE, WAIT_S, unharmed_servers
+from tests.support.hostile_servers import BATCH, SHUFFLE, WAIT_S, Servers
 
 CALLS = 1_000
 GARBAGE = 300
@@ -197,39 +197,36 @@ def assert_answered(port: int, method: str, body: bytes, what: str) -> str:
 
 
 @pytest.mark.parametrize("server", REQUESTS)
-def test_requests(server: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_requests(server: str, servers: Servers) -> None:
     rng = random.Random(server)
     found: Counter[str] = Counter()
-    with unharmed_servers(capfd) as servers:
-        servers.cluster.create_shuffle(SHUFFLE, partitions=3)
-        port = port_of(getattr(servers, server))
-        for number in range(CALLS):
-            method = rng.choice(list(REQUESTS[server]))
-            body = hostile_request(rng.choice(REQUESTS[server][method]), rng)
-            found[assert_answered(port, method, body, f"seed {server}, call {number}")] += 1
-        assert found[OK] > 0
-        assert found[INTERNAL] > CALLS / 10
+    servers.cluster.create_shuffle(SHUFFLE, partitions=3)
+    port = port_of(getattr(servers, server))
+    for number in range(CALLS):
+        method = rng.choice(list(REQUESTS[server]))
+        body = hostile_request(rng.choice(REQUESTS[server][method]), rng)
+        found[assert_answered(port, method, body, f"seed {server}, call {number}")] += 1
+    assert found[OK] > 0
+    assert found[INTERNAL] > CALLS / 10
 
 
-def test_puts(capfd: pytest.CaptureFixture[str]) -> None:
+def test_puts(servers: Servers) -> None:
     rng = random.Random("puts")
     found: Counter[str] = Counter()
-    with unharmed_servers(capfd) as servers:
-        servers.cluster.create_shuffle(SHUFFLE, partitions=3)
-        for number in range(CALLS):
-            body = hostile_put(rng)
-            what = f"seed puts, call {number}"
-            found[assert_answered(port_of(servers.data), "DoPut", body, what)] += 1
-        assert found[OK] > CALLS / 10
-        assert sum(found.values()) - found[OK] > CALLS / 10
+    servers.cluster.create_shuffle(SHUFFLE, partitions=3)
+    for number in range(CALLS):
+        body = hostile_put(rng)
+        what = f"seed puts, call {number}"
+        found[assert_answered(port_of(servers.data), "DoPut", body, what)] += 1
+    assert found[OK] > CALLS / 10
+    assert sum(found.values()) - found[OK] > CALLS / 10
 
 
 @pytest.mark.parametrize("server", ["metadata", "data"])
-def test_garbage_on_the_port(server: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_garbage_on_the_port(server: str, servers: Servers) -> None:
     rng = random.Random(f"garbage {server}")
-    with unharmed_servers(capfd) as servers:
-        for _ in range(GARBAGE):
-            address = ("127.0.0.1", port_of(getattr(servers, server)))
-            with socket.create_connection(address, WAIT_S) as connection:
-                start = rng.choice((b"", PREFACE, b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01"))
-                connection.sendall(start + random_bytes(rng))
+    for _ in range(GARBAGE):
+        address = ("127.0.0.1", port_of(getattr(servers, server)))
+        with socket.create_connection(address, WAIT_S) as connection:
+            start = rng.choice((b"", PREFACE, b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01"))
+            connection.sendall(start + random_bytes(rng))

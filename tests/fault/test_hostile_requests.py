@@ -23,6 +23,7 @@ from mrflight.errors import (
     ServerUnavailableError,
     ShuffleError,
 )
+from mrflight.shuffle import protocol, table_protocol
 from mrflight.shuffle.block import BlockTag, encode_block, ipc_options, to_wire
 from mrflight.shuffle.flight_errors import from_flight
 from mrflight.shuffle.protocol import DataAction, Message, MetadataAction
@@ -36,7 +37,6 @@ from tests.support.hostile_servers import (
     Servers,
     act,
     tidy_up,
-    unharmed_servers,
 )
 
 ACTIONS = 2_500
@@ -73,17 +73,14 @@ def try_all(requests: Iterator[tuple[str, Callable[[], object]]], seed: str) -> 
 
 
 def messages_by_meaning() -> dict[str, type[Message]]:
-    return {
-        (message.__doc__ or "").partition("\n")[0]: message for message in Message.__subclasses__()
-    }
+    named = [*vars(protocol).values(), *vars(table_protocol).values()]
+    messages = [each for each in named if isinstance(each, type) and issubclass(each, Message)]
+    return {(message.__doc__ or "").partition("\n")[0]: message for message in messages}
 
 
 @pytest.mark.parametrize("server", ["metadata", "data"])
-def test_actions(server: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with (
-        unharmed_servers(capfd) as servers,
-        flight.FlightClient(getattr(servers, server)) as client,
-    ):
+def test_actions(server: str, servers: Servers) -> None:
+    with flight.FlightClient(getattr(servers, server)) as client:
         meanings = messages_by_meaning()
         actions = {each.type: meanings[each.description] for each in client.list_actions()}
         names = MetadataAction if server == "metadata" else DataAction
@@ -118,9 +115,8 @@ def make_the_shuffle(servers: Servers) -> None:
 # Reads
 
 
-def test_tickets_and_infos(capfd: pytest.CaptureFixture[str]) -> None:
+def test_tickets_and_infos(servers: Servers) -> None:
     with (
-        unharmed_servers(capfd) as servers,
         flight.FlightClient(servers.data) as data,
         flight.FlightClient(servers.metadata) as metadata,
     ):
@@ -227,8 +223,8 @@ def plain_put(rng: random.Random) -> Put:
 
 
 @pytest.mark.parametrize("make", [block_put, plain_put], ids=["blocks", "batches"])
-def test_puts(make: Callable[[random.Random], Put], capfd: pytest.CaptureFixture[str]) -> None:
-    with unharmed_servers(capfd) as servers, flight.FlightClient(servers.data) as client:
+def test_puts(make: Callable[[random.Random], Put], servers: Servers) -> None:
+    with flight.FlightClient(servers.data) as client:
         servers.cluster.create_shuffle(SHUFFLE, partitions=3)
         rng = random.Random(make.__name__)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import mrflight
 from mrflight.shuffle.calls import call
@@ -44,14 +45,14 @@ def data_server(metadata: str, *options: object) -> Iterator[tuple[subprocess.Po
                 process.kill()  # or one that hangs outlives the test
 
 
-def _started(module: str, *options: str) -> subprocess.Popen[str]:
+def _started(module: str, *options: str, stderr: IO[bytes] | None = None) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", f"mrflight.servers.{module}", *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
 @contextmanager
 def standing_cluster(
-    data_servers: int = 2, journal: Path | None = None
+    data_servers: int = 2, journal: Path | None = None, stderr: IO[bytes] | None = None
 ) -> Iterator[StandingCluster]:
     """Servers on free loopback ports, started by their commands and stopped by SIGTERM.
 
@@ -60,7 +61,7 @@ def standing_cluster(
     started: list[subprocess.Popen[str]] = []
 
     def start(module: str, *options: str) -> tuple[subprocess.Popen[str], str]:
-        process = _started(module, *options)
+        process = _started(module, *options, stderr=stderr)
         started.append(process)
         assert process.stdout is not None
         return process, process.stdout.readline().split()[-1]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psutil
 import pyarrow as pa
-import pytest
 from pyarrow import flight
 
 import mrflight
@@ -33,16 +33,6 @@ GRPCS_THREADS = ("event_engine", "grpc", "lifeguard")
 BATCH = pa.record_batch({"n": pa.array([1, 2, None]), "text": ["a", None, "c"]})
 
 
-@dataclass(frozen=True)
-class Servers:
-    """A metadata server and a data server."""
-
-    cluster: mrflight.Cluster
-    metadata: str
-    data: str
-    processes: list[psutil.Process]
-
-
 class Footprint(NamedTuple):
     """What a process has taken of the system."""
 
@@ -52,40 +42,59 @@ class Footprint(NamedTuple):
     memory_bytes: int
 
 
+@dataclass(frozen=True)
+class Servers:
+    """A metadata server and a data server, which both write to a log."""
+
+    cluster: mrflight.Cluster
+    standing: StandingCluster
+    data: str
+    log: Path
+
+    @property
+    def metadata(self) -> str:
+        return self.standing.metadata
+
+    @property
+    def started(self) -> list[subprocess.Popen[str]]:
+        return [self.standing.metadata_process, *self.standing.data_processes]
+
+    def footprints(self) -> list[Footprint]:
+        return [footprint(psutil.Process(process.pid)) for process in self.started]
+
+
 @contextmanager
-def unharmed_servers(capfd: pytest.CaptureFixture[str]) -> Iterator[Servers]:
-    """Servers that at the end do as before, hold as much as before, and have logged no surprise."""
+def logging_servers(log: Path) -> Iterator[Servers]:
+    """They end well, and have logged no surprise then either."""
     with (
-        standing_cluster(data_servers=1) as standing,
+        log.open("wb") as stderr,
+        standing_cluster(data_servers=1, stderr=stderr) as standing,
         mrflight.connect(standing.metadata) as client,
     ):
-        servers = servers_of(standing, client)
-        assert_shuffles(servers)
-        wait_for_a_heartbeat(servers)  # for which the data server has a connection of its own
-        before = [footprint(process) for process in servers.processes]
-        yield servers
-        tidy_up(servers)
-        assert_shuffles(servers)
-        assert stats(servers) == (0, 0, 0)
-        assert_footprints(servers, before)
-        assert [process.poll() for process in all_processes(standing)] == [None, None]
-    log = capfd.readouterr().err
-    assert "INFO mrflight.servers.process" in log
-    assert [line for line in log.splitlines() if surprising(line)] == []
+        (data,) = client.status().servers
+        yield Servers(client, standing, data.location, log)
+    assert "INFO mrflight.servers.process" in log.read_text()
+    assert surprises(log) == []
 
 
-def servers_of(standing: StandingCluster, client: mrflight.Cluster) -> Servers:
-    processes = [psutil.Process(process.pid) for process in all_processes(standing)]
-    (data,) = client.status().servers
-    return Servers(client, standing.metadata, data.location, processes)
+@contextmanager
+def unharmed(servers: Servers) -> Iterator[None]:
+    """At the end they do as before, hold as much as before, and have logged no surprise."""
+    assert_shuffles(servers)
+    wait_for_a_heartbeat(servers)  # for which the data server has a connection of its own
+    before = servers.footprints()
+    yield
+    tidy_up(servers)
+    assert_shuffles(servers)
+    assert stats(servers) == (0, 0, 0)
+    assert_footprints(servers, before)
+    assert [process.poll() for process in servers.started] == [None, None]
+    assert surprises(servers.log) == []
 
 
-def all_processes(standing: StandingCluster) -> list[Any]:
-    return [standing.metadata_process, *standing.data_processes]
-
-
-def surprising(line: str) -> bool:
-    return any(sign in line for sign in ("Traceback", "a request failed in", "a stream failed"))
+def surprises(log: Path) -> list[str]:
+    signs = ("Traceback", "a request failed in", "a stream failed")
+    return [line for line in log.read_text().splitlines() if any(sign in line for sign in signs)]
 
 
 def assert_shuffles(servers: Servers) -> None:
@@ -136,7 +145,7 @@ def assert_footprints(servers: Servers, before: list[Footprint]) -> None:
     """Threads and connections of calls that have ended go within some seconds."""
     until = time.monotonic() + WAIT_S
     while True:
-        after = [footprint(process) for process in servers.processes]
+        after = servers.footprints()
         if all(map(is_as_before, after, before)):
             break
         assert time.monotonic() < until, (before, after)
