@@ -4,27 +4,17 @@ vain."""
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from mrflight.sinks.base import Commit
+from tests.support.clean_command import run_clean
 from tests.support.leftovers import tree
 from tests.support.outputs import FORMATS, NEW, OLD, SCHEMA, Output, written
 
 JOB = "20200101T000000-abcdefabcdef"
 LONG_AGO = 1_577_836_800
-
-
-def clean(table: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mrflight.cli", "clean", str(table), *options],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
 
 
 def grow_old(folder: Path) -> None:
@@ -50,7 +40,7 @@ def left(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def assert_refused(table: Path, message: str, *options: str) -> None:
     before = tree(table)
-    done = clean(table, "--older-than", "0 s", "--remove", *options)
+    done = run_clean(table, "--older-than", "0 s", "--remove", *options)
     assert done.returncode == 2
     assert message in done.stderr
     assert tree(table) == before
@@ -58,15 +48,14 @@ def assert_refused(table: Path, message: str, *options: str) -> None:
 
 def test_it_is_listed_and_removed_by_who_says_that_it_is_in_vain(left: Path) -> None:
     before = tree(left)
-    listed = clean(left)
+    listed = run_clean(left)
     assert listed.returncode == 0
-    files = {line.split("  ")[0] for line in listed.stdout.splitlines()}
-    assert files == {path for path, what in before.items() if what != "folder"}
+    assert listed.files == {path for path, what in before.items() if what != "folder"}
     told = listed.stderr.splitlines()
     assert told[0].startswith(f"no table is in {left}: nothing proves that these files are not")
     assert told[-1].endswith("left over; --remove --no-table removes them")
     assert_refused(left, "nothing was removed: add --no-table if")
-    removed = clean(left, "--remove", "--no-table")
+    removed = run_clean(left, "--remove", "--no-table")
     assert (removed.returncode, removed.stdout) == (0, listed.stdout)
     assert tree(left) == {}
 
@@ -74,7 +63,7 @@ def test_it_is_listed_and_removed_by_who_says_that_it_is_in_vain(left: Path) -> 
 def test_what_is_young_stays(left: Path) -> None:
     part = next(left.rglob("part-*"))
     os.utime(part)  # as it is written on
-    done = clean(left, "--remove", "--no-table")
+    done = run_clean(left, "--remove", "--no-table")
     assert done.returncode == 0
     assert [path for path in left.rglob("*") if path.is_file()] == [part]
     assert "1 younger files" in done.stderr

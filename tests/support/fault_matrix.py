@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.protocol import DataAction, Done, ServerStats
 from tests.support import faults, faulty_job
+from tests.support.clean_command import run_clean
 from tests.support.driver import DriverRun
 from tests.support.fault_deeds import DO
 from tests.support.faults import FaultyRun, faulty_run
@@ -223,7 +222,6 @@ def unlisted(folder: Path) -> set[str]:
 
 def clean(folder: Path, *options: str) -> str:
     """What ``mrflight clean`` lists."""
-    command = [sys.executable, "-m", "mrflight.cli", "clean", str(folder / "out"), *options]
-    return subprocess.run(
-        [*command, "--older-than", "0 s"], capture_output=True, text=True, check=True, timeout=30
-    ).stdout
+    done = run_clean(folder / "out", *options, "--older-than", "0 s")
+    assert done.returncode == 0, done.stderr
+    return done.stdout

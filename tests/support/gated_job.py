@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from mrflight.spec import OutputFormat
+from tests.support.clean_command import run_clean
 from tests.support.driver import DriverRun, driver_command, write_job
 from tests.support.manifests import manifests, newest_manifest, runs_of
 from tests.support.outputs import READERS, Output
@@ -235,21 +235,6 @@ def unnamed_files(table: Path) -> set[str]:
 
 def clean(table: Path, *options: str) -> set[str]:
     """What ``mrflight clean`` lists, however young it is."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mrflight.cli",
-            "clean",
-            str(table),
-            "--older-than",
-            "0 s",
-            *options,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
+    done = run_clean(table, "--older-than", "0 s", *options)
     assert done.returncode == 0, done.stderr
-    return {line.split("  ")[0] for line in done.stdout.splitlines()}
+    return done.files

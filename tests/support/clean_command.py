@@ -1,0 +1,34 @@
+"""``mrflight clean``, in the test's own process: one of its own takes half a second to start.
+
+As a process the command is tested by tests/fault/test_leftovers_are_cleaned.py.
+"""
+
+from __future__ import annotations
+
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from mrflight import cli
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """How the command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+    @property
+    def files(self) -> set[str]:
+        """What it lists."""
+        return {line.split("  ")[0] for line in self.stdout.splitlines()}
+
+
+def run_clean(table: Path, *options: str) -> Cleaned:
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = cli.main(["clean", str(table), *options])
+    return Cleaned(code, out.getvalue(), err.getvalue())
