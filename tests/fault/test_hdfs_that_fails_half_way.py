@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import subprocess
@@ -11,29 +10,33 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from mrflight.deadline import Deadline
 from mrflight.errors import CommitError, DeadlineExceededError, JobFailedError
-from mrflight.sinks import delta_commit, landing, open_sink
+from mrflight.sinks import delta_commit, landing
 from mrflight.sinks.base import Commit, Sink
 from mrflight.sinks.delta_table import DeltaTable
-from mrflight.sinks.leftovers import find_leftovers, remove_leftovers
-from mrflight.sources import open_source
-from mrflight.spec import InputSpec, OutputFormat, OutputSection
+from mrflight.spec import OutputFormat
 from mrflight.storage import Location, locate
 from tests.services.hdfs import Hdfs, running_hdfs
+from tests.support import half_way_jobs
+from tests.support.half_way_jobs import (
+    LARGE_ROWS,
+    SCHEMA,
+    large_batches,
+    opened,
+    parts,
+    remove_left,
+    rows_of,
+    run,
+)
 from tests.support.lossy_proxy import Loss, LossyProxy, Then, lossy_proxy
 
-SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
-LARGE_ROWS = 20_000  # of a kilobyte, of which half is more than waits to be encoded
 DEADLINE_S = 60.0
 GIVEN_UP_S = 10
-SOON = datetime.now(UTC) + timedelta(hours=1)
 MOVE = "rename2"
 """How the name node calls what gives a log entry its name."""
 
@@ -62,36 +65,9 @@ def behind(table: Location, proxy: LossyProxy) -> Location:
     return locate(f"hdfs://127.0.0.1:{proxy.port}{table.path}", Path("/"))
 
 
-def opened(table: Location, format: OutputFormat, job: str, run_id: str | None = None) -> Sink:
-    output = OutputSection(table=table.url, format=format, mode="append")
-    return open_sink(output, Path("/"), {}, f"20260101T000000-{job}", run_id)
-
-
-def parts(sink: Sink, *numbers: int) -> Commit:
-    rows = pa.record_batch([list(numbers), ["x"] * len(numbers)], schema=SCHEMA)
-    return Commit(tuple(sink.part_writer.write(0, 0, SCHEMA, [rows])), SCHEMA)
-
-
-def run(table: Location, format: OutputFormat, job: str, number: int, run_id: str = "") -> None:
-    sink = opened(table, format, job, run_id or None)
-    if sink.was_committed():
-        return
-    try:
-        sink.commit(parts(sink, number))
-    finally:
-        sink.abort()
-
-
-def rows_of(table: Location) -> list[int]:
-    source = open_source("t", InputSpec(path=table.url), Path("/"), {}, 1 << 30)
-    batches = [batch for split in source.splits for batch in source.reader.read(split)]
-    return sorted(n for batch in batches for n in batch.column("n").to_pylist())
-
-
 def left_of(table: Location) -> set[str]:
     """But for the number in the name that a file has until it is closed."""
-    left = find_leftovers(table, SOON)
-    return {re.sub(r"\.tmp\.\d+$", ".tmp", file.path) for file in left.files}
+    return {re.sub(r"\.tmp\.\d+$", ".tmp", path) for path in half_way_jobs.left_of(table)}
 
 
 def entry(table: Location, format: OutputFormat, number: int) -> Location:
@@ -110,7 +86,7 @@ def check_run_again(table: Location, format: OutputFormat, rows: list[int]) -> N
     for job in ("again", "and-again"):
         run(table, format, job, rows[-1], "monday")
     assert rows_of(table) == rows
-    remove_leftovers(table, find_leftovers(table, SOON))
+    remove_left(table)
     assert left_of(table) == set()
     assert rows_of(table) == rows
 
@@ -169,16 +145,6 @@ def test_a_commit_of_which_nothing_is_heard(hdfs: Hdfs, table: Location) -> None
     (part,) = commit.parts
     assert part.path in left_of(table)
     check_run_again(table, "delta", [2])
-
-
-def large_batches(half_way: Callable[[], None]) -> Iterator[pa.RecordBatch]:
-    chance = random.Random(7)
-    for start in range(0, LARGE_ROWS, LARGE_ROWS // 4):
-        if start == LARGE_ROWS // 2:
-            half_way()
-        numbers = range(start, start + LARGE_ROWS // 4)
-        texts = [chance.randbytes(500).hex() for _ in numbers]
-        yield pa.record_batch([list(numbers), texts], schema=SCHEMA)
 
 
 def write(table: Location, sink: Sink, *deeds: Callable[[], None]) -> Commit:
