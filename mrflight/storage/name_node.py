@@ -6,6 +6,7 @@ Rust, without a JVM; hdfs-native has more of it for Python.
 
 from __future__ import annotations
 
+import io
 import posixpath
 import secrets
 from collections.abc import Iterator, Mapping
@@ -40,8 +41,11 @@ def put_new(url: str, path: str, data: bytes, settings: Mapping[str, str]) -> No
     with _one_line_errors(f"{url}{path}"):
         try:
             file = client.create(staged, WriteOptions(overwrite=False))
-            file.write(data)
-            file.close()  # not where the write failed: it tries for 15 s, and tells only that
+            try:
+                file.write(data)
+                file.close()  # not where the write failed: it tries for 15 s, and tells only that
+            finally:
+                io.RawIOBase.close(file)  # or Python would do it whenever it collects the object
             client.rename(staged, path, overwrite=False)
         except BaseException:
             with suppress(Exception):  # the first error is the one to tell

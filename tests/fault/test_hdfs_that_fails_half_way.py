@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import hdfs_native
 import pytest
 
 from mrflight.deadline import Deadline
@@ -159,6 +161,17 @@ def write(table: Location, sink: Sink, *deeds: Callable[[], None]) -> Commit:
     return Commit(tuple(sink.part_writer.write(0, 0, SCHEMA, large_batches(half_way))), SCHEMA)
 
 
+def check_that_a_small_file_fails_at_once(table: Location) -> None:
+    """To close it is tried for half a minute, also as Python collects what was to write it."""
+    closed: list[object] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hdfs_native.FileWriter, "close", lambda writer: closed.append(writer.inner))
+        with pytest.raises(OSError, match="Connection refused"):
+            table.child("small").put_new(b"x")
+        gc.collect()
+        assert closed == []
+
+
 def test_data_nodes_that_are_killed_as_parts_are_written(hdfs: Hdfs, table: Location) -> None:
     """With one of two both go on, in blocks that they began before; with none the other fails."""
     one, other = hdfs.data_nodes
@@ -172,8 +185,7 @@ def test_data_nodes_that_are_killed_as_parts_are_written(hdfs: Hdfs, table: Loca
     assert time.monotonic() - began_s < DEADLINE_S
     assert f"{table.url}/part-00000-0-20260101T000000-killed" in str(told.value)
     assert re.search("All nodes failed|Connection refused", str(told.value)), told.value
-    with pytest.raises(OSError, match="Connection refused"):  # and no wait for its end
-        table.child("small").put_new(b"x")
+    check_that_a_small_file_fails_at_once(table)
     hdfs.restart()
     done.commit(*commits)
     assert left_of(table) == set()
@@ -193,7 +205,8 @@ def test_a_name_node_that_is_gone_as_a_part_is_closed(hdfs: Hdfs, table: Locatio
         assert proxy.end() == 1
     assert time.monotonic() - began_s < DEADLINE_S
     assert f"{table.path}/part-00000-0-20260101T000000-killed" in str(told.value)
-    assert re.search("Connection refused|disconnected", str(told.value)), told.value
+    why = "Connection refused|reset by peer|disconnected"  # its end may meet another connection
+    assert re.search(why, str(told.value)), told.value
     (left,) = left_of(table)
     assert left.startswith(".part-00000-0-20260101T000000-killed")
     assert left.endswith(".tmp")
