@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import deltalake
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-import pytest
 
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
@@ -52,14 +52,15 @@ def table_of(file: int) -> pa.Table:
     return pa.table({"k": [number % KEYS for number in numbers], "v": list(numbers)})
 
 
-def expected() -> list[dict[str, int]]:
-    numbers = range(FILES * ROWS)
+def expected(files: int = FILES) -> list[dict[str, int]]:
+    numbers = range(files * ROWS)
     found = {k: [n for n in numbers if n % KEYS == k] for k in range(KEYS)}
     return [{"k": k, "v": sum(of_key), "rows": len(of_key)} for k, of_key in found.items()]
 
 
-def put_inputs(folder: Location, format: str) -> None:
-    for file in range(FILES):
+def put_inputs(folder: Location, formats: Sequence[str] = ("csv",) * FILES) -> None:
+    """A file of each format."""
+    for file, format in enumerate(formats):
         data = io.BytesIO()
         table = table_of(file)
         if format == "csv":
@@ -107,20 +108,25 @@ def files(table: Location) -> int:
     return sum(info.base_name.startswith("part-") for info in table.walk())
 
 
-@pytest.mark.parametrize("format", ["csv", "parquet", "arrow"])
-def test_files_become_a_table(place: Location, format: str, tmp_path: Path) -> None:
-    put_inputs(place.child("in"), format)
+def test_files_become_a_table(place: Location, tmp_path: Path) -> None:
+    """Of every format that is read in splits, two files and one each."""
+    formats = ["csv", "csv", "parquet", "arrow"]
+    put_inputs(place.child("in"), formats)
     table = place.child("table=1,@a+b")
-    done = run(tmp_path, place.child(f"in/*.{format}").url, table)
+    job = job_file(tmp_path, place.child("in/*.csv").url, table)
+    for format in formats[2:]:
+        also = f'[inputs.{format}]\npath = "{place.url}/in/*.{format}"\nkey = ["k"]\n'
+        job.write_text(job.read_text() + also)
+    done = drive(job)
     assert done.code == 0, done.stderr
-    assert done.result["rows_in"] == FILES * ROWS
+    assert done.result["rows_in"] == len(formats) * ROWS
     assert done.result["table"] == table.url
-    assert read(table) == expected()
+    assert read(table) == expected(len(formats))
     assert files(table) == 4
 
 
 def test_a_table_is_read_overwritten_and_appended_to_once(place: Location, tmp_path: Path) -> None:
-    put_inputs(place.child("in"), "csv")
+    put_inputs(place.child("in"))
     first, second = place.child("first"), place.child("second")
     assert run(tmp_path, place.child("in").url, first, by='["rows"]').code == 0
     again = run(tmp_path, place.child("in").url, first, "overwrite", by='["rows"]')
@@ -152,10 +158,10 @@ def test_odd_partition_values_are_found_again(place: Location, tmp_path: Path) -
 
 
 def test_a_table_that_is_there_is_told_with_its_url(place: Location, tmp_path: Path) -> None:
-    put_inputs(place.child("in"), "csv")
+    pa.csv.write_csv(table_of(0), tmp_path / "in.csv")
     table = place.child("table")
-    assert run(tmp_path, place.child("in").url, table).code == 0
-    refused = run(tmp_path, place.child("in").url, table)
+    assert run(tmp_path, "in.csv", table).code == 0
+    refused = run(tmp_path, "in.csv", table)
     assert refused.code == 2
     assert f"the Delta table {table.url} exists" in refused.message
     assert files(table) == 4
@@ -173,14 +179,14 @@ def test_an_input_that_is_not_there_is_told_with_its_url(place: Location, tmp_pa
 def test_a_name_of_a_table_that_its_client_would_not_find_is_refused(
     place: Location, tmp_path: Path
 ) -> None:
-    put_inputs(place.child("in"), "csv")
+    pa.csv.write_csv(table_of(0), tmp_path / "in.csv")
     table = place.child("a table ü")
-    done = run(tmp_path, place.child("in").url, table)
+    done = run(tmp_path, "in.csv", table)
     if place.url.startswith("hdfs:"):
         assert done.code == 2
         assert f"output.table: {table.url}: deltalake finds no table in HDFS" in done.message
     else:
-        assert (done.code, read(table)) == (0, expected())
+        assert (done.code, read(table)) == (0, expected(1))
 
 
 def test_a_new_table_in_a_bucket_costs_six_requests_and_each_further_part_one(

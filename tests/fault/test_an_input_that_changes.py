@@ -10,6 +10,7 @@ import io
 import os
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -97,13 +98,17 @@ FORMATS: dict[str, Callable[[pa.Table], bytes]] = {
 }
 
 
+@cache
+def contents(file: int, format: str) -> bytes:
+    return FORMATS[format](rows(file, OF_OTHERS if file else ROWS))
+
+
 def write_inputs(folder: Path, format: str) -> Path:
     """The job, its functions, and a file of many rows before two of few."""
     (folder / "in").mkdir()
     (folder / "places").mkdir()
     for file in range(LAST + 1):
-        data = FORMATS[format](rows(file, OF_OTHERS if file else ROWS))
-        (folder / "in" / f"{file}.{format}").write_bytes(data)
+        (folder / "in" / f"{file}.{format}").write_bytes(contents(file, format))
     shutil.copy(faulty_functions.__file__, folder / "functions.py")
     return write_job(folder, JOB)
 
@@ -170,7 +175,9 @@ def test_a_change_of_a_file_fails_the_job(
 
 
 @pytest.mark.parametrize("file", [FIRST, LAST], ids=["as it is read", "before it is read"])
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    "format", [name for name in FORMATS if name != "csv"]
+)  # as `cut_to_nothing` above
 def test_files_of_every_format_are_looked_at(format: str, file: int, tmp_path: Path) -> None:
     """Cut as they are mapped into memory they end their worker; the next attempt says why."""
     job = write_inputs(tmp_path, format)
