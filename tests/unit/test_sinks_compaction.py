@@ -1,0 +1,145 @@
+"""A Delta table on a disk is compacted; what its readers find is what they found before."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from mrflight.sinks.file_part_writer import FilePartWriter
+from mrflight.sinks.part_name import is_part
+from tests.support.delta_outputs import entry, run, versions
+from tests.support.maintained_table import append, compacted, maintain, read
+from tests.support.threads import run_threads
+
+NAN = float("nan")
+
+
+def test_a_table_of_one_job_stays_sorted_with_bounds_of_its_files(tmp_path: Path) -> None:
+    rows = pa.table({"n": list(range(40)), "f": [NAN if n % 10 == 3 else n / 2 for n in range(40)]})
+    for start in range(0, 40, 10):
+        run(tmp_path, rows.slice(start, 10), job_id=f"job{start}")
+    report = maintain(tmp_path)
+    assert compacted(report) == (4, 1)
+    assert report.version == 4
+    (uri,) = DeltaTable(tmp_path / "t").file_uris()
+    assert str(pq.read_table(uri).to_pylist()) == str(rows.to_pylist())  # NaN is no NaN's equal
+    assert is_part(Path(uri).name)
+    dataset = DeltaTable(tmp_path / "t").to_pyarrow_dataset()
+    assert dataset.to_table(filter=pc.field("n") > 37)["n"].to_pylist() == [38, 39]
+    assert dataset.to_table(filter=pc.is_nan(pc.field("f")))["n"].to_pylist() == [3, 13, 23, 33]
+    with duckdb.connect() as duck:
+        over = f"select count(*) from read_parquet('{uri}') where f > 19.5"
+        assert duck.execute(over).fetchall() == [(4,)]  # NaN is greater than all
+    actions = entry(tmp_path, 4)
+    assert {action["dataChange"] for kind in ("add", "remove") for action in actions[kind]} == {
+        False
+    }
+    assert compacted(maintain(tmp_path)) == (0, 0)
+    assert versions(tmp_path) == 5
+
+
+def test_what_others_wrote_in_their_way_is_compacted(tmp_path: Path) -> None:
+    """Odd partition values, a column that came later, files that lack it."""
+    values = ["50%", "a b", "x/y", None]
+    first = pa.table({"p": values, "n": [1, 2, 3, 4]})
+    append(tmp_path, first, partition_by=["p"])
+    wider = pa.table({"p": values, "n": [5, 6, 7, 8], "s": ["a", "b", "c", "d"]})
+    append(tmp_path, wider, schema_mode="merge")
+    before = read(tmp_path)
+    assert compacted(maintain(tmp_path)) == (8, 4)
+    assert read(tmp_path) == before
+    assert len(DeltaTable(tmp_path / "t").file_uris()) == 4
+
+
+def test_a_path_that_another_writer_encoded_otherwise_is_left_alone(tmp_path: Path) -> None:
+    """Its removal would name another path than the one that was added."""
+    append(tmp_path, *(pa.table({"p": ["a:b"], "n": [n]}) for n in range(2)), partition_by=["p"])
+    path = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
+    path.write_text(path.read_text().replace('"path":"p', '"path":"%70'))
+    before = read(tmp_path)
+    assert compacted(maintain(tmp_path)) == (0, 0)
+    assert read(tmp_path) == before
+
+
+def test_a_table_that_may_only_be_appended_to_is_compacted(tmp_path: Path) -> None:
+    configuration: dict[str, str | None] = {"delta.appendOnly": "true"}
+    append(tmp_path, *(pa.table({"n": [n]}) for n in range(2)), configuration=configuration)
+    assert compacted(maintain(tmp_path)) == (2, 1)
+    assert read(tmp_path) == [{"n": 0}, {"n": 1}]
+
+
+def test_a_table_with_constraints_is_compacted(tmp_path: Path) -> None:
+    append(tmp_path, pa.table({"n": [0]}))
+    DeltaTable(tmp_path / "t").alter.add_constraint({"least": "n >= 0"})
+    append(tmp_path, pa.table({"n": [1]}))
+    assert compacted(maintain(tmp_path)) == (2, 1)
+    assert read(tmp_path) == [{"n": 0}, {"n": 1}]
+
+
+def test_rows_that_others_append_meanwhile_are_kept(tmp_path: Path) -> None:
+    """Those of mrflight and of another writer; the log takes one version of each at a time."""
+    append(tmp_path, *(pa.table({"n": [n], "k": ["old"]}) for n in range(4)))
+    maintained: list[int] = []
+
+    def append_some(writer: int) -> None:
+        for n in range(6):
+            rows = pa.table({"n": [10 * writer + n], "k": ["new"]})
+            if writer == 1:
+                run(tmp_path, rows, job_id=f"job{n}")
+            else:
+                append(tmp_path, rows)
+
+    def keep_in_order() -> None:
+        maintained.extend(compacted(maintain(tmp_path))[0] for _ in range(4))
+
+    run_threads([partial(append_some, 1), partial(append_some, 2), keep_in_order])
+    assert maintained[0] >= 4
+    assert compacted(maintain(tmp_path))[1] <= 1
+    numbers = [*range(4), *range(10, 16), *range(20, 26)]
+    assert sorted(row["n"] for row in read(tmp_path)) == numbers
+    (uri,) = DeltaTable(tmp_path / "t").file_uris()
+    parts = {path.name for path in (tmp_path / "t").glob("*.parquet")}
+    names = {Path(path).name for path in named_by_the_log(tmp_path)}
+    assert Path(uri).name in names
+    assert parts == names
+
+
+def named_by_the_log(folder: Path) -> set[str]:
+    """Every file that some version added."""
+    return {
+        action["path"]
+        for n in range(versions(folder))
+        for action in entry(folder, n).get("add", [])
+    }
+
+
+def test_files_that_others_remove_meanwhile_stay_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two bins one is overtaken, and what was written for it is gone."""
+    for n in range(2):
+        append(tmp_path, pa.table({"p": ["a", "b"], "n": [n, n]}), partition_by=["p"])
+    write = FilePartWriter.write
+    overtaken: list[int] = []
+
+    def written_slowly(self: FilePartWriter, *of: Any, **more: Any) -> Any:
+        parts = write(self, *of, **more)
+        if not overtaken:
+            overtaken.append(1)
+            DeltaTable(tmp_path / "t").delete("p = 'a'")
+            append(tmp_path, pa.table({"p": ["a"], "n": [7]}))
+        return parts
+
+    monkeypatch.setattr(FilePartWriter, "write", written_slowly)
+    report = maintain(tmp_path)
+    assert (compacted(report), report.version) == ((2, 1), 4)
+    assert read(tmp_path) == [{"p": "a", "n": 7}, {"p": "b", "n": 0}, {"p": "b", "n": 1}]
+    assert len([path for path in (tmp_path / "t").rglob("part-*") if is_part(path.name)]) == 1

@@ -1,0 +1,99 @@
+"""What a vacuum deletes: files that the log has removed for long enough, and no others."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from mrflight.errors import OutputError
+from mrflight.sinks.maintenance import Upkeep
+from mrflight.sinks.vacuum import Retention
+from mrflight.storage.disk import Disk
+from tests.support.delta_outputs import versions
+from tests.support.leftovers import tree
+from tests.support.maintained_table import maintain, read
+
+
+def vacuum(folder: Path, time: timedelta | None, **more: bool) -> int:
+    """How many files it deletes."""
+    report = maintain(folder, Upkeep(None, Retention(time, **more), checkpoints=False))
+    assert report.vacuum is not None
+    return report.vacuum.files
+
+
+def test_removed_files_are_kept_as_long_as_the_table_says(tmp_path: Path) -> None:
+    for n in range(2):
+        write_deltalake(tmp_path / "t", pa.table({"n": [n]}), mode="overwrite")
+    assert vacuum(tmp_path, None) == 0
+    assert vacuum(tmp_path, timedelta(days=7)) == 0
+    told = (
+        f"{tmp_path}/t keeps removed files for longer than that, for those who read an older "
+        "version (7 days); --force removes them all the same, and who is reading such a version "
+        "then fails"
+    )
+    with pytest.raises(OutputError) as raised:
+        vacuum(tmp_path, timedelta(days=6))
+    assert str(raised.value) == told
+    assert versions(tmp_path) == 2
+    age_removals(tmp_path, timedelta(hours=29, minutes=30))
+    assert vacuum(tmp_path, timedelta(hours=31), is_forced=True) == 0
+    assert vacuum(tmp_path, timedelta(hours=29, minutes=10), is_forced=True) == 0  # rounded up
+    assert vacuum(tmp_path, timedelta(hours=29), is_forced=True) == 1
+    assert read(tmp_path) == [{"n": 1}]
+
+
+def test_what_no_log_names_stays_and_what_one_has_removed_goes_wherever_it_is(
+    tmp_path: Path,
+) -> None:
+    """Hidden names, as of a partition column with an underscore, make no difference."""
+    for n in range(2):
+        rows = pa.table({"_p": ["a"], "n": [n]})
+        write_deltalake(tmp_path / "t", rows, mode="overwrite", partition_by=["_p"])
+    old = {path.name for path in (tmp_path / "t" / "_p=a").iterdir()}
+    old -= {Path(uri).name for uri in DeltaTable(tmp_path / "t").file_uris()}
+    part = "part-00000-0-20200101T000000-0123456789ab.parquet"
+    others = [part, f"_p=a/{part}", f"_p=b/{part}", "_mrflight.json", ".x/y", "notes.txt"]
+    for name in others:
+        (tmp_path / "t" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "t" / name).write_text("somebody's")
+    before = tree(tmp_path / "t")
+    assert vacuum(tmp_path, timedelta(0), is_forced=True) == 1
+    gone = before.keys() - tree(tmp_path / "t").keys()
+    assert gone == {f"_p=a/{name}" for name in old}
+
+
+def test_where_commits_need_a_fence_a_vacuum_makes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(3):
+        write_deltalake(tmp_path / "t", pa.table({"n": [n]}), mode="overwrite")
+    monkeypatch.setattr(Disk, "fence", lambda self, path: path)
+    assert vacuum(tmp_path, timedelta(0), is_forced=True) == 2
+    assert vacuum(tmp_path, timedelta(0), is_forced=True) == 0
+    assert (versions(tmp_path), len(list((tmp_path / "t").glob("*.parquet")))) == (3, 1)
+    assert read(tmp_path) == [{"n": 2}]
+
+
+def age_removals(folder: Path, age: timedelta) -> None:
+    """Let the log say that what it removed was removed so long ago."""
+    then = int((datetime.now(UTC) - age).timestamp() * 1000)
+    for path in (folder / "t" / "_delta_log").glob("*.json"):
+        text = re.sub(r'"deletionTimestamp":\d+', f'"deletionTimestamp":{then}', path.read_text())
+        path.write_text(text)
+
+
+def test_a_table_says_itself_how_long_removed_files_are_kept(tmp_path: Path) -> None:
+    configuration: dict[str, str | None] = {"delta.deletedFileRetentionDuration": "interval 2 days"}
+    for n in range(2):
+        rows = pa.table({"n": [n]})
+        write_deltalake(tmp_path / "t", rows, mode="overwrite", configuration=configuration)
+    with pytest.raises(OutputError, match=r"deletedFileRetentionDuration = 'interval 2 days'"):
+        vacuum(tmp_path, timedelta(days=1))
+    assert vacuum(tmp_path, None) == 0
+    age_removals(tmp_path, timedelta(days=3))
+    assert vacuum(tmp_path, None) == 1
