@@ -91,12 +91,11 @@ def measure(minio: Minio, way: str, output: Output) -> Cost:
         requests = bucket.requests()
         found.check(bucket, output)
         sizes = found.files(bucket)
-    kinds = Counter(KINDS[request.api] for request in requests)
     return Cost(
         way,
         output.parts,
         output.duplicates,
-        dict(kinds),
+        _by_kind(requests),
         sum(sizes.values()),
         _written(requests, {path.rpartition("/")[2]: size for path, size in sizes.items()}),
     )
@@ -111,8 +110,11 @@ def measure_merge(minio: Minio, way: str, merge: SmallMerge) -> MergeCost:
         requests = bucket.requests(made)
         merging.check(bucket, merge)
     of_log = sum("_delta_log/" in r.key + r.query.get("prefix", "") for r in requests)
-    kinds = Counter(KINDS[request.api] for request in requests)
-    return MergeCost(way, merge.files, merge.deletes, dict(kinds), of_log)
+    return MergeCost(way, merge.files, merge.deletes, _by_kind(requests), of_log)
+
+
+def _by_kind(requests: list[Request]) -> dict[str, int]:
+    return dict(Counter(KINDS[request.api] for request in requests))
 
 
 def _written(requests: list[Request], sizes: dict[str, int]) -> int | None:
@@ -146,9 +148,14 @@ def page(costs: list[Cost], merges: list[MergeCost]) -> str:
 
 
 def _line(cost: Cost) -> str:
-    counts = " | ".join(str(cost.requests.get(kind, 0)) for kind in published.KINDS)
     per_byte = "not told" if cost.per_byte is None else f"{cost.per_byte:.4f}"
-    return f"| {cost.way} | {counts} | {cost.total} | {per_byte} |"
+    return f"| {cost.way} | {_counts(cost.requests)} | {per_byte} |"
+
+
+def _counts(requests: dict[str, int]) -> str:
+    """Of each kind, and of all."""
+    counts = [requests.get(kind, 0) for kind in published.KINDS]
+    return " | ".join(map(str, [*counts, sum(requests.values())]))
 
 
 def _merge_page(costs: list[MergeCost]) -> list[str]:
@@ -168,8 +175,7 @@ def _merge_page(costs: list[MergeCost]) -> list[str]:
 
 
 def _merge_line(cost: MergeCost) -> str:
-    counts = " | ".join(str(cost.requests.get(kind, 0)) for kind in published.KINDS)
-    return f"| {cost.way} | {counts} | {sum(cost.requests.values())} | {cost.of_log} |"
+    return f"| {cost.way} | {_counts(cost.requests)} | {cost.of_log} |"
 
 
 def _ratios(costs: list[Cost]) -> list[str]:

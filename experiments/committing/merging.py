@@ -6,30 +6,23 @@ one of them: most have new values, one is to be deleted where ``deletes``, and o
 
 from __future__ import annotations
 
-import json
-import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import deltalake
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from experiments import mrflight_job, timed_process
-from experiments.committing.ways import NAME
+from experiments.committing.ways import NAME, run_job
 from tests.services.minio import Bucket
 
 CHANGED_ROWS = 10
 
-_TIMEOUT_S = 600.0
 _JOB = """
 [job]
 name = "merge"
 [inputs.changes]
-path = "changes.parquet"
+path = "rows.parquet"
 [output]
 table = "out"
 mode = "merge"
@@ -90,16 +83,8 @@ def check(bucket: Bucket, merge: SmallMerge) -> None:
 
 
 def by_mrflight_job(bucket: Bucket, merge: SmallMerge) -> None:
-    """The whole job, as anyone would start it."""
-    with tempfile.TemporaryDirectory() as folder:
-        pq.write_table(merge.changes(), Path(folder) / "changes.parquet")
-        storage = "\n".join(f"{key} = {json.dumps(text)}" for key, text in bucket.options.items())
-        job = Path(folder) / "job.toml"
-        job.write_text(_JOB + storage)
-        settings = [f"output.table={bucket.url}/{NAME}"]
-        settings += [f"output.delete_when={_DELETES}"] * merge.deletes
-        command = mrflight_job.driver_command(job, settings, sys.executable)
-        timed_process.run(command, _TIMEOUT_S)
+    """The whole job, with its source read from a file."""
+    run_job(bucket, _JOB, merge.changes(), *[f"output.delete_when={_DELETES}"] * merge.deletes)
 
 
 def by_deltalake(bucket: Bucket, merge: SmallMerge) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
@@ -58,15 +59,21 @@ def by_mrflight(bucket: Bucket, output: Output) -> None:
 
 
 def by_mrflight_job(bucket: Bucket, output: Output) -> None:
-    """The whole job, as anyone would start it."""
+    run_job(bucket, _JOB, output.table(), f"shuffle.partitions={output.parts}")
+
+
+def run_job(bucket: Bucket, text: str, rows: pa.Table, *settings: str) -> None:
+    """The whole job, as anyone would start it; its input is ``rows.parquet``.
+
+    ``text`` is its file, up to what is in ``[storage]``.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        pq.write_table(output.table(), Path(folder) / "rows.parquet")
-        storage = "\n".join(f"{key} = {json.dumps(text)}" for key, text in bucket.options.items())
+        pq.write_table(rows, Path(folder) / "rows.parquet")
+        storage = "\n".join(f"{key} = {json.dumps(value)}" for key, value in bucket.options.items())
         job = Path(folder) / "job.toml"
-        job.write_text(_JOB + storage)
-        settings = [f"output.table={bucket.url}/{NAME}", f"shuffle.partitions={output.parts}"]
-        command = mrflight_job.driver_command(job, settings, sys.executable)
-        timed_process.run(command, _TIMEOUT_S)
+        job.write_text(text + storage)
+        given = [f"output.table={bucket.url}/{NAME}", *settings]
+        timed_process.run(mrflight_job.driver_command(job, given, sys.executable), _TIMEOUT_S)
 
 
 def by_write_deltalake(bucket: Bucket, output: Output) -> None:
