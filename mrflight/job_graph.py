@@ -61,6 +61,19 @@ def stages_of(spec: JobSpec) -> list[StageJob]:
     return [step for name, job in ordered.items() for step in _steps(name, job)]
 
 
+def written(stage: StageJob) -> StageJob:
+    """What comes after the last stage where its rows are not in partitions that can be written."""
+    job = stage.spec
+    partitioner = "hash" if job.output.keys else "round_robin"
+    rows = replace(
+        job,
+        inputs={"rows": InputSpec(stage=stage.name)},
+        shuffle=replace(job.shuffle, partitioner=partitioner),
+        reduce=None,
+    )
+    return StageJob(f"{stage.name or 'job'}.written", stage.section, rows)
+
+
 @contextmanager
 def told_of(stage: StageJob) -> Iterator[None]:
     """Let key paths in the message of what is raised inside begin with those of their stage."""
@@ -116,23 +129,15 @@ def _as_job(spec: JobSpec, stage: StageSpec) -> JobSpec:
 
 
 def _steps(name: str, job: JobSpec) -> list[StageJob]:
-    """The stage, or two: one makes rows that the other one puts in order, or writes."""
+    """The stage, or two: one makes rows that the other one puts in order."""
     section = f"stages.{name}." if name else ""
     reduce = job.reduce or ReduceSection()
     made = replace(reduce, sort_by=[], limit=None)
-    orders = reduce.orders and made != ReduceSection()
-    is_written = not name and any(each.broadcast for each in job.inputs.values())
-    if not orders and not is_written:
+    if not reduce.orders or made == ReduceSection():
         return [StageJob(name, section, job)]
     before = f"{name or 'job'}.rows"
     first = replace(job, reduce=made, output=OutputSection(table=""))
-    then = ReduceSection(sort_by=reduce.sort_by, limit=reduce.limit) if orders else None
-    # Rows that meet others where they are read come in no partitions yet.
-    partitioner = "hash" if orders or job.output.keys else "round_robin"
-    last = replace(
-        job,
-        inputs={"rows": InputSpec(stage=before)},
-        shuffle=replace(job.shuffle, partitioner=partitioner),
-        reduce=then,
-    )
+    ordered = ReduceSection(sort_by=reduce.sort_by, limit=reduce.limit)
+    shuffle = replace(job.shuffle, partitioner="hash")
+    last = replace(job, inputs={"rows": InputSpec(stage=before)}, shuffle=shuffle, reduce=ordered)
     return [StageJob(before, section, first), StageJob(name, section, last)]

@@ -55,7 +55,7 @@ class JobPlan:
 
     def planned(self, stage: StageJob, made: Sources) -> StagePlan:
         """A stage whose inputs that are results of stages are ``made``; JobError as `plan_job`."""
-        sources = {**self.sources[stage.name], **made}
+        sources = {**self.sources.get(stage.name, {}), **made}
         in_order = [sources[name] for name in stage.spec.inputs]
         return plan_stage(stage.spec, in_order, self.folder, self.workers, self.memory)
 

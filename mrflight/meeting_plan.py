@@ -23,7 +23,7 @@ def plan_meeting(spec: JobSpec) -> Meeting | None:
         if value is not None:
             raise JobFileError(f"reduce.{name}: is for a join; set reduce.join, or leave it out")
     for name, section in spec.inputs.items():
-        if section.broadcast:
+        if section.broadcast is not None:
             raise JobFileError(
                 f"inputs.{name}.broadcast: is for a join or sql, whose other input its rows meet; "
                 "leave it out"
@@ -67,9 +67,14 @@ def _plan_join(spec: JobSpec, reduce: ReduceSection, how: How) -> JoinedTables:
 
 def _check_broadcast(spec: JobSpec, left: str, right: str, how: How) -> None:
     """Raise JobFileError where rows that are with everyone would be in the result as often."""
-    for name, kinds in ((left, ("inner", "right")), (right, ("inner", "left", "semi", "anti"))):
-        if spec.inputs[name].broadcast and how not in kinds:
+    for name, is_left in ((left, True), (right, False)):
+        if spec.inputs[name].broadcast and not can_broadcast(how, is_left=is_left):
             raise JobFileError(
                 f"inputs.{name}.broadcast: nobody could tell which of its rows meet none, as a "
                 f"{how} join asks for them, where everyone has them; leave it out"
             )
+
+
+def can_broadcast(how: How, *, is_left: bool) -> bool:
+    """Whether a side of a join can be with everyone: none of its rows is in the result alone."""
+    return how in (("inner", "right") if is_left else ("inner", "left", "semi", "anti"))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from mrflight.deadline import Deadline
 from mrflight.errors import NotRepeatableError, SchemaMismatchError
-from mrflight.job_graph import StageJob, told_of
+from mrflight.job_graph import StageJob, told_of, written
 from mrflight.job_plan import JobPlan
 from mrflight.job_record import JobRecord
 from mrflight.job_run import JobRun
@@ -72,7 +72,10 @@ class Moving:
                 made[stage.name] = self._shuffled(run, name, stage, made, moved)
         self.record.clock.begin("reduce")
         last = made[self.plan.stages[-1].name]
-        assert isinstance(last, ProducedStage), "the last stage's rows are shuffled"
+        if isinstance(last, StreamedStage):
+            last = self._shuffled(run, name, written(self.plan.stages[-1]), made, moved)
+        assert isinstance(last, ProducedStage), "nothing is broadcast to rows that are written"
+        self.record.partitions = last.plan.partitions
         return ReduceStage(last.plan, self.part_writer, self.space, self.memory).run(last)
 
     def _shuffled(

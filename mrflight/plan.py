@@ -16,9 +16,10 @@ from mrflight.memory import MemoryPlan
 from mrflight.merge_plan import plan_merge
 from mrflight.reduction_plan import plan_reduction
 from mrflight.shuffle.layout import plain_schema
-from mrflight.side_plan import Side, Stream, key_of, map_function, plan_side
+from mrflight.side_plan import Side, key_of, plan_side
 from mrflight.sources.base import Source
 from mrflight.spec import JobSpec
+from mrflight.stream_plan import Stream, plan_stream
 from mrflight.workers.reducer import Reduction
 from mrflight.workers.stage_rows import Meeting
 from mrflight.workers.tasks import MapTask, SampleTask
@@ -109,14 +110,14 @@ def plan_stage(
     Raises JobError for what can be seen to be wrong before it runs.
     """
     _check_numbers(spec)
-    stream = _stream(spec, sources, folder)
+    meeting = plan_meeting(spec)
+    stream = plan_stream(spec, meeting, sources, folder)
     sources = [source for source in sources if stream is None or source is not stream.source]
     rows_bytes = sum(source.rows_bytes for source in sources)
     partitions = 1 if stream else count_partitions(spec, rows_bytes, workers, memory)
     keys = {name: key_of(spec, section) for name, section in spec.inputs.items()}
     unique = plan_merge(spec, keys, partitions)
     reduction = replace(plan_reduction(spec, folder), unique=unique)
-    meeting = plan_meeting(spec)
     total = sum(split.size_bytes for source in sources for split in source.splits)
     side = partial(
         plan_side,
@@ -128,6 +129,7 @@ def plan_stage(
         compression=choose_compression(spec, rows_bytes),
         memory=memory,
         split_bytes=max(total // (workers * _MAPS_PER_WORKER), _LEAST_SPLIT_BYTES),
+        is_broadcast=stream is not None,
     )
     tables = [[source] for source in sources] if meeting else [list(sources)]
     sides = tuple(side(sources=of_one) for of_one in tables)
@@ -135,21 +137,6 @@ def plan_stage(
     return StagePlan(
         partitions, sides, stream, meeting, reduction, choose_compression(spec, rows_bytes), resizes
     )
-
-
-def _stream(spec: JobSpec, sources: Sequence[Source], folder: str) -> Stream | None:
-    """The input that others are broadcast to; None where none is."""
-    others = [source for source in sources if not spec.inputs[source.name].broadcast]
-    if len(others) == len(sources):
-        return None
-    if len(others) != 1:
-        names = ", ".join(source.name for source in others) or "none"
-        raise JobFileError(
-            "inputs: where an input is broadcast, all but one are, and that one's rows stay where "
-            f"they are read; not broadcast are {names}"
-        )
-    (source,) = others
-    return Stream(source, map_function(source.name, spec.inputs[source.name], folder))
 
 
 def _check_numbers(spec: JobSpec) -> None:

@@ -28,19 +28,6 @@ _MADE_SAMPLE_PIECES = 4
 
 
 @dataclass(frozen=True)
-class Stream:
-    """An input whose rows meet the others' where they are read."""
-
-    source: Source
-    function: FunctionRef | None
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        """Of its mapped rows; None where a function will say it."""
-        return None if self.function else self.source.reader.schema
-
-
-@dataclass(frozen=True)
 class Side:
     """The inputs whose rows are one table, which goes through one shuffle."""
 
@@ -64,10 +51,11 @@ def plan_side(
     compression: str,
     memory: MemoryPlan,
     split_bytes: int,
+    is_broadcast: bool,
 ) -> Side:
     """The maps of the inputs that are one table.
 
-    ``is_met``: it meets others before it is reduced.
+    ``is_met``: it meets others before it is reduced; ``is_broadcast``: where they are read.
     """
     map_tasks: list[MapTask] = []
     sample_tasks: list[SampleTask] = []
@@ -76,7 +64,9 @@ def plan_side(
     for source in sources:
         section = spec.inputs[source.name]
         function = map_function(source.name, section, folder)
-        partitioner = _plan_partitioner(spec, source.name, section, partitions, folder)
+        partitioner = PartitionerSpec("one", (), 1)
+        if not is_broadcast:
+            partitioner = _plan_partitioner(spec, source.name, section, partitions, folder)
         share = memory.halved() if source.is_made else memory
         if function is None and source.reader.schema is not None:  # names are checked now
             rows = _rows_of(source.name, section)
@@ -161,8 +151,6 @@ def _plan_partitioner(
 ) -> PartitionerSpec:
     if spec.reduce is not None and spec.reduce.orders:
         return _plan_order(spec.reduce, partitions)
-    if section.broadcast:
-        return PartitionerSpec("one", (), 1)
     kind, key = spec.shuffle.partitioner, key_of(spec, section)
     group_by = spec.reduce.group_by if spec.reduce else []
     is_whole = spec.reduce is not None and spec.reduce.distinct and kind == "hash"

@@ -55,8 +55,9 @@ class InputSpec(_Section, frozen=True):
     sql: str | None = None
     """In place of a map: of one row, by the input's name."""
     key: list[str] = []
-    broadcast: bool = False
-    """Of a join or sql: whether its rows are sent to everyone, as they are few."""
+    broadcast: bool | None = None
+    """Of a join or sql: whether its rows are sent to everyone, as they are few. Where nothing is
+    said that is so for a join with an input that is much smaller than the other."""
     columns: list[str] | None = None
     types: dict[str, str] = {}
     """Types of csv and json columns by name (``int64``, ``timestamp[us]``); others are inferred."""

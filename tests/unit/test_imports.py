@@ -23,10 +23,11 @@ LAYERS = [
     "order_codes ordering plain_types sql storage shuffle.protocol shuffle.share shuffle.tickets",
     "aggregates sources sinks shuffle",
     "workers executors",
-    "plan side_plan reduction_plan job_plan meeting_plan merge_plan reduce_plan reduce_stage "
-    "stage running_stage attempts mender losses produced produced_stage shuffle_watch cluster "
-    "client silence_probe job job_opening job_record job_run job_shuffles moving sink_stage "
-    "stage_clock api driver cli maintain_command preload result progress __init__ __main__",
+    "plan side_plan stream_plan reduction_plan job_plan meeting_plan merge_plan reduce_plan "
+    "reduce_stage stage running_stage attempts mender losses produced produced_stage "
+    "shuffle_watch cluster client silence_probe job job_opening job_record job_run "
+    "job_shuffles moving sink_stage stage_clock api driver cli maintain_command preload "
+    "result progress __init__ __main__",
     "servers testing",
 ]
 """From the lowest to the highest. A folder stands for its modules but those named elsewhere."""
