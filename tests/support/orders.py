@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime as dt
 import math
 from collections.abc import Iterator, Sequence
@@ -82,6 +83,8 @@ def sql_of(keys: Sequence[SortKey]) -> str:
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
+    """One for all questions: opening it takes longer than an answer."""
+    atexit.register(_database.cache_clear)
     return duckdb.connect(config={"threads": 1})
 
 

@@ -31,7 +31,7 @@ def kept(wanted: KeptRows, table: pa.Table, rows_bytes: int, each: int, folder: 
     return sorted(row for part in parts for row in part["row"].to_pylist())
 
 
-@settings(max_examples=50, derandomize=True, deadline=None)
+@settings(max_examples=40, derandomize=True, deadline=None)
 @given(table=tables(most_columns=4), data=st.data())
 def test_they_are_duckdbs(
     table: pa.Table, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -54,7 +54,7 @@ def test_they_are_duckdbs(
     )
     folder, each = tmp_path_factory.getbasetemp(), data.draw(st.sampled_from([1, 7, 80]))
     assert kept(wanted, table, MUCH, each, folder) == answer
-    assert kept(wanted, table, data.draw(st.integers(1, 800)), each, folder) == answer
+    assert kept(wanted, table, data.draw(st.sampled_from([50, 800])), each, folder) == answer
     sent = list(wanted.combiner(2**10).combine(in_batches(table, each)))
     assert kept(wanted, pa.Table.from_batches(sent), MUCH, each, folder) == answer
 
