@@ -1,4 +1,4 @@
-"""Where a row goes: the hash of its key, and rows in the order of their partitions.
+"""Where a row goes: the hash or rank of its key, and rows in the order of their partitions.
 
 The work is done by `mrflight.kernel_native` (Rust), or by
 `mrflight.kernel_reference` where that has not been built; both give the same
@@ -63,6 +63,16 @@ def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Ar
     """
     _check_ids(ids, partitions)
     return _kernel.order_by_partition(ids, partitions)
+
+
+def rank_bytes(column: pa.Array) -> pa.UInt32Array:
+    """The place of each value among the distinct ones, in the order of their bytes, from 0.
+
+    That of a null is 0. The column has strings or binary values, in no view or other encoding.
+    Raises ValueError for buffers that contradict each other.
+    """
+    _check_arrays([column])
+    return _kernel.rank_bytes(column)
 
 
 def check_partition_ids(ids: pa.Int32Array, partitions: int) -> None:

@@ -51,6 +51,13 @@ def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Ar
     return _array(pa.uint32(), rows, order), _array(pa.int64(), partitions + 1, offsets)
 
 
+def rank_bytes(column: pa.Array) -> pa.UInt32Array:
+    rows = len(column)
+    ranks = pa.allocate_buffer(4 * rows)
+    _kernel.rank_bytes(_describe(column), ranks)
+    return _array(pa.uint32(), rows, ranks)
+
+
 def check_ids(ids: pa.Int32Array, partitions: int) -> None:
     _kernel.check_ids(_describe(ids), partitions)
 

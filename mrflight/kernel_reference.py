@@ -46,6 +46,17 @@ def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Ar
     return _order(ids.to_numpy().astype(np.int64), partitions)
 
 
+def rank_bytes(column: pa.Array) -> pa.UInt32Array:
+    encoded = _sound(_canonical(column)).dictionary_encode()
+    ranks = np.empty(len(encoded.dictionary), np.uint32)
+    ranks[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks))
+    ranked = np.zeros(len(column), np.uint32)
+    ranked[column.is_valid().to_numpy(zero_copy_only=False)] = ranks[
+        encoded.indices.drop_null().to_numpy()
+    ]
+    return pa.array(ranked)
+
+
 def check_ids(ids: pa.Int32Array, partitions: int) -> None:
     if ids.null_count:
         row = int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
@@ -134,14 +145,18 @@ def _hash_column(array: pa.Array) -> _UInt64s:
         return _hash_column(array.values)[_runs(array)]
     if types.is_dictionary(array.type):
         return _gather(_hash_column(array.dictionary), array.indices)
-    canonical = _canonical(array)
-    try:
-        canonical.validate(full=True)
-    except pa.ArrowException as error:
-        raise ValueError(f"a column is malformed: {error}") from error
-    distinct = canonical.dictionary_encode()
+    distinct = _sound(_canonical(array)).dictionary_encode()
     hashes = map(xxh3_64_intdigest, distinct.dictionary.to_pylist())
     return _gather(np.fromiter(hashes, np.uint64, len(distinct.dictionary)), distinct.indices)
+
+
+def _sound(array: pa.Array) -> pa.Array:
+    """The array, whose buffers do not contradict each other."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowException as error:
+        raise ValueError(f"a column is malformed: {error}") from error
+    return array
 
 
 def _gather(hashes: _UInt64s, indices: pa.Array) -> _UInt64s:

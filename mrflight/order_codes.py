@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
+from mrflight import kernel
 from mrflight.comparable import comparable
 from mrflight.plain_types import plain_type
 from mrflight.sort_key import SortKey
@@ -150,7 +151,7 @@ def _coded(
     if types.is_boolean(kind):
         column = column.cast(pa.uint8())
     elif not (types.is_primitive(kind) or types.is_decimal(kind)):
-        return _by_dictionary(column, is_ordered), nulls
+        return _by_rank(column) if is_ordered else _by_dictionary(column), nulls
     words = _words(column.combine_chunks())
     return _joined(len(column), (_from_least(word, nulls) for word in words)), nulls
 
@@ -166,22 +167,24 @@ def _from_least(word: UInt64s, nulls: npt.NDArray[np.bool_] | None) -> Codes:
     return Codes(values, int(most) - int(least))
 
 
-def _by_dictionary(column: pa.ChunkedArray, is_ordered: bool) -> Codes:
+def _by_rank(column: pa.ChunkedArray) -> Codes:
     """Strings and binary by their place among the distinct ones."""
-    import pyarrow.compute as pc
+    if types.is_string(column.type) and column.nbytes >= 2**31:  # too much for one array
+        column = column.cast(pa.large_string())
+    elif types.is_binary(column.type) and column.nbytes >= 2**31:
+        column = column.cast(pa.large_binary())
+    ranks = kernel.rank_bytes(column.combine_chunks()).to_numpy().astype(np.uint64)
+    return Codes(ranks, int(ranks.max(initial=0)))
 
+
+def _by_dictionary(column: pa.ChunkedArray) -> Codes:
+    """Strings and binary by where they come first: in half the time of ranks, or less."""
     encoded = column.dictionary_encode().unify_dictionaries()
     if not encoded.num_chunks:
         return Codes(np.empty(0, np.uint64), 0)
-    distinct = encoded.chunk(0).dictionary
     places = [chunk.indices.fill_null(0).to_numpy() for chunk in encoded.chunks]
-    indices = np.concatenate(places).astype(np.uint64)
-    largest = max(0, len(distinct) - 1)
-    if not is_ordered or not len(distinct):
-        return Codes(indices, largest)
-    ranks = np.empty(len(distinct), np.uint64)
-    ranks[pc.array_sort_indices(distinct).to_numpy()] = np.arange(len(distinct), dtype=np.uint64)
-    return Codes(ranks[indices], largest)
+    distinct = len(encoded.chunk(0).dictionary)
+    return Codes(np.concatenate(places).astype(np.uint64), max(0, distinct - 1))
 
 
 def _words(column: pa.Array) -> list[UInt64s]:

@@ -1,4 +1,5 @@
-//! `mrflight._kernel`: hashes the key columns of a batch, places its rows, and moves them there.
+//! `mrflight._kernel`: hashes the key columns of a batch, places its rows, and moves them there;
+//! and ranks strings.
 //!
 //! `mrflight.kernel` describes each column as its Arrow buffers and hands in
 //! the buffers to fill; here nothing but bytes is read and written, with the
@@ -20,6 +21,7 @@ mod integers;
 mod malformed;
 mod place;
 mod pool;
+mod rank;
 mod row;
 mod scatter;
 mod target;
@@ -46,7 +48,7 @@ mod _kernel {
     use crate::hash_table::HashTable;
     #[pymodule_export]
     use crate::scatter::Scatter;
-    use crate::{place, row};
+    use crate::{place, rank, row};
 
     /// Fill `hashes` (uint64) with the hash of each row's key.
     #[pyfunction]
@@ -80,6 +82,14 @@ mod _kernel {
     ) -> PyResult<()> {
         let (rows, offsets) = (rows.slice_mut()?, offsets.slice_mut()?);
         Ok(py.detach(|| place::by_id(&ids, rows, offsets))?)
+    }
+
+    /// Fill `ranks` (uint32) with the place of each string among the distinct ones.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value)]
+    fn rank_bytes(py: Python<'_>, column: Column, mut ranks: Output) -> PyResult<()> {
+        let ranks = ranks.slice_mut()?;
+        Ok(py.detach(|| rank::ranks(&column, ranks))?)
     }
 
     /// Fail for an id that is null or no partition.

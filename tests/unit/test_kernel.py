@@ -88,6 +88,29 @@ def test_a_large_batch(native: ModuleType) -> None:
     assert_same(native.order_by_partition(ids, 4096), reference.order_by_partition(ids, 4096))
 
 
+RANKED_TYPES = [*key_arrays.BINARY_TYPES, pa.binary(0), pa.binary(1), pa.binary(16)]
+
+
+@pytest.mark.parametrize("type_", RANKED_TYPES, ids=str)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_ranks_of_any_bytes(native: ModuleType, type_: pa.DataType, data: st.DataObject) -> None:
+    column = data.draw(key_arrays.plain_arrays(type_, data.draw(ROWS)))
+    assert native.rank_bytes(column).equals(reference.rank_bytes(column))
+
+
+@settings(max_examples=100)
+@given(st.text("a\0b", max_size=12), st.lists(st.none() | st.text("a\0b", max_size=12)))
+def test_ranks_of_strings_that_begin_alike(
+    native: ModuleType, shared: str, values: list[str | None]
+) -> None:
+    texts = [None if value is None else shared + value for value in values]
+    places = sorted({text for text in texts if text is not None})
+    ranks = [0 if text is None else places.index(text) for text in texts]
+    assert native.rank_bytes(pa.array(texts, pa.string())).to_pylist() == ranks
+    assert reference.rank_bytes(pa.array(texts, pa.string())).to_pylist() == ranks
+
+
 @pytest.mark.parametrize("rows", [1023, 1024, 1025, 2 * 1024 + 7])
 @pytest.mark.parametrize(
     "names", [["n"], ["s"], ["n", "s"], ["d", "n"], ["r", "d"], ["n", "s", "d"], ["s", "r", "n"]]

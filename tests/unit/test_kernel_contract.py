@@ -321,3 +321,9 @@ def test_malformed_columns(number: int) -> None:
     # No array in a variable here: pytest would print it, and pyarrow crashes on printing it.
     with pytest.raises(ValueError, match=r"."):
         kernel.hash_rows([list(broken())[number]])
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_malformed_strings_have_no_ranks(number: int) -> None:
+    with pytest.raises(ValueError, match="a column is malformed"):
+        kernel.rank_bytes(list(broken())[number])
