@@ -16,6 +16,7 @@ class TestSmallExperiments:
         ("module", "options", "files"),
         [
             ("kernel", ["--rows", 5000, "--batch-rows", 1500, "--rounds", 1], ["kernel.json"]),
+            ("sorting", ["--rows", 3000, "--batch-rows", 900, "--rounds", 1], ["sorting.json"]),
             (
                 "shuffle_rate",
                 ["--rows", 50_000, "--rounds", 1, "--partitions", "3"],
