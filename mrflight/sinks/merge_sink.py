@@ -15,7 +15,7 @@ from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.merge_writer import MergeWriter
 from mrflight.sinks.part_schemas import common_schema
 from mrflight.spec import OutputSection
-from mrflight.sql import Predicate
+from mrflight.sql.predicate import Predicate
 from mrflight.storage import Location
 
 

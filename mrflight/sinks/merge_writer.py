@@ -16,7 +16,7 @@ from mrflight.sinks.key_bounds import KeyBounds, KeyObserver, Values, in_partiti
 from mrflight.sinks.part_files import PartFiles
 from mrflight.sinks.partition_folder import value_texts
 from mrflight.sinks.stored_schema import TableSchema
-from mrflight.sql import Predicate
+from mrflight.sql.predicate import Predicate
 
 _MOST_PARTITIONS = 1000
 """Of the keys to go, that are told apart: with more of them every file is looked at."""

@@ -47,8 +47,9 @@ class _Rows:
 
     @cached_property
     def largest(self) -> float:
-        """The bytes of the largest row."""
-        return float(self.sizes.max(initial=0.0))
+        """No row has more bytes."""
+        columns = self.table.columns
+        return sum(max(map(_longest, column.chunks), default=0.0) for column in columns)
 
     def take(self, rows: pa.UInt32Array) -> pa.Table:
         """These rows; without a copy where they are all, as where each meets one."""
@@ -144,6 +145,18 @@ class HeldSide:
             end = max(end, start + 1)
             yield start, end
             start, done = end, float(until[end - 1])
+
+
+def _longest(column: pa.Array) -> float:
+    """The bytes of the longest value, or a little more."""
+    import pyarrow.compute as pc
+
+    fixed = fixed_bytes(column.type)
+    if fixed is not None:
+        return fixed
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return float(5 + (pc.max(pc.binary_length(column)).as_py() or 0))  # and its offset
+    return float(row_bytes(column).max(initial=0.0))
 
 
 def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.float64]:

@@ -57,12 +57,12 @@ class Piece:
     def peek(self) -> Iterator[pa.RecordBatch]:
         """The rows; they can be read again."""
         for path in self.paths:
-            with _local_files(path), pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as rows:
+            with local_files(path), pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as rows:
                 yield from rows
 
     def remove(self) -> None:
         for path in self.paths:
-            with _local_files(path):
+            with local_files(path):
                 path.unlink()
         self.paths = []
 
@@ -77,7 +77,7 @@ class PieceWriter(Closes):
     def __init__(
         self, scratch: ScratchFolder, name: str, pieces: int = 1, ids: Ids | None = None
     ) -> None:
-        with _local_files(scratch.root):
+        with local_files(scratch.root):
             self._folder = scratch.path
         self._name = name
         self._ids = ids
@@ -92,7 +92,7 @@ class PieceWriter(Closes):
             self._end_files()
             self._schema = batch.schema
         parts = [(0, batch)] if self._ids is None else self._placed(batch, self._ids)
-        with _local_files(self._folder):
+        with local_files(self._folder):
             for number, part in parts:
                 if part.num_rows:
                     piece = self._pieces[number]
@@ -133,7 +133,7 @@ class PieceWriter(Closes):
 
     def _end_files(self) -> None:
         self._writers = {}
-        with _local_files(self._folder):
+        with local_files(self._folder):
             self._files.close()
 
 
@@ -187,7 +187,7 @@ def cut(
 
 
 @contextmanager
-def _local_files(path: Path) -> Iterator[None]:
+def local_files(path: Path) -> Iterator[None]:
     """What the file system says of local files, as an error of ours."""
     try:
         yield

@@ -20,9 +20,9 @@ LAYERS = [
     "supervision timeouts deadline patience interruptible interrupts signal_relay",
     "spec job_file job_graph functions memory merge_counts run_settings sort_key",
     "canonical_floats comparable kernel kernel_native kernel_reference _kernel key_types "
-    "order_codes ordering plain_types sql storage shuffle.protocol shuffle.share shuffle.tickets",
-    "aggregates sources sinks shuffle",
-    "workers executors",
+    "order_codes ordering plain_types storage shuffle.protocol shuffle.share shuffle.tickets",
+    "aggregates sources sinks shuffle sql",
+    "workers executors sql.reduce",
     "plan side_plan stream_plan reduction_plan job_plan meeting_plan merge_plan reduce_plan "
     "reduce_stage stage running_stage attempts mender losses produced produced_stage "
     "shuffle_watch cluster client silence_probe job job_opening job_record job_run "

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
-from mrflight.sql import Predicate
+from mrflight.sql.predicate import Predicate
 
 ROWS = pa.record_batch({"Op": ["D", None, "U"], "n": [1, 2, 3], "s": [{"x": 1}] * 3})
 

@@ -1,8 +1,4 @@
-"""SQL over batches, by DataFusion: the one place where it is imported.
-
-Columns are called as the rows have them, in upper and lower case. DataFusion is loaded by the
-process that evaluates, as its threads would not outlast a fork.
-"""
+"""An SQL expression that is told of each row of a batch."""
 
 from __future__ import annotations
 
@@ -11,14 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
-from mrflight.pandas_later import pandas_later
 from mrflight.schemas import empty_batch
+from mrflight.sql.engine import check_installed, new_session
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, SessionContext
@@ -43,7 +38,7 @@ class Predicate:
 
     def check(self, schema: pa.Schema) -> None:
         """JobFileError, or ColumnNotFoundError, where it cannot be told of rows of this schema."""
-        self._check_installed()
+        check_installed(self.key_path)
         with self._blamed("rows of the result", schema):
             rows, expression = self._parsed(empty_batch(schema))
             kind = pa.schema(rows.select(expression.alias("holds")).schema()).field(0).type
@@ -88,13 +83,6 @@ class Predicate:
             return True
         return False
 
-    def _check_installed(self) -> None:
-        if find_spec("datafusion") is None:
-            raise JobFileError(
-                f"{self.key_path}: SQL needs DataFusion, which is not installed: pip install "
-                "'mrflight[sql]'"
-            )
-
     @contextmanager
     def _blamed(self, rows: str, schema: pa.Schema) -> Iterator[None]:
         try:
@@ -117,9 +105,4 @@ class Predicate:
 @cache
 def _session() -> SessionContext:
     """One for the process, which keeps no rows. Its worker has one core."""
-    pandas_later()  # which DataFusion makes pyarrow look for: 0.3 s of its 0.35
-    from datafusion import SessionConfig, SessionContext
-
-    options: dict[str, Any] = {"datafusion.sql_parser.enable_ident_normalization": "false"}
-    config = SessionConfig(options).with_target_partitions(1).with_batch_size(_BATCH_ROWS)
-    return SessionContext(config)
+    return new_session({"datafusion.execution.batch_size": str(_BATCH_ROWS)})

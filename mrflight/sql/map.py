@@ -1,0 +1,109 @@
+"""A map that is SQL: rows of one input, each by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from mrflight.errors import ColumnNotFoundError, JobFileError
+from mrflight.schemas import empty_batch
+from mrflight.shuffle.layout import plain_batch
+from mrflight.sql.engine import add_table, blamed, check_installed, new_session, query, quoted
+from mrflight.sql.plans import result_of, used_columns, why_not_of_a_row
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame, SessionContext
+
+GROUP_ROWS = 2**16
+"""Of small batches that go through a query together, which is planned for each group: 0.5 ms."""
+
+GROUP_BYTES = 4 * 2**20
+"""As `GROUP_ROWS`, where rows are large."""
+
+_OPTIONS = {"datafusion.execution.batch_size": str(2**20)}
+"""More rows than a group has, so that one gives one batch."""
+
+
+@dataclass(frozen=True)
+class SqlMap:
+    """A query of one input's rows that needs no other rows. Picklable."""
+
+    text: str
+    table: str
+    """The input's name, which is the table's."""
+    key_path: str
+    """Where the job file has it, for messages."""
+
+    def check(self, schema: pa.Schema) -> pa.Schema:
+        """The result's schema, in plain types.
+
+        Raises JobFileError where it needs other rows or is wrong, and ColumnNotFoundError.
+        """
+        return result_of(self._planned(schema), self.key_path)
+
+    def columns(self, schema: pa.Schema) -> list[str]:
+        """Those of ``schema`` that it needs, in their order, at least one. Raises as `check`."""
+        found = used_columns(self._planned(schema), {self.table: schema})[self.table]
+        try:
+            self.check(pa.schema([schema.field(name) for name in found]))
+        except (JobFileError, ColumnNotFoundError):  # it names one that makes no difference
+            return list(schema.names)
+        return found
+
+    def stream(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What becomes of the rows, in plain batches: at least one where one is given.
+
+        All are of one schema. JobFileError where it cannot be told of the values.
+        """
+        result: pa.Schema | None = None
+        is_empty = True
+        session = new_session(_OPTIONS)
+        for group in _grouped(batches):
+            result = result or self.check(group[0].schema)
+            with blamed(self.key_path, {self.table: group[0].schema}):
+                for batch in self._results(session, group):
+                    is_empty = is_empty and not batch.num_rows
+                    yield plain_batch(batch, result)
+        if is_empty and result is not None:
+            yield empty_batch(result)
+
+    def _results(
+        self, session: SessionContext, group: list[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        add_table(session, self.table, group)
+        for part in query(session, self.text).execute_stream():
+            batch = part.to_pyarrow()
+            if batch.num_rows:
+                yield batch
+        session.deregister_table(quoted(self.table))
+
+    def _planned(self, schema: pa.Schema) -> DataFrame:
+        """The query of no rows, once it has been found to need none but each."""
+        check_installed(self.key_path)
+        with blamed(self.key_path, {self.table: schema}):
+            session = new_session(_OPTIONS)
+            add_table(session, self.table, [empty_batch(schema)])
+            rows = query(session, self.text)
+            if reason := why_not_of_a_row(rows, self.table):
+                raise JobFileError(
+                    f"{self.key_path}: a map is given one row at a time, and this sql {reason}"
+                )
+            rows.execution_plan()  # which finds what is wrong with types
+            return rows
+
+
+def _grouped(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Small batches together, none of which is empty if another is not."""
+    group: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        group.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield group
+            group, rows, size = [], 0, 0
+    if group:
+        yield group

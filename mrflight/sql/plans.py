@@ -1,0 +1,83 @@
+"""What a query does, by its plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mrflight.errors import JobFileError
+from mrflight.shuffle.layout import plain_schema
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame, LogicalPlan
+
+_OF_A_ROW = {"Projection", "Filter", "SubqueryAlias", "TableScan", "Unnest"}
+"""What needs no row but the one that it is about."""
+
+_SUBQUERY = "has a subquery, which is over other rows"
+
+_OF_OTHER_ROWS = {
+    "Aggregate": "aggregates rows, which have to meet first",
+    "Distinct": "looks for distinct rows, which have to meet first",
+    "Sort": "sorts rows, and the shuffle keeps no order",
+    "Limit": "takes a number of rows, and each map task would take so many",
+    "WindowExpr": "looks at several rows, in a window",
+    "Join": "joins tables, whose rows have to meet first",
+}
+"""Why what is done to rows is no work on one of them."""
+
+_NO_ROWS = {"Explain", "Analyze", "DescribeTable"}
+
+
+def why_not_of_a_row(rows: DataFrame, table: str) -> str | None:
+    """Why a query cannot be answered row by row of one table; None where it can."""
+    plan = rows.logical_plan()
+    for node in _nodes(plan):
+        kind = type(node).__name__
+        if reason := _OF_OTHER_ROWS.get(kind):
+            return f"{reason}; do that in [reduce]"
+        if kind not in _OF_A_ROW or (kind == "TableScan" and node.table_name() != table):
+            return f"does not only select from {table}"
+    return _SUBQUERY if _has_subquery(plan) else None
+
+
+def result_of(rows: DataFrame, key_path: str) -> pa.Schema:
+    """The schema of what a query gives, in plain types. JobFileError where it gives no rows."""
+    if type(rows.logical_plan().to_variant()).__name__ in _NO_ROWS:
+        raise JobFileError(f"{key_path}: this sql asks for no rows; give a query that selects some")
+    schema = plain_schema(pa.schema(rows.schema()))
+    name, times = Counter(schema.names).most_common(1)[0]
+    if times > 1:
+        raise JobFileError(
+            f"{key_path}: the result has {times} columns {name!r}; give one another name with `as`"
+        )
+    return schema
+
+
+def used_columns(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
+    """Of each table the columns that are read, in their order: one at least, or none is counted."""
+    plan = rows.optimized_logical_plan()
+    used: dict[str, set[str]] = {name: set() for name in schemas}
+    for node in _nodes(plan):
+        if type(node).__name__ == "TableScan" and node.table_name() in used:
+            used[node.table_name()] |= {name for _, name in node.projection()}
+    if _has_subquery(plan):  # whose tables are no inputs of the plan
+        used = {name: set(schema.names) for name, schema in schemas.items()}
+    return {
+        table: [name for name in schema.names if name in used[table]] or schema.names[:1]
+        for table, schema in schemas.items()
+    }
+
+
+def _nodes(plan: LogicalPlan) -> Iterator[Any]:
+    yield plan.to_variant()
+    for part in plan.inputs():
+        yield from _nodes(part)
+
+
+def _has_subquery(plan: LogicalPlan) -> bool:
+    """Whether an expression has one: it is shown with the plan."""
+    return any(line.strip() == "Subquery:" for line in plan.display_indent().splitlines())

@@ -1,0 +1,220 @@
+"""A reduce that is SQL, over a partition of each input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from mrflight.errors import ColumnNotFoundError, JobFailedError, JobFileError
+from mrflight.quantities import format_bytes
+from mrflight.schemas import empty_batch
+from mrflight.scratch import ScratchFolder
+from mrflight.shuffle.layout import plain_batch
+from mrflight.sql.engine import (
+    add_table,
+    blamed,
+    check_installed,
+    new_session,
+    query,
+    quoted,
+    said,
+)
+from mrflight.sql.plans import result_of, used_columns
+from mrflight.workers.held_rows import HeldRows
+from mrflight.workers.pieces import PieceWriter, local_files
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame, SessionContext
+
+HELD_SHARE = 3
+"""A third of the memory has inputs, as long as they fit; what does not is read from files."""
+
+POOL_SHARE = 2
+"""Half of the memory is for what DataFusion counts, and it does not count everything."""
+
+FILE_BATCH_BYTES = 2**18
+"""Of rows that are read from a file at a time: DataFusion wants memory for several such batches."""
+
+_SORT_BYTES = 10 * 2**20
+"""That a sort keeps for merging what it wrote: DataFusion's default, which is much of a little."""
+
+_NO_MEMORY = ("Resources exhausted", "Not enough memory")
+_NO_DISK = ("No space left on device", "os error")
+
+Inputs = Mapping[str, tuple[pa.Schema, Iterator[pa.RecordBatch]]]
+"""By the table's name."""
+
+_Tables = dict[str, list[pa.RecordBatch] | Path]
+"""Rows in memory, or a file with an Arrow IPC stream."""
+
+
+@dataclass(frozen=True)
+class SqlReduce:
+    """A query over tables that are called as the inputs. Picklable."""
+
+    text: str
+    key_path: str
+    """Where the job file has it, for messages."""
+
+    def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+        """The result's schema, in plain types. Raises JobFileError and ColumnNotFoundError."""
+        return result_of(self._planned(schemas), self.key_path)
+
+    def columns(self, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
+        """Of each table those that the query needs, in their order, at least one.
+
+        Raises as `check`.
+        """
+        found = used_columns(self._planned(schemas), schemas)
+        chosen = {
+            table: pa.schema([schema.field(name) for name in found[table]])
+            for table, schema in schemas.items()
+        }
+        try:
+            self.check(chosen)
+        except (JobFileError, ColumnNotFoundError):  # it names one that makes no difference
+            return {table: list(schema.names) for table, schema in schemas.items()}
+        return found
+
+    def apply(
+        self, inputs: Inputs, memory_bytes: int, scratch: ScratchFolder
+    ) -> Iterator[pa.RecordBatch]:
+        """The result in plain batches, at least one.
+
+        Rows that do not fit into the memory go through files in the scratch folder, which are there
+        until it is closed. Raises JobFileError where the query cannot be told of the values, and
+        JobFailedError where memory or disk do not suffice.
+        """
+        schemas = {name: schema for name, (schema, _) in inputs.items()}
+        result = self.check(schemas)
+        tables = self._kept(inputs, self.columns(schemas), memory_bytes // HELD_SHARE, scratch)
+        is_empty = True
+        for batch in self._results(tables, schemas, memory_bytes // POOL_SHARE, scratch):
+            is_empty = False
+            yield plain_batch(batch, result)
+        if is_empty:
+            yield empty_batch(result)
+
+    def _results(
+        self,
+        tables: _Tables,
+        schemas: Mapping[str, pa.Schema],
+        pool_bytes: int,
+        scratch: ScratchFolder,
+    ) -> Iterator[pa.RecordBatch]:
+        """What the query gives, joined by hash tables, or by sorting where these do not fit."""
+        for can_spill_joins in (False, True):
+            has_begun, has_hash_join = False, False
+            try:
+                with blamed(self.key_path, schemas):
+                    session = _session(tables, pool_bytes, scratch, can_spill_joins)
+                    rows = query(session, self.text)
+                    has_hash_join = "HashJoinExec" in rows.execution_plan().display_indent()
+                    for part in rows.execute_stream():
+                        batch = part.to_pyarrow()
+                        if batch.num_rows:
+                            has_begun = True
+                            yield batch
+                return
+            except JobFileError as error:
+                if not any(sign in str(error.__cause__) for sign in _NO_MEMORY):
+                    raise self._failed(error) from error.__cause__
+                if has_begun or not has_hash_join or can_spill_joins:
+                    raise self._too_small(error, pool_bytes) from error.__cause__
+
+    def _too_small(self, error: JobFileError, pool_bytes: int) -> JobFailedError:
+        return JobFailedError(
+            f"{self.key_path}: a partition is too large for the {format_bytes(pool_bytes)} that "
+            "the sql of its task may use, and not all of it can go through files; take more "
+            f"shuffle.partitions, or a larger cluster.memory ({said(error.__cause__ or error)})"
+        )
+
+    def _failed(self, error: JobFileError) -> JobFileError | JobFailedError:
+        """The error, as one of the machine where it is none of the query."""
+        if any(sign in str(error.__cause__) for sign in _NO_DISK):
+            return JobFailedError(
+                f"{error}; make room there, choose another cluster.spill_dir, or take more "
+                "shuffle.partitions"
+            )
+        return error
+
+    def _kept(
+        self, inputs: Inputs, used: dict[str, list[str]], most_bytes: int, scratch: ScratchFolder
+    ) -> _Tables:
+        """The columns that are needed, in memory or in files: each can be read several times."""
+        tables: _Tables = {}
+        for number, (name, (schema, batches)) in enumerate(inputs.items()):
+            needed = pa.schema([schema.field(column) for column in used[name]])
+            rows = (batch.select(used[name]) for batch in batches)
+            held = HeldRows()
+            if held.fill(rows, most_bytes):
+                tables[name] = _written(held, rows, f"sql-{number}", scratch)
+            else:
+                most_bytes -= held.bytes
+                kept = held.pop().to_batches() if held.rows else []
+                tables[name] = kept or [empty_batch(needed)]
+        return tables
+
+    def _planned(self, schemas: Mapping[str, pa.Schema]) -> DataFrame:
+        check_installed(self.key_path)
+        with blamed(self.key_path, schemas):
+            session = new_session({})
+            for name, schema in schemas.items():
+                add_table(session, name, [empty_batch(schema)])
+            rows = query(session, self.text)
+            rows.execution_plan()  # which finds what is wrong with types
+            return rows
+
+
+def _session(
+    tables: _Tables, pool_bytes: int, scratch: ScratchFolder, can_spill_joins: bool
+) -> SessionContext:
+    """A session that knows the tables. Joins go through files where they are made by sorting."""
+    from datafusion import RuntimeEnvBuilder
+
+    with local_files(scratch.root):
+        folder = str(scratch.path)
+    runtime = RuntimeEnvBuilder().with_disk_manager_specified(folder)
+    options = {
+        "datafusion.execution.sort_spill_reservation_bytes": str(min(_SORT_BYTES, pool_bytes // 8)),
+        "datafusion.optimizer.prefer_hash_join": str(not can_spill_joins).lower(),
+    }
+    session = new_session(
+        options,
+        partitions=2 if can_spill_joins else 1,  # with one there are hash joins only
+        runtime=runtime.with_fair_spill_pool(pool_bytes),
+    )
+    for name, rows in tables.items():
+        if isinstance(rows, Path):
+            location = rows.as_uri()
+            session.sql(
+                f"create external table {quoted(name)} stored as arrow location '{location}'"
+            )
+        else:
+            add_table(session, name, rows)
+    return session
+
+
+def _written(
+    held: HeldRows, rows: Iterator[pa.RecordBatch], name: str, scratch: ScratchFolder
+) -> Path:
+    """A file with what is held and all rows that come."""
+    with PieceWriter(scratch, name) as writer:
+        held_batches = held.pop().to_batches()
+        while held_batches:
+            _write(writer, held_batches.pop(0))
+        for batch in rows:
+            _write(writer, batch)
+        (piece,) = writer.finish()
+    (path,) = piece.paths
+    return path
+
+
+def _write(writer: PieceWriter, batch: pa.RecordBatch) -> None:
+    rows = max(1, batch.num_rows * FILE_BATCH_BYTES // max(1, batch.nbytes))
+    for start in range(0, batch.num_rows, rows):
+        writer.write(batch.slice(start, rows))

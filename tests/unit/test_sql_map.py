@@ -1,0 +1,178 @@
+"""Maps that are SQL: what becomes of rows, which columns are read, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
+from mrflight.sql.map import GROUP_ROWS, SqlMap
+
+DAYS = [date(1995, 1, 1), date(1996, 2, 29), None]
+ROWS = pa.record_batch(
+    {
+        "Url": pa.array(["http://a/x", "b", None]).dictionary_encode(),
+        "n": pa.array([1, 2, 3], pa.int32()),
+        "day": pa.array(DAYS),
+        "price": pa.array([Decimal("1.50"), Decimal("2.25"), None], pa.decimal128(15, 2)),
+        "tags": pa.array([["p", "q"], [], None], pa.large_list(pa.large_string())),
+        "other": pa.array(["o", None, "o"], pa.string_view()),
+    }
+)
+
+
+def sql_map(text: str, table: str = "visits") -> SqlMap:
+    return pickle.loads(pickle.dumps(SqlMap(text, table, "inputs.visits.sql")))
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "columns"),
+    [
+        (
+            "select n + 1 as m, Url from visits where n < 3",
+            {"m": [2, 3], "Url": ["http://a/x", "b"]},
+            ["Url", "n"],
+        ),
+        ("select v.n from (select * from visits) v", {"n": [1, 2, 3]}, ["n"]),
+        ("with v as (select n from visits) select n as k from v", {"k": [1, 2, 3]}, ["n"]),
+        (
+            "select unnest(tags) as tag, n from visits",
+            {"tag": ["p", "q"], "n": [1, 1]},
+            ["n", "tags"],
+        ),
+        ("select 7 as one from visits", {"one": [7, 7, 7]}, ["Url"]),
+        ("select n from visits where false", {"n": []}, ROWS.schema.names),
+        (
+            "select * exclude (tags, other, price, day, Url) from visits",
+            {"n": [1, 2, 3]},
+            ROWS.schema.names,
+        ),
+        (
+            "select extract(year from day) as y, case when Url like '%/%' then 1 else 0 end as p, "
+            "substring(Url from 1 for 2) as start, price * (1 - 0.1) as less, other from visits "
+            "where day >= date '1995-01-01' and day < date '1995-01-01' + interval '3' month",
+            {"y": [1995], "p": [1], "start": ["ht"], "less": [Decimal("1.350")], "other": ["o"]},
+            ["Url", "day", "price", "other"],
+        ),
+    ],
+)
+def test_what_becomes_of_rows(
+    text: str, wanted: dict[str, list[object]], columns: list[str]
+) -> None:
+    asked = sql_map(text)
+    assert asked.columns(ROWS.schema) == columns
+    schema = asked.check(ROWS.schema)
+    for batch in (ROWS, ROWS.select(columns)):
+        results = list(asked.stream(iter([batch.slice(0, 0), batch.slice(0, 1), batch.slice(1)])))
+        table = pa.Table.from_batches(results, schema)
+        assert table.to_pydict() == wanted
+
+
+def test_types_are_plain() -> None:
+    kinds = sql_map("select Url, tags, other, day, price, n * 2 as m from visits").check(
+        ROWS.schema
+    )
+    assert kinds == pa.schema(
+        {
+            "Url": pa.string(),
+            "tags": pa.list_(pa.string()),
+            "other": pa.string(),
+            "day": pa.date32(),
+            "price": pa.decimal128(15, 2),
+            "m": pa.int64(),
+        }
+    )
+
+
+@pytest.mark.parametrize("name", ["Visits", "my-input", 'a "b" c', "a.b"])
+def test_a_table_is_called_as_its_input(name: str) -> None:
+    quoted = '"' + name.replace('"', '""') + '"'
+    asked = sql_map(f"select n from {quoted} where n > 1", name)
+    (found,) = asked.stream(iter([ROWS]))
+    assert found.to_pydict() == {"n": [2, 3]}
+    assert asked.columns(ROWS.schema) == ["n"]
+
+
+def test_small_batches_go_through_together_and_large_ones_as_they_come() -> None:
+    asked, taken = sql_map("select n from visits where n <> 5"), 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal taken
+        for _ in range(6):
+            taken += 1
+            yield pa.record_batch({"n": range(GROUP_ROWS // 2)})
+
+    results = asked.stream(batches())
+    assert next(results).num_rows == GROUP_ROWS - 2
+    assert taken == 2
+    assert [batch.num_rows for batch in results] == [GROUP_ROWS - 2] * 2
+
+
+def test_no_rows_are_a_batch_without_any() -> None:
+    (found,) = sql_map("select n as k from visits").stream(iter([ROWS.slice(0, 0)]))
+    assert (found.schema, found.num_rows) == (pa.schema({"k": pa.int32()}), 0)
+    assert list(sql_map("select n from visits").stream(iter([]))) == []
+
+
+OTHER_ROWS = "a map is given one row at a time, and this sql "
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "reason"),
+    [
+        ("select sum(n) from visits", JobFileError, OTHER_ROWS + "aggregates rows, which have to"),
+        ("select n from visits group by n", JobFileError, "first; do that in [reduce]"),
+        ("select distinct n from visits", JobFileError, OTHER_ROWS + "looks for distinct rows"),
+        ("select n from visits order by n", JobFileError, OTHER_ROWS + "sorts rows"),
+        ("select n from visits limit 1", JobFileError, OTHER_ROWS + "takes a number of rows"),
+        ("select max(n) over () from visits", JobFileError, OTHER_ROWS + "looks at several rows"),
+        ("select a.n from visits a, visits b", JobFileError, OTHER_ROWS + "joins tables"),
+        ("select n from visits union all select n from visits", JobFileError, "not only select"),
+        ("select 1", JobFileError, OTHER_ROWS + "does not only select from visits"),
+        (
+            "select value from generate_series(1, 2)",
+            JobFileError,
+            "does not only select from visits",
+        ),
+        ("explain select n from visits", JobFileError, "does not only select from visits"),
+        (
+            "select n from visits where n in (select n from visits)",
+            JobFileError,
+            OTHER_ROWS + "has a subquery, which is over other rows",
+        ),
+        ("select (select max(n) from visits) from visits", JobFileError, "has a subquery"),
+        (
+            "select N from visits",
+            ColumnNotFoundError,
+            "visits has no column 'N'; it has 'Url', 'n'",
+        ),
+        ('select v."a b" from visits v', ColumnNotFoundError, "visits has no column 'a b'; it has"),
+        ("select n from Visits", JobFileError, "there is no table 'Visits'; there is 'visits', ca"),
+        ("select n as a, day as a from visits", JobFileError, 'Consider aliasing ("AS") one of'),
+        ("select day * n from visits", JobFileError, "operation Date32 * Int32"),
+        ("selec n from visits", JobFileError, "SQL error"),
+        ("", JobFileError, "No SQL statements were provided"),
+        ("select n from visits; select n from visits", JobFileError, "only supports a single SQL"),
+        ("drop table visits", JobFileError, "DDL not supported: DropTable"),
+        ("copy visits to 'rows.csv'", JobFileError, "DML not supported: COPY"),
+    ],
+)
+def test_what_is_refused(text: str, kind: type[JobError], reason: str) -> None:
+    with pytest.raises(kind) as refused:
+        sql_map(text).check(ROWS.schema)
+    assert str(refused.value).startswith("inputs.visits.sql: ")
+    assert reason in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_cannot_be_told_of_the_values() -> None:
+    asked = sql_map("select cast(Url as int) as number from visits")
+    with pytest.raises(
+        JobFileError, match=r"^inputs.visits.sql: .*Cannot cast string 'http://a/x'"
+    ):
+        list(asked.stream(iter([ROWS])))
