@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from mrflight.errors import JobFileError
 from mrflight.spec import JobSpec, ReduceSection
+from mrflight.sql.reduce import SqlReduce
 from mrflight.workers.joined_tables import JoinedTables
 from mrflight.workers.joins import How, Join
+from mrflight.workers.queried_tables import QueriedTables
 from mrflight.workers.stage_rows import Meeting
 
 
@@ -17,6 +19,9 @@ def plan_meeting(spec: JobSpec) -> Meeting | None:
     reduce = spec.reduce
     if reduce is None:
         return None
+    if reduce.sql is not None:
+        _check_sql_keys(spec)
+        return QueriedTables(SqlReduce(reduce.sql, "reduce.sql", _sql_stream(spec)))
     if reduce.join is not None:
         return _plan_join(spec, reduce, reduce.join)
     for name, value in (("left", reduce.left), ("right", reduce.right)):
@@ -29,6 +34,34 @@ def plan_meeting(spec: JobSpec) -> Meeting | None:
                 "leave it out"
             )
     return None
+
+
+def _check_sql_keys(spec: JobSpec) -> None:
+    """Raise JobFileError where rows of several inputs would not meet by their keys."""
+    keys = {name: section.key for name, section in spec.inputs.items() if not section.broadcast}
+    first = next((name for name, key in keys.items() if key), None)
+    if first is None:
+        return
+    for name, key in keys.items():
+        if not key:
+            raise JobFileError(
+                f"inputs.{name}.key: is missing, and inputs.{first} has one, by which their rows "
+                "are to meet; give both the same number of columns, or set broadcast = true for a "
+                "small input that everyone needs"
+            )
+        if len(key) != len(keys[first]):
+            raise JobFileError(
+                f"inputs.{name}.key: {key} is {len(key)} columns, and that of inputs.{first} is "
+                f"{len(keys[first])}, so that no rows of the two would meet"
+            )
+
+
+def _sql_stream(spec: JobSpec) -> str | None:
+    """The input whose rows go nowhere: the one without a key where all others are broadcast."""
+    others = [name for name, section in spec.inputs.items() if not section.broadcast]
+    if len(others) == len(spec.inputs) or any(spec.inputs[name].key for name in others):
+        return None
+    return others[0] if len(others) == 1 else None
 
 
 def _plan_join(spec: JobSpec, reduce: ReduceSection, how: How) -> JoinedTables:

@@ -75,7 +75,7 @@ def plan_memory(spec: JobSpec, workers: int, data_servers: int) -> MemoryPlan:
     """The parts of a job's memory; JobFileError where what it sets is no size, or too little."""
     servers = _size(spec.shuffle.memory, "shuffle.memory") if data_servers else None
     total = _size(spec.cluster.memory, "cluster.memory")
-    with_sql = spec.output.delete_when is not None
+    with_sql = spec.has_sql
     least = least_memory(workers, data_servers, servers, with_sql=with_sql)
     if total is None:
         total = max(default_memory(), least)

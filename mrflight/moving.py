@@ -92,7 +92,7 @@ class Moving:
         sides = []
         for number, side in enumerate(plan.sides):
             parts = [name, stage.name, str(number) if plan.meeting else ""]
-            shuffle = run.make_shuffle("-".join(filter(None, parts)), plan.partitions)
+            shuffle = run.make_shuffle("-".join(filter(None, parts)), side.partitions)
             parts = ["map", stage.name, side.name if plan.meeting else ""]
             label = " ".join(filter(None, parts))
             mapped = Mapped(run, shuffle, label, self._sampled(plan, side, read), read)

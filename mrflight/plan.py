@@ -80,10 +80,10 @@ class StagePlan:
     @property
     def functions(self) -> set[FunctionRef]:
         """The users' functions that the tasks will call."""
-        named = [self.reduction.function, self.stream.function if self.stream else None]
+        named = [self.reduction.function, self.stream.row_map if self.stream else None]
         for task in self.map_tasks:
-            named += [task.function, task.partitioner.function]
-        return {function for function in named if function is not None}
+            named += [task.row_map, task.partitioner.function]
+        return {each for each in named if isinstance(each, FunctionRef)}
 
     @property
     def result_schema(self) -> pa.Schema | None:
@@ -162,6 +162,9 @@ def count_partitions(spec: JobSpec, rows_bytes: int, workers: int, memory: Memor
     wanted = spec.shuffle.partitions
     if spec.reduce is not None and spec.reduce.limit is not None:
         return 1  # which only the first rows of each map go to
+    has_keys = any(section.key for section in spec.inputs.values())
+    if spec.reduce is not None and spec.reduce.sql is not None and not has_keys:
+        return 1  # nothing tells which rows belong together
     if wanted == "auto":
         each = min(AUTO_PARTITION_BYTES, max(1, memory.reducer // 4))
         needed = -(-rows_bytes // each)

@@ -58,8 +58,11 @@ class ProducedStage:
 
         What changes of them from now on is news.
         """
-        infos = [produced.layout()[1] for produced in self.sides]
-        return [StagePartition(of_one) for of_one in zip(*infos, strict=True)]
+        sides = [produced.layout()[1] for produced in self.sides]
+        return [
+            StagePartition(number, tuple(side[number if len(side) > 1 else 0] for side in sides))
+            for number in range(max(map(len, sides)))
+        ]
 
     def by_number(self) -> dict[int, StagePartition]:
         """The same by their numbers."""
@@ -114,7 +117,7 @@ class StreamedStage:
         reader = StreamReader(
             stream.source.name,
             stream.source.reader,
-            stream.function,
+            stream.row_map,
             tuple(tables),
             meeting,
             space,

@@ -20,6 +20,8 @@ def plan_reduction(spec: JobSpec, folder: str) -> Reduction:
     if section.orders:
         return _plan_order(section)
     _check_one_kind(section)
+    if section.sql is not None or section.join is not None:
+        return Reduction()
     if section.function:
         function = FunctionRef.parse(section.function, "reduce.function", folder)
         return Reduction(function=function, key=_common_key(spec))

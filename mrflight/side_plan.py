@@ -15,6 +15,8 @@ from mrflight.shuffle.layout import plain_schema
 from mrflight.sort_key import ascending, columns_of, parse_sort_keys
 from mrflight.sources.base import Source, Split
 from mrflight.spec import InputSpec, JobSpec, ReduceSection
+from mrflight.sql.map import SqlMap
+from mrflight.workers.mapper import RowMap, mapped_schema
 from mrflight.workers.partitioning import PartitionerSpec
 from mrflight.workers.reducer import Reduction
 from mrflight.workers.tasks import MapTask, SampleTask
@@ -38,6 +40,8 @@ class Side:
     """Only for the range partitioner."""
     schema: pa.Schema | None
     """Of the shuffled rows; None where a function will say it."""
+    partitions: int
+    """Those of the stage, or one where it is broadcast."""
 
 
 def plan_side(
@@ -59,21 +63,24 @@ def plan_side(
     """
     map_tasks: list[MapTask] = []
     sample_tasks: list[SampleTask] = []
+    known: list[pa.Schema] = []
     begun = Reduction() if is_met else reduction
     _check_inputs_agree(spec, sources)
     for source in sources:
         section = spec.inputs[source.name]
-        function = map_function(source.name, section, folder)
+        row_map = plan_map(source.name, section, folder)
+        schema = mapped_schema(source.reader.schema, row_map)
+        known += [] if schema is None else [plain_schema(schema)]
         partitioner = PartitionerSpec("one", (), 1)
-        if not is_broadcast:
+        if not is_broadcast and not section.broadcast:
             partitioner = _plan_partitioner(spec, source.name, section, partitions, folder)
         share = memory.halved() if source.is_made else memory
-        if function is None and source.reader.schema is not None:  # names are checked now
+        if schema is not None:  # names are checked now
             rows = _rows_of(source.name, section)
             orders = spec.reduce is not None and spec.reduce.orders
             if not orders and (section.key or not reduction.unique):  # or others name it better
-                _check_key(source.reader.schema, f"inputs.{source.name}.key: {rows}", partitioner)
-            begun.check(source.reader.schema, rows)
+                _check_key(schema, f"inputs.{source.name}.key: {rows}", partitioner)
+            begun.check(schema, rows)
         for split in _cut(source, split_bytes):
             map_tasks.append(
                 MapTask(
@@ -81,7 +88,7 @@ def plan_side(
                     len(map_tasks),
                     source.reader,
                     split,
-                    function,
+                    row_map,
                     partitioner,
                     begun,
                     compression,
@@ -90,14 +97,14 @@ def plan_side(
                 )
             )
         if partitioner.kind == "range" and source.splits:
-            sample_tasks += _plan_samples(source, function, partitioner)
-    known = [
-        plain_schema(source.reader.schema)
-        for source in sources
-        if spec.inputs[source.name].map is None and source.reader.schema is not None
-    ]
-    schema = known[0] if known else None
-    return Side(sources[0].name, tuple(map_tasks), tuple(sample_tasks), schema)
+            sample_tasks += _plan_samples(source, row_map, partitioner)
+    return Side(
+        sources[0].name,
+        tuple(map_tasks),
+        tuple(sample_tasks),
+        known[0] if known else None,
+        1 if is_broadcast or spec.inputs[sources[0].name].broadcast else partitions,
+    )
 
 
 def key_of(spec: JobSpec, section: InputSpec) -> list[str]:
@@ -107,6 +114,8 @@ def key_of(spec: JobSpec, section: InputSpec) -> list[str]:
 
 def _rows_of(name: str, section: InputSpec) -> str:
     """What messages call the rows of an input without a map: by the key that may have to change."""
+    if section.sql is not None:
+        return f"what inputs.{name}.sql gives"
     return f"inputs.{name}" if section.columns is None else f"what inputs.{name}.columns reads"
 
 
@@ -125,8 +134,13 @@ def _cut(source: Source, most_bytes: int) -> Iterator[Split]:
 
 def _check_inputs_agree(spec: JobSpec, sources: Sequence[Source]) -> None:
     """Raise SchemaMismatchError where inputs whose rows are not mapped differ in their columns."""
-    plain = [source for source in sources if spec.inputs[source.name].map is None]
-    plain = [source for source in plain if source.reader.schema is not None]
+    plain = [
+        source
+        for source in sources
+        if spec.inputs[source.name].map is None
+        and spec.inputs[source.name].sql is None
+        and source.reader.schema is not None
+    ]
     for other in plain[1:]:
         first = plain[0]
         difference = describe_difference(
@@ -139,8 +153,10 @@ def _check_inputs_agree(spec: JobSpec, sources: Sequence[Source]) -> None:
             )
 
 
-def map_function(name: str, section: InputSpec, folder: str) -> FunctionRef | None:
+def plan_map(name: str, section: InputSpec, folder: str) -> RowMap | None:
     """What maps the rows of an input; JobFileError where it is no name of a function."""
+    if section.sql is not None:
+        return SqlMap(section.sql, name, f"inputs.{name}.sql")
     if section.map is None:
         return None
     return FunctionRef.parse(section.map, f"inputs.{name}.map", folder)
@@ -153,6 +169,8 @@ def _plan_partitioner(
         return _plan_order(spec.reduce, partitions)
     kind, key = spec.shuffle.partitioner, key_of(spec, section)
     group_by = spec.reduce.group_by if spec.reduce else []
+    if spec.reduce is not None and spec.reduce.sql is not None and partitions == 1:
+        return PartitionerSpec("one", (), 1)
     is_whole = spec.reduce is not None and spec.reduce.distinct and kind == "hash"
     if kind in ("hash", "range") and not key and not is_whole:
         raise JobFileError(
@@ -191,7 +209,7 @@ def _plan_order(reduce: ReduceSection, partitions: int) -> PartitionerSpec:
 
 
 def _plan_samples(
-    source: Source, function: FunctionRef | None, partitioner: PartitionerSpec
+    source: Source, row_map: RowMap | None, partitioner: PartitionerSpec
 ) -> list[SampleTask]:
     """Small pieces spread evenly over the input."""
     most = _MADE_SAMPLE_PIECES if source.is_made else SAMPLE_PIECES
@@ -200,5 +218,5 @@ def _plan_samples(
     picked = pieces[:: max(1, len(pieces) // most)]
     rows = max(100, SAMPLE_ROWS_PER_PARTITION * partitioner.partitions // len(picked))
     return [
-        SampleTask(source.reader, piece, function, partitioner.sort_keys, rows) for piece in picked
+        SampleTask(source.reader, piece, row_map, partitioner.sort_keys, rows) for piece in picked
     ]

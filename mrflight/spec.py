@@ -190,6 +190,13 @@ class JobSpec(_Section, frozen=True):
         return [*(stage.reduce for stage in self.stages.values()), self.reduce]
 
     @property
+    def has_sql(self) -> bool:
+        """Whether DataFusion is needed."""
+        in_inputs = any(section.sql is not None for section in self.all_inputs)
+        in_reduces = any(each is not None and each.sql is not None for each in self.all_reduces)
+        return in_inputs or in_reduces or self.output.delete_when is not None
+
+    @property
     def paths(self) -> list[str]:
         """Of the inputs and the output, as they are written."""
         read = [section.path for section in self.all_inputs if section.path is not None]

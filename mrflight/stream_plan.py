@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mrflight.errors import JobFileError
-from mrflight.functions import FunctionRef
 from mrflight.meeting_plan import can_broadcast
-from mrflight.side_plan import map_function
+from mrflight.side_plan import plan_map
 from mrflight.sources.base import Source
 from mrflight.spec import JobSpec
 from mrflight.workers.joined_tables import JoinedTables
+from mrflight.workers.mapper import RowMap, mapped_schema
+from mrflight.workers.queried_tables import QueriedTables
 from mrflight.workers.stage_rows import Meeting
 
 AUTO_BROADCAST_BYTES = 8 * 2**20
@@ -29,12 +30,12 @@ class Stream:
     """An input whose rows meet the others' where they are read."""
 
     source: Source
-    function: FunctionRef | None
+    row_map: RowMap | None
 
     @property
     def schema(self) -> pa.Schema | None:
         """Of its mapped rows; None where a function will say it."""
-        return None if self.function else self.source.reader.schema
+        return mapped_schema(self.source.reader.schema, self.row_map)
 
 
 def plan_stream(
@@ -42,21 +43,19 @@ def plan_stream(
 ) -> Stream | None:
     """The input that others are broadcast to; None where all are shuffled.
 
-    JobFileError where others than one are left.
+    JobFileError where none is left.
     """
     asked = [source for source in sources if spec.inputs[source.name].broadcast]
     small = asked or _small(spec, meeting, sources)
     if not small:
         return None
     others = [source for source in sources if source not in small]
-    if len(others) != 1:
-        names = ", ".join(source.name for source in others) or "none"
-        raise JobFileError(
-            "inputs: where an input is broadcast, all but one are, and that one's rows stay where "
-            f"they are read; not broadcast: {names}"
-        )
+    if not others:
+        raise JobFileError("inputs: all are broadcast; leave that out for the largest of them")
+    if isinstance(meeting, QueriedTables) and meeting.query.stream is None:
+        return None
     (source,) = others
-    return Stream(source, map_function(source.name, spec.inputs[source.name], folder))
+    return Stream(source, plan_map(source.name, spec.inputs[source.name], folder))
 
 
 def _small(spec: JobSpec, meeting: Meeting | None, sources: Sequence[Source]) -> list[Source]:

@@ -44,6 +44,44 @@ def why_not_of_a_row(rows: DataFrame, table: str) -> str | None:
     return _SUBQUERY if _has_subquery(plan) else None
 
 
+_LEFT_ALONE = {"Inner", "Left", "LeftSemi", "LeftAnti", "LeftMark"}
+_RIGHT_ALONE = {"Inner", "Right", "RightSemi", "RightAnti", "RightMark"}
+"""Joins whose result has no row of the other side that met none: it can be with everyone."""
+
+
+def why_not_of_shares(rows: DataFrame, stream: str) -> str | None:
+    """Why the answers for shares of one table, with all of the others, do not make the answer.
+
+    None where they do.
+    """
+    plan = rows.optimized_logical_plan()
+    if _has_subquery(plan):
+        return f"has a subquery that is no join; make it a stage, or give {stream} a key"
+    return _of_shares(plan, stream)[1]
+
+
+def _of_shares(plan: LogicalPlan, stream: str) -> tuple[bool, str | None]:
+    """Whether a plan has rows of the stream, and why what it does with them is not of a share."""
+    node = plan.to_variant()
+    kind = type(node).__name__
+    if kind == "TableScan":
+        return node.table_name() == stream, None
+    found = [_of_shares(part, stream) for part in plan.inputs()]
+    reasons = [reason for _, reason in found if reason]
+    sides = [has for has, _ in found]
+    if not any(sides) or reasons:
+        return any(sides), reasons[0] if reasons else None
+    if kind == "Join" and not all(sides):
+        alone = _LEFT_ALONE if sides[0] else _RIGHT_ALONE
+        if str(node.join_type()) in alone:
+            return True, None
+        return True, "keeps rows of an input that everyone has, which nobody knows to meet none"
+    if kind in _OF_A_ROW:
+        return True, None
+    does = _OF_OTHER_ROWS.get(kind, f"does more with {stream} than to select and to join")
+    return True, f"{does}; do that in a later stage, or give {stream} a key"
+
+
 def result_of(rows: DataFrame, key_path: str) -> pa.Schema:
     """The schema of what a query gives, in plain types. JobFileError where it gives no rows."""
     if type(rows.logical_plan().to_variant()).__name__ in _NO_ROWS:

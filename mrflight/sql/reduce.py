@@ -23,7 +23,7 @@ from mrflight.sql.engine import (
     quoted,
     said,
 )
-from mrflight.sql.plans import result_of, used_columns
+from mrflight.sql.plans import result_of, used_columns, why_not_of_shares
 from mrflight.workers.held_rows import HeldRows
 from mrflight.workers.pieces import PieceWriter, local_files
 
@@ -59,10 +59,18 @@ class SqlReduce:
     text: str
     key_path: str
     """Where the job file has it, for messages."""
+    stream: str | None = None
+    """The table of which only a share is told, where all others are whole."""
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """The result's schema, in plain types. Raises JobFileError and ColumnNotFoundError."""
-        return result_of(self._planned(schemas), self.key_path)
+        rows = self._planned(schemas)
+        if self.stream and (reason := why_not_of_shares(rows, self.stream)):
+            raise JobFileError(
+                f"{self.key_path}: {self.stream} has no key, so that this sql is told of a share "
+                f"of its rows at a time, and it {reason}"
+            )
+        return result_of(rows, self.key_path)
 
     def columns(self, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
         """Of each table those that the query needs, in their order, at least one.

@@ -10,16 +10,27 @@ from mrflight.errors import UserFunctionError
 from mrflight.functions import FunctionRef, calling_user
 from mrflight.schemas import empty_batch
 from mrflight.sources.base import Reader, Split
+from mrflight.sql.map import SqlMap
+
+RowMap = FunctionRef | SqlMap
+"""What makes other rows of an input's."""
+
+
+def mapped_schema(schema: pa.Schema | None, row_map: RowMap | None) -> pa.Schema | None:
+    """Of mapped rows; None where a function will say it. JobError where sql is told of others."""
+    if schema is None or isinstance(row_map, FunctionRef):
+        return None
+    return schema if row_map is None else row_map.check(schema)
 
 
 class Mapper:
     """Maps the batches of one split; counts the rows that it read."""
 
-    def __init__(self, reader: Reader, split: Split, function: FunctionRef | None) -> None:
+    def __init__(self, reader: Reader, split: Split, row_map: RowMap | None) -> None:
         self._reader = reader
         self._split = split
-        self._ref = function
-        self._function = function.load() if function else None
+        self._row_map = row_map
+        self._function = row_map.load() if isinstance(row_map, FunctionRef) else None
         self.rows_in = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -28,29 +39,36 @@ class Mapper:
         UserFunctionError carries the user's own traceback, the file and the
         batch; InputError and its kind say what cannot be read.
         """
-        number = 0
-        for number, batch in enumerate(self._reader.read(self._split), 1):
+        if isinstance(self._row_map, SqlMap):
+            return self._row_map.stream(self._read())
+        return (self._map(batch, number) for number, batch in enumerate(self._read(), 1))
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        """The split's batches, at least one."""
+        is_empty = True
+        for batch in self._reader.read(self._split):
+            is_empty = False
             self.rows_in += batch.num_rows
-            yield self._map(batch, number)
-        if number == 0 and self._reader.schema is not None:
-            yield self._map(empty_batch(self._reader.schema), 0)
+            yield batch
+        if is_empty and self._reader.schema is not None:
+            yield empty_batch(self._reader.schema)
 
     def _map(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
         if self._function is None:
             return batch
-        with calling_user(f"the map {self._ref}, given {self._place(number)},"):
+        with calling_user(f"the map {self._row_map}, given {self._place(number)},"):
             mapped = self._function(batch)
         if not isinstance(mapped, pa.RecordBatch):
             raise UserFunctionError(
-                f"the map {self._ref} must return a pyarrow.RecordBatch; on {self._place(number)} "
-                f"it returned {type(mapped).__name__}"
+                f"the map {self._row_map} must return a pyarrow.RecordBatch; on "
+                f"{self._place(number)} it returned {type(mapped).__name__}"
             )
         try:
             _validate_new_columns(mapped, batch)
         except pa.ArrowInvalid as error:
             raise UserFunctionError(
-                f"the map {self._ref} returned a batch that is not valid on {self._place(number)}: "
-                f"{error}"
+                f"the map {self._row_map} returned a batch that is not valid on "
+                f"{self._place(number)}: {error}"
             ) from error
         return mapped
 

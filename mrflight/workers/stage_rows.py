@@ -34,13 +34,11 @@ class Meeting(Protocol):
 
 
 class StagePartition(NamedTuple):
-    """A partition of every side of a stage, in the order of the sides."""
+    """A partition of every side of a stage."""
 
+    partition: int
     infos: tuple[PartitionInfo, ...]
-
-    @property
-    def partition(self) -> int:
-        return self.infos[0].partition
+    """In the order of the sides; the only one of a side that is broadcast."""
 
     @property
     def rows(self) -> int:

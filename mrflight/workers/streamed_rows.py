@@ -9,12 +9,11 @@ from itertools import chain
 
 import pyarrow as pa
 
-from mrflight.functions import FunctionRef
 from mrflight.schemas import empty_batch
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.reader import read_partition
 from mrflight.sources.base import Reader, Split
-from mrflight.workers.mapper import Mapper
+from mrflight.workers.mapper import Mapper, RowMap
 from mrflight.workers.stage_rows import (
     Meeting,
     PartitionSplit,
@@ -47,7 +46,7 @@ class StreamReader(Reader):
     name: str
     """Of the input."""
     reader: Reader
-    function: FunctionRef | None
+    row_map: RowMap | None
     tables: tuple[BroadcastTable, ...]
     meeting: Meeting
     space: Workspace
@@ -57,7 +56,7 @@ class StreamReader(Reader):
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """What is made of the split's rows; at least a batch, which may be empty."""
-        mapper = Mapper(self.reader, split, self.function)
+        mapper = Mapper(self.reader, split, self.row_map)
         mapped = mapper.batches()
         first = next(mapped)
         with ExitStack() as stack:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from mrflight.functions import FunctionRef
 from mrflight.ordering import check_sortable
 from mrflight.prefetch import prefetch
 from mrflight.schemas import empty_batch
@@ -31,7 +30,7 @@ from mrflight.sinks.closings import Closings
 from mrflight.sort_key import SortKey, columns_of
 from mrflight.sources.base import Reader, Split
 from mrflight.workers.combiner import merge_partial_rows
-from mrflight.workers.mapper import Mapper
+from mrflight.workers.mapper import Mapper, RowMap
 from mrflight.workers.partitioning import PartitionerSpec
 from mrflight.workers.reducer import Reduction
 from mrflight.workers.shuffler import shuffle_batches
@@ -46,7 +45,7 @@ class MapTask:
     map_id: int
     reader: Reader
     split: Split
-    function: FunctionRef | None
+    row_map: RowMap | None
     partitioner: PartitionerSpec
     reduction: Reduction
     """What will be made of the rows: checked against the first of them, and begun with here."""
@@ -76,7 +75,7 @@ class SampleTask:
 
     reader: Reader
     split: Split
-    function: FunctionRef | None
+    row_map: RowMap | None
     sort_keys: tuple[SortKey, ...]
     rows: int
 
@@ -141,7 +140,7 @@ class ReduceResult:
 
 def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> MapResult:
     """Run one attempt of a map; its rows, or those of a twin, are committed when this returns."""
-    mapper = Mapper(task.reader, task.split, task.function)
+    mapper = Mapper(task.reader, task.split, task.row_map)
     writer = shuffle.writer(
         task.map_id,
         attempt,
@@ -159,7 +158,7 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
 
 def run_sample(task: SampleTask) -> pa.Table:
     """Keys of at most ``task.rows`` rows of one batch of the split, as columns "0", "1", ..."""
-    batches = Mapper(task.reader, task.split, task.function).batches()
+    batches = Mapper(task.reader, task.split, task.row_map).batches()
     batch = next(batches)
     while not batch.num_rows and (other := next(batches, None)) is not None:
         batch = other

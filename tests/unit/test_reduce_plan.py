@@ -24,7 +24,7 @@ MIB = 2**20
 def partitions(*sizes: int) -> list[StagePartition]:
     """Partitions of so many bytes, a row for each."""
     infos = [PartitionInfo(p, ("here",), 1, size, size) for p, size in enumerate(sizes)]
-    return [StagePartition((info,)) for info in infos]
+    return [StagePartition(info.partition, (info,)) for info in infos]
 
 
 def numbers(tasks: list[PlannedReduce]) -> list[list[list[int]]]:

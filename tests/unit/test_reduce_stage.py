@@ -55,7 +55,9 @@ class NotingStage:
 
 
 def reads(partition: int) -> PlannedReduce:
-    return PlannedReduce(((StagePartition((PartitionInfo(partition, (SERVER,), 0, 1, 1),)),),))
+    return PlannedReduce(
+        ((StagePartition(partition, (PartitionInfo(partition, (SERVER,), 0, 1, 1),)),),)
+    )
 
 
 @pytest.mark.parametrize("kind", [CorruptBlockError, IncompletePartitionError])

@@ -165,7 +165,9 @@ class TestPartFiles:
 
 def partitions_of(*sizes: int) -> list[StagePartition]:
     return [
-        StagePartition((PartitionInfo(number, ("a",), epoch=1, rows=size, size_bytes=size),))
+        StagePartition(
+            number, (PartitionInfo(number, ("a",), epoch=1, rows=size, size_bytes=size),)
+        )
         for number, size in enumerate(sizes)
     ]
 

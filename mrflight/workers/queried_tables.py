@@ -1,0 +1,33 @@
+"""Tables of a partition that sql makes one of, before they are reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mrflight.scratch import ScratchFolder
+from mrflight.sql.reduce import SqlReduce
+from mrflight.workers.stage_rows import Rows
+from mrflight.workers.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class QueriedTables:
+    """A query over the tables of inputs, by their names."""
+
+    query: SqlReduce
+
+    def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+        """See `Meeting.check`; raises as `SqlReduce.check`."""
+        return self.query.check(schemas)
+
+    def apply(self, tables: Mapping[str, Rows], space: Workspace) -> Rows:
+        """See `Meeting.apply`."""
+        schema = self.query.check({name: schema for name, (schema, _) in tables.items()})
+        return schema, self._rows(tables, space)
+
+    def _rows(self, tables: Mapping[str, Rows], space: Workspace) -> Iterator[pa.RecordBatch]:
+        with ScratchFolder("sql", space.folder) as scratch:
+            yield from self.query.apply(tables, space.memory_bytes, scratch)
