@@ -36,7 +36,7 @@ def plan_reduction(spec: JobSpec, folder: str) -> Reduction:
 def _check_one_kind(section: ReduceSection) -> None:
     """Raise JobFileError where more than one thing is to be made of the rows."""
     kinds = {
-        "group_by": section.group_by,
+        "group_by" if section.group_by else "aggregate": section.group_by or section.aggregate,
         "function": section.function,
         "sql": section.sql,
         "join": section.join,

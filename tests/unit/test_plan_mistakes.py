@@ -29,11 +29,11 @@ from tests.support.plans import Plan, job
         ),
         (
             {"reduce": {"function": "m:f", "group_by": ["url"]}},
-            "reduce.function: takes the place of group_by and aggregate; ",
+            "reduce.function: takes the place of group_by; keep one",
         ),
         (
             {"reduce": {"function": "m:f", "aggregate": {"n": "count(*)"}}},
-            "reduce.function: takes the place of group_by and aggregate; ",
+            "reduce.function: takes the place of aggregate; keep one",
         ),
         (
             {"reduce": {"aggregate": {"n": "count(*)"}}},
