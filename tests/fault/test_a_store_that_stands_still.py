@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +29,18 @@ from tests.support.standing_store import StandingStore, standing_store
 END_S = 5.0
 TIMEOUT_S = 4.0
 COMMIT_TIMEOUT_S = 8.0
+
+HASTY = (
+    sys.executable,
+    "-c",
+    """
+import sys
+from mrflight import driver, interrupts
+interrupts.END_S = 0.5
+driver.leave(driver.main(sys.argv[1:]))
+""",
+)
+"""The driver, whose clean-up is given up sooner than after 3.5 s."""
 
 RAISING = WAITING.replace(
     "gate.read_bytes()", "raise ValueError(f'as it is told{gate.read_bytes()!r}')"
@@ -52,11 +65,13 @@ def looking_at_the_start(job: GatedJob, *options: str) -> Iterator[GatedDriver]:
 
 
 @contextmanager
-def looking_at_the_end(job: GatedJob, *options: str) -> Iterator[tuple[GatedDriver, StandingStore]]:
+def looking_at_the_end(
+    job: GatedJob, *options: str, command: Sequence[str] = ()
+) -> Iterator[tuple[GatedDriver, StandingStore]]:
     """The job's driver, which stands where it looks at the table once its tasks have ended."""
     with (
         nothing_left_over(job.folder / "tmp"),
-        job.gated(*options) as driver,
+        job.gated(*options, command=command) as driver,
         standing_store(job.table) as store,
     ):
         driver.wait_for_parts()
@@ -103,7 +118,8 @@ def test_an_interrupt_while_the_commit_looks_at_the_table(job: GatedJob) -> None
 
 def test_the_timeout_while_the_commit_looks_at_the_table(job: GatedJob) -> None:
     before = tree(job.table)
-    with looking_at_the_end(job, "--set", f"job.timeout={COMMIT_TIMEOUT_S:g} s") as (driver, _):
+    options = ("--set", f"job.timeout={COMMIT_TIMEOUT_S:g} s")
+    with looking_at_the_end(job, *options, command=HASTY) as (driver, _):
         done = driver.end(COMMIT_TIMEOUT_S + END_S)
     assert done.code == 1
     assert re.search("timeout passed while .* with nothing committed; raise", done.message)
@@ -121,7 +137,9 @@ def test_an_interrupt_in_the_clean_up_of_a_job_that_failed(job: GatedJob, goes_o
     """It does not cut the clean-up short, but bounds it; why the job failed is told."""
     before = tree(job.table)
     (job.folder / "waiting.py").write_text(RAISING)
-    with looking_at_the_end(job, "--set", "job.attempts=1") as (driver, store):
+    options = ("--set", "job.attempts=1")
+    command = () if goes_on else HASTY
+    with looking_at_the_end(job, *options, command=command) as (driver, store):
         driver.process.send_signal(signal.SIGINT)
         driver.process.send_signal(signal.SIGTERM)
         if goes_on:
