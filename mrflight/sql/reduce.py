@@ -42,7 +42,7 @@ FILE_BATCH_BYTES = 2**18
 _SORT_BYTES = 10 * 2**20
 """That a sort keeps for merging what it wrote: DataFusion's default, which is much of a little."""
 
-_NO_MEMORY = ("Resources exhausted", "Not enough memory")
+_NO_MEMORY = ("Resources exhausted", "Not enough memory", "no data to spill")
 _NO_DISK = ("No space left on device", "os error")
 
 Inputs = Mapping[str, tuple[pa.Schema, Iterator[pa.RecordBatch]]]

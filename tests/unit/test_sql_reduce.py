@@ -1,0 +1,193 @@
+"""Reduces that are SQL: DuckDB's answers, in memory and through files, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import ColumnNotFoundError, JobError, JobFailedError, JobFileError
+from mrflight.scratch import ScratchFolder
+from mrflight.sql import reduce as sql_reduce
+from mrflight.sql.reduce import SqlReduce
+from tests.support.joined import rows_of, told
+
+MUCH = 2**30
+RANDOM = np.random.default_rng(5)
+ROWS = 5000
+DAYS = pa.array(RANDOM.integers(9000, 9400, ROWS).astype(np.int32), pa.date32())
+VISITS = pa.table(
+    {
+        "Url": pa.array([f"site {n}" for n in RANDOM.integers(0, 300, ROWS)]),
+        "day": DAYS,
+        "price": pa.array(RANDOM.integers(0, 10_000, ROWS)).cast(pa.decimal128(19, 0)),
+        "n": pa.array(RANDOM.integers(0, 100, ROWS), mask=RANDOM.random(ROWS) < 0.1),
+        "unused": pa.array(["x" * 50] * ROWS),
+    }
+)
+SITES = pa.table(
+    {
+        "Url": pa.array([f"site {n}" for n in range(250)]).dictionary_encode(),
+        "owner": pa.array([f"owner {n % 7}" for n in range(250)], pa.string_view()),
+    }
+)
+TABLES = {"visits": VISITS, "Sites-1": SITES}
+
+QUERIES = [
+    'select v."Url", owner, sum(price * (1 - 0.05)) as paid, count(*) as c from visits v '
+    'join "Sites-1" s on v."Url" = s."Url" where n is not null group by 1, 2',
+    "select a.n, count(*) as c from visits a, visits b where a.n = b.n + 90 and a.price < b.price "
+    "group by a.n",
+    'select "Url" from "Sites-1" s where not exists (select 1 from visits v where '
+    'v."Url" = s."Url" and v.n > 95)',
+    'select "Url", max(day) as d, sum(case when "Url" like \'%7\' then n else 0 end) as s from '
+    "visits where day >= date '1994-09-01' and day < date '1994-09-01' + interval '3' month "
+    'group by "Url"',
+    'select * from (select "Url", n, day, price, row_number() over (partition by "Url" order by '
+    "price desc, day desc, n) as place from visits) where place <= 2",
+    "select distinct extract(year from day) as y, n from visits",
+    'select "Url", n from visits where price > (select avg(price) from visits) order by price, n',
+    "select count(*) as c from visits where n between 10 + 5 and 20",
+    "select n from visits where n > 1000",
+]
+
+
+def applied(
+    text: str, tables: Mapping[str, pa.Table], memory_bytes: int, folder: Path
+) -> tuple[list[pa.RecordBatch], list[str]]:
+    """The result's batches, and the local files that inputs were in."""
+    asked = pickle.loads(pickle.dumps(SqlReduce(text, "reduce.sql")))
+    inputs = {
+        name: (table.schema, iter(table.to_batches(max_chunksize=500)))
+        for name, table in tables.items()
+    }
+    with ScratchFolder("sql", folder) as scratch:
+        batches = list(asked.apply(inputs, memory_bytes, scratch))
+        files = sorted(path.name for path in scratch.path.glob("sql-*"))
+    assert list(folder.iterdir()) == []
+    wanted = asked.check({name: table.schema for name, table in tables.items()})
+    assert all(batch.schema.equals(wanted) for batch in batches)
+    return batches, files
+
+
+def by_duckdb(text: str) -> list[tuple[object, ...]]:
+    with duckdb.connect(config={"threads": 1}) as connection:
+        for name, table in TABLES.items():
+            connection.register(name, table)
+        return connection.execute(text).fetchall()
+
+
+def numbers(rows: list[tuple[object, ...]]) -> list[str]:
+    """Rows whose numbers are told alike, whatever their types."""
+    return told(
+        [[v if isinstance(v, str | None) else str(v).removesuffix(".00") for v in r] for r in rows]
+    )
+
+
+@pytest.mark.parametrize("text", QUERIES)
+def test_answers_are_those_of_duckdb(
+    text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wanted = numbers(by_duckdb(text))
+    batches, files = applied(text, TABLES, MUCH, tmp_path)
+    assert numbers(rows_of([pa.Table.from_batches(batches)])) == wanted
+    assert files == []
+    monkeypatch.setattr(sql_reduce, "HELD_SHARE", 2**20)  # so that no input is held
+    batches, files = applied(text, TABLES, 2**24, tmp_path)
+    assert numbers(rows_of([pa.Table.from_batches(batches)])) == wanted
+    assert files == ["sql-0-0.0.arrows", "sql-1-0.0.arrows"]
+
+
+def test_only_the_columns_that_are_needed_are_held() -> None:
+    schemas = {name: table.schema for name, table in TABLES.items()}
+    used = [SqlReduce(text, "reduce.sql").columns(schemas) for text in QUERIES]
+    assert used[0] == {"visits": ["Url", "price", "n"], "Sites-1": ["Url", "owner"]}
+    assert used[1] == {"visits": ["price", "n"], "Sites-1": ["Url"]}
+    assert used[5] == {"visits": ["day", "n"], "Sites-1": ["Url"]}
+
+
+def test_a_folder_with_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "it's [a] 100% *? ä"
+    folder.mkdir()
+    batches, files = applied("select count(*) as c from visits", {"visits": VISITS}, 2**16, folder)
+    assert [batch.to_pydict() for batch in batches] == [{"c": [ROWS]}]
+    assert files == ["sql-0-0.0.arrows"]
+
+
+KEYS = pa.table({"k": np.arange(200_000), "v": np.arange(200_000) * 2})
+MANY = {"a": KEYS, "b": KEYS.rename_columns(["k", "w"])}
+
+
+def test_a_join_whose_hash_table_does_not_fit_goes_through_files(tmp_path: Path) -> None:
+    text = "select a.k, v, w from a join b on a.k = b.k where v % 3 = 0"
+    batches, files = applied(text, MANY, 9 * 2**20, tmp_path)
+    assert len(files) == 2
+    found = pa.Table.from_batches(batches).sort_by("k")
+    assert found["k"].to_pylist() == list(range(0, 200_000, 3))
+    assert found["v"] == found["w"]
+
+
+def test_sorts_and_groups_go_through_files(tmp_path: Path) -> None:
+    text = "select k, sum(v) as v from a group by k order by v desc"
+    batches, files = applied(text, {"a": KEYS}, 6 * 2**20, tmp_path)
+    assert len(files) == 1
+    found = pa.Table.from_batches(batches)
+    assert found["k"].to_pylist() == list(range(199_999, -1, -1))
+
+
+def test_what_takes_too_much_memory_says_what_to_do(tmp_path: Path) -> None:
+    text = "select count(*) as c from a, b where a.v < b.w or a.k = b.k"
+    with pytest.raises(JobFailedError) as failed:
+        applied(text, MANY, 2**20, tmp_path)
+    assert str(failed.value).startswith(
+        "reduce.sql: a partition is too large for the 512.0 KiB that the sql of its task may use, "
+        "and not all of it can go through files; take more shuffle.partitions, or a larger "
+        "cluster.memory ("
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_rows_are_a_batch_without_any(tmp_path: Path) -> None:
+    empty = {name: table.slice(0, 0) for name, table in TABLES.items()}
+    ((found,), _) = applied(QUERIES[0], empty, MUCH, tmp_path)
+    assert found.num_rows == 0
+    ((found,), _) = applied("select count(*) as c from visits", empty, MUCH, tmp_path)
+    assert found.to_pydict() == {"c": [0]}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "reason"),
+    [
+        (
+            "select nope from visits",
+            ColumnNotFoundError,
+            "has no column 'nope'; it has 'visits.Url'",
+        ),
+        ("select url from nothing", JobFileError, "there is no table 'nothing'; there is 'visits'"),
+        (
+            'select * from visits, "Sites-1"',
+            JobFileError,
+            "the result has 2 columns 'Url'; give one",
+        ),
+        ("explain select n from visits", JobFileError, "asks for no rows; give a query"),
+        ("insert into visits select * from visits", JobFileError, "DML not supported"),
+        ("create table x as select 1", JobFileError, "DDL not supported"),
+        ("select n + day from visits where", JobFileError, "SQL error"),
+        ('select price + owner from visits, "Sites-1"', JobFileError, "Cannot coerce"),
+    ],
+)
+def test_what_is_refused(text: str, kind: type[JobError], reason: str) -> None:
+    with pytest.raises(kind) as refused:
+        SqlReduce(text, "stages.a.reduce.sql").check({n: t.schema for n, t in TABLES.items()})
+    assert str(refused.value).startswith("stages.a.reduce.sql: ")
+    assert reason in str(refused.value)
+
+
+def test_what_cannot_be_told_of_the_values(tmp_path: Path) -> None:
+    with pytest.raises(JobFileError, match=r"^reduce.sql: .*Cannot cast string 'site "):
+        applied('select cast("Url" as int) as number from visits', TABLES, MUCH, tmp_path)
