@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from mrflight.errors import JobFileError
 from mrflight.functions import FunctionRef
-from mrflight.ids import MAX_PARTITIONS
 from mrflight.meeting_plan import plan_meeting
 from mrflight.memory import MemoryPlan
 from mrflight.merge_plan import plan_merge
+from mrflight.partition_count import PartitionCount, count_partitions
 from mrflight.reduction_plan import plan_reduction
 from mrflight.shuffle.layout import plain_schema
 from mrflight.side_plan import Side, key_of, plan_side
@@ -33,14 +33,7 @@ _MAPS_PER_WORKER = 4
 _LEAST_SPLIT_BYTES = 8 * 2**20
 """That is made for it: a map costs some milliseconds, and its blocks are smaller."""
 
-AUTO_PARTITION_BYTES = 64 * 2**20
-"""Of rows in memory per partition where ``partitions`` is auto. With half as much lineitem's six
-million rows took 1.1 of the time to HDFS, in two of three pairs; in the third they took less."""
-
-_LEAST_BLOCK_BYTES = 16 * 2**10
-"""A shuffle writer's budget should hold such a block for each partition; see transport.py."""
-
-_LEAST_COMPRESSED_BYTES = 256 * 2**20
+LEAST_COMPRESSED_BYTES = 256 * 2**20
 """Of rows in memory where ``compression`` is auto. Of lineitem's 1 GiB of rows a job took 0.7 to
 1.0 of the time with lz4, and 0.6 of the memory; of 10 GiB 0.8 of the time, once. At 0.3 GiB the
 time was the same within the noise (6 pairs), and the memory 0.7."""
@@ -53,7 +46,7 @@ MAX_DATA_SERVERS = 64
 class StagePlan:
     """Everything that is decided of a stage before its first task runs."""
 
-    partitions: int
+    counted: PartitionCount
     sides: tuple[Side, ...]
     """One, unless tables meet in the reduces, or where they are read."""
     stream: Stream | None
@@ -66,6 +59,11 @@ class StagePlan:
     resizes: bool
     """Whether small partitions may share a part file, and heavy ones be cut into shares, as nobody
     asked for so many."""
+
+    @property
+    def partitions(self) -> int:
+        """How many there are."""
+        return self.counted.number
 
     @property
     def map_tasks(self) -> tuple[MapTask, ...]:
@@ -114,16 +112,18 @@ def plan_stage(
     stream = plan_stream(spec, meeting, sources, folder)
     sources = [source for source in sources if stream is None or source is not stream.source]
     rows_bytes = sum(source.rows_bytes for source in sources)
-    partitions = 1 if stream else count_partitions(spec, rows_bytes, workers, memory)
+    counted = count_partitions(spec, rows_bytes, workers, memory)
+    if stream is not None:
+        counted = replace(counted, number=1, reason="broadcast")
     keys = {name: key_of(spec, section) for name, section in spec.inputs.items()}
-    unique = plan_merge(spec, keys, partitions)
+    unique = plan_merge(spec, keys, counted.number)
     reduction = replace(plan_reduction(spec, folder), unique=unique)
     total = sum(split.size_bytes for source in sources for split in source.splits)
     side = partial(
         plan_side,
         spec,
         folder=folder,
-        partitions=partitions,
+        partitions=counted.number,
         reduction=reduction,
         is_met=meeting is not None,
         compression=choose_compression(spec, rows_bytes),
@@ -135,7 +135,7 @@ def plan_stage(
     sides = tuple(side(sources=of_one) for of_one in tables)
     resizes = spec.shuffle.partitions == "auto" and reduction.function is None
     return StagePlan(
-        partitions, sides, stream, meeting, reduction, choose_compression(spec, rows_bytes), resizes
+        counted, sides, stream, meeting, reduction, choose_compression(spec, rows_bytes), resizes
     )
 
 
@@ -153,33 +153,8 @@ def _check_numbers(spec: JobSpec) -> None:
         )
 
 
-def count_partitions(spec: JobSpec, rows_bytes: int, workers: int, memory: MemoryPlan) -> int:
-    """The number of partitions: as told, or for ``rows_bytes`` of rows as many as serve them best.
-
-    So many that each fits a reducer's memory with room for what is made of it,
-    and that every worker has some; so few that blocks stay worth sending.
-    """
-    wanted = spec.shuffle.partitions
-    if spec.reduce is not None and spec.reduce.limit is not None:
-        return 1  # which only the first rows of each map go to
-    has_keys = any(section.key for section in spec.inputs.values())
-    if spec.reduce is not None and spec.reduce.sql is not None and not has_keys:
-        return 1  # nothing tells which rows belong together
-    if wanted == "auto":
-        each = min(AUTO_PARTITION_BYTES, max(1, memory.reducer // 4))
-        needed = -(-rows_bytes // each)
-        most = min(MAX_PARTITIONS, max(workers, memory.writer // _LEAST_BLOCK_BYTES))
-        return max(1, min(max(needed, workers if needed > 1 else 1), most))
-    if not 1 <= wanted <= MAX_PARTITIONS:
-        raise JobFileError(
-            f"shuffle.partitions: {wanted} is not from 1 to {MAX_PARTITIONS}; 'auto' takes as many "
-            "as the input, the workers and the memory ask for"
-        )
-    return wanted
-
-
 def choose_compression(spec: JobSpec, rows_bytes: int) -> str:
     """Of blocks: as told, or what serves a shuffle of ``rows_bytes`` of rows best."""
     if spec.shuffle.compression != "auto":
         return spec.shuffle.compression
-    return "lz4" if rows_bytes >= _LEAST_COMPRESSED_BYTES else "none"
+    return "lz4" if rows_bytes >= LEAST_COMPRESSED_BYTES else "none"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -40,6 +40,8 @@ class Side:
     """Only for the range partitioner."""
     schema: pa.Schema | None
     """Of the shuffled rows; None where a function will say it."""
+    partitioners: Mapping[str, PartitionerSpec]
+    """Of its inputs by their names."""
     partitions: int
     """Those of the stage, or one where it is broadcast."""
 
@@ -64,6 +66,7 @@ def plan_side(
     map_tasks: list[MapTask] = []
     sample_tasks: list[SampleTask] = []
     known: list[pa.Schema] = []
+    partitioners: dict[str, PartitionerSpec] = {}
     begun = Reduction() if is_met else reduction
     _check_inputs_agree(spec, sources)
     for source in sources:
@@ -74,6 +77,7 @@ def plan_side(
         partitioner = PartitionerSpec("one", (), 1)
         if not is_broadcast and not section.broadcast:
             partitioner = _plan_partitioner(spec, source.name, section, partitions, folder)
+        partitioners[source.name] = partitioner
         share = memory.halved() if source.is_made else memory
         if schema is not None:  # names are checked now
             rows = _rows_of(source.name, section)
@@ -103,6 +107,7 @@ def plan_side(
         tuple(map_tasks),
         tuple(sample_tasks),
         known[0] if known else None,
+        partitioners,
         1 if is_broadcast or spec.inputs[sources[0].name].broadcast else partitions,
     )
 

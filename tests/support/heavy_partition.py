@@ -29,7 +29,7 @@ def watch_shares(monkeypatch: pytest.MonkeyPatch) -> list[PlannedReduce]:
         return planned
 
     monkeypatch.setattr(reduce_stage, "plan_shares", plan)
-    monkeypatch.setattr("mrflight.plan.AUTO_PARTITION_BYTES", 600_000)
+    monkeypatch.setattr("mrflight.partition_count.AUTO_PARTITION_BYTES", 600_000)
     return found
 
 

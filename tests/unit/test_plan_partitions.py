@@ -12,34 +12,46 @@ import pytest
 
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.memory import divide_memory, least_memory
-from mrflight.plan import AUTO_PARTITION_BYTES, choose_compression, count_partitions
+from mrflight.partition_count import (
+    AUTO_PARTITION_BYTES,
+    LEAST_BLOCK_BYTES,
+    PartitionCount,
+    Reason,
+    count_partitions,
+)
+from mrflight.plan import choose_compression
 from mrflight.sources import open_source
 from tests.support.plans import MEMORY, SPLIT_BYTES, Plan, job
 
 
 @pytest.mark.parametrize(
-    ("rows_bytes", "workers", "partitions"),
+    ("rows_bytes", "workers", "partitions", "reason"),
     [
-        (0, 4, 1),
-        (1, 4, 1),
-        (AUTO_PARTITION_BYTES, 4, 1),
-        (AUTO_PARTITION_BYTES + 1, 4, 4),
-        (AUTO_PARTITION_BYTES + 1, 1, 2),
-        (10 * AUTO_PARTITION_BYTES, 4, 10),
-        (10 * AUTO_PARTITION_BYTES + 1, 4, 11),
-        (2**60, 4, MEMORY.writer // (16 * 2**10)),
+        (0, 4, 1, "rows"),
+        (1, 4, 1, "rows"),
+        (AUTO_PARTITION_BYTES, 4, 1, "rows"),
+        (AUTO_PARTITION_BYTES + 1, 4, 4, "workers"),
+        (AUTO_PARTITION_BYTES + 1, 1, 2, "rows"),
+        (4 * AUTO_PARTITION_BYTES, 4, 4, "rows"),
+        (10 * AUTO_PARTITION_BYTES, 4, 10, "rows"),
+        (10 * AUTO_PARTITION_BYTES + 1, 4, 11, "rows"),
+        (2**60, 4, MEMORY.writer // LEAST_BLOCK_BYTES, "writer"),
+        (AUTO_PARTITION_BYTES + 1, 10_000, 10_000, "workers"),
+        (2**60, 200_000, MAX_PARTITIONS, "most"),
     ],
 )
 def test_auto_partitions_follow_the_input_and_the_workers(
-    rows_bytes: int, workers: int, partitions: int
+    rows_bytes: int, workers: int, partitions: int, reason: Reason
 ) -> None:
-    assert count_partitions(job(), rows_bytes, workers, MEMORY) == partitions
+    counted = count_partitions(job(), rows_bytes, workers, MEMORY)
+    assert counted == PartitionCount(partitions, reason, rows_bytes, AUTO_PARTITION_BYTES)
 
 
 def test_auto_partitions_fit_a_reducer_with_little_memory() -> None:
     little = divide_memory(least_memory(2, 1), 2, data_servers=1)
-    partitions = count_partitions(job(), 2**30, 2, little)
-    assert 2**30 / partitions <= little.reducer / 4
+    counted = count_partitions(job(), 2**30, 2, little)
+    assert counted.each_bytes == little.reducer // 4 < AUTO_PARTITION_BYTES
+    assert 2**30 / counted.number <= little.reducer / 4
 
 
 def test_what_is_compressed_weighs_more_in_memory(plan: Plan, tmp_path: Path) -> None:
@@ -68,7 +80,8 @@ def test_partitions_share_files_where_their_number_is_ours_and_their_rows_alike(
 @pytest.mark.parametrize("partitions", [1, 7, MAX_PARTITIONS])
 def test_partitions_are_as_told(partitions: int) -> None:
     spec = job(shuffle={"partitions": partitions})
-    assert count_partitions(spec, 2**40, 4, MEMORY) == partitions
+    counted = count_partitions(spec, 2**40, 4, MEMORY)
+    assert (counted.number, counted.reason) == (partitions, "told")
 
 
 @pytest.mark.parametrize(
