@@ -1,4 +1,4 @@
-"""The ``mrflight`` command: ``run``, ``serve``, ``status``, ``clean``, ``maintain``."""
+"""The ``mrflight`` command: ``run``, ``explain``, ``serve``, ``status``, ``clean`` and others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from mrflight import __version__, driver, maintain_command
+from mrflight import __version__, driver, explain_command, maintain_command
 from mrflight.errors import JobError, MrflightError
 from mrflight.quantities import format_bytes, parse_seconds
 
@@ -33,6 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = commands.add_parser("run", help="run a job", description=driver.__doc__)
     driver.add_arguments(run)
     run.set_defaults(do=_run)
+    explain = commands.add_parser(
+        "explain", help="say how a job would be run", description=explain_command.__doc__
+    )
+    explain_command.add_arguments(explain)
+    explain.set_defaults(do=explain_command.run)
     serve = commands.add_parser("serve", help="run a server of a standing cluster", add_help=False)
     serve.add_argument("server", choices=("metadata", "data"))
     serve.set_defaults(do=_serve)

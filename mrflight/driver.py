@@ -53,6 +53,12 @@ other writers; all is to end within 5 s."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The driver's options."""
+    add_job_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
+
+
+def add_job_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say which job."""
     parser.add_argument("job", type=Path, metavar="JOB.toml", help="the job file")
     parser.add_argument(
         "--set",
@@ -61,7 +67,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECTION.KEY=VALUE",
         help="replace a value of the job file",
     )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
+
+
+def asked_job(options: argparse.Namespace) -> tuple[JobSpec, Path]:
+    """The job that options ask for, and its folder; JobFileError where it is none.
+
+    With what the environment says of its stores: see `with_environment`.
+    """
+    overrides = dict(parse_override(text) for text in options.set)
+    path = options.job.resolve()
+    spec = load_job(path, overrides)
+    storage = with_environment(spec.storage, spec.paths, os.environ)
+    return msgspec.structs.replace(spec, storage=storage), path.parent
 
 
 def drive(options: argparse.Namespace) -> int:
@@ -71,14 +88,12 @@ def drive(options: argparse.Namespace) -> int:
     record = JobRecord(StageClock(STARTED))
     try:
         signals.handle()
-        overrides = dict(parse_override(text) for text in options.set)
-        path = options.job.resolve()
         with progress_for(sys.stderr) as progress, ExitStack() as stack:
             stack.callback(signals.job_ends)  # also where it never began
-            spec = _with_environment(load_job(path, overrides))
+            spec, folder = asked_job(options)
             result = run_job(
                 spec,
-                path.parent,
+                folder,
                 progress,
                 record,
                 interrupts=signals,
@@ -88,7 +103,7 @@ def drive(options: argparse.Namespace) -> int:
         return _report_failure(options, record, "interrupted", signals.told, EXIT_INTERRUPTED)
     except MrflightError as error:
         code = EXIT_WRONG_JOB if isinstance(error, JobError) else EXIT_FAILED
-        return _report_failure(options, record, "failed", _message(error), code)
+        return _report_failure(options, record, "failed", message(error), code)
     except Exception as error:  # a bug of ours: told in full, and in the JSON as well
         log.exception("the driver failed")
         told = f"{type(error).__name__}: {error}"
@@ -96,12 +111,6 @@ def drive(options: argparse.Namespace) -> int:
     _say(f"{result.summary()}\n", sys.stderr)
     _print_json(options, result)
     return 0
-
-
-def _with_environment(spec: JobSpec) -> JobSpec:
-    """The job with what the environment says of its stores: see `with_environment`."""
-    storage = with_environment(spec.storage, spec.paths, os.environ)
-    return msgspec.structs.replace(spec, storage=storage)
 
 
 class _Signals(Interrupts):
@@ -155,16 +164,17 @@ class _Signals(Interrupts):
             raise KeyboardInterrupt
 
 
-def _message(error: MrflightError) -> str:
+def message(error: MrflightError) -> str:
+    """What users are told of an error."""
     where = "".join(f"\n  in {note}" for note in getattr(error, "__notes__", ()))
     return f"{error}{where}"
 
 
 def _report_failure(
-    options: argparse.Namespace, record: JobRecord, state: str, message: str, code: int
+    options: argparse.Namespace, record: JobRecord, state: str, told: str, code: int
 ) -> int:
-    _say(f"mrflight: {message}\n", sys.stderr)
-    _print_json(options, record.result(state, message))
+    _say(f"mrflight: {told}\n", sys.stderr)
+    _print_json(options, record.result(state, told))
     return code
 
 

@@ -22,18 +22,25 @@ def open_job(
     spec: JobSpec, folder: Path, job_id: str, workers: int, memory: MemoryPlan
 ) -> tuple[JobPlan, Sink]:
     """Look at the inputs and the output, and decide what is done. Raises JobError."""
-    stages = stages_of(spec)
-    sources = {stage.name: _open_inputs(stage, folder) for stage in stages}
-    plan = plan_job(stages, sources, str(folder), job_id, workers, memory)
+    plan = plan_inputs(spec, folder, job_id, workers, memory)
     run_id = spec.job.run_id
     app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
-    for stage in stages:
+    for stage in plan.stages:
         with told_of(stage):
-            _check_output_apart(spec, stage.spec, folder, sources[stage.name])
+            _check_output_apart(spec, stage.spec, folder, plan.sources[stage.name])
     sink = open_sink(spec.output, folder, spec.storage, job_id, app_id)
     if not sink.was_committed() and (schema := plan.last.result_schema) is not None:
         sink.check_rows(schema)
     return plan, sink
+
+
+def plan_inputs(
+    spec: JobSpec, folder: Path, job_id: str, workers: int, memory: MemoryPlan
+) -> JobPlan:
+    """The same without a look at the output."""
+    stages = stages_of(spec)
+    sources = {stage.name: _open_inputs(stage, folder) for stage in stages}
+    return plan_job(stages, sources, str(folder), job_id, workers, memory)
 
 
 def _open_inputs(stage: StageJob, folder: Path) -> dict[str, Source]:

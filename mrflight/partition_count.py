@@ -28,8 +28,8 @@ class PartitionCount:
     reason: Reason
     """``told`` by the job; as many as the ``rows`` fill; one for each of the ``workers``; as many
     as a ``writer`` can hold a block for; the ``most`` that a shuffle can have; one, which the first
-    rows of each map go to by a ``limit``, from which all rows are ``broadcast``, or where ``no key``
-    tells which rows sql is to see together."""
+    rows of each map go to by a ``limit``, from which all rows are ``broadcast``, or where sql has
+    ``no key`` that tells which rows it is to see together."""
     rows_bytes: int
     """That are shuffled, in memory, roughly."""
     each_bytes: int
@@ -61,7 +61,8 @@ def count_partitions(
     number, reason = _wanted_by(rows_bytes, each, workers)
     held = max(workers, memory.writer // LEAST_BLOCK_BYTES)
     if number > min(held, MAX_PARTITIONS):
-        number, reason = min((held, "writer"), (MAX_PARTITIONS, "most"))
+        number = min(held, MAX_PARTITIONS)
+        reason = "writer" if number == held else "most"
     return PartitionCount(number, reason, rows_bytes, each)
 
 

@@ -79,8 +79,9 @@ class StagePlan:
     def functions(self) -> set[FunctionRef]:
         """The users' functions that the tasks will call."""
         named = [self.reduction.function, self.stream.row_map if self.stream else None]
-        for task in self.map_tasks:
-            named += [task.row_map, task.partitioner.function]
+        for side in self.sides:
+            named += side.row_maps.values()
+            named += (partitioner.function for partitioner in side.partitioners.values())
         return {each for each in named if isinstance(each, FunctionRef)}
 
     @property

@@ -42,6 +42,8 @@ class Side:
     """Of the shuffled rows; None where a function will say it."""
     partitioners: Mapping[str, PartitionerSpec]
     """Of its inputs by their names."""
+    row_maps: Mapping[str, RowMap]
+    """Of those that have one."""
     partitions: int
     """Those of the stage, or one where it is broadcast."""
 
@@ -67,6 +69,7 @@ def plan_side(
     sample_tasks: list[SampleTask] = []
     known: list[pa.Schema] = []
     partitioners: dict[str, PartitionerSpec] = {}
+    row_maps: dict[str, RowMap] = {}
     begun = Reduction() if is_met else reduction
     _check_inputs_agree(spec, sources)
     for source in sources:
@@ -74,6 +77,8 @@ def plan_side(
         row_map = plan_map(source.name, section, folder)
         schema = mapped_schema(source.reader.schema, row_map)
         known += [] if schema is None else [plain_schema(schema)]
+        if row_map is not None:
+            row_maps[source.name] = row_map
         partitioner = PartitionerSpec("one", (), 1)
         if not is_broadcast and not section.broadcast:
             partitioner = _plan_partitioner(spec, source.name, section, partitions, folder)
@@ -108,6 +113,7 @@ def plan_side(
         tuple(sample_tasks),
         known[0] if known else None,
         partitioners,
+        row_maps,
         1 if is_broadcast or spec.inputs[sources[0].name].broadcast else partitions,
     )
 

@@ -37,6 +37,9 @@ class SqlMap:
     key_path: str
     """Where the job file has it, for messages."""
 
+    def __str__(self) -> str:
+        return self.text
+
     def check(self, schema: pa.Schema) -> pa.Schema:
         """The result's schema, in plain types.
 

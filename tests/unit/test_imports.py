@@ -27,7 +27,7 @@ LAYERS = [
     "reduce_stage stage running_stage attempts mender losses produced produced_stage "
     "shuffle_watch cluster client silence_probe job job_opening job_record job_run "
     "job_shuffles moving sink_stage stage_clock api driver cli maintain_command preload "
-    "partition_count "
+    "partition_count job_words stage_words explain explain_command "
     "result progress __init__ __main__",
     "servers testing",
 ]

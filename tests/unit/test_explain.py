@@ -1,0 +1,252 @@
+"""``mrflight explain``: the plan of small jobs in words, and mistakes as running them tells."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from mrflight import cli
+from mrflight.ids import MAX_PARTITIONS
+from mrflight.job_graph import StageJob
+from mrflight.partition_count import (
+    count_partitions,
+)
+from mrflight.stage_words import StageWords
+from tests.support.leftovers import tree
+from tests.support.plans import MEMORY, Plan, job, planner
+
+CLICKS = """
+[job]
+name = "clicks"
+[inputs.visits]
+path = "visits/*.csv"
+map = "clicks:weigh"
+columns = ["url", "visitor"]
+[shuffle]
+partitions = 7
+[reduce]
+group_by = ["url"]
+aggregate = { clicks = "sum(weight)", visits = "count(*)" }
+[output]
+table = "out/clicks"
+mode = "overwrite"
+[cluster]
+workers = 2
+memory = "4 GiB"
+spill_dir = "spilled"
+"""
+
+STAGES = """
+[job]
+name = "top"
+[stages.per-url.inputs.visits]
+path = "visits"
+[stages.per-url.reduce]
+group_by = ["url"]
+aggregate = { visitors = "count_distinct(visitor)" }
+[inputs.urls]
+stage = "per-url"
+[shuffle]
+compression = "zstd"
+[reduce]
+sort_by = ["visitors desc", "url"]
+[output]
+table = "out/top"
+format = "parquet"
+partition_by = ["visitors"]
+[cluster]
+workers = 4
+data_servers = 2
+memory = "4 GiB"
+spill_dir = "spilled"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "visits").mkdir()
+    (tmp_path / "spilled").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "visits" / f"{name}.csv").write_text("url,visitor\n" + "x,1\n" * 500)
+    (tmp_path / "clicks.py").write_text("def weigh(batch):\n    return batch\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "clicks", raising=False)
+    return tmp_path
+
+
+def explained(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str, *options: str
+) -> tuple[int, str, str]:
+    """The exit code, and what is on stdout and stderr."""
+    (folder / "job.toml").write_text(text)
+    before = tree(folder)
+    code = cli.main(["explain", str(folder / "job.toml"), *options])
+    assert {path for path in tree(folder) if "__pycache__" not in path} == set(before)
+    out, told = capsys.readouterr()
+    return code, out.replace(str(folder), "FOLDER"), told
+
+
+def test_a_job_of_one_stage(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, told = explained(folder, capsys, CLICKS)
+    assert (code, told) == (0, "")
+    assert out == textwrap.dedent(
+        """\
+        clicks: one stage, 2 workers, 1 data server
+
+        input visits    csv, 2 files, 3.9 KiB, 2 maps of at most 2.0 KiB
+          columns       url, visitor
+          map           clicks:weigh
+          rows go       by the hash of url
+        partitions      7, as the job says
+        combined        where the first rows of a map show that it leaves half of them or fewer
+        compression     none, as about 3.9 KiB of rows are less than 256.0 MiB
+        made of each    groups by url: clicks = sum(weight), visits = count(*)
+        part files      one for each partition that has rows
+
+        memory          4.0 GiB for all processes together, as the job says
+          data servers  1.9 GiB before they write to FOLDER/spilled
+          a map         128.0 MiB for what is not sent yet, 64.0 MiB to combine rows
+          a reduce      478.2 MiB for its rows, 239.1 MiB for those that wait to be encoded
+        output          FOLDER/out/clicks, a Delta table, whose rows are replaced
+        """
+    )
+
+
+def test_a_stage_that_reads_another(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, told = explained(folder, capsys, STAGES)
+    assert (code, told) == (0, "")
+    assert out == textwrap.dedent(
+        """\
+        top: 2 stages, 4 workers, 2 data servers
+
+        stage per-url
+        input visits    csv, 2 files, 3.9 KiB, 2 maps of at most 2.0 KiB
+          rows go       by the hash of url
+        partitions      1, as about 3.9 KiB of rows fit in one of 57.3 MiB, a quarter of a reduce's memory
+        combined        no: visitors counts values that may come in several maps; only url, visitor of each row are sent
+        compression     zstd, as the job says
+        made of each    groups by url: visitors = count_distinct(visitor)
+
+        the last stage, in estimates: per-url will tell what there is to move
+        input urls      what stage per-url makes, a map for some partitions
+          rows go       to one partition
+        partitions      1, as about 3.9 KiB of rows fit in one of 57.3 MiB, a quarter of a reduce's memory
+        combined        no: every row is in the result
+        compression     zstd, as the job says
+        made of each    its rows, sorted by visitors desc, url
+        part files      one for each partition, or for small neighbours together
+
+        memory          4.0 GiB for all processes together, as the job says
+          data servers  1.8 GiB before they write to FOLDER/spilled
+          a map         128.0 MiB for what is not sent yet, 64.0 MiB to combine rows
+          a reduce      229.1 MiB for its rows, 114.6 MiB for those that wait to be encoded
+          both in one   114.6 MiB for the rows of a stage, 64.0 MiB for what is not sent yet, 32.0 MiB to combine rows
+        output          FOLDER/out/top, a folder of parquet files, which is not to be there yet, with a folder for each visitors
+        """  # noqa: E501
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["shuffle.partitions=0"], "shuffle.partitions: 0 is not from 1 to 100000"),
+        (["inputs.visits.path=nothing/*.csv"], "inputs.visits.path: nothing matches"),
+        (["inputs.visits.map=clicks:wiegh"], "inputs.visits.map: module 'clicks' has no function"),
+        (["output.tabel=x"], "output.tabel: no such key; did you mean 'table'?"),
+        (["cluster.memory=1 MiB"], "cluster.memory: 1.0 MiB is too little for 2 workers"),
+        (["output.table=visits"], "output.table: "),
+    ],
+)
+def test_a_mistake_is_told_as_running_it_would(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], told: str
+) -> None:
+    code, out, said = explained(folder, capsys, CLICKS, "--set", *options)
+    assert (code, out) == (2, "")
+    assert said.startswith(f"mrflight: {told}")
+
+
+def test_a_function_of_a_later_stage_is_looked_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, told = explained(folder, capsys, STAGES, "--set", "inputs.urls.map=clicks:wiegh")
+    assert code == 2
+    assert told == "mrflight: inputs.urls.map: module 'clicks' has no function 'wiegh'\n"
+
+
+def test_a_run_that_was_committed_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = CLICKS.replace('name = "clicks"', 'name = "clicks"\nrun_id = "today"')
+    assert "was committed" not in explained(folder, capsys, text)[1]
+    done = CommitProperties(app_transactions=[Transaction("mrflight/clicks/today", 0)])
+    write_deltalake(folder / "out" / "clicks", pa.table({"url": ["x"]}), commit_properties=done)
+    code, out, _ = explained(folder, capsys, text)
+    assert code == 0
+    assert out.endswith("run 'today' was committed before: there is nothing to do\n")
+
+
+@pytest.mark.parametrize(
+    ("sections", "line"),
+    [
+        (
+            {"shuffle": {"partitioner": "range"}},
+            "rows go      by ranges of url, cut after a sample",
+        ),
+        ({"shuffle": {"partitioner": "round_robin"}}, "rows go      to each partition in turn"),
+        ({"shuffle": {"partitioner": "a:b"}}, "rows go      where a:b puts them, by url"),
+        ({}, "combined     no: every row is in the result"),
+        ({"reduce": {"function": "a:b"}}, "combined     no: a:b sees all rows"),
+        (
+            {"reduce": {"group_by": ["url"]}, "shuffle": {"partitioner": "a:b"}},
+            "combined     no: the partitioner a:b may look at any column",
+        ),
+        ({"reduce": {"function": "a:b"}}, "made of each what a:b makes of its rows"),
+        ({"shuffle": {"partitioner": "range"}}, "made of each its rows, sorted by url"),
+        (
+            {"output": {"table": "out", "mode": "merge", "keys": ["url"]}},
+            "made of each its rows, one row for each url",
+        ),
+    ],
+)
+def test_what_a_stage_does(tmp_path: Path, sections: dict[str, Any], line: str) -> None:
+    assert any(each.startswith(line) for each in words_of(planner(tmp_path), tmp_path, sections))
+
+
+def words_of(plan: Plan, folder: Path, sections: dict[str, Any]) -> list[str]:
+    from mrflight.sources import open_source
+
+    spec = job(**sections)
+    source = open_source("visits", spec.inputs["visits"], folder, {}, 100)
+    words = StageWords(StageJob("", "", spec), plan(spec), {"visits": source})
+    return [f"{label.strip():<12} {text}" for label, text in words.lines()]
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("rows_bytes", "workers", "why"),
+    [
+        (MIB, 4, "1, as about 1.0 MiB of rows fit in one of 64.0 MiB"),
+        (640 * MIB, 4, "10, as about 640.0 MiB of rows fill 10 of 64.0 MiB"),
+        (65 * MIB, 4, "4, one for each worker: about 65.0 MiB of rows fill 2 of 64.0 MiB"),
+        (
+            2**50,
+            4,
+            "8192, as a map has memory for a block of 16.0 KiB for each of no more: about 1.0 PiB "
+            "of rows fill 16777216 of 64.0 MiB",
+        ),
+        (2**50, MAX_PARTITIONS + 1, "100000, the most that a shuffle has: about 1.0 PiB of rows"),
+    ],
+)
+def test_why_so_many_partitions(tmp_path: Path, rows_bytes: int, workers: int, why: str) -> None:
+    plan = planner(tmp_path)
+    spec = job()
+    counted = count_partitions(spec, rows_bytes, workers, MEMORY)
+    words = StageWords(StageJob("", "", spec), replace(plan(spec), counted=counted), {})
+    assert f"{counted.number}, {words.why_so_many()}".startswith(why)
