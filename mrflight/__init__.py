@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mrflight.api import partition_ids, read_table, run
     from mrflight.client import Cluster, connect
+    from mrflight.dataset import Dataset, read
     from mrflight.errors import MrflightError
     from mrflight.result import JobResult
     from mrflight.shuffle.shuffle import Shuffle
@@ -20,24 +21,28 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Cluster",
+    "Dataset",
     "JobResult",
     "MrflightError",
     "Shuffle",
     "ShuffleWriter",
     "connect",
     "partition_ids",
+    "read",
     "read_table",
     "run",
 ]
 
 _HOME = {
     "Cluster": "mrflight.client",
+    "Dataset": "mrflight.dataset",
     "JobResult": "mrflight.result",
     "MrflightError": "mrflight.errors",
     "Shuffle": "mrflight.shuffle.shuffle",
     "ShuffleWriter": "mrflight.shuffle.writer",
     "connect": "mrflight.client",
     "partition_ids": "mrflight.api",
+    "read": "mrflight.dataset",
     "read_table": "mrflight.api",
     "run": "mrflight.api",
 }

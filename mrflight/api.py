@@ -17,6 +17,7 @@ from mrflight.job_file import load_job
 from mrflight.job_record import JobRecord
 from mrflight.progress import progress_for
 from mrflight.result import JobResult
+from mrflight.spec import JobSpec
 from mrflight.stage_clock import StageClock
 from mrflight.storage import hopsfs
 
@@ -28,10 +29,13 @@ def run(job_file: str | PathLike[str], overrides: Mapping[str, Any] | None = Non
     Raises JobError where the job or its input is wrong, another MrflightError
     where it could not finish; the output is then as it was before.
     """
-    record = JobRecord(StageClock(time.monotonic()))
     path = Path(job_file).resolve()
-    with progress_for(None) as progress:
-        return run_job(load_job(path, overrides), path.parent, progress, record)
+    return _run(load_job(path, overrides), path.parent)
+
+
+def run_here(spec: JobSpec) -> JobResult:
+    """The same of a job whose relative paths, and modules, are in the current folder."""
+    return _run(spec, Path.cwd())
 
 
 def read_table(
@@ -61,3 +65,9 @@ def partition_ids(batch: pa.RecordBatch, key: Sequence[str], partitions: int) ->
     """
     kernel.check_key_types(batch.schema, key)
     return kernel.partition_ids([batch.column(name) for name in key], partitions)
+
+
+def _run(spec: JobSpec, folder: Path) -> JobResult:
+    record = JobRecord(StageClock(time.monotonic()))
+    with progress_for(None) as progress:
+        return run_job(spec, folder, progress, record)

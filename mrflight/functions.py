@@ -1,4 +1,4 @@
-"""Functions that a job file names: ``module:function``, beside it or installed."""
+"""Functions that a job names: ``module:function``, beside its file or installed, or pickled."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from mrflight.errors import UserFunctionError, UserFunctionRaisedError
+from mrflight.pickled import load_pickled, split_pickled
 
 _LIBRARY = str(Path(__file__).parent)
 
@@ -30,24 +31,34 @@ class FunctionRef:
     name: str
     folder: str
     """The job file's folder, whose modules come before installed ones."""
+    pickled: str = ""
+    """What `mrflight.pickled` made of a callable; it has no module."""
 
     @classmethod
     def parse(cls, text: str, key_path: str, folder: str) -> FunctionRef:
-        """The reference in ``module:function``; UserFunctionError where it is none."""
+        """The reference in ``module:function``, or to a callable that was pickled.
+
+        UserFunctionError where it is none.
+        """
+        if (parts := split_pickled(text)) is not None:
+            shown, pickled = parts
+            return cls(key_path, "", shown, folder, pickled)
         module, colon, name = text.partition(":")
         dotted = [*module.split("."), *name.split(".")]
         if not colon or not all(part.isidentifier() for part in dotted):
             raise UserFunctionError(
-                f"{key_path}: {text!r} is not a function; write 'module:function', the module "
+                f"{key_path}: {text[:90]!r} is not a function; write 'module:function', the module "
                 "beside the job file or installed"
             )
         return cls(key_path, module, name, folder)
 
     def __str__(self) -> str:
-        return f"{self.module}:{self.name}"
+        return self.name if self.pickled else f"{self.module}:{self.name}"
 
     def load(self) -> Callable[..., Any]:
         """Import the function; UserFunctionError says what is missing."""
+        if self.pickled:
+            return self._unpickle()
         value: Any = self._import()
         for part in self.name.split("."):
             value = getattr(value, part, None)
@@ -57,6 +68,15 @@ class FunctionRef:
             )
         function: Callable[..., Any] = value
         return function
+
+    def _unpickle(self) -> Callable[..., Any]:
+        try:
+            return load_pickled(self.pickled)
+        except BaseException as error:  # whatever a user's module does
+            raise UserFunctionError(
+                f"{self.key_path}: {self.name} cannot be loaded in a worker: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def _import(self) -> ModuleType:
         if self.folder not in sys.path:

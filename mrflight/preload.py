@@ -6,6 +6,9 @@ its first reduce: 30 to 40 ms each.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from mrflight.pickled import split_pickled
 from mrflight.sources.formats import format_of
 from mrflight.spec import InputSpec, JobSpec
 
@@ -26,7 +29,18 @@ def modules_of(spec: JobSpec) -> list[str]:
         modules.append("mrflight.sinks.merge_sink")
     if any(reduce is not None and reduce.group_by for reduce in spec.all_reduces):
         modules.append("pyarrow.acero")  # by which `pyarrow.Table.group_by` groups
+    if any(split_pickled(text) for text in _functions(spec)):
+        modules.append("cloudpickle")
     return modules
+
+
+def _functions(spec: JobSpec) -> Iterator[str]:
+    """As the job names them."""
+    shuffles = [spec.shuffle, *(stage.shuffle for stage in spec.stages.values())]
+    yield from (shuffle.partitioner for shuffle in shuffles)
+    named = [section.map for section in spec.all_inputs]
+    named += [reduce.function for reduce in spec.all_reduces if reduce is not None]
+    yield from filter(None, named)
 
 
 def _format_of(section: InputSpec) -> str | None:

@@ -18,7 +18,7 @@ LAYERS = [
     "fork_server_process forked_process forking locations malloc memory_meter oom_kills "
     "pandas_later prefetch private_folder scratch server_process signal_name stopped_process "
     "supervision timeouts deadline patience interruptible interrupts signal_relay",
-    "spec job_file job_graph functions memory merge_counts run_settings sort_key",
+    "spec job_file job_graph functions pickled memory merge_counts run_settings sort_key",
     "canonical_floats comparable kernel kernel_native kernel_reference _kernel key_types "
     "order_codes ordering plain_types storage shuffle.protocol shuffle.share shuffle.tickets",
     "aggregates sources sinks shuffle sql",
@@ -27,7 +27,7 @@ LAYERS = [
     "reduce_stage stage running_stage attempts mender losses produced produced_stage "
     "shuffle_watch cluster client silence_probe job job_opening job_record job_run "
     "job_shuffles moving sink_stage stage_clock api driver cli maintain_command preload "
-    "partition_count job_words stage_words explain explain_command "
+    "partition_count job_words stage_words explain explain_command dataset drafts writes "
     "result progress __init__ __main__",
     "servers testing",
 ]

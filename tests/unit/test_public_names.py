@@ -16,12 +16,14 @@ from mrflight import cli
 
 NAMES = [
     "Cluster",
+    "Dataset",
     "JobResult",
     "MrflightError",
     "Shuffle",
     "ShuffleWriter",
     "connect",
     "partition_ids",
+    "read",
     "read_table",
     "run",
 ]
