@@ -46,7 +46,7 @@ class KeptRows:
         """ColumnNotFoundError or KeyTypeError where rows of this schema have no such columns."""
         for name in self.key:
             if name not in schema.names:
-                raise ColumnNotFoundError.among(name, schema.names, f"reduce.key: {rows}")
+                raise ColumnNotFoundError.among(name, schema.names, f"reduce.keep: {rows}")
         kernel.check_key_types(schema, self.key)
         check_sortable(schema, self.order_by, f"reduce.order_by: {rows}")
 

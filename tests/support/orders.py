@@ -31,7 +31,10 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "words": (pa.dictionary(pa.int16(), pa.string()), ["b", "a", "c"]),
     "bytes": (pa.binary(), [b"", b"\0", b"\x7f", b"\xff", b"a"]),
     "price": (pa.decimal128(12, 2), [Decimal("-1.25"), Decimal(0), Decimal("99.99")]),
-    "wide": (pa.decimal128(38, 3), [Decimal(10) ** 30, -(Decimal(10) ** 30), Decimal("0.001")]),
+    "wide": (
+        pa.decimal128(38, 3),
+        [Decimal(n).scaleb(-3) for n in (10**33, -(10**33), 2**64, 2**63, 1, -1)],
+    ),
     "date": (pa.date32(), [dt.date(1969, 12, 31), dt.date(1992, 1, 2), dt.date(2026, 11, 22)]),
     "at": (pa.timestamp("us", "UTC"), [dt.datetime(y, 6, 1, tzinfo=_UTC) for y in (1950, 2026)]),
     "nothing": (pa.int64(), [None]),

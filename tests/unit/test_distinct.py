@@ -87,12 +87,11 @@ def test_what_does_not_fit_goes_through_files(combines: bool, tmp_path: Path) ->
 
 def test_one_row_that_comes_often_needs_no_files(tmp_path: Path) -> None:
     table = table_of(["text", "float", "nothing"], 4000, seed=1, skew=1.0)
-    _, results = DISTINCT.apply(
-        0,
-        plain_schema(table.schema).remove(3),
-        in_batches(table.drop_columns(["row"]), 100),
-        Workspace(6000, tmp_path),
-    )
+    table = table.drop_columns(["row"])
+    combiner = DISTINCT.combiner(2**20)
+    assert combiner is not None
+    assert sum(batch.num_rows for batch in combiner.combine(in_batches(table, 100))) == 1
+    _, results = DISTINCT.apply(0, table.schema, in_batches(table, 100), Workspace(6000, tmp_path))
     first = next(results)
     assert list(tmp_path.rglob("*.arrows")) == []
     assert [first.num_rows, *(batch.num_rows for batch in results)] == [1]

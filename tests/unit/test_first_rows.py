@@ -107,6 +107,15 @@ def test_of_equal_keys_the_first_that_came_are_taken(tmp_path: Path) -> None:
         assert first_of(FirstRows(3, ascending("k")), table, MUCH, each, tmp_path) == [1, 2, 4]
 
 
+@pytest.mark.parametrize("first", [SortKey("k"), SortKey("k", descending=True)])
+def test_a_row_that_is_better_by_its_second_key_alone_is_taken(
+    first: SortKey, tmp_path: Path
+) -> None:
+    table = pa.table({"k": [1] * 50, "l": range(50, 0, -1), "row": range(50)})
+    wanted = FirstRows(2, (first, SortKey("l")))
+    assert first_of(wanted, table, MUCH, 3, tmp_path) == [49, 48]
+
+
 def test_batches_that_differ_are_refused() -> None:
     batches = [pa.record_batch({"k": [1]}), pa.record_batch({"k": ["a"]})]
     with pytest.raises(SchemaMismatchError, match=r"mapped batch 1 .*'k' is string, not int64"):

@@ -134,7 +134,7 @@ def test_a_reduction_that_keeps_rows(tmp_path: Path) -> None:
 
 def test_columns_that_are_not_there_or_have_no_order_are_refused() -> None:
     schema = pa.schema({"k": pa.int8(), "l": pa.list_(pa.int8())})
-    with pytest.raises(ColumnNotFoundError, match=r"reduce\.key: a row has no column 'x'"):
+    with pytest.raises(ColumnNotFoundError, match=r"reduce\.keep: a row has no column 'x'"):
         KeptRows(("x",), "first").check(schema, "a row")
     with pytest.raises(KeyTypeError, match="'l'"):
         KeptRows(("l",), "first").check(schema, "a row")
