@@ -27,6 +27,12 @@ class TestSmallExperiments:
                 ["--rows", 20_000, "--rounds", 1, "--scale", "0.001,0.002"],
                 ["ratios.json", "ratios.md"],
             ),
+            (
+                "join",
+                ["--orders", 2000, "--rounds", 1, "--keys", "strings shuffled"]
+                + ["--engines", "mrflight in pieces,arrow"],
+                ["join.json", "join.md"],
+            ),
             ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),
             (
                 "idle_workers",

@@ -177,6 +177,20 @@ def test_one_key_that_fits_on_neither_side(how: How, watched: Watched, tmp_path:
     assert watched.levels == 1
 
 
+@pytest.mark.parametrize("how", ["semi", "anti"])
+@pytest.mark.parametrize("on", [("k",), ("k", "l")])
+def test_all_rows_of_a_key_that_is_met_are(
+    how: How, on: tuple[str, ...], watched: Watched, tmp_path: Path
+) -> None:
+    """Those that are held are found by the first of them."""
+    left = pa.table({"k": [1, 2, 2, None, 3, 2], "l": [1, 2, 2, 2, 3, None]})
+    right = pa.table({"k": [2, 9] * 100, "l": [2, 9] * 100})
+    join = Join(how, on, on)
+    found = joined(join, left, right, MUCH, tmp_path)
+    assert told(rows_of(found)) == told(by_duckdb(join, left, right))
+    assert [len(table) for table in watched.held] == [6 if how == "anti" else 6 - len(on)]
+
+
 def test_the_same_batches_give_the_same_rows_in_their_order(tmp_path: Path) -> None:
     tables = numbered(SKEWED, "l"), numbered(SPREAD, "r")
     for rows_bytes in (MUCH, 10_000):
