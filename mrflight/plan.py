@@ -13,10 +13,11 @@ from mrflight.functions import FunctionRef
 from mrflight.meeting_plan import plan_meeting
 from mrflight.memory import MemoryPlan
 from mrflight.merge_plan import plan_merge
+from mrflight.narrowing import narrowed
 from mrflight.partition_count import PartitionCount, count_partitions
 from mrflight.reduction_plan import plan_reduction
 from mrflight.shuffle.layout import plain_schema
-from mrflight.side_plan import Side, key_of, plan_side
+from mrflight.side_plan import Side, key_of, plan_map, plan_side
 from mrflight.sources.base import Source
 from mrflight.spec import JobSpec
 from mrflight.stream_plan import Stream, plan_stream
@@ -110,7 +111,9 @@ def plan_stage(
     """
     _check_numbers(spec)
     meeting = plan_meeting(spec)
-    stream = plan_stream(spec, meeting, sources, folder)
+    maps = {name: plan_map(name, section, folder) for name, section in spec.inputs.items()}
+    sources = [narrowed(spec, source, maps[source.name]) for source in sources]
+    stream = plan_stream(spec, meeting, sources, maps)
     sources = [source for source in sources if stream is None or source is not stream.source]
     rows_bytes = sum(source.rows_bytes for source in sources)
     counted = count_partitions(spec, rows_bytes, workers, memory)
@@ -124,6 +127,7 @@ def plan_stage(
         plan_side,
         spec,
         folder=folder,
+        maps=maps,
         partitions=counted.number,
         reduction=reduction,
         is_met=meeting is not None,

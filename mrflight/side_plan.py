@@ -53,6 +53,7 @@ def plan_side(
     *,
     sources: Sequence[Source],
     folder: str,
+    maps: Mapping[str, RowMap | None],
     partitions: int,
     reduction: Reduction,
     is_met: bool,
@@ -74,7 +75,7 @@ def plan_side(
     _check_inputs_agree(spec, sources)
     for source in sources:
         section = spec.inputs[source.name]
-        row_map = plan_map(source.name, section, folder)
+        row_map = maps[source.name]
         schema = mapped_schema(source.reader.schema, row_map)
         known += [] if schema is None else [plain_schema(schema)]
         if row_map is not None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from mrflight.errors import JobFileError
 from mrflight.meeting_plan import can_broadcast
-from mrflight.side_plan import plan_map
 from mrflight.sources.base import Source
 from mrflight.spec import JobSpec
 from mrflight.workers.joined_tables import JoinedTables
@@ -39,7 +38,10 @@ class Stream:
 
 
 def plan_stream(
-    spec: JobSpec, meeting: Meeting | None, sources: Sequence[Source], folder: str
+    spec: JobSpec,
+    meeting: Meeting | None,
+    sources: Sequence[Source],
+    maps: Mapping[str, RowMap | None],
 ) -> Stream | None:
     """The input that others are broadcast to; None where all are shuffled.
 
@@ -55,7 +57,7 @@ def plan_stream(
     if isinstance(meeting, QueriedTables) and meeting.query.stream is None:
         return None
     (source,) = others
-    return Stream(source, plan_map(source.name, spec.inputs[source.name], folder))
+    return Stream(source, maps[source.name])
 
 
 def _small(spec: JobSpec, meeting: Meeting | None, sources: Sequence[Source]) -> list[Source]:

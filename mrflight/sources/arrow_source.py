@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -25,6 +25,9 @@ class ArrowReader(Reader):
 
     schema: pa.Schema
     root: Location
+
+    def narrowed(self, columns: Sequence[str]) -> ArrowReader:
+        return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)

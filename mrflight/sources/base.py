@@ -7,7 +7,7 @@ a worker is its `reader`, small and picklable, and one `Split` per map task.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -66,6 +66,13 @@ class Reader(ABC):
         and for a file that is no longer of the split's version.
         """
 
+    def narrowed(self, columns: Sequence[str]) -> Reader:
+        """One that reads only these columns, which are some of ``schema`` in its order.
+
+        Or the same one, where leaving columns out saves nothing.
+        """
+        return self
+
     def file_rows(self, rows: int) -> int:
         """Of ``rows`` that `read` has given, how many were read from files: all but a stage's."""
         return rows
@@ -89,10 +96,19 @@ class Source:
     """What a byte of its files is in memory, roughly."""
     version: int | None = None
     """Of a Delta table: the one that is read."""
+    share: float = 1.0
+    """Of the columns that its files have: how many are read."""
     is_made: bool = False
     """Whether the job makes its rows as they are read, which takes memory as well."""
 
     @property
     def rows_bytes(self) -> int:
         """What its rows weigh in memory, roughly."""
-        return self.size_bytes * self.expansion
+        return round(self.size_bytes * self.expansion * self.share)
+
+    def narrowed(self, columns: Sequence[str]) -> Source:
+        """The same with these columns only, which are some of its own in their order."""
+        reader, schema = self.reader.narrowed(columns), self.reader.schema
+        if reader is self.reader or schema is None:
+            return self
+        return replace(self, reader=reader, share=self.share * len(columns) / len(schema))

@@ -71,6 +71,9 @@ class DeltaReader(Reader):
     schema: pa.Schema
     root: Location
 
+    def narrowed(self, columns: Sequence[str]) -> DeltaReader:
+        return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
+
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
         constants = dict(split.constants)

@@ -29,8 +29,10 @@ class TestSmallExperiments:
             ),
             (
                 "join",
-                ["--orders", 2000, "--rounds", 1, "--keys", "strings shuffled"]
-                + ["--engines", "mrflight in pieces,arrow"],
+                [
+                    *("--orders", 2000, "--rounds", 1, "--keys", "strings shuffled"),
+                    *("--engines", "mrflight in pieces,arrow"),
+                ],
                 ["join.json", "join.md"],
             ),
             ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),

@@ -171,7 +171,7 @@ def test_a_job_gives_what_duckdb_gives(case: Case, inputs: Path, tmp_path: Path)
     database: Any = duckdb.connect()
     for name in ("visits", "users"):
         database.execute(f"create view {name} as from '{inputs}/{name}.parquet'")
-    expected = database.execute(case.query).to_arrow_table()
+    expected = database.sql(case.query).to_arrow_table()
     assert table.column_names == expected.column_names
     if case.is_ordered:
         assert table.to_pylist() == expected.to_pylist()

@@ -23,12 +23,12 @@ LAYERS = [
     "order_codes ordering plain_types storage shuffle.protocol shuffle.share shuffle.tickets",
     "aggregates sources sinks shuffle sql",
     "workers executors sql.reduce",
-    "plan side_plan stream_plan reduction_plan job_plan meeting_plan merge_plan reduce_plan "
-    "reduce_stage stage running_stage attempts mender losses produced produced_stage "
-    "shuffle_watch cluster client silence_probe job job_opening job_record job_run "
-    "job_shuffles moving sink_stage stage_clock api driver cli maintain_command preload "
-    "partition_count job_words stage_words explain explain_command dataset drafts writes "
-    "result progress __init__ __main__",
+    "plan side_plan stream_plan narrowing reduction_plan job_plan meeting_plan merge_plan "
+    "reduce_plan reduce_stage stage running_stage attempts mender losses produced "
+    "produced_stage shuffle_watch cluster client silence_probe job job_opening job_record "
+    "job_run job_shuffles moving sink_stage stage_clock api driver cli maintain_command "
+    "preload partition_count job_words stage_words explain explain_command dataset drafts "
+    "writes result progress __init__ __main__",
     "servers testing",
 ]
 """From the lowest to the highest. A folder stands for its modules but those named elsewhere."""
