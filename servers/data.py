@@ -11,6 +11,7 @@ import argparse
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -205,14 +206,21 @@ def _batches(
 
 def serve(options: argparse.Namespace) -> None:
     """Run the server until it is told to stop."""
+    with serving(options, process.listen_location(options)) as running:
+        process.run_until_stopped("data", running, options.drain_timeout)
+
+
+@contextmanager
+def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Running]:
+    """A server that listens at ``listen``; at the end its files are gone."""
     tune_malloc()
     with (
         _spill_folder(options.spill_dir or Path(tempfile.gettempdir())) as scratch,
         BlockStore(options.memory, scratch) as store,
     ):
         membership = Membership(store, options.metadata)
-        server = DataServer(process.listen_location(options), store, membership)
-        location = process.public_location(server, options)
+        server = DataServer(listen, store, membership)
+        location = process.public_location(server, listen, options.advertise)
         membership.join(location)
 
         def drain() -> None:
@@ -222,7 +230,7 @@ def serve(options: argparse.Namespace) -> None:
             store.close()  # who waits for memory is told
             server.shutdown()
 
-        process.run_until_stopped("data", location, drain, options.drain_timeout, scratch.close)
+        yield process.Running(location, drain, scratch.close)
 
 
 def _spill_folder(root: Path) -> ScratchFolder:

@@ -9,7 +9,8 @@ if __name__ == "__main__":
 
 import argparse
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -256,13 +257,29 @@ def _endpoint(shuffle_id: str, info: PartitionInfo) -> flight.FlightEndpoint:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Run the server until it is told to stop.
+    """Run the server until it is told to stop."""
+    with serving(options, process.listen_location(options)) as running:
+        process.run_until_stopped("metadata", running, options.drain_timeout)
+
+
+@contextmanager
+def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Running]:
+    """A server that listens at ``listen``.
 
     JobFileError where its journal belongs to another one, is damaged, or is none.
     """
     tune_malloc()  # large requests, and their answers, are not kept once they are done
+    with _registry(options) as registry:
+        server = MetadataServer(listen, registry)
+        location = process.public_location(server, listen, options.advertise)
+        yield process.Running(location, server.shutdown)
+
+
+@contextmanager
+def _registry(options: argparse.Namespace) -> Iterator[Registry]:
+    """What it knows: nothing yet, or all that its journal has."""
     if options.journal is None:
-        _serve(options, Registry(RunningClock(), options.heartbeat_timeout))
+        yield Registry(RunningClock(), options.heartbeat_timeout)
         return
     with EventJournal(options.journal) as journal:
         registry = Registry(RunningClock(), options.heartbeat_timeout, journal.record)
@@ -270,32 +287,31 @@ def serve(options: argparse.Namespace) -> None:
             registry.resume(journal.events())
         except JournalError as error:
             raise JobFileError(str(error)) from error
-        _serve(options, registry)
+        yield registry
 
 
-def _serve(options: argparse.Namespace, registry: Registry) -> None:
-    server = MetadataServer(process.listen_location(options), registry)
-    location = process.public_location(server, options)
-    process.run_until_stopped("metadata", location, server.shutdown, options.drain_timeout)
-
-
-def main(*arguments: str) -> None:
-    """The command, with ``arguments`` or those of the command line."""
-    parser = process.arguments("An mrflight metadata server.", default_port=5005)
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    """The options of a metadata server."""
+    options = process.arguments("An mrflight metadata server.", default_port=5005)
+    options.add_argument(
         "--heartbeat-timeout",
         type=process.quantity(parse_seconds),
         default="10 s",
         help="a data server that has not been heard of for so long is given up; default 10 s",
     )
-    parser.add_argument(
+    options.add_argument(
         "--journal",
         type=Path,
         metavar="PATH",
         help="file that all it knows is kept in, made where it is missing, so that a server that "
         "is started with it again goes on; default none: what it knows ends with it",
     )
-    process.main(serve, parser, arguments or None)
+    return options
+
+
+def main(*arguments: str) -> None:
+    """The command, with ``arguments`` or those of the command line."""
+    process.main(serve, parser(), arguments or None)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -75,27 +76,34 @@ def listen_location(options: argparse.Namespace) -> str:
     return f"grpc+tcp://{options.host}:{options.port}"
 
 
-def public_location(server: flight.FlightServerBase, options: argparse.Namespace) -> str:
+def public_location(server: flight.FlightServerBase, listen: str, advertise: str | None) -> str:
     """The location that clients use: as advertised, or where it listens, with the port taken."""
-    if options.advertise is not None:
-        return str(options.advertise)
-    if options.socket is not None:
-        return f"grpc+unix://{options.socket}"
-    return f"grpc+tcp://{options.host}:{server.port}"
+    if advertise is not None:
+        return advertise
+    if listen.startswith("grpc+unix:"):
+        return listen
+    return f"{listen.rpartition(':')[0]}:{server.port}"
 
 
-def run_until_stopped(
-    name: str,
-    location: str,
-    drain: Callable[[], None],
-    drain_timeout_s: float,
-    clean_up: Callable[[], None] = lambda: None,
-) -> None:
-    """Say that the server is ready, and wait for SIGTERM or SIGINT; then ``drain``.
+@dataclass(frozen=True)
+class Running:
+    """A server that answers at ``location``, until ``drain`` is called, or its process ends.
+
+    ``clean_up`` is for a process that ends without ``drain``: it removes the server's files.
+    """
+
+    location: str
+    drain: Callable[[], None]
+    clean_up: Callable[[], None] = lambda: None
+
+
+def run_until_stopped(name: str, running: Running, drain_timeout_s: float) -> None:
+    """Say that the server is ready, and wait for SIGTERM or SIGINT; then drain it.
 
     Where that takes longer than the timeout, ``clean_up`` is all that is done before the process
     ends with code 1.
     """
+    location = running.location
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -115,7 +123,7 @@ def run_until_stopped(
                 location,
                 drain_timeout_s,
             )
-            clean_up()
+            running.clean_up()
         finally:
             os._exit(1)
 
@@ -123,7 +131,7 @@ def run_until_stopped(
     late.daemon = True
     late.start()
     try:
-        drain()
+        running.drain()
     except (pa.ArrowException, OSError) as error:
         raise MrflightError(f"the {name} server at {location} did not end well: {error}") from error
 

@@ -22,7 +22,7 @@ def serve(options):
 
     if {is_before}:
         raise ServerUnavailableError("no metadata server at grpc+tcp://127.0.0.1:1")
-    process.run_until_stopped("data", "grpc+tcp://127.0.0.1:5006", drain, 20.0)
+    process.run_until_stopped("data", process.Running("grpc+tcp://127.0.0.1:5006", drain), 20.0)
 
 
 process.main(serve, process.arguments("A server.", default_port=0), ["--port", "0"])
