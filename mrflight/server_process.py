@@ -68,7 +68,7 @@ class ServerProcess:
         finally:
             os.close(stdout)
 
-    def is_forked(self) -> bool:
+    def is_started(self) -> bool:
         """Whether it was, or its fork server ended before; waits for that."""
         return self._process.is_forked()
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from mrflight import fork_server
-from mrflight.cluster import MOST_RESTARTS
+from mrflight.supervised_cluster import MOST_RESTARTS
 from mrflight.errors import JobFailedError
 from tests.support.supervised_cluster import Surroundings, alive, started, until
 from tests.support.threads import WAIT_S
