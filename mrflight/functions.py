@@ -20,6 +20,9 @@ from mrflight.pickled import load_pickled, split_pickled
 
 _LIBRARY = str(Path(__file__).parent)
 
+copies: dict[str, str] = {}
+"""Of job files' folders, where this machine has one elsewhere than the driver has it."""
+
 
 @dataclass(frozen=True)
 class FunctionRef:
@@ -79,8 +82,9 @@ class FunctionRef:
             ) from error
 
     def _import(self) -> ModuleType:
-        if self.folder not in sys.path:
-            sys.path.insert(0, self.folder)
+        folder = self._folder_here()
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
         try:
             if (taken := self._beside_a_loaded_one()) is not None:
                 return _load_from(self.module, taken)
@@ -94,12 +98,15 @@ class FunctionRef:
         except BaseException as error:  # whatever a user's module does
             raise self._cannot_import(error) from error
 
+    def _folder_here(self) -> str:
+        return copies.get(self.folder, self.folder)
+
     def _beside_a_loaded_one(self) -> str | None:
         """The file of a module whose name another one has here, one of Python's own perhaps."""
         loaded = sys.modules.get(self.module)
         if loaded is None or "." in self.module:
             return None
-        beside = PathFinder.find_spec(self.module, [self.folder])
+        beside = PathFinder.find_spec(self.module, [self._folder_here()])
         if beside is None or beside.origin is None:  # a folder without code has no origin
             return None
         origin = getattr(loaded.__spec__, "origin", None)

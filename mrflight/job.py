@@ -9,18 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mrflight.cluster import EmbeddedCluster
 from mrflight.deadline import Deadline
 from mrflight.errors import JobFileError
-from mrflight.executors.local import LocalExecutor
-from mrflight.fork_server import ForkServer, load_here
+from mrflight.fork_server import load_here
 from mrflight.ids import new_job_id
 from mrflight.interrupts import Interrupts
+from mrflight.job_place import JobCluster, JobPlace, Surroundings, open_place
 from mrflight.job_record import JobRecord
 from mrflight.job_shuffles import JobShuffles
 from mrflight.memory_meter import MemoryMeter
 from mrflight.preload import modules_of
-from mrflight.private_folder import PrivateFolder
 from mrflight.progress import ProgressReport
 from mrflight.result import Attempts, JobResult
 from mrflight.run_settings import RunSettings
@@ -30,7 +28,6 @@ from mrflight.stage import Stages
 from mrflight.storage import hopsfs, locate
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
-    from mrflight.executors.base import Executor
     from mrflight.functions import FunctionRef
     from mrflight.job_plan import JobPlan
     from mrflight.moving import Moving
@@ -70,40 +67,20 @@ def run_job(
     interrupts = interrupts or Interrupts()
     hopsfs.prepare(spec.storage, spec.paths)
     settings = RunSettings.of(spec, folder)
-    modules = modules_of(spec)
-    if owns_process:
-        load_here(modules)  # before there are folders, which would stay if it was killed meanwhile
+    if owns_process and spec.cluster.executor == "local":
+        load_here(
+            modules_of(spec)
+        )  # before there are folders, which would stay if it was killed meanwhile
     with ExitStack() as stack:
         scratch = stack.enter_context(ScratchFolder("job", settings.spill_root))
         _make(scratch)  # not before it is entered: an interrupt may come at any moment
-        private = stack.enter_context(PrivateFolder())
-        folders = [private.path, scratch.path]
-        fork_server = stack.enter_context(
-            ForkServer(folders, modules, from_here=owns_process, tell=progress.tell)
+        around = Surroundings(
+            spec, folder, settings, scratch.path, interrupts, progress.tell, owns_process
         )
-        interrupts.threads_begin()
-        if owns_process:
-            _keep_connections()  # not before the fork, as servers close theirs
-        cluster = None
-        if settings.data_servers:
-            cluster = EmbeddedCluster(
-                private,
-                fork_server,
-                settings.data_servers,
-                settings.memory.servers,
-                scratch.path,
-                settings.heartbeat_timeout_s,
-                progress.tell,
-            )
-            stack.callback(cluster.close)
-        executor = stack.enter_context(
-            LocalExecutor(
-                settings.workers, fork_server, private.lifeline.path, settings.heartbeat_timeout_s
-            )
-        )
-        meter = stack.enter_context(MemoryMeter(fork_server.pids))
+        place = open_place(stack, around)
+        meter = stack.enter_context(MemoryMeter(place.pids))
         run = _Run(progress, interrupts, meter, record)
-        return _Job(spec, folder, executor, run, settings, scratch.path).run(cluster)
+        return _Job(spec, folder, place, run).run()
 
 
 @dataclass(frozen=True)
@@ -124,23 +101,23 @@ class _Job:
         self,
         spec: JobSpec,
         folder: Path,
-        executor: Executor,
+        place: JobPlace,
         run: _Run,
-        settings: RunSettings,
-        scratch: Path,
     ) -> None:
+        settings = place.settings
         self._spec = spec
         self._folder = folder
         self._id = new_job_id()
         self._record = run.record
         self._record.job_id = self._id
-        self._executor = executor
+        self._executor = place.executor
+        self._cluster = place.cluster
         self._progress = run.progress
         self._interrupts = run.interrupts
         self._clock = run.record.clock
         self._deadline = Deadline(self._clock.started + settings.timeout_s)
         self._stages = Stages(
-            executor,
+            place.executor,
             run.progress,
             self._deadline,
             settings.attempts,
@@ -149,19 +126,20 @@ class _Job:
         self._timeouts = settings.timeouts
         self._meter = run.meter
         self._memory = settings.memory
-        self._scratch = scratch
+        self._scratch = place.scratch
 
-    def run(self, cluster: EmbeddedCluster | None) -> JobResult:
+    def run(self) -> JobResult:
         try:
-            self._run(cluster)
+            self._run()
         finally:
             self._record.attempts = self._attempts()
             self._record.peak_memory_bytes = self._meter.peak_bytes
         return self._record.result("committed")
 
-    def _run(self, cluster: EmbeddedCluster | None) -> None:
+    def _run(self) -> None:
         from mrflight.job_opening import open_job
 
+        cluster = self._cluster
         output = self._spec.output.table
         self._record.table = locate(output, self._folder, self._spec.storage).url
         plan, sink = self._deadline.awaited(
@@ -202,7 +180,7 @@ class _Job:
         if self._deadline.is_over():
             self._interrupts.hurry()
 
-    def _metadata(self, cluster: EmbeddedCluster | None) -> str:
+    def _metadata(self, cluster: JobCluster | None) -> str:
         return self._spec.cluster.metadata or (cluster.metadata if cluster else "")
 
     def _tell_of_fence(self, sink: Sink, *, is_standing: bool) -> None:
@@ -214,7 +192,7 @@ class _Job:
                 "who of two was first"
             )
 
-    def _shuffles(self, cluster: EmbeddedCluster | None) -> JobShuffles:
+    def _shuffles(self, cluster: JobCluster | None) -> JobShuffles:
         """On the embedded cluster, or on a standing one."""
         return JobShuffles(
             self._metadata(cluster),
@@ -225,7 +203,7 @@ class _Job:
             is_standing=cluster is None,
         )
 
-    def _make_ready(self, cluster: EmbeddedCluster | None, plan: JobPlan) -> None:
+    def _make_ready(self, cluster: JobCluster | None, plan: JobPlan) -> None:
         """Wait for the cluster; workers load functions meanwhile."""
         from mrflight.functions import check_function
 
@@ -304,10 +282,3 @@ def _make(scratch: ScratchFolder) -> None:
             f"cluster.spill_dir: no folder can be made below {scratch.root}: {error}; choose "
             "another"
         ) from error
-
-
-def _keep_connections() -> None:
-    """Let this process, which ends with its job, connect to the metadata server once."""
-    from mrflight.shuffle.connections import keep_idle
-
-    keep_idle()

@@ -71,14 +71,19 @@ class MemoryPlan:
         )
 
 
-def plan_memory(spec: JobSpec, workers: int, data_servers: int) -> MemoryPlan:
-    """The parts of a job's memory; JobFileError where what it sets is no size, or too little."""
+def plan_memory(
+    spec: JobSpec, workers: int, data_servers: int, default: int | None = None
+) -> MemoryPlan:
+    """The parts of a job's memory; JobFileError where what it sets is no size, or too little.
+
+    ``default`` is the whole where it sets nothing: `default_memory` unless told.
+    """
     servers = _size(spec.shuffle.memory, "shuffle.memory") if data_servers else None
     total = _size(spec.cluster.memory, "cluster.memory")
     with_sql = spec.has_sql
     least = least_memory(workers, data_servers, servers, with_sql=with_sql)
     if total is None:
-        total = max(default_memory(), least)
+        total = max(default_memory() if default is None else default, least)
     if total < least:
         raise JobFileError(
             f"cluster.memory: {format_bytes(total)} is too little for {workers} workers and "

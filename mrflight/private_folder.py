@@ -12,8 +12,9 @@ from mrflight.lifeline import Lifeline
 from mrflight.scratch import ScratchFolder, remove_dead_folders
 
 _SOCKET_PATH = re.compile(r"[A-Za-z0-9/._~-]+")  # what a location takes as it is
-_LONGEST_ROOT = 100 - len("/mrflight-sockets-12345678/metadata.sock")
-"""In bytes; the kernel's limit for a socket is 107."""
+_LONGEST_SOCKET = len("/mrflight-sockets-12345678/metadata.sock") + 7
+_LONGEST_PATH = 107
+"""Of a socket, in bytes: the kernel's limit."""
 
 
 class PrivateFolder(Closes):
@@ -24,7 +25,7 @@ class PrivateFolder(Closes):
     """
 
     def __init__(self) -> None:
-        root = _root()
+        root = short_root(_LONGEST_SOCKET)
         remove_dead_folders(root)
         self._folder = ScratchFolder("sockets", root)
         try:
@@ -40,7 +41,11 @@ class PrivateFolder(Closes):
         self.lifeline.close()
 
 
-def _root() -> Path:
+def short_root(inside_bytes: int) -> Path:
+    """The system's temporary folder, or /tmp where sockets below it had too long a path.
+
+    ``inside_bytes`` is how long such a path is from there on.
+    """
     root = tempfile.gettempdir()
-    is_fit = len(os.fsencode(root)) <= _LONGEST_ROOT and _SOCKET_PATH.fullmatch(root)
-    return Path(root if is_fit else "/tmp")
+    is_short = len(os.fsencode(root)) + inside_bytes <= _LONGEST_PATH
+    return Path(root if is_short and _SOCKET_PATH.fullmatch(root) else "/tmp")

@@ -12,11 +12,19 @@ from mrflight.errors import JobFileError
 from mrflight.locations import parse_location
 from mrflight.memory import MemoryPlan, plan_memory
 from mrflight.quantities import parse_seconds
-from mrflight.spec import JobSpec
+from mrflight.spec import ClusterSection, JobSpec
 from mrflight.timeouts import Timeouts
 
 _MOST_ATTEMPTS = 100
 """Of a task. Numbers go on where what was lost is made again, and `mrflight.ids` bounds them."""
+
+
+@dataclass(frozen=True)
+class Machines:
+    """What a Ray of several nodes offers."""
+
+    cpus: int
+    memory_bytes: int
 
 
 @dataclass(frozen=True)
@@ -38,14 +46,18 @@ class RunSettings:
     """The folder below which the job's parts put what does not fit in memory."""
 
     @classmethod
-    def of(cls, spec: JobSpec, folder: Path) -> RunSettings:
-        """Those of a job file in ``folder``; JobFileError for what cannot be."""
+    def of(cls, spec: JobSpec, folder: Path, machines: Machines | None = None) -> RunSettings:
+        """Those of a job file in ``folder``, on this machine unless on others.
+
+        JobFileError for what cannot be.
+        """
         attempts = spec.job.attempts
         if not 1 <= attempts <= _MOST_ATTEMPTS:
             raise JobFileError(f"job.attempts: {attempts} is not from 1 to {_MOST_ATTEMPTS}")
         timeout = spec.job.timeout
         cluster = spec.cluster
-        workers = _workers(cluster.workers)
+        _check_ray(cluster)
+        workers = _workers(cluster.workers, machines)
         data_servers = cluster.data_servers or max(1, workers // 4)
         if cluster.metadata is not None:
             data_servers = 0
@@ -63,14 +75,32 @@ class RunSettings:
                 _seconds(cluster.silence_timeout, "cluster.silence_timeout"),
                 _seconds(cluster.reconnect_timeout, "cluster.reconnect_timeout"),
             ),
-            plan_memory(spec, workers, data_servers),
+            plan_memory(
+                spec, workers, data_servers, machines.memory_bytes // 2 if machines else None
+            ),
             _spill_root(cluster.spill_dir, folder),
         )
 
 
-def _workers(wanted: int | None) -> int:
+def _check_ray(cluster: ClusterSection) -> None:
+    address = cluster.ray_address
+    if address is None:
+        return
+    if cluster.executor != "ray":
+        raise JobFileError(
+            'cluster.ray_address: is for cluster.executor = "ray"; set that, or leave this out'
+        )
+    if "://" in address or not address.strip():
+        raise JobFileError(
+            f"cluster.ray_address: {address!r} is none that a job can take; write host:port of "
+            'the Ray that this machine is a node of, or "auto" (what comes by ray:// is no node: '
+            "start the job there, by ray job submit for one)"
+        )
+
+
+def _workers(wanted: int | None, machines: Machines | None) -> int:
     if wanted is None:
-        return len(os.sched_getaffinity(0))
+        return max(1, machines.cpus) if machines else len(os.sched_getaffinity(0))
     if not 1 <= wanted <= 1024:
         raise JobFileError(f"cluster.workers: {wanted} is not from 1 to 1024")
     return wanted

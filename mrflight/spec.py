@@ -140,9 +140,12 @@ class OutputSection(_Section, frozen=True):
 class ClusterSection(_Section, frozen=True):
     """``[cluster]``: what runs the job."""
 
-    executor: Literal["local"] = "local"
+    executor: Literal["local", "ray"] = "local"
+    ray_address: str | None = None
+    """Of a Ray that is there already, as host:port or "auto"; absent: one of this machine that the
+    job starts and ends."""
     workers: int | None = None
-    """Worker processes; the cores this process may use unless told."""
+    """Worker processes; the cores this process may use unless told, or all of Ray's."""
     data_servers: int | None = None
     """Of an embedded cluster; one for every four workers unless told."""
     memory: str | None = None

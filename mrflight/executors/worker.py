@@ -26,13 +26,8 @@ pandas_later()  # before the fork as well
 
 def work(lifeline: str, channel: int) -> None:
     """Answer the calls of ``channel`` until the driver closes it, or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides when a job is interrupted
     hold_on(Path(lifeline))
-    keep_idle()
-    keep_freed_blocks()
-    pa.set_cpu_count(1)  # one process per core: threads inside only take turns
-    pa.set_io_thread_count(1)
-    turns = Turns(return_all_freed_memory)
+    turns = settle()
     encoded: bytes | None = None
     with Connection(channel) as calls:
         while True:
@@ -43,3 +38,13 @@ def work(lifeline: str, channel: int) -> None:
             except (EOFError, ConnectionError):  # how it ends depends on what it was about to read
                 return
             encoded = answer(call, turns.about_to)
+
+
+def settle() -> Turns:
+    """Make this process a worker, whoever sends it calls: which `Turns` is told of."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides when a job is interrupted
+    keep_idle()
+    keep_freed_blocks()
+    pa.set_cpu_count(1)  # one process per core: threads inside only take turns
+    pa.set_io_thread_count(1)
+    return Turns(return_all_freed_memory)

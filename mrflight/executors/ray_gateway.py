@@ -1,0 +1,264 @@
+"""The process that speaks to Ray for a driver: ``python -m mrflight.executors.ray_gateway``.
+
+Ray takes over the process that connects to it: its handler of SIGTERM, its stdout, where it tells
+what workers died, and its life, which ends when Ray's control store is gone. What it starts ends
+with the thread that started it. So that is a process of its own, and the driver goes on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+import psutil
+import ray
+from ray import exceptions as lost
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from mrflight.executors.ray_messages import (
+    Answered,
+    Connect,
+    Connected,
+    Failed,
+    JobHere,
+    Lost,
+    Node,
+    Ready,
+    Refused,
+    StartServer,
+    StartTask,
+    Stop,
+)
+from mrflight.executors.ray_server import HostedServer
+from mrflight.executors.ray_worker import make_call
+
+log = logging.getLogger(__name__)
+
+_OBJECT_STORE_BYTES = 80 * 2**20
+"""Of a Ray that is started here, which wants 75 MiB at least: blocks do not go through it."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+"""Of linux/prctl.h."""
+
+_SERVER_CALLS = 3
+"""That a server's actor answers side by side: start, stay, and close."""
+
+_LONGEST = 400
+"""Characters of what Ray says of an end."""
+
+
+class Gateway:
+    """Does what it is told by ``channel``, and tells what came of it, until the channel closes."""
+
+    def __init__(self, channel: Connection) -> None:
+        self._channel = channel
+        self._asked: SimpleQueue[Any] = SimpleQueue()
+        self._told: SimpleQueue[Any] = SimpleQueue()
+        self._owns_ray = False
+        self._tasks: dict[int, Any] = {}
+        self._servers: dict[int, Any] = {}
+        self._job: JobHere | None = None
+        self._spreads = False
+
+    def run(self) -> None:
+        """In the main thread, with which the processes end that Ray starts for it."""
+        for target, name in ((self._listen, "listening"), (self._tell, "telling")):
+            threading.Thread(target=target, name=name, daemon=True).start()
+        wanted = self._asked.get()
+        self._owns_ray = wanted.address is None
+        try:
+            connected = _connected(wanted)
+        except Exception as error:  # whatever Ray finds wrong is told
+            self._told.put(Refused(_first_line(error)))
+        else:
+            self._spreads = len(connected.nodes) > 1
+            self._told.put(connected)
+        while True:
+            self._do(self._asked.get())
+
+    def _listen(self) -> None:
+        """Until the driver has gone, or wants this to end: whatever Ray does just then."""
+        with suppress(EOFError, OSError):
+            while True:
+                self._asked.put(self._channel.recv())
+        try:
+            self._leave()
+        finally:
+            os._exit(0)
+
+    def _leave(self) -> None:
+        if not self._owns_ray:
+            ray.shutdown()  # which tells Ray to end all that was started here
+            return
+        this = psutil.Process()
+        while children := this.children(recursive=True):  # nothing of it is anybody else's
+            for child in children:
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
+            psutil.wait_procs(children, 1.0)
+
+    def _tell(self) -> None:
+        """Ray's threads, which learn of ends, wait for nobody who reads them."""
+        with suppress(OSError):  # the driver is gone: so is this, in a moment
+            while True:
+                self._channel.send(self._told.get())
+
+    def _do(self, message: Any) -> None:
+        match message:
+            case JobHere():
+                self._job = message
+            case StartTask():
+                self._start_task(message)
+            case StartServer():
+                self._start_server(message)
+            case Stop(number) if (task := self._tasks.get(number)) is not None:
+                ray.cancel(task, force=True)
+            case Stop(number) if (server := self._servers.get(number)) is not None:
+                ray.kill(server)
+
+    def _start_task(self, message: StartTask) -> None:
+        number = message.number
+        options: dict[str, Any] = {"max_retries": 0, "num_cpus": 1}
+        if message.node is not None:
+            options |= {"num_cpus": 0, "scheduling_strategy": _on(message.node)}
+        elif self._spreads:
+            options["scheduling_strategy"] = "SPREAD"
+        task = ray.remote(**options)(make_call).remote(self._job, message.call)
+        self._tasks[number] = task
+
+        def tell(ended: Future[Any]) -> None:
+            self._tasks.pop(number, None)
+            try:
+                node, pid, answer = ended.result()
+                self._told.put(Answered(number, answer, node, pid))
+            except Exception as error:
+                self._told.put(Lost(number, how_it_was_lost(error)))
+
+        task.future().add_done_callback(tell)
+
+    def _start_server(self, message: StartServer) -> None:
+        number = message.number
+        server = (
+            ray.remote(HostedServer)
+            .options(
+                num_cpus=0,
+                memory=message.memory_bytes,
+                max_restarts=0,
+                max_task_retries=0,
+                max_concurrency=_SERVER_CALLS,
+                scheduling_strategy=(
+                    _on(message.node) if message.node else "SPREAD" if self._spreads else "DEFAULT"
+                ),
+            )
+            .remote()
+        )
+        self._servers[number] = server
+
+        def tell_ready(started: Future[Any]) -> None:
+            try:
+                self._told.put(Ready(number, *started.result()))
+            except lost.RayTaskError as error:  # it raised
+                self._told.put(Failed(number, _first_line(error.cause or error)))
+            except Exception:  # its end is told below
+                log.info("server %d ended in its start", number)
+
+        def tell_end(ended: Future[Any]) -> None:
+            self._servers.pop(number, None)
+            error = ended.exception()
+            self._told.put(
+                Lost(number, how_it_was_lost(error) if error is not None else "has left")
+            )
+
+        started = server.start.remote(message.kind, message.options, message.port, message.is_local)
+        started.future().add_done_callback(tell_ready)
+        server.stay.remote().future().add_done_callback(tell_end)
+
+
+def _connected(wanted: Connect) -> Connected:
+    """Connect to Ray, or start one."""
+    common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if wanted.address is None:
+        ray.init(
+            address="local",
+            num_cpus=wanted.cpus,
+            num_gpus=0,
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _memory=wanted.memory_bytes,
+            _temp_dir=wanted.folder,
+            **common,
+        )
+    else:
+        shipped = {"working_dir": wanted.job_folder, "excludes": list(wanted.left_out)}
+        ray.init(address=wanted.address, runtime_env=shipped, **common)
+    nodes = tuple(_node(node) for node in ray.nodes() if node["Alive"])
+    return Connected(ray.get_runtime_context().get_node_id(), nodes)
+
+
+def _node(told: dict[str, Any]) -> Node:
+    resources = told["Resources"]
+    return Node(
+        told["NodeID"],
+        told["NodeManagerAddress"],
+        int(resources.get("CPU", 0)),
+        int(resources.get("memory", 0)),
+    )
+
+
+def _on(node: str) -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+def how_it_was_lost(error: BaseException) -> str:
+    """What comes after "it", of a call or a server that Ray has ended, or lost."""
+    match error:
+        case lost.OutOfMemoryError():
+            return (
+                f"was ended by Ray because memory ran out ({_first_line(error)}); give the job a "
+                "smaller cluster.memory or fewer cluster.workers"
+            )
+        case lost.NodeDiedError() | lost.LocalRayletDiedError():
+            return f"was lost with its node ({_first_line(error)})"
+        case lost.TaskCancelledError():
+            return "was stopped"
+        case lost.WorkerCrashedError():
+            return "ended with its worker process, which was killed or crashed"
+        case lost.RayTaskError():
+            return f"could not be begun: {_first_line(error.cause or error)}"
+        case lost.ActorDiedError() if "node" in _first_line(error):
+            return f"was lost with its node ({_first_line(error)})"
+        case lost.ActorDiedError():
+            return "was lost by Ray: its process was killed or crashed"
+        case _:
+            return f"was lost by Ray ({type(error).__name__}: {_first_line(error)})"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:_LONGEST]
+
+
+def main(channel: str) -> None:
+    """Serve the driver at the other end of a channel, which is an open file, to its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides
+    _adopt_orphans()
+    Gateway(Connection(int(channel))).run()
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of what Ray's processes leave behind, so that it is found and ended."""
+    with suppress(AttributeError, OSError):  # only Linux has it
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
