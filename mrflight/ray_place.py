@@ -56,7 +56,7 @@ def open_ray(stack: ExitStack, around: Surroundings) -> JobPlace:
         JobHere(
             ray.home,
             str(around.folder),
-            spec.cluster.ray_address is not None,
+            not is_local,
             str(settings.spill_root),
             tuple(modules),
         )
@@ -104,7 +104,8 @@ def _connected(link: RayLink, address: str | None, timeout_s: float) -> Connecte
             raise JobFailedError(f"no Ray could be started on this machine: {error}") from error
         raise JobFailedError(
             f"cluster.ray_address: no connection to a Ray at {address!r}: {error}; is it there "
-            "(ray status), and is this machine one of its nodes?"
+            "(ray status), is this machine one of its nodes, and has this process its token, if it "
+            "asks for one (RAY_AUTH_MODE=token)?"
         ) from error
 
 

@@ -67,7 +67,7 @@ class Gateway:
         self._tasks: dict[int, Any] = {}
         self._servers: dict[int, Any] = {}
         self._job: JobHere | None = None
-        self._spreads = False
+        self._strategy: Any = "SPREAD"
 
     def run(self) -> None:
         """In the main thread, with which the processes end that Ray starts for it."""
@@ -80,7 +80,8 @@ class Gateway:
         except Exception as error:  # whatever Ray finds wrong is told
             self._told.put(Refused(_first_line(error)))
         else:
-            self._spreads = len(connected.nodes) > 1
+            if len(connected.nodes) == 1:  # where servers listen on loopback: none may join
+                self._strategy = _on(connected.home)
             self._told.put(connected)
         while True:
             self._do(self._asked.get())
@@ -127,12 +128,15 @@ class Gateway:
 
     def _start_task(self, message: StartTask) -> None:
         number = message.number
-        options: dict[str, Any] = {"max_retries": 0, "num_cpus": 1}
-        if message.node is not None:
-            options |= {"num_cpus": 0, "scheduling_strategy": _on(message.node)}
-        elif self._spreads:
-            options["scheduling_strategy"] = "SPREAD"
-        task = ray.remote(**options)(make_call).remote(self._job, message.call)
+        task = (
+            ray.remote(make_call)
+            .options(
+                max_retries=0,
+                num_cpus=1 if message.node is None else 0,
+                scheduling_strategy=_on(message.node) if message.node else self._strategy,
+            )
+            .remote(self._job, message.call)
+        )
         self._tasks[number] = task
 
         def tell(ended: Future[Any]) -> None:
@@ -155,9 +159,7 @@ class Gateway:
                 max_restarts=0,
                 max_task_retries=0,
                 max_concurrency=_SERVER_CALLS,
-                scheduling_strategy=(
-                    _on(message.node) if message.node else "SPREAD" if self._spreads else "DEFAULT"
-                ),
+                scheduling_strategy=_on(message.node) if message.node else self._strategy,
             )
             .remote()
         )
@@ -197,9 +199,18 @@ def _connected(wanted: Connect) -> Connected:
             _temp_dir=wanted.folder,
             **common,
         )
-    else:
-        shipped = {"working_dir": wanted.job_folder, "excludes": list(wanted.left_out)}
-        ray.init(address=wanted.address, runtime_env=shipped, **common)
+        return _found()
+    ray.init(address=wanted.address, **common)
+    found = _found()
+    if len(found.nodes) > 1:  # what they are sent is said as one connects, and takes a while
+        ray.shutdown()
+        sent = {"working_dir": wanted.job_folder, "excludes": list(wanted.left_out)}
+        ray.init(address=wanted.address, runtime_env=sent, **common)
+        found = _found()
+    return found
+
+
+def _found() -> Connected:
     nodes = tuple(_node(node) for node in ray.nodes() if node["Alive"])
     return Connected(ray.get_runtime_context().get_node_id(), nodes)
 
