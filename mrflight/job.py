@@ -14,10 +14,11 @@ from mrflight.errors import JobFileError
 from mrflight.fork_server import load_here
 from mrflight.ids import new_job_id
 from mrflight.interrupts import Interrupts
-from mrflight.job_place import JobCluster, JobPlace, Surroundings, open_place
+from mrflight.job_place import JobCluster, JobPlace, Surroundings
 from mrflight.job_record import JobRecord
 from mrflight.job_shuffles import JobShuffles
 from mrflight.memory_meter import MemoryMeter
+from mrflight.placing import open_place
 from mrflight.preload import modules_of
 from mrflight.progress import ProgressReport
 from mrflight.result import Attempts, JobResult

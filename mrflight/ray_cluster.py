@@ -67,9 +67,7 @@ class RayServer:
                 f"{format_bytes(self._memory_bytes)} of its memory resource free?"
             )
         if self._failure or self._has_ended.is_set():
-            raise JobFailedError(
-                f"the {self.name} server was not started: {self.last_log_line() or self._why}"
-            )
+            raise JobFailedError(f"the {self.name} server was not started: {self.last_log_line()}")
 
     def is_late(self, after_s: float) -> bool:
         self._seen = self._seen or time.monotonic()
@@ -84,10 +82,10 @@ class RayServer:
 
     def how_it_ended(self) -> str:
         self._has_ended.wait(_END_TIMEOUT_S)
-        return "could not be started" if self._failure else self._why
+        return "could not be started" if self._failure else "ended"
 
     def last_log_line(self) -> str:
-        return self._failure
+        return self._failure or f"it {self._why}"
 
     def close(self) -> None:
         """Let go of it; it has ended, or is about to."""

@@ -12,7 +12,7 @@ from tests.needed import fail_or_skip
 
 pytest.register_assert_rewrite("tests.support")  # before any of it is imported
 
-pytest_plugins = ["tests.services.fixtures", "tests.support.places"]
+pytest_plugins = ["tests.services.fixtures", "tests.support.places", "tests.support.ray_head"]
 
 CI = os.environ.get("CI") == "true"
 

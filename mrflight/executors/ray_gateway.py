@@ -38,7 +38,7 @@ from mrflight.executors.ray_messages import (
     StartTask,
     Stop,
 )
-from mrflight.executors.ray_server import HostedServer
+from mrflight.executors.ray_server import MrflightData, MrflightMetadata
 from mrflight.executors.ray_worker import make_call
 
 log = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class Gateway:
     def _start_server(self, message: StartServer) -> None:
         number = message.number
         server = (
-            ray.remote(HostedServer)
+            ray.remote(MrflightData if message.kind == "data" else MrflightMetadata)
             .options(
                 num_cpus=0,
                 memory=message.memory_bytes,

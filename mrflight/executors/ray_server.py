@@ -42,3 +42,11 @@ class HostedServer:
             self._open.close()
         finally:
             self._leaving.set()
+
+
+class MrflightMetadata(HostedServer):
+    """Whose name is what Ray, and ``ps``, call its process."""
+
+
+class MrflightData(HostedServer):
+    """The same for data servers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,4 +43,6 @@ def _become_worker(job: JobHere) -> _Place:
 
     for module in job.modules:
         importlib.import_module(module)
+    # Ray's handler raises SystemExit in whatever runs, which would be the call's answer.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     return _Place(node, settle())

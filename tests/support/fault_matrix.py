@@ -22,6 +22,9 @@ from tests.support.fault_deeds import DO
 from tests.support.faults import FaultyRun, faulty_run
 from tests.support.oracle import rows
 
+SeenBy = Callable[[FaultyRun], FaultyRun]
+"""Makes of a run one that finds its processes where they are."""
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -74,9 +77,9 @@ TWICE = ("shuffle.replicas=2",)
 SPILLING = ("shuffle.memory=1 MiB", "inputs.rows.map=functions:wide")
 
 
-def check_goes_on(cell: Cell, folder: Path) -> None:
+def check_goes_on(cell: Cell, folder: Path, seen_by: SeenBy = lambda run: run) -> None:
     """Do what the cell names to whom it names, and assert that all is as it says."""
-    check(cell, done_after(cell, folder), folder)
+    check(cell, done_after(cell, folder, seen_by), folder)
 
 
 def check_fails(cell: Cell, folder: Path) -> None:
@@ -84,9 +87,9 @@ def check_fails(cell: Cell, folder: Path) -> None:
     check_failed(cell, done_after(cell, folder), folder)
 
 
-def done_after(cell: Cell, folder: Path) -> DriverRun:
+def done_after(cell: Cell, folder: Path, seen_by: SeenBy = lambda run: run) -> DriverRun:
     """How the job ended that the fault was done to."""
-    with at_the_moment(folder, cell.when, *cell.options) as (run, victims):
+    with at_the_moment(folder, cell.when, *cell.options, seen_by=seen_by) as (run, victims):
         hits = run.processes("worker") if cell.who == "workers" else [victims[cell.who]]
         hit(run, cell.when, lambda: [DO[cell.fault](run, victim) for victim in hits])
         return run.finish()
@@ -160,12 +163,15 @@ def at_the_moment(
     later: tuple[str, ...] = (),
     standing: str | None = None,
     lease_s: float | None = None,
+    seen_by: SeenBy = lambda run: run,
 ) -> Iterator[tuple[FaultyRun, dict[str, psutil.Process]]]:
     """A job that stands at a moment, and who may be hit then; it is to stop ``later`` as well."""
     moment = MOMENTS[when]
     job = faulty_job.write_faulty_job(folder, moment.map_function, moment.reduce)
     stops = (*moment.stops, *later)
-    with faulty_run(job, stops, *options, standing=standing, lease_s=lease_s) as run:
+    with faulty_run(
+        job, stops, *options, standing=standing, lease_s=lease_s, seen_by=seen_by
+    ) as run:
         here = run.at(*moment.stops)
         check_moment(run, when)
         yield (

@@ -157,11 +157,12 @@ def faulty_run(
     standing: str | None = None,
     lease_s: float | None = None,
     stderr_to: int | None = None,
+    seen_by: Callable[[FaultyRun], FaultyRun] = lambda run: run,
 ) -> Iterator[FaultyRun]:
     """Start the job, to be stopped at these places. At its end nothing of it may be left.
 
     ``standing`` is the metadata server of a cluster to run on, ``lease_s`` that of the job's
-    shuffle there. Who gives ``stderr_to`` reads it.
+    shuffle there. Who gives ``stderr_to`` reads it. ``seen_by`` finds its processes elsewhere.
     """
     folder = job.parent
     for told in (folder / "places").iterdir():
@@ -184,7 +185,7 @@ def faulty_run(
         )
         try:
             mark = environment["MRFLIGHT_TEST_RUN"]
-            yield FaultyRun(job, driver, mark, Path(temporary), standing)
+            yield seen_by(FaultyRun(job, driver, mark, Path(temporary), standing))
         finally:
             driver.kill()
             driver.wait()

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from mrflight import fork_server
-from mrflight.supervised_cluster import MOST_RESTARTS
 from mrflight.errors import JobFailedError
+from mrflight.supervised_cluster import MOST_RESTARTS
 from tests.support.supervised_cluster import Surroundings, alive, started, until
 from tests.support.threads import WAIT_S
 

@@ -29,7 +29,7 @@ LAYERS = [
     "job_run job_shuffles moving sink_stage stage_clock api driver cli maintain_command "
     "preload partition_count job_words stage_words explain explain_command dataset drafts "
     "writes result progress __init__ __main__ ray_cluster supervised_cluster job_place "
-    "ray_paths ray_place",
+    "ray_paths ray_place local_place placing",
     "servers testing",
 ]
 """From the lowest to the highest. A folder stands for its modules but those named elsewhere."""
@@ -43,6 +43,8 @@ STORAGE_LIBRARIES = {"deltalake", "pyarrow.fs"}
 STORAGE_FOLDERS = {"storage", "sinks", "sources"}
 STORAGE_CLIENTS = {"obstore", "hdfs_native"}
 BANNED = {"pyarrow.dataset", "pyarrow.acero"}
+ON_RAY = {"executors.ray_gateway", "executors.ray_worker", "executors.ray_server"}
+"""Run in processes of Ray, or in the one that speaks to it; others where there may be no Ray."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,17 @@ def test_storage_libraries_stay_behind_their_door(module: Module) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_ray_is_for_its_own_modules(module: Module) -> None:
+    if module.name not in ON_RAY:
+        assert imports_any(module, {"ray"}) == set()
+
+
+def test_nobody_imports_the_gateway_to_ray() -> None:
+    users = {m.name for m in MODULES if library_imports_of(m) & {"executors.ray_gateway"}}
+    assert users == set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_nothing_prints(module: Module) -> None:
     lines = [
         node.lineno
@@ -211,7 +224,7 @@ def loaded_by(statement: str) -> set[str]:
 def test_importing_costs_nothing_that_is_not_used(module: str) -> None:
     loaded = loaded_by(f"import {module}")
     assert module in loaded
-    assert loaded & {"deltalake", "pandas", "pyarrow.dataset", "rich"} == set()
+    assert loaded & {"deltalake", "pandas", "pyarrow.dataset", "ray", "rich"} == set()
 
 
 @pytest.mark.parametrize("module", ["mrflight", "mrflight.errors", "mrflight.driver"])

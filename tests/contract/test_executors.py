@@ -1,0 +1,151 @@
+"""What every executor does: answers, errors, what a lost worker costs, and what is stopped."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mrflight.errors import JobFileError, WorkerLostError
+from mrflight.executors.base import Executor
+from mrflight.executors.calls import WorkerTracebackError
+from tests.support.executors import local_executor
+from tests.support.faults import await_that
+from tests.support.ray_head import ray_executor
+from tests.support.worker_calls import (
+    raise_what_cannot_be_sent,
+    raise_with_note,
+    wait_at_the_gate,
+)
+
+WAIT_S = 30.0
+
+Start = Callable[[int], AbstractContextManager[Executor]]
+
+
+@pytest.fixture(autouse=True)
+def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
+@pytest.fixture(params=["local", "ray"])
+def start(request: pytest.FixtureRequest, tmp_path: Path) -> Start:
+    """Starts an executor with so many workers."""
+    if request.param == "local":
+        return local_executor
+    head = request.getfixturevalue("ray_head")
+    return lambda workers: ray_executor(head, workers, tmp_path)
+
+
+@pytest.fixture
+def executor(start: Start) -> Iterator[Executor]:
+    with start(2) as workers:
+        yield workers
+
+
+@pytest.fixture
+def gates(tmp_path: Path) -> Path:
+    """A folder for `wait_at_the_gate`."""
+    os.mkfifo(tmp_path / "running")
+    os.mkfifo(tmp_path / "gate")
+    return tmp_path
+
+
+def test_calls_are_answered_by_several_processes(executor: Executor) -> None:
+    pids = {executor.submit(os.getpid).result(WAIT_S) for _ in range(50)}
+    assert os.getpid() not in pids
+    assert 1 <= len(pids) <= 2
+    futures = [executor.submit(divmod, number, 7) for number in range(100)]
+    assert [future.result(WAIT_S) for future in futures] == [divmod(n, 7) for n in range(100)]
+    assert executor.submit(int, "ff", base=16).result(WAIT_S) == 255
+    data = os.urandom(8 << 20)
+    assert executor.submit(bytes, data).result(WAIT_S) == data
+
+
+def test_an_error_comes_back_as_it_was_raised(executor: Executor) -> None:
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        executor.submit(int, "x").result(WAIT_S)
+    assert isinstance(caught.value.__cause__, WorkerTracebackError)
+    assert "mrflight/executors/calls.py" in str(caught.value.__cause__)
+    with pytest.raises(JobFileError, match=r"^shuffle\.memory: no") as told:
+        executor.submit(raise_with_note).result(WAIT_S)
+    assert told.value.__notes__ == ["a note"]
+    with pytest.raises(
+        RuntimeError, match=r"WithoutItsArgumentsError: 1 and 2 \(which cannot be sent"
+    ):
+        executor.submit(raise_what_cannot_be_sent).result(WAIT_S)
+    with pytest.raises(Exception, match="lambda"):
+        executor.submit(lambda: None)
+
+
+def test_a_worker_that_ends_costs_its_own_call_only(executor: Executor, gates: Path) -> None:
+    other = executor.submit(wait_at_the_gate, gates)
+    (gates / "running").read_bytes()  # in the middle of its call all along
+    for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM):
+        with pytest.raises(WorkerLostError):
+            executor.submit(signal.raise_signal, number).result(WAIT_S)
+    with pytest.raises(WorkerLostError):
+        executor.submit(os._exit, 7).result(WAIT_S)
+    assert executor.submit(divmod, 7, 2).result(WAIT_S) == (3, 1)  # by a new worker
+    (gates / "gate").write_text("open")
+    assert other.result(WAIT_S) == "open"
+
+
+def test_a_call_that_is_stopped_ends_and_those_that_wait_are_cancelled(
+    start: Start, gates: Path
+) -> None:
+    with start(1) as executor:
+        worker = psutil.Process(executor.submit(os.getpid).result(WAIT_S))
+        busy = executor.submit(wait_at_the_gate, gates)
+        (gates / "running").read_bytes()
+        assert busy.running()
+        waiting, next_one = (executor.submit(divmod, 7, number) for number in (2, 3))
+        assert not waiting.running()
+        executor.stop(waiting)
+        assert waiting.cancelled()
+        executor.stop(busy)
+        with pytest.raises(WorkerLostError):
+            busy.result(WAIT_S)
+        assert is_gone(worker)  # by then nothing of it runs any more
+        executor.stop(busy)  # it has ended: nothing happens
+        assert next_one.result(WAIT_S) == (2, 1)
+
+
+def test_a_call_that_is_stopped_as_it_ends_takes_no_other_with_it(executor: Executor) -> None:
+    rng = random.Random(0)
+    for _ in range(20):
+        stopped, *others = (executor.submit(divmod, 7, 2) for _ in range(4))
+        with suppress(TimeoutError):
+            stopped.result(rng.random() / 200)  # before its end, at it, or after it
+        executor.stop(stopped)
+        assert [other.result(WAIT_S) for other in others] == [(3, 1)] * 3
+
+
+def test_closing_ends_workers_whatever_they_do(start: Start, gates: Path) -> None:
+    with start(1) as executor:
+        worker = psutil.Process(executor.submit(os.getpid).result(WAIT_S))
+        busy = executor.submit(wait_at_the_gate, gates)
+        (gates / "running").read_bytes()
+        waiting = executor.submit(divmod, 7, 2)
+        executor.close()
+        executor.close()
+        await_that(lambda: is_gone(worker), "the end of the worker")
+        with pytest.raises(WorkerLostError):
+            busy.result(0)
+        assert waiting.cancelled()
+        with pytest.raises(WorkerLostError, match="nothing more can be run on them"):
+            executor.submit(divmod, 7, 2)
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Whether nothing of it runs: who started it may be yet to hear of its end."""
+    try:
+        return process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return True

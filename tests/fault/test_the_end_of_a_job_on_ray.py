@@ -1,0 +1,98 @@
+"""However a job on Ray ends, nothing of it is left: no task, no actor, no Ray of its own."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support import faults, faulty_job
+from tests.support.fault_matrix import at_the_moment, check_table_untouched, rows_of, unlisted
+from tests.support.faults import FaultyRun, await_that, faulty_run
+from tests.support.ray_head import RayHead
+from tests.support.ray_run import all_gone, on_ray
+
+INTERRUPTED_S = 5.0
+
+TWO = ("cluster.data_servers=2",)
+
+
+@pytest.mark.parametrize("ends", ["committed", "interrupted"])
+@pytest.mark.usefixtures("needs_ray")
+def test_a_ray_of_its_own_ends_with_the_job(ends: str, tmp_path: Path) -> None:
+    job = faulty_job.write_faulty_job(tmp_path)
+    places = ("map 0 batch 0",)
+    home = set((Path.home() / ".ray").glob("*"))
+    with faulty_run(job, places, "cluster.executor=ray", *TWO) as run:
+        run.at(*places)
+        processes = psutil.Process(run.driver.pid).children(recursive=True)
+        names = {name_of(process) for process in processes}
+        assert {"gcs_server", "raylet", "ray::MrflightData"} <= names
+        if ends == "interrupted":
+            began = time.monotonic()
+            run.driver.send_signal(signal.SIGINT)
+            done = run.finish()
+            assert done.code == 130
+            assert time.monotonic() - began < INTERRUPTED_S
+        else:
+            run.go_on()
+            done = run.finish()
+            assert done.code == 0, done.stderr
+        assert [process for process in processes if process.is_running()] == []
+    assert set((Path.home() / ".ray").glob("*")) == home
+    if ends == "interrupted":
+        check_table_untouched(tmp_path)
+    else:
+        assert rows_of(tmp_path) == faulty_job.expected_rows()
+        assert unlisted(tmp_path) == set()
+
+
+def test_a_gateway_that_is_killed_ends_the_job(ray_head: RayHead, tmp_path: Path) -> None:
+    seen_by = partial(on_ray, head=ray_head)
+    with at_the_moment(tmp_path, "map", *ray_head.options, *TWO, seen_by=seen_by) as (run, _):
+        faults.kill(gateway_of(run))
+        run.go_on()
+        done = run.finish()
+    assert done.code == 1, done.stderr
+    assert re.search("the process that speaks to Ray for the job has ended", done.message)
+    check_table_untouched(tmp_path)
+    all_gone(ray_head)
+
+
+def test_a_driver_that_is_killed_leaves_nothing_on_ray(ray_head: RayHead, tmp_path: Path) -> None:
+    seen_by = partial(on_ray, head=ray_head)
+    with at_the_moment(tmp_path, "map", *ray_head.options, *TWO, seen_by=seen_by) as (run, _):
+        gateway = gateway_of(run)
+        run.driver.kill()
+        run.driver.wait()
+        await_that(lambda: not gateway.is_running(), "the end of the gateway")
+        all_gone(ray_head)
+        with faulty_run(run.job, (), *ray_head.options, *TWO) as again:
+            done = again.finish()
+        assert done.code == 0, done.stderr
+        left = list(run.temporary.glob("mrflight-*"))  # whose driver could not remove it
+        for folder in left:
+            assert (folder / "lock").exists()
+            for entry in folder.rglob("*"):
+                entry.unlink()
+            folder.rmdir()
+    assert rows_of(tmp_path) == faulty_job.expected_rows()
+
+
+def gateway_of(run: FaultyRun) -> psutil.Process:
+    (process,) = psutil.Process(run.driver.pid).children()
+    assert "mrflight.executors.ray_gateway" in process.cmdline()
+    return process
+
+
+def name_of(process: psutil.Process) -> str:
+    with suppress(psutil.NoSuchProcess, IndexError):
+        title = process.cmdline()[0]
+        return title if title.startswith("ray::") else Path(title).name
+    return ""

@@ -1,0 +1,40 @@
+"""Cells of the fault matrix for a job whose workers are tasks of Ray, and its servers actors."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support.fault_matrix import Cell, check_goes_on
+from tests.support.ray_head import RayHead
+from tests.support.ray_run import all_gone, on_ray
+
+KILLED = (
+    r"(map 3 \(rows, .*|reduce of partition \d): attempt 1 of 4 failed and is made again: a task "
+    "on Ray has no answer: it ended with its worker process, which was killed or crashed"
+)
+AGAIN = r"[35] of 5 map tasks send again what was lost with \S+:\d+\n"
+RESTARTED = (
+    r"the metadata server ended \(it was lost by Ray: its process was killed or crashed\); "
+    "it is started again"
+)
+SILENT = "the metadata server has not answered for 2 s and is ended"
+ALONE = ("job.speculation=false", "cluster.data_servers=2")
+TWO = ("cluster.data_servers=2",)
+
+CELLS = [
+    #    who                 fault    when       maps reduces failed
+    Cell("worker", "kill", "shuffle", 6, 8, 1, KILLED, TWO),
+    Cell("data server", "kill", "map", 10, 8, 0, AGAIN, TWO),
+    Cell("metadata server", "kill", "reduce", 5, 8, 0, RESTARTED, ALONE),
+    Cell("metadata server", "stop", "map", 5, 8, 0, SILENT, ALONE),
+]
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_the_job_goes_on(cell: Cell, ray_head: RayHead, tmp_path: Path) -> None:
+    there = Cell(**{**vars(cell), "options": (*ray_head.options, *cell.options)})
+    check_goes_on(there, tmp_path, partial(on_ray, head=ray_head))
+    all_gone(ray_head)

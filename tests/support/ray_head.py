@@ -1,0 +1,119 @@
+"""A Ray of one node that tests share: its start takes seconds."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mrflight.executors.ray import RayExecutor
+from mrflight.executors.ray_link import RayLink
+from mrflight.executors.ray_messages import Connect, JobHere
+from tests.needed import fail_or_skip
+
+ROOT = Path(__file__).parents[2]
+
+CONNECT_S = 60.0
+
+_HEAD = """
+import sys
+import ray
+ray.init(
+    address="local", num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False,
+    logging_level="ERROR", object_store_memory=80 << 20, _temp_dir=sys.argv[1],
+)
+print("at", ray.get_runtime_context().gcs_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True)
+class RayHead:
+    """A Ray that runs; ``process`` is the one that started it."""
+
+    address: str
+    process: psutil.Process
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Of a job that is to run there."""
+        return ("cluster.executor=ray", f"cluster.ray_address={self.address}")
+
+    def workers(self, title: str = "ray::") -> list[psutil.Process]:
+        """The processes that Ray has started for jobs, and not for itself, by their titles."""
+        found = []
+        for process in self.process.children(recursive=True):
+            with suppress(psutil.NoSuchProcess, IndexError):
+                called = process.cmdline()[0]
+                if called.startswith(title) and "Agent" not in called:
+                    found.append(process)
+        return found
+
+
+@pytest.fixture(scope="session")
+def needs_ray() -> None:
+    """Ray: without it the test is skipped, in CI it fails."""
+    if find_spec("ray") is None:
+        fail_or_skip("Ray is not installed: pip install 'mrflight[ray]'")
+
+
+@pytest.fixture(scope="session")
+def ray_head(needs_ray: None) -> Iterator[RayHead]:
+    """Two cores of Ray, with a token of its own, for whom this process starts."""
+    folder = Path(tempfile.mkdtemp(prefix="mrfr"))  # short, as a socket's path is
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+        **token,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-c", _HEAD, str(folder)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    try:
+        with pytest.MonkeyPatch.context() as patch, _ended(command, environment, pipes) as head:
+            for name, value in token.items():
+                patch.setenv(name, value)
+            assert head.stdout is not None
+            address = head.stdout.readline().decode().split()[-1]
+            yield RayHead(address, psutil.Process(head.pid))
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _ended(
+    command: list[str], environment: dict[str, str], pipes: dict[str, int]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is killed at the end, with all that it started."""
+    with subprocess.Popen(command, env=environment, **pipes) as head:  # type: ignore[call-overload]
+        try:
+            yield head
+        finally:
+            children = psutil.Process(head.pid).children(recursive=True)
+            for process in (head, *children):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(children, 10)
+
+
+@contextmanager
+def ray_executor(head: RayHead, workers: int, folder: Path) -> Iterator[RayExecutor]:
+    """An executor with a gateway of its own; both end with the block."""
+    connect = Connect(head.address, workers, 0, "", str(folder), ())
+    with RayLink(connect, folder / "ray.log") as link:
+        connected = link.wait(CONNECT_S)
+        link.tell_job(JobHere(connected.home, str(folder), False, str(folder), ()))
+        with RayExecutor(workers, link) as executor:
+            yield executor

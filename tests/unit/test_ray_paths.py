@@ -1,0 +1,113 @@
+"""What the nodes of a Ray are sent of a job's folder, and what they must see as the driver does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mrflight import ray_paths
+from mrflight.errors import JobFileError, WorkerLostError
+from mrflight.executors.ray_messages import Connected, Node
+from mrflight.job_file import decode_job
+from mrflight.ray_paths import check_seen, left_out, look_all
+from mrflight.spec import JobSpec
+
+HERE = Node("a", "10.0.0.1", 2, 1 << 30)
+THERE = Node("b", "10.0.0.2", 2, 1 << 30)
+RAY = Connected("a", (HERE, THERE))
+
+
+class NodesElsewhere:
+    """Node a looks at this machine's files; what node b has is a folder of ours with a copy."""
+
+    def __init__(self, root_of_b: Path | None = None, error: Exception | None = None) -> None:
+        self._root_of_b = root_of_b
+        self._error = error
+
+    def on_node(self, node: str, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        if node == THERE.id and self._error is not None:
+            future.set_exception(self._error)
+            return future
+        paths, scratch = args
+        if node == THERE.id and self._root_of_b is not None:
+            paths = tuple(str(self._root_of_b / Path(path).relative_to("/")) for path in paths)
+        future.set_result(function(paths, scratch))
+        return future
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A job's folder with an input of one file."""
+    folder = tmp_path / "job"
+    (folder / "in").mkdir(parents=True)
+    (folder / "in" / "a.csv").write_text("k\n1\n")
+    return folder
+
+
+def spec(**outputs: str) -> JobSpec:
+    return decode_job(
+        {
+            "job": {"name": "j"},
+            "inputs": {"rows": {"path": outputs.pop("path", "in/*.csv"), "key": ["k"]}},
+            "output": {"table": "out/t", **outputs},
+        }
+    )
+
+
+def check(job: Path, scratch: Path, nodes: NodesElsewhere, **outputs: str) -> None:
+    check_seen(spec(**outputs), job, scratch, RAY, nodes)  # type: ignore[arg-type]
+
+
+def test_nodes_that_share_the_disk_are_content_and_no_probe_stays(
+    job: Path, tmp_path: Path
+) -> None:
+    check(job, tmp_path, NodesElsewhere())
+    assert sorted(path.name for path in job.rglob("*")) == ["a.csv", "in"]
+
+
+def test_an_input_that_a_node_does_not_have_is_refused(job: Path, tmp_path: Path) -> None:
+    elsewhere = NodesElsewhere(tmp_path / "b")
+    with pytest.raises(JobFileError) as told:
+        check(job, tmp_path, elsewhere)
+    assert str(told.value).startswith(f"inputs.rows.path: {job}/in is on a disk of this machine")
+    assert "node 10.0.0.2 of Ray does not see (there it is nothing" in str(told.value)
+
+
+def test_an_output_that_would_land_on_another_disk_is_refused(job: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "b" / job.relative_to("/")
+    (copied / "in").mkdir(parents=True)
+    (copied / "in" / "a.csv").write_text("k\n1\n")
+    with pytest.raises(JobFileError, match=r"^output\.table: .*mrflight-probe-.* does not see"):
+        check(job, tmp_path, NodesElsewhere(tmp_path / "b"))
+    check(job, tmp_path, NodesElsewhere(tmp_path / "b"), table="s3://bucket/out")
+    assert not list(job.glob(".mrflight-probe-*"))
+
+
+def test_a_node_without_mrflight_or_without_a_scratch_folder_is_told(
+    job: Path, tmp_path: Path
+) -> None:
+    lost = NodesElsewhere(error=WorkerLostError("it could not be begun: no module"))
+    with pytest.raises(JobFileError, match=r"node 10\.0\.0\.2 of Ray: it could not be begun: no m"):
+        check(job, tmp_path, lost)
+    with pytest.raises(JobFileError, match=r"^cluster\.spill_dir: node 10\.0\.0\.1 of Ray has no"):
+        check(job, tmp_path / "gone", NodesElsewhere())
+    assert look_all((), str(tmp_path)) == ("",)
+
+
+def test_modules_are_sent_and_data_is_not(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_paths, "_MOST_FILE_BYTES", 1_000)
+    for name in ("clicks.py", "lib/rates.csv", "out/t/part.parquet", ".git/config", "big [1].bin"):
+        path = job / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x" * (2_000 if "big" in name else 10))
+    left = left_out(spec(), job)
+    assert {"/in", "/out/t", "/.git", "/big\\ \\[1\\].bin"} <= set(left)
+    assert not {"/clicks.py", "/lib", "/lib/rates.csv"} & set(left)
+    monkeypatch.setattr(ray_paths, "_MOST_FOLDER_BYTES", 15)
+    with pytest.raises(JobFileError, match=r"has 20 B beside inputs and output; put the job file"):
+        left_out(spec(), job)
