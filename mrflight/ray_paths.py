@@ -27,7 +27,8 @@ _MOST_FILE_BYTES = 8 * 2**20
 
 _MOST_FOLDER_BYTES = 64 * 2**20
 
-_NEVER_SENT = (".*", "__pycache__", "*.pyc")
+_NEVER_SENT = "__pycache__"
+"""Nor what is hidden. (".*" as a pattern would leave out all, as Ray calls the folder ".".)"""
 
 _GLOB = frozenset("*?[")
 
@@ -39,20 +40,20 @@ def left_out(spec: JobSpec, folder: Path) -> tuple[str, ...]:
     them. JobFileError where that is too much.
     """
     apart = [path for _, path in _local_paths(spec, folder)]
-    patterns = [*_NEVER_SENT]
+    patterns = []
     sent_bytes = 0
     for here, folders, files in os.walk(folder):
         for name in sorted(folders):
             path = Path(here, name)
-            if path in apart or name.startswith(".") or name == "__pycache__":
+            if path in apart or name.startswith(".") or name == _NEVER_SENT:
                 folders.remove(name)
                 patterns.append(_pattern(path, folder))
         for name in files:
             path = Path(here, name)
             size = path.lstat().st_size
-            if path in apart or size > _MOST_FILE_BYTES:
+            if path in apart or name.startswith(".") or size > _MOST_FILE_BYTES:
                 patterns.append(_pattern(path, folder))
-            elif not name.startswith("."):
+            else:
                 sent_bytes += size
     if sent_bytes > _MOST_FOLDER_BYTES:
         raise JobFileError(
@@ -60,7 +61,7 @@ def left_out(spec: JobSpec, folder: Path) -> tuple[str, ...]:
             f"{format_bytes(sent_bytes)} beside inputs and output; put the job file and its "
             f"modules into a folder of at most {format_bytes(_MOST_FOLDER_BYTES)}"
         )
-    return tuple(dict.fromkeys(patterns))
+    return tuple(patterns)
 
 
 def _pattern(path: Path, folder: Path) -> str:
