@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from mrflight.executors.ray import RayExecutor
 from mrflight.executors.ray_link import RayLink
 from mrflight.executors.ray_messages import Connect, Connected, JobHere
 from mrflight.fork_server import load_here
+from mrflight.interruptible import interruptibly
 from mrflight.job_place import JobPlace, Surroundings, keep_connections
 from mrflight.preload import modules_of
 from mrflight.private_folder import PrivateFolder, short_root
@@ -22,6 +24,8 @@ from mrflight.scratch import ScratchFolder, remove_dead_folders
 
 _CONNECT_TIMEOUT_S = 120.0
 """A Ray of a job's own starts in 4 s; on two cores that others use as well it took 10."""
+
+_LISTEN_TIMEOUT_S = 10.0
 
 _LONGEST_SOCKET = len(
     "/mrflight-ray-12345678/session_2026-11-22_07-42-31_683230_1234567/sockets/plasma_store"
@@ -36,6 +40,7 @@ def open_ray(stack: ExitStack, around: Surroundings) -> JobPlace:
     _check_installed()
     settings, spec = around.settings, around.spec
     modules = modules_of(spec)
+    _check_listens(spec.cluster.ray_address)
     around.interrupts.threads_begin()
     if around.owns_process:
         keep_connections()
@@ -74,6 +79,23 @@ def _check_installed() -> None:
             'cluster.executor: "ray" needs Ray, which is not installed: pip install '
             "'mrflight[ray]'"
         )
+
+
+def _check_listens(address: str | None) -> None:
+    """Raise JobFailedError where nobody does, for whom Ray would wait minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if not colon or not port.isdecimal():  # "auto", or what Ray will say something of
+        return
+    try:
+        with interruptibly(
+            lambda: socket.create_connection((host.strip("[]"), int(port)), _LISTEN_TIMEOUT_S)
+        ):
+            return
+    except (OSError, OverflowError) as error:
+        raise JobFailedError(
+            f"cluster.ray_address: nobody answers at {address}: {error}; start that Ray (ray start "
+            "--head), or correct the address"
+        ) from error
 
 
 def _link(stack: ExitStack, around: Surroundings, private: PrivateFolder) -> RayLink:

@@ -66,6 +66,7 @@ class Gateway:
         self._owns_ray = False
         self._tasks: dict[int, Any] = {}
         self._servers: dict[int, Any] = {}
+        """Those that have ended as well: of one that only cannot be reached that is not known."""
         self._job: JobHere | None = None
         self._strategy: Any = "SPREAD"
 
@@ -174,7 +175,6 @@ class Gateway:
                 log.info("server %d ended in its start", number)
 
         def tell_end(ended: Future[Any]) -> None:
-            self._servers.pop(number, None)
             error = ended.exception()
             self._told.put(
                 Lost(number, how_it_was_lost(error) if error is not None else "has left")
@@ -245,6 +245,8 @@ def how_it_was_lost(error: BaseException) -> str:
             return "ended with its worker process, which was killed or crashed"
         case lost.RayTaskError():
             return f"could not be begun: {_first_line(error.cause or error)}"
+        case lost.ActorUnavailableError():
+            return "cannot be reached: its process, or its node, is gone"
         case lost.ActorDiedError() if "node" in _first_line(error):
             return f"was lost with its node ({_first_line(error)})"
         case lost.ActorDiedError():

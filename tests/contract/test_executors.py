@@ -119,7 +119,7 @@ def test_a_call_that_is_stopped_ends_and_those_that_wait_are_cancelled(
 
 def test_a_call_that_is_stopped_as_it_ends_takes_no_other_with_it(executor: Executor) -> None:
     rng = random.Random(0)
-    for _ in range(20):
+    for _ in range(10):
         stopped, *others = (executor.submit(divmod, 7, 2) for _ in range(4))
         with suppress(TimeoutError):
             stopped.result(rng.random() / 200)  # before its end, at it, or after it

@@ -1,4 +1,4 @@
-"""Workers as real processes: answers, errors, and what one that dies costs."""
+"""Workers as real processes of this machine, beside what every executor does (contract tests)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mrflight.errors import JobFailedError, JobFileError, WorkerLostError
+from mrflight.errors import JobFailedError, WorkerLostError
 from mrflight.executors import local
-from mrflight.executors.calls import WorkerTracebackError, encode_call
+from mrflight.executors.calls import encode_call
 from mrflight.executors.local import LocalExecutor
 from mrflight.fork_server import ForkServer
 from mrflight.private_folder import PrivateFolder
@@ -31,8 +31,6 @@ from tests.support.worker_calls import (
     kill_at_the_gate,
     leave_free,
     own_bytes,
-    raise_what_cannot_be_sent,
-    raise_with_note,
     wait_at_the_gate,
 )
 
@@ -63,40 +61,6 @@ def executor() -> Iterator[LocalExecutor]:
         yield workers
 
 
-def test_calls_are_answered_by_several_processes(executor: LocalExecutor) -> None:
-    pids = {executor.submit(os.getpid).result(WAIT_S) for _ in range(50)}
-    assert os.getpid() not in pids
-    assert 1 <= len(pids) <= 2
-    futures = [executor.submit(divmod, number, 7) for number in range(100)]
-    assert [future.result(WAIT_S) for future in futures] == [divmod(n, 7) for n in range(100)]
-
-
-def test_keywords_and_large_arguments_and_answers(executor: LocalExecutor) -> None:
-    assert executor.submit(int, "ff", base=16).result(WAIT_S) == 255
-    data = os.urandom(8 << 20)
-    assert executor.submit(bytes, data).result(WAIT_S) == data
-
-
-def test_an_error_comes_back_with_where_it_was_raised(executor: LocalExecutor) -> None:
-    with pytest.raises(ValueError, match="invalid literal") as caught:
-        executor.submit(int, "x").result(WAIT_S)
-    assert isinstance(caught.value.__cause__, WorkerTracebackError)
-    assert "mrflight/executors/calls.py" in str(caught.value.__cause__)
-
-
-def test_an_error_keeps_its_kind_and_its_notes(executor: LocalExecutor) -> None:
-    with pytest.raises(JobFileError, match=r"^shuffle\.memory: no") as caught:
-        executor.submit(raise_with_note).result(WAIT_S)
-    assert caught.value.__notes__ == ["a note"]
-
-
-def test_an_error_that_cannot_be_sent_is_told(executor: LocalExecutor) -> None:
-    with pytest.raises(
-        RuntimeError, match=r"WithoutItsArgumentsError: 1 and 2 \(which cannot be sent"
-    ):
-        executor.submit(raise_what_cannot_be_sent).result(WAIT_S)
-
-
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="others keep what they like")
 def test_a_worker_keeps_what_calls_free_until_it_does_something_else() -> None:
     """What a map frees is for the next map; a reduce would hold its rows beside that."""
@@ -108,11 +72,6 @@ def test_a_worker_keeps_what_calls_free_until_it_does_something_else() -> None:
     assert min(after_one, again) - before > 0.9 * size
     assert after_two - after_one < 0.1 * size, "the second call took other pages"
     assert left - before < 0.1 * size
-
-
-def test_what_cannot_be_pickled_is_refused_at_once(executor: LocalExecutor) -> None:
-    with pytest.raises(Exception, match="lambda"):
-        executor.submit(lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -165,21 +124,6 @@ def test_a_worker_that_stands_still_is_ended_after_an_error_of_ours(
     assert repr(record.exc_info[1]) == "ValueError('a bug')"
 
 
-def test_closing_ends_workers_whatever_they_do(gates: Path) -> None:
-    with local_executor(1) as executor:
-        worker = psutil.Process(executor.submit(os.getpid).result(WAIT_S))
-        busy = executor.submit(wait_at_the_gate, gates)
-        (gates / "running").read_bytes()
-        waiting = executor.submit(divmod, 7, 2)
-        executor.close()
-        executor.close()
-        psutil.wait_procs([worker], timeout=WAIT_S)
-        assert not worker.is_running()
-        with pytest.raises(WorkerLostError):
-            busy.result(0)
-        assert waiting.cancelled()
-
-
 @pytest.mark.parametrize("how", ["is stopped", "hangs"])
 def test_closing_does_not_wait_for_a_worker_that_is_not_forked(
     how: str, gates: Path, monkeypatch: pytest.MonkeyPatch
@@ -219,19 +163,6 @@ def test_a_worker_that_is_killed_for_memory_is_told_as_that(
     vmstat.unlink()
     with pytest.raises(WorkerLostError, match="from outside, or by the system for the memory"):
         executor.submit(signal.raise_signal, signal.SIGKILL).result(WAIT_S)
-
-
-def test_a_call_that_is_stopped_ends_and_the_next_is_made_by_a_new_worker(
-    executor: LocalExecutor, gates: Path
-) -> None:
-    busy = executor.submit(wait_at_the_gate, gates)
-    (gates / "running").read_bytes()
-    executor.stop(busy)
-    with pytest.raises(WorkerLostError):
-        busy.result(WAIT_S)
-    executor.stop(busy)  # it has ended: nothing happens
-    answers = [executor.submit(divmod, number, 7) for number in range(20)]
-    assert [answer.result(WAIT_S) for answer in answers] == [divmod(n, 7) for n in range(20)]
 
 
 def test_a_call_that_is_stopped_as_it_ends_takes_no_other_with_it(
@@ -298,17 +229,6 @@ def test_closing_does_not_wait_for_an_answer_that_is_cut_off(gates: Path) -> Non
         assert not closer.is_alive()
         with pytest.raises(WorkerLostError):
             busy.result(0)
-
-
-def test_a_call_that_waits_is_cancelled_when_it_is_stopped(gates: Path) -> None:
-    with local_executor(1) as executor:
-        busy = executor.submit(wait_at_the_gate, gates)
-        (gates / "running").read_bytes()
-        waiting, next_one = (executor.submit(divmod, 7, number) for number in (2, 3))
-        executor.stop(waiting)
-        assert waiting.cancelled()
-        (gates / "gate").write_text("open")
-        assert (busy.result(WAIT_S), next_one.result(WAIT_S)) == ("open", (2, 1))
 
 
 @pytest.mark.parametrize("calls", [0, 1])

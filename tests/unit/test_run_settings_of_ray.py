@@ -1,0 +1,67 @@
+"""What a job file says of Ray, checked before anything is started."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+import mrflight
+from mrflight.errors import JobFailedError, JobFileError
+from mrflight.job_file import decode_job
+from mrflight.memory import MIB
+from mrflight.run_settings import Machines, RunSettings
+from mrflight.spec import JobSpec
+from tests.support.driver import write_job
+
+JOB = """
+[job]
+name = "j"
+[inputs.rows]
+path = "in/*.csv"
+key = ["k"]
+[output]
+table = "out"
+[cluster]
+executor = "ray"
+"""
+
+
+def spec(**cluster: object) -> JobSpec:
+    return decode_job(
+        {
+            "job": {"name": "j"},
+            "inputs": {"rows": {"path": "in/*.csv", "key": ["k"]}},
+            "output": {"table": "out"},
+            "cluster": cluster,
+        }
+    )
+
+
+def test_an_address_is_for_ray_and_is_that_of_a_node(tmp_path: Path) -> None:
+    with pytest.raises(JobFileError, match=r'^cluster\.ray_address: is for cluster\.executor = "r'):
+        RunSettings.of(spec(ray_address="auto"), tmp_path)
+    for wrong in ("ray://head:10001", " "):
+        with pytest.raises(JobFileError, match=r"^cluster\.ray_address: .* write host:port"):
+            RunSettings.of(spec(executor="ray", ray_address=wrong), tmp_path)
+
+
+def test_a_ray_of_several_nodes_says_how_many_workers_and_how_much_memory(tmp_path: Path) -> None:
+    machines = Machines(cpus=24, memory_bytes=100 << 30)
+    settings = RunSettings.of(spec(executor="ray"), tmp_path, machines)
+    assert (settings.workers, settings.data_servers) == (24, 6)
+    assert settings.memory.total == 50 << 30
+    told = spec(executor="ray", workers=3, memory="2 GiB")
+    settings = RunSettings.of(told, tmp_path, machines)
+    assert (settings.workers, settings.memory.total) == (3, 2048 * MIB)
+
+
+@pytest.mark.usefixtures("needs_ray")
+def test_an_address_where_nobody_listens_is_told_at_once(tmp_path: Path) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        said = rf"^cluster\.ray_address: nobody answers at {address}: .*; start that Ray"
+        with pytest.raises(JobFailedError, match=said):
+            mrflight.run(write_job(tmp_path, JOB), overrides={"cluster.ray_address": address})
