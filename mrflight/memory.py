@@ -36,6 +36,12 @@ _SQL_BYTES = 54 * MIB
 _SQL_WORKER_BYTES = 13 * MIB
 """DataFusion in a worker, beside that: its tables, and what a session begins with."""
 
+_RAY_BYTES = 110 * MIB
+"""The process that speaks to Ray, and what a metadata server weighs more as an actor: PSS."""
+
+_RAY_PROCESS_BYTES = 50 * MIB
+"""What Ray weighs in a worker, or in a data server: 79 and 68 MiB of PSS where nothing is done."""
+
 _LEAST_SHARE_BYTES = 64 * MIB
 """Of a worker's task, or of a data server: with less, blocks and pieces become too small."""
 
@@ -81,7 +87,8 @@ def plan_memory(
     servers = _size(spec.shuffle.memory, "shuffle.memory") if data_servers else None
     total = _size(spec.cluster.memory, "cluster.memory")
     with_sql = spec.has_sql
-    least = least_memory(workers, data_servers, servers, with_sql=with_sql)
+    on_ray = spec.cluster.executor == "ray"
+    least = least_memory(workers, data_servers, servers, with_sql=with_sql, on_ray=on_ray)
     if total is None:
         total = max(default_memory() if default is None else default, least)
     if total < least:
@@ -90,7 +97,7 @@ def plan_memory(
             f"{data_servers} data servers; give {format_bytes(least)} or more, or set fewer "
             "cluster.workers"
         )
-    return divide_memory(total, workers, data_servers, servers, with_sql=with_sql)
+    return divide_memory(total, workers, data_servers, servers, with_sql=with_sql, on_ray=on_ray)
 
 
 def divide_memory(
@@ -100,13 +107,14 @@ def divide_memory(
     servers: int | None = None,
     *,
     with_sql: bool = False,
+    on_ray: bool = False,
 ) -> MemoryPlan:
     """The parts of ``total`` bytes, which are enough.
 
     ``data_servers`` are those of an embedded cluster, 0 on a standing one;
-    ``servers`` is what they get together, where that is set. ``with_sql``: DataFusion is loaded.
+    ``servers`` is what they get together, where that is set. ``with_sql``: DataFusion is loaded; ``on_ray``: Ray is.
     """
-    rest = total - _fixed_bytes(workers, data_servers, with_sql)
+    rest = total - _fixed_bytes(workers, data_servers, with_sql, on_ray)
     if servers is None:
         servers = min(rest // 2, rest - workers * _LEAST_SHARE_BYTES) if data_servers else 0
     each = (rest - servers) // workers
@@ -122,17 +130,27 @@ def divide_memory(
 
 
 def least_memory(
-    workers: int, data_servers: int, servers: int | None = None, *, with_sql: bool = False
+    workers: int,
+    data_servers: int,
+    servers: int | None = None,
+    *,
+    with_sql: bool = False,
+    on_ray: bool = False,
 ) -> int:
     """With how much a job can be run at all, bytes."""
     if servers is None:
         servers = data_servers * _LEAST_SHARE_BYTES
-    return _fixed_bytes(workers, data_servers, with_sql) + workers * _LEAST_SHARE_BYTES + servers
+    return (
+        _fixed_bytes(workers, data_servers, with_sql, on_ray)
+        + workers * _LEAST_SHARE_BYTES
+        + servers
+    )
 
 
-def _fixed_bytes(workers: int, data_servers: int, with_sql: bool) -> int:
+def _fixed_bytes(workers: int, data_servers: int, with_sql: bool, on_ray: bool) -> int:
+    ray = _RAY_BYTES + (workers + data_servers) * _RAY_PROCESS_BYTES if on_ray else 0
     sql = _SQL_BYTES + workers * _SQL_WORKER_BYTES if with_sql else 0
-    return _DRIVER_BYTES + workers * _WORKER_BYTES + data_servers * _SERVER_BYTES + sql
+    return _DRIVER_BYTES + workers * _WORKER_BYTES + data_servers * _SERVER_BYTES + sql + ray
 
 
 def _size(text: str | None, key: str) -> int | None:

@@ -65,3 +65,13 @@ def test_an_address_where_nobody_listens_is_told_at_once(tmp_path: Path) -> None
         said = rf"^cluster\.ray_address: nobody answers at {address}: .*; start that Ray"
         with pytest.raises(JobFailedError, match=said):
             mrflight.run(write_job(tmp_path, JOB), overrides={"cluster.ray_address": address})
+
+
+def test_what_ray_weighs_is_taken_from_the_jobs_memory(tmp_path: Path) -> None:
+    """A gateway to it, and Ray in two workers and a data server: 110 + 3 * 50 MiB."""
+    local = RunSettings.of(spec(workers=2, memory="1 GiB"), tmp_path).memory
+    on_ray = RunSettings.of(spec(executor="ray", workers=2, memory="1 GiB"), tmp_path).memory
+    assert local.servers - on_ray.servers == 130 * MIB
+    assert local.reducer - on_ray.reducer == 130 * MIB // 4
+    with pytest.raises(JobFileError, match=r"^cluster\.memory: 600\.0 MiB is too little for 2 w"):
+        RunSettings.of(spec(executor="ray", workers=2, memory="600 MiB"), tmp_path)
