@@ -112,7 +112,8 @@ def divide_memory(
     """The parts of ``total`` bytes, which are enough.
 
     ``data_servers`` are those of an embedded cluster, 0 on a standing one;
-    ``servers`` is what they get together, where that is set. ``with_sql``: DataFusion is loaded; ``on_ray``: Ray is.
+    ``servers`` is what they get together, where that is set. ``with_sql``: DataFusion is loaded;
+    ``on_ray``: Ray is.
     """
     rest = total - _fixed_bytes(workers, data_servers, with_sql, on_ray)
     if servers is None:
