@@ -69,9 +69,8 @@ def run_job(
     hopsfs.prepare(spec.storage, spec.paths)
     settings = RunSettings.of(spec, folder)
     if owns_process and spec.cluster.executor == "local":
-        load_here(
-            modules_of(spec)
-        )  # before there are folders, which would stay if it was killed meanwhile
+        # Before there are folders, which would stay if it was killed meanwhile.
+        load_here(modules_of(spec))
     with ExitStack() as stack:
         scratch = stack.enter_context(ScratchFolder("job", settings.spill_root))
         _make(scratch)  # not before it is entered: an interrupt may come at any moment

@@ -153,13 +153,22 @@ def _sights(spec: JobSpec, folder: Path, stack: ExitStack) -> Iterator[Sight]:
 
 def _local_paths(spec: JobSpec, folder: Path) -> Iterator[tuple[str, Path]]:
     """The paths of inputs, as far as they have no pattern, and the output's: those on disks."""
-    for name, section in spec.inputs.items():
-        location = locate(section.path, folder, spec.storage)
+    for key_path, given in _inputs(spec):
+        location = locate(given, folder, spec.storage)
         if isinstance(location.store, Disk):
             path = Path(location.path)
             while _GLOB & set(str(path)):
                 path = path.parent
-            yield f"inputs.{name}.path", path
+            yield key_path, path
     output = locate(spec.output.table, folder, spec.storage)
     if isinstance(output.store, Disk):
         yield "output.table", Path(output.path)
+
+
+def _inputs(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """The key paths of all inputs that are files, and what they say."""
+    stages = {f"stages.{name}.": stage.inputs for name, stage in spec.stages.items()}
+    for section, inputs in {**stages, "": spec.inputs}.items():
+        for name, each in inputs.items():
+            if each.path is not None:
+                yield f"{section}inputs.{name}.path", each.path
