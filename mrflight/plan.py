@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from mrflight.errors import JobFileError
 from mrflight.functions import FunctionRef
-from mrflight.meeting_plan import plan_meeting
+from mrflight.meeting_plan import can_broadcast, plan_meeting
 from mrflight.memory import MemoryPlan
 from mrflight.merge_plan import plan_merge
 from mrflight.narrowing import narrowed
@@ -21,6 +21,7 @@ from mrflight.side_plan import Side, key_of, plan_map, plan_side
 from mrflight.sources.base import Source
 from mrflight.spec import JobSpec
 from mrflight.stream_plan import Stream, plan_stream
+from mrflight.workers.joined_tables import JoinedTables
 from mrflight.workers.reducer import Reduction
 from mrflight.workers.stage_rows import Meeting
 from mrflight.workers.tasks import MapTask, SampleTask
@@ -75,6 +76,18 @@ class StagePlan:
     def sample_tasks(self) -> tuple[SampleTask, ...]:
         """Of all sides."""
         return tuple(task for side in self.sides for task in side.sample_tasks)
+
+    @property
+    def shared_sides(self) -> tuple[int, ...]:
+        """Of a join: the sides of which tasks can each have a share, and all of the other."""
+        if not isinstance(self.meeting, JoinedTables):
+            return ()
+        names = [side.name for side in self.sides]
+        sides = ((self.meeting.left, False), (self.meeting.right, True))
+        how = self.meeting.join.how
+        return tuple(
+            names.index(name) for name, is_right in sides if can_broadcast(how, is_left=is_right)
+        )
 
     @property
     def functions(self) -> set[FunctionRef]:

@@ -54,6 +54,8 @@ class PlannedReduce(NamedTuple):
     files: tuple[File, ...]
     share: Share | None = None
     """Of the one partition, where several tasks share it."""
+    side: int = 0
+    """That they share, where it has several; each reads the others whole."""
 
     @property
     def partition(self) -> StagePartition:
@@ -68,7 +70,7 @@ class PlannedReduce(NamedTuple):
     def as_in(self, partitions: Mapping[int, StagePartition]) -> PlannedReduce:
         """The same, with other knowledge of its partitions, by their numbers."""
         files = tuple(tuple(partitions[each.partition] for each in file) for file in self.files)
-        return PlannedReduce(files, self.share)
+        return PlannedReduce(files, self.share, self.side)
 
     def is_away_from(self, placements: Sequence[Sequence[tuple[str, ...]]]) -> bool:
         """Whether a partition is not where it was, by the locations of all, side after side."""
@@ -135,38 +137,46 @@ def largest_first(tasks: Iterable[PlannedReduce]) -> list[PlannedReduce]:
 
 
 def plan_shares(
-    partitions: Sequence[StagePartition], workers: int, least_bytes: int = _LEAST_SHARE_BYTES
+    partitions: Sequence[StagePartition],
+    workers: int,
+    sides: Sequence[int] = (0,),
+    least_bytes: int = _LEAST_SHARE_BYTES,
 ) -> list[PlannedReduce]:
     """The shares of partitions that are heavy: whose worker would be the last to be done.
 
     That are those of at least half of a worker's part of all rows, which at the same time are
-    twice as large as partitions are on average. No share is smaller than ``least_bytes``.
+    twice as large as partitions are on average. What is shared is the largest of the ``sides``
+    that can be, where it is at least half of the partition. No share is smaller than
+    ``least_bytes``.
     """
     filled = [each for each in partitions if each.rows]
     total = sum(map(_size, filled))
     planned = []
     for each in filled:
         is_heavy = each.size_bytes > 2 * total / len(filled)
-        if is_heavy and each.size_bytes >= total / (2 * workers):
-            share_bytes = max(total / (workers * _SHARES_PER_WORKER), least_bytes)
-            count = int(each.size_bytes // share_bytes)
-            if count > 1:
-                planned += [PlannedReduce(((each,),), Share(n, count)) for n in range(count)]
+        if not (is_heavy and each.size_bytes >= total / (2 * workers)):
+            continue
+        side = max(sides, key=lambda number: each.infos[number].size_bytes)
+        side_bytes = each.infos[side].size_bytes
+        share_bytes = max(total / (workers * _SHARES_PER_WORKER), least_bytes)
+        count = int(side_bytes // share_bytes)
+        if count > 1 and 2 * side_bytes >= each.size_bytes:
+            planned += [PlannedReduce(((each,),), Share(n, count), side) for n in range(count)]
     return planned
 
 
 def check_shares(read: Sequence[tuple[PlannedReduce, int]]) -> None:
     """Raise IncompletePartitionError where shares, by the rows of each, are not their partition."""
-    partitions = {share.partition.partition: share.partition for share, _ in read}
-    found = dict.fromkeys(partitions, 0)
+    infos = {each.partition.partition: each.partition.infos[each.side] for each, _ in read}
+    found = dict.fromkeys(infos, 0)
     for share, rows in read:
         found[share.partition.partition] += rows
     for number, rows in found.items():
-        whole = partitions[number]
-        if rows != whole.rows:
+        info = infos[number]
+        if rows != info.rows:
             raise IncompletePartitionError(
-                f"partition {number}: {whole.infos[0].locations[0]} gave {rows} rows in shares, of "
-                f"the {whole.rows} that were committed"
+                f"partition {number}: {info.locations[0]} gave {rows} rows in shares, of the "
+                f"{info.rows} that were committed"
             )
 
 

@@ -47,7 +47,8 @@ class ReduceStage:
         schema = stage.schemas[0]
         reduction, stages = self.plan.reduction, stage.run.stages
         workers = stages.workers
-        shares = plan_shares(partitions, workers) if self._can_share(schema) else []
+        sides = self._shared_sides(schema)
+        shares = plan_shares(partitions, workers, sides) if sides else []
         heavy = {share.partition for share in shares}
         planned = plan_reduces(
             [each for each in partitions if each not in heavy],
@@ -74,15 +75,18 @@ class ReduceStage:
             mender=reducing,
         )
         done = list(zip(reducing.planned, results, strict=True))
-        _count_shares([(each, result.rows_out) for each, result in done if each.share])
+        _count_shares([(each, result.share_rows) for each, result in done if each.share])
         return [result for _, result in sorted(done, key=lambda pair: pair[0].place)]
 
-    def _can_share(self, schema: pa.Schema) -> bool:
-        """Whether several tasks can reduce one partition."""
-        if not self.plan.resizes or self.plan.meeting is not None:
-            return False
-        reduction = self.plan.reduction
-        return reduction.keeps_rows or reduction.partials(schema) is not None
+    def _shared_sides(self, schema: pa.Schema) -> Sequence[int]:
+        """The sides of which several tasks can each have a share of one partition."""
+        plan = self.plan
+        if not plan.resizes:
+            return ()
+        if plan.meeting is not None:
+            return plan.shared_sides if plan.reduction.keeps_rows else ()
+        can_share = plan.reduction.keeps_rows or plan.reduction.partials(schema) is not None
+        return (0,) if can_share else ()
 
     def _merge(
         self, mapped: AnyProduced, schema: pa.Schema, shares: Sequence[PlannedReduce]
@@ -208,4 +212,5 @@ class _Reducing(PlacementMender[ReduceTask]):
 
     def _task(self, number: int) -> ReduceTask:
         each = self.planned[number]
-        return self._make_task(each.files, each.share, self._rows[id(self._of[number])])
+        rows = self._rows[id(self._of[number])]
+        return self._make_task(each.files, each.share, each.side, rows)

@@ -59,6 +59,36 @@ class StageSide:
     schema: pa.Schema
 
 
+class SharedSide:
+    """A share of one side of a partition, whose rows are counted as they are read.
+
+    No server knows how many rows a share has: whoever knows those of all shares compares.
+    """
+
+    def __init__(self, side: int, share: Share) -> None:
+        self.side = side
+        self.rows_read = 0
+        self._share = share
+        self._rows: Iterator[pa.RecordBatch] = iter(())
+
+    def read(
+        self, shuffle_id: str, info: PartitionInfo, connections: Connections
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the share."""
+        self._rows = self._counted(read_share(shuffle_id, info, self._share, connections))
+        return self._rows
+
+    def read_on(self) -> None:
+        """Count what nobody wanted: a join needs no rows that can meet none."""
+        for _ in self._rows:
+            pass
+
+    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.rows_read += batch.num_rows
+            yield batch
+
+
 @dataclass(frozen=True)
 class StageRows:
     """Fetches the partitions of a stage, and makes its result of them. Picklable."""
@@ -77,14 +107,14 @@ class StageRows:
         return self.reduction.made_schema(met)
 
     def of(
-        self, partitions: Sequence[StagePartition], share: Share | None = None
+        self, partitions: Sequence[StagePartition], shared: SharedSide | None = None
     ) -> Generator[Rows]:
         """The result of each partition, to be used up before the next is asked for.
 
-        ``share`` is of the only partition, of a stage with one side.
+        ``shared`` is of the only partition; it has been counted once that is used up.
         """
         with Connections(self.sides[0].shuffle.timeouts) as connections:
-            tables = self._tables(partitions, share, connections)
+            tables = self._tables(partitions, shared, connections)
             for partition, of_partition in zip(partitions, tables, strict=True):
                 schema, batches = self._met(of_partition)
                 yield self.reduction.apply(partition.partition, schema, batches, self.space)
@@ -92,27 +122,27 @@ class StageRows:
     def _tables(
         self,
         partitions: Sequence[StagePartition],
-        share: Share | None,
+        shared: SharedSide | None,
         connections: Connections,
     ) -> Iterator[dict[str, Rows]]:
         """Of each partition the tables by their names."""
-        if len(self.sides) == 1:
+        if len(self.sides) == 1 and shared is None:
             (side,) = self.sides
             infos = [each.infos[0] for each in partitions]
-            read = (
-                iter([read_share(side.shuffle.id, infos[0], share, connections)])
-                if share
-                else read_partitions(side.shuffle.id, infos, connections)
-            )
-            for batches in read:
+            for batches in read_partitions(side.shuffle.id, infos, connections):
                 yield {side.name: (side.schema, batches)}
             return
         for partition in partitions:
-            pairs = zip(self.sides, partition.infos, strict=True)
-            yield {
-                side.name: (side.schema, read_partition(side.shuffle.id, info, connections))
-                for side, info in pairs
-            }
+            tables: dict[str, Rows] = {}
+            for number, (side, info) in enumerate(zip(self.sides, partition.infos, strict=True)):
+                if shared is not None and shared.side == number:
+                    rows = shared.read(side.shuffle.id, info, connections)
+                else:
+                    rows = read_partition(side.shuffle.id, info, connections)
+                tables[side.name] = side.schema, rows
+            yield tables
+            if shared is not None:
+                shared.read_on()
 
     def _met(self, tables: Mapping[str, Rows]) -> Rows:
         if self.meeting is None:

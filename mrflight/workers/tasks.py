@@ -34,7 +34,7 @@ from mrflight.workers.mapper import Mapper, RowMap
 from mrflight.workers.partitioning import PartitionerSpec
 from mrflight.workers.reducer import Reduction
 from mrflight.workers.shuffler import shuffle_batches
-from mrflight.workers.stage_rows import StagePartition, StageRows
+from mrflight.workers.stage_rows import SharedSide, StagePartition, StageRows
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,8 @@ class ReduceTask:
     files: tuple[tuple[StagePartition, ...], ...]
     """Of each part file the partitions whose results it holds, one after the other."""
     share: Share | None
-    """Of the one partition, whose rows are then the result as they are."""
+    """Of the one partition: of its rows, which are then the result as they are, or of a side."""
+    side: int
     rows: StageRows
     part_writer: PartWriter
     overlaps: bool
@@ -136,6 +137,8 @@ class ReduceResult:
     schema: pa.Schema
     """Of rows that it wrote; where it wrote none, of what it made of none."""
     parts: tuple[PartFile, ...]
+    share_rows: int = 0
+    """That were read of a share."""
 
 
 def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> MapResult:
@@ -202,7 +205,8 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
     """Run one attempt of a reduce; its part files count once the driver commits them."""
     parts: list[PartFile] = []
     schema = task.rows.sides[0].schema
-    reduced = _reduced(task)
+    shared = SharedSide(task.side, task.share) if task.share else None
+    reduced = _reduced(task, shared)
     with (
         closing(prefetch(reduced) if task.overlaps else reduced) as results,
         Closings(task.part_writer.closing_files) as closings,
@@ -220,7 +224,7 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
             share = task.share.number if task.share else None
             parts += task.part_writer.write(partition, attempt, schema, rows, share, closings)
     rows_out = sum(part.rows for part in parts if not part.is_key_file)
-    return ReduceResult(rows_out, schema, tuple(parts))
+    return ReduceResult(rows_out, schema, tuple(parts), shared.rows_read if shared else 0)
 
 
 class _Result(NamedTuple):
@@ -230,11 +234,11 @@ class _Result(NamedTuple):
     batch: pa.RecordBatch
 
 
-def _reduced(task: ReduceTask) -> Generator[_Result]:
+def _reduced(task: ReduceTask, shared: SharedSide | None) -> Generator[_Result]:
     """The results of all partitions, file after file: of each at least a batch without rows."""
     partitions = [partition for file in task.files for partition in file]
     numbers = (number for number, file in enumerate(task.files) for _ in file)
-    with closing(task.rows.of(partitions, task.share)) as results:
+    with closing(task.rows.of(partitions, shared)) as results:
         for number, (schema, batches) in zip(numbers, results, strict=True):
             yield _Result(number, empty_batch(schema))
             for batch in batches:

@@ -147,3 +147,38 @@ def test_rows_of_one_key_are_spread_over_ranges(tmp_path: Path, rows: pa.Table) 
     heavy = [set(file["key"].to_pylist()) == {7} for file in files]
     assert sum(heavy) >= 2  # and no file has all of its rows
     assert max(len(file) for file in files) < len(rows) * 0.2 * 0.6
+
+
+JOIN = """
+[inputs.others]
+path = "others/*.parquet"
+key = ["key"]
+broadcast = false
+[reduce]
+join = "HOW"
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "is_shared"),
+    [("inner", True), ("left", True), ("anti", True), ("right", False), ("full", False)],
+)
+def test_a_heavy_key_of_a_join_is_shared_where_the_other_side_can_be_with_everyone(
+    how: str, is_shared: bool, tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+) -> None:
+    """Key 7, which a fifth of the rows have, is in the other input twice, and others are not."""
+    keys = [7, 7, *range(8, FILES * ROWS, 3), -1]
+    others = pa.table({"key": keys, "name": [f"name {number}" for number in range(len(keys))]})
+    (tmp_path / "others").mkdir()
+    pq.write_table(others, tmp_path / "others" / "others.parquet")
+    text = JOB.replace("PARTITIONER", "") + JOIN.replace("HOW", how)
+    result = mrflight.run(write_job(tmp_path, text))
+    assert bool(shares) == is_shared
+    assert all(share.side == 0 for share in shares)
+    kind = {"inner": "inner", "full": "full outer", "anti": "left anti"}.get(how, f"{how} outer")
+    expected = rows.join(others, "key", join_type=kind)
+    found = DeltaTable(tmp_path / "out").to_pyarrow_table().select(expected.column_names)
+    order = [(name, "ascending") for name in expected.column_names]
+    assert found.sort_by(order) == expected.cast(found.schema).sort_by(order)
+    assert result.rows_out == len(expected)
+    assert result.attempts.failed == 0

@@ -98,7 +98,7 @@ def test_more_workers_make_more_shares_but_none_below_the_least() -> None:
     heavy = partitions(40 * MIB, 40 * MIB, 280 * MIB, 40 * MIB, 40 * MIB)
     assert len(plan_shares(heavy, 4)) == 10
     assert len(plan_shares(heavy, 64)) == 17  # of 16 MiB at least
-    assert len(plan_shares(heavy, 64, 300 * MIB)) == 0
+    assert len(plan_shares(heavy, 64, least_bytes=300 * MIB)) == 0
 
 
 @pytest.mark.parametrize(
