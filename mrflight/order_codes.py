@@ -178,7 +178,11 @@ def _by_rank(column: pa.ChunkedArray) -> Codes:
 
 
 def _by_dictionary(column: pa.ChunkedArray) -> Codes:
-    """Strings and binary by where they come first: in half the time of ranks, or less."""
+    """Strings and binary by where they come first.
+
+    Of a million strings of which a thousand differ that takes 13 ms, and ranks 180; of which all
+    differ 154, and ranks 91: but rows of one group repeat.
+    """
     encoded = column.dictionary_encode().unify_dictionaries()
     if not encoded.num_chunks:
         return Codes(np.empty(0, np.uint64), 0)

@@ -4,8 +4,8 @@ use crate::column::{Column, Layout};
 use crate::integers::with_widened;
 use crate::malformed::{Malformed, Result};
 
-/// A value, by what mostly tells it apart: 8 bytes behind those that all values begin with. Sorting
-/// a million strings of 10 characters takes 80 ms so, and 300 where each comparison looks them up.
+/// A value, by what mostly tells it apart: 8 bytes behind those that all values begin with. Ranking
+/// a million different strings of 10 characters takes 91 ms so; Arrow sorts them in 360.
 struct Entry {
     prefix: u64,
     row: u32,
