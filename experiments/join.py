@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from experiments import machine
 from experiments.datasets import REPOSITORY
+from mrflight.pandas_later import pandas_later
 from mrflight.scratch import ScratchFolder
 from mrflight.sql.map import SqlMap
 from mrflight.workers.joins import How, Join
@@ -111,6 +112,7 @@ def measure(case: str, orders: int, kind: str, order: str, rounds: int) -> dict[
 
 def first_queries() -> dict[str, float]:
     """Seconds of wall time that SQL takes in a process that has Arrow, and no more."""
+    pandas_later()  # as a worker has it
     rows = pa.record_batch({"k": range(1000)})
     asked = SqlMap("select k + 1 as k from rows where k > 3", "rows", "inputs.rows.sql")
     seconds = []
