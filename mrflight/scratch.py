@@ -129,15 +129,21 @@ def _lock(lock_file: int, path: Path) -> bool:
 
 def _remove(folder: Path) -> None:
     """Remove a folder whose lock is held; the lock file last, so that what fails is seen again."""
-    if not folder.exists():
-        return  # a job's fork server was first
     try:
-        for entry in list(os.scandir(folder)):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            elif entry.name != _LOCK:
-                os.unlink(entry.path)
-        (folder / _LOCK).unlink(missing_ok=True)
-        folder.rmdir()
+        while folder.exists():  # else a job's fork server was first
+            try:
+                _remove_entries(folder)
+            except FileNotFoundError:  # who made it removes it as well, as DataFusion's threads do
+                continue
+            (folder / _LOCK).unlink(missing_ok=True)
+            folder.rmdir()
     except OSError as error:
         log.warning("%s is not removed whole: %s", folder, error)
+
+
+def _remove_entries(folder: Path) -> None:
+    for entry in list(os.scandir(folder)):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        elif entry.name != _LOCK:
+            os.unlink(entry.path)

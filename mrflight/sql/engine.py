@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 _LONGEST = 300
 """Characters of what DataFusion says: it may show all of its plan."""
 
-_DIALECT = {
-    "datafusion.sql_parser.enable_ident_normalization": "false",  # names keep their case
-    "datafusion.sql_parser.parse_float_as_decimal": "true",  # so that 0.06 + 0.01 is 0.07
-}
+_DIALECT = {"datafusion.sql_parser.enable_ident_normalization": "false"}  # names keep their case
+
+EXACT = {"datafusion.sql_parser.parse_float_as_decimal": "true"}
+"""Numbers with a point are decimals, so that 0.06 + 0.01 is 0.07. Not for floats: DataFusion would
+make decimals of those to compare them, which NaN and large ones are not."""
 
 _UNKNOWN_COLUMN = re.compile(r"No field named (.+?)\. ")
 _UNKNOWN_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.+?)' not found")

@@ -11,8 +11,16 @@ import pyarrow as pa
 from mrflight.errors import ColumnNotFoundError, JobFileError
 from mrflight.schemas import empty_batch
 from mrflight.shuffle.layout import plain_batch
-from mrflight.sql.engine import add_table, blamed, check_installed, new_session, query, quoted
-from mrflight.sql.plans import result_of, used_columns, why_not_of_a_row
+from mrflight.sql.engine import (
+    EXACT,
+    add_table,
+    blamed,
+    check_installed,
+    new_session,
+    query,
+    quoted,
+)
+from mrflight.sql.plans import reads_floats, result_of, used_columns, why_not_of_a_row
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, SessionContext
@@ -45,11 +53,11 @@ class SqlMap:
 
         Raises JobFileError where it needs other rows or is wrong, and ColumnNotFoundError.
         """
-        return result_of(self._planned(schema), self.key_path)
+        return result_of(self._planned(schema)[0], self.key_path)
 
     def columns(self, schema: pa.Schema) -> list[str]:
         """Those of ``schema`` that it needs, in their order, at least one. Raises as `check`."""
-        found = used_columns(self._planned(schema), {self.table: schema})[self.table]
+        found = used_columns(self._planned(schema)[0], {self.table: schema})[self.table]
         try:
             self.check(pa.schema([schema.field(name) for name in found]))
         except (JobFileError, ColumnNotFoundError):  # it names one that makes no difference
@@ -63,9 +71,11 @@ class SqlMap:
         """
         result: pa.Schema | None = None
         is_empty = True
-        session = new_session(_OPTIONS)
+        session: SessionContext | None = None
         for group in _grouped(batches):
-            result = result or self.check(group[0].schema)
+            if session is None or result is None:
+                planned, options = self._planned(group[0].schema)
+                result, session = result_of(planned, self.key_path), new_session(options)
             with blamed(self.key_path, {self.table: group[0].schema}):
                 for batch in self._results(session, group):
                     is_empty = is_empty and not batch.num_rows
@@ -83,19 +93,25 @@ class SqlMap:
                 yield batch
         session.deregister_table(quoted(self.table))
 
-    def _planned(self, schema: pa.Schema) -> DataFrame:
-        """The query of no rows, once it has been found to need none but each."""
+    def _planned(self, schema: pa.Schema) -> tuple[DataFrame, dict[str, str]]:
+        """The query of no rows, once it has been found to need none but each; and its options."""
         check_installed(self.key_path)
         with blamed(self.key_path, {self.table: schema}):
-            session = new_session(_OPTIONS)
-            add_table(session, self.table, [empty_batch(schema)])
-            rows = query(session, self.text)
-            if reason := why_not_of_a_row(rows, self.table):
-                raise JobFileError(
-                    f"{self.key_path}: a map is given one row at a time, and this sql {reason}"
-                )
-            rows.execution_plan()  # which finds what is wrong with types
-            return rows
+            rows = self._planned_with(_OPTIONS, schema)
+            if reads_floats(rows, {self.table: schema}):
+                return rows, _OPTIONS
+            return self._planned_with(_OPTIONS | EXACT, schema), _OPTIONS | EXACT
+
+    def _planned_with(self, options: dict[str, str], schema: pa.Schema) -> DataFrame:
+        session = new_session(options)
+        add_table(session, self.table, [empty_batch(schema)])
+        rows = query(session, self.text)
+        if reason := why_not_of_a_row(rows, self.table):
+            raise JobFileError(
+                f"{self.key_path}: a map is given one row at a time, and this sql {reason}"
+            )
+        rows.execution_plan()  # which finds what is wrong with types
+        return rows
 
 
 def _grouped(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -82,6 +82,18 @@ def _of_shares(plan: LogicalPlan, stream: str) -> tuple[bool, str | None]:
     return True, f"{does}; do that in a later stage, or give {stream} a key"
 
 
+def order_at_the_end(rows: DataFrame) -> str | None:
+    """What a query does to its result that is no work on a part of it; None where nothing."""
+    plan = rows.logical_plan()
+    while True:
+        kind = type(plan.to_variant()).__name__
+        if kind in ("Sort", "Limit"):
+            return "sort" if kind == "Sort" else "count"
+        if kind not in ("Projection", "SubqueryAlias"):
+            return None
+        (plan,) = plan.inputs()
+
+
 def result_of(rows: DataFrame, key_path: str) -> pa.Schema:
     """The schema of what a query gives, in plain types. JobFileError where it gives no rows."""
     if type(rows.logical_plan().to_variant()).__name__ in _NO_ROWS:
@@ -108,6 +120,19 @@ def used_columns(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> dict[str,
         table: [name for name in schema.names if name in used[table]] or schema.names[:1]
         for table, schema in schemas.items()
     }
+
+
+def reads_floats(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> bool:
+    """Whether a query reads columns of floats: the same of all columns and of `used_columns`."""
+    used = used_columns(rows, schemas)
+    kinds = [schemas[table].field(name).type for table, names in used.items() for name in names]
+    return any(_has_floats(kind) for kind in kinds)
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_floats(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
 
 
 def _nodes(plan: LogicalPlan) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from mrflight.schemas import empty_batch
 from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.layout import plain_batch
 from mrflight.sql.engine import (
+    EXACT,
     add_table,
     blamed,
     check_installed,
@@ -23,7 +24,13 @@ from mrflight.sql.engine import (
     quoted,
     said,
 )
-from mrflight.sql.plans import result_of, used_columns, why_not_of_shares
+from mrflight.sql.plans import (
+    order_at_the_end,
+    reads_floats,
+    result_of,
+    used_columns,
+    why_not_of_shares,
+)
 from mrflight.workers.held_rows import HeldRows
 from mrflight.workers.pieces import PieceWriter, local_files
 
@@ -48,8 +55,43 @@ _NO_DISK = ("No space left on device", "os error")
 Inputs = Mapping[str, tuple[pa.Schema, Iterator[pa.RecordBatch]]]
 """By the table's name."""
 
-_Tables = dict[str, list[pa.RecordBatch] | Path]
-"""Rows in memory, or a file with an Arrow IPC stream."""
+
+@dataclass(frozen=True)
+class _Run:
+    """What a query is run with."""
+
+    tables: dict[str, list[pa.RecordBatch] | Path]
+    """Rows in memory, or a file with an Arrow IPC stream."""
+    options: dict[str, str]
+    pool_bytes: int
+    scratch: ScratchFolder
+
+    def session(self, can_spill_joins: bool) -> SessionContext:
+        """One that knows the tables. Joins go through files where they are made by sorting."""
+        from datafusion import RuntimeEnvBuilder
+
+        with local_files(self.scratch.root):
+            folder = str(self.scratch.path)
+        options = {
+            **self.options,
+            "datafusion.execution.sort_spill_reservation_bytes": str(
+                min(_SORT_BYTES, self.pool_bytes // 8)
+            ),
+            "datafusion.optimizer.prefer_hash_join": str(not can_spill_joins).lower(),
+        }
+        runtime = RuntimeEnvBuilder().with_disk_manager_specified(folder)
+        session = new_session(
+            options,
+            partitions=2 if can_spill_joins else 1,  # with one there are hash joins only
+            runtime=runtime.with_fair_spill_pool(self.pool_bytes),
+        )
+        for name, rows in self.tables.items():
+            if isinstance(rows, Path):
+                place = f"stored as arrow location '{rows.as_uri()}'"
+                session.sql(f"create external table {quoted(name)} {place}")
+            else:
+                add_table(session, name, rows)
+        return session
 
 
 @dataclass(frozen=True)
@@ -64,11 +106,16 @@ class SqlReduce:
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """The result's schema, in plain types. Raises JobFileError and ColumnNotFoundError."""
-        rows = self._planned(schemas)
+        rows = self._planned(schemas)[0]
         if self.stream and (reason := why_not_of_shares(rows, self.stream)):
             raise JobFileError(
                 f"{self.key_path}: {self.stream} has no key, so that this sql is told of a share "
                 f"of its rows at a time, and it {reason}"
+            )
+        if clause := order_at_the_end(rows):
+            raise JobFileError(
+                f"{self.key_path}: this sql is told of a partition at a time, and would {clause} "
+                "the rows of each; put the result in order by reduce.sort_by and reduce.limit"
             )
         return result_of(rows, self.key_path)
 
@@ -77,7 +124,7 @@ class SqlReduce:
 
         Raises as `check`.
         """
-        found = used_columns(self._planned(schemas), schemas)
+        found = used_columns(self._planned(schemas)[0], schemas)
         chosen = {
             table: pa.schema([schema.field(name) for name in found[table]])
             for table, schema in schemas.items()
@@ -98,28 +145,24 @@ class SqlReduce:
         JobFailedError where memory or disk do not suffice.
         """
         schemas = {name: schema for name, (schema, _) in inputs.items()}
-        result = self.check(schemas)
+        planned, numbers = self._planned(schemas)
+        result = result_of(planned, self.key_path)
         tables = self._kept(inputs, self.columns(schemas), memory_bytes // HELD_SHARE, scratch)
         is_empty = True
-        for batch in self._results(tables, schemas, memory_bytes // POOL_SHARE, scratch):
+        run = _Run(tables, numbers, memory_bytes // POOL_SHARE, scratch)
+        for batch in self._results(run, schemas):
             is_empty = False
             yield plain_batch(batch, result)
         if is_empty:
             yield empty_batch(result)
 
-    def _results(
-        self,
-        tables: _Tables,
-        schemas: Mapping[str, pa.Schema],
-        pool_bytes: int,
-        scratch: ScratchFolder,
-    ) -> Iterator[pa.RecordBatch]:
+    def _results(self, run: _Run, schemas: Mapping[str, pa.Schema]) -> Iterator[pa.RecordBatch]:
         """What the query gives, joined by hash tables, or by sorting where these do not fit."""
         for can_spill_joins in (False, True):
             has_begun, has_hash_join = False, False
             try:
                 with blamed(self.key_path, schemas):
-                    session = _session(tables, pool_bytes, scratch, can_spill_joins)
+                    session = run.session(can_spill_joins)
                     rows = query(session, self.text)
                     has_hash_join = "HashJoinExec" in rows.execution_plan().display_indent()
                     for part in rows.execute_stream():
@@ -132,7 +175,7 @@ class SqlReduce:
                 if not any(sign in str(error.__cause__) for sign in _NO_MEMORY):
                     raise self._failed(error) from error.__cause__
                 if has_begun or not has_hash_join or can_spill_joins:
-                    raise self._too_small(error, pool_bytes) from error.__cause__
+                    raise self._too_small(error, run.pool_bytes) from error.__cause__
 
     def _too_small(self, error: JobFileError, pool_bytes: int) -> JobFailedError:
         return JobFailedError(
@@ -152,9 +195,9 @@ class SqlReduce:
 
     def _kept(
         self, inputs: Inputs, used: dict[str, list[str]], most_bytes: int, scratch: ScratchFolder
-    ) -> _Tables:
+    ) -> dict[str, list[pa.RecordBatch] | Path]:
         """The columns that are needed, in memory or in files: each can be read several times."""
-        tables: _Tables = {}
+        tables: dict[str, list[pa.RecordBatch] | Path] = {}
         for number, (name, (schema, batches)) in enumerate(inputs.items()):
             needed = pa.schema([schema.field(column) for column in used[name]])
             rows = (batch.select(used[name]) for batch in batches)
@@ -167,44 +210,22 @@ class SqlReduce:
                 tables[name] = kept or [empty_batch(needed)]
         return tables
 
-    def _planned(self, schemas: Mapping[str, pa.Schema]) -> DataFrame:
+    def _planned(self, schemas: Mapping[str, pa.Schema]) -> tuple[DataFrame, dict[str, str]]:
+        """The query of no rows, and how its numbers are read."""
         check_installed(self.key_path)
         with blamed(self.key_path, schemas):
-            session = new_session({})
-            for name, schema in schemas.items():
-                add_table(session, name, [empty_batch(schema)])
-            rows = query(session, self.text)
-            rows.execution_plan()  # which finds what is wrong with types
-            return rows
+            rows = self._planned_with({}, schemas)
+            if reads_floats(rows, schemas):
+                return rows, {}
+            return self._planned_with(EXACT, schemas), EXACT
 
-
-def _session(
-    tables: _Tables, pool_bytes: int, scratch: ScratchFolder, can_spill_joins: bool
-) -> SessionContext:
-    """A session that knows the tables. Joins go through files where they are made by sorting."""
-    from datafusion import RuntimeEnvBuilder
-
-    with local_files(scratch.root):
-        folder = str(scratch.path)
-    runtime = RuntimeEnvBuilder().with_disk_manager_specified(folder)
-    options = {
-        "datafusion.execution.sort_spill_reservation_bytes": str(min(_SORT_BYTES, pool_bytes // 8)),
-        "datafusion.optimizer.prefer_hash_join": str(not can_spill_joins).lower(),
-    }
-    session = new_session(
-        options,
-        partitions=2 if can_spill_joins else 1,  # with one there are hash joins only
-        runtime=runtime.with_fair_spill_pool(pool_bytes),
-    )
-    for name, rows in tables.items():
-        if isinstance(rows, Path):
-            location = rows.as_uri()
-            session.sql(
-                f"create external table {quoted(name)} stored as arrow location '{location}'"
-            )
-        else:
-            add_table(session, name, rows)
-    return session
+    def _planned_with(self, options: dict[str, str], schemas: Mapping[str, pa.Schema]) -> DataFrame:
+        session = new_session(options)
+        for name, schema in schemas.items():
+            add_table(session, name, [empty_batch(schema)])
+        rows = query(session, self.text)
+        rows.execution_plan()  # which finds what is wrong with types
+        return rows
 
 
 def _written(

@@ -113,6 +113,19 @@ def test_small_batches_go_through_together_and_large_ones_as_they_come() -> None
     assert [batch.num_rows for batch in results] == [GROUP_ROWS - 2] * 2
 
 
+def test_numbers_are_exact_beside_decimals_and_floats_beside_floats() -> None:
+    rows = ROWS.append_column("x", pa.array([0.5, float("nan"), 1e300]))
+    exact = sql_map("select n, price * 0.1 as p from visits where 0.06 + 0.01 = 0.07")
+    for batch in (rows, ROWS, rows.select(exact.columns(rows.schema))):
+        (found,) = exact.stream(iter([batch]))
+        assert found.schema.field("p").type == pa.decimal128(17, 3)
+        assert found.num_rows == 3
+        assert exact.check(batch.schema) == found.schema
+    (found,) = sql_map("select x * 0.1 as y from visits where x > 0.3").stream(iter([rows]))
+    assert found.schema.field("y").type == pa.float64()
+    assert found.num_rows == 3  # NaN is greater than all numbers
+
+
 def test_no_rows_are_a_batch_without_any() -> None:
     (found,) = sql_map("select n as k from visits").stream(iter([ROWS.slice(0, 0)]))
     assert (found.schema, found.num_rows) == (pa.schema({"k": pa.int32()}), 0)

@@ -152,6 +152,17 @@ def test_what_takes_too_much_memory_says_what_to_do(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_result_that_is_not_read_to_its_end_leaves_nothing(tmp_path: Path) -> None:
+    """DataFusion's threads remove their files at that time."""
+    inputs = {"a": (KEYS.schema, iter(KEYS.to_batches(max_chunksize=5000)))}
+    asked = SqlReduce("select * from a order by v desc", "reduce.sql")
+    with ScratchFolder("sql", tmp_path) as scratch:
+        results = asked.apply(inputs, 4 * 2**20, scratch)
+        assert next(results)["k"][0].as_py() == 199_999
+        results.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_no_rows_are_a_batch_without_any(tmp_path: Path) -> None:
     empty = {name: table.slice(0, 0) for name, table in TABLES.items()}
     ((found,), _) = applied(QUERIES[0], empty, MUCH, tmp_path)
