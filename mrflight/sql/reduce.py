@@ -112,12 +112,15 @@ class SqlReduce:
                 f"{self.key_path}: {self.stream} has no key, so that this sql is told of a share "
                 f"of its rows at a time, and it {reason}"
             )
-        if clause := order_at_the_end(rows):
+        return result_of(rows, self.key_path)
+
+    def check_order(self, schemas: Mapping[str, pa.Schema]) -> None:
+        """JobFileError where the query orders or limits its result, which is one of several."""
+        if clause := order_at_the_end(self._planned(schemas)[0]):
             raise JobFileError(
                 f"{self.key_path}: this sql is told of a partition at a time, and would {clause} "
                 "the rows of each; put the result in order by reduce.sort_by and reduce.limit"
             )
-        return result_of(rows, self.key_path)
 
     def columns(self, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
         """Of each table those that the query needs, in their order, at least one.

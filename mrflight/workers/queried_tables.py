@@ -20,7 +20,8 @@ class QueriedTables:
     query: SqlReduce
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-        """See `Meeting.check`; raises as `SqlReduce.check`."""
+        """See `Meeting.check`; raises as `SqlReduce.check`, and for an order of the result."""
+        self.query.check_order(schemas)
         return self.query.check(schemas)
 
     def apply(self, tables: Mapping[str, Rows], space: Workspace) -> Rows:

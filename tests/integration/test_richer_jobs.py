@@ -21,7 +21,7 @@ from tests.support.oracle import rows
 from tests.support.plans import MEMORY, WORKERS
 
 SEED = 3
-VISITS, USERS = 4_000, 300
+VISITS_ROWS, USERS = 4_000, 300
 
 HEAD = """
 [job]
@@ -34,8 +34,15 @@ partitions = 3
 table = "out"
 format = "parquet"
 """
-VISITS_BY_USER = "[inputs.visits]\npath = 'visits.parquet'\nkey = ['user']\n"
+VISITS = "[inputs.visits]\npath = 'visits.parquet'\n"
+VISITS_BY_USER = VISITS + "key = ['user']\n"
 USERS_BY_ID = "[inputs.users]\npath = 'users.parquet'\nkey = ['id']\n"
+EVERYONE = "[inputs.everyone]\npath = 'users.parquet'\nbroadcast = true\n"
+SQL_OF_MAP = """sql = 'select "user", weight * 2 as twice from visits where weight > 10'\n"""
+SQL_OF_KEYS = """[reduce]
+sql = '''select country, sum(twice) as total, (select count(*) from everyone) as n
+from visits join users on id = "user" group by country, id'''
+"""
 BROADCAST = USERS_BY_ID + "broadcast = true\n"
 JOIN = VISITS_BY_USER + USERS_BY_ID + "[reduce]\njoin = '{}'\n"
 
@@ -107,6 +114,24 @@ CASES = [
         is_ordered=True,
     ),
     Case(
+        "sql of a map and of whole keys, and of an input that everyone has",
+        VISITS_BY_USER + SQL_OF_MAP + USERS_BY_ID + EVERYONE + SQL_OF_KEYS,
+        "select country, sum(weight * 2) total, (select count(*) from users) n "
+        'from visits join users on id = "user" where weight > 10 group by country, id',
+    ),
+    Case(
+        "sql of a stream and a broadcast input",
+        VISITS
+        + BROADCAST
+        + "[reduce]\nsql = 'select row, country from visits left join users on id = \"user\"'\n",
+        'select row, country from visits left join users on id = "user"',
+    ),
+    Case(
+        "sql without a key",
+        VISITS + "[reduce]\nsql = 'select avg(weight) as mean, count(*) as n from visits'\n",
+        "select avg(weight) mean, count(*) n from visits",
+    ),
+    Case(
         "distinct",
         "[inputs.visits]\npath = 'visits.parquet'\ncolumns = ['user', 'weight']\n"
         "[reduce]\ndistinct = true\n",
@@ -137,14 +162,14 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Visits of users, whose ids are of another width; some are null, and one is in every fifth."""
     folder = tmp_path_factory.mktemp("inputs")
     random = np.random.default_rng(SEED)
-    user = random.integers(0, 2 * USERS, VISITS)
-    user[random.random(VISITS) < 0.2] = 7
-    weight = random.integers(0, 50, VISITS)
+    user = random.integers(0, 2 * USERS, VISITS_ROWS)
+    user[random.random(VISITS_ROWS) < 0.2] = 7
+    weight = random.integers(0, 50, VISITS_ROWS)
     visits = pa.table(
         {
-            "user": pa.array(user, pa.int64(), mask=random.random(VISITS) < 0.05),
+            "user": pa.array(user, pa.int64(), mask=random.random(VISITS_ROWS) < 0.05),
             "weight": pa.array(weight, pa.int32(), mask=weight == 0),
-            "row": np.arange(VISITS),
+            "row": np.arange(VISITS_ROWS),
         }
     )
     ids = [None, *range(0, 2 * USERS, 2)]
@@ -226,6 +251,26 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
         (
             VISITS_BY_USER + "[reduce]\nleft = 'visits'\n",
             "reduce.left: is for a join; set reduce.join, or leave it out",
+        ),
+        (
+            VISITS_BY_USER + "[reduce]\nsql = 'select * from visits order by weight'\n",
+            "reduce.sql: this sql is told of a partition at a time, and would sort the rows of ",
+        ),
+        (
+            VISITS_BY_USER
+            + USERS_BY_ID.replace("key = ['id']", "")
+            + "[reduce]\nsql = 'select * from visits join users on id = user'\n",
+            "inputs.users.key: is missing, and inputs.visits has one, by which their rows are to ",
+        ),
+        (
+            VISITS
+            + BROADCAST
+            + "[reduce]\nsql = 'select count(*) n from visits join users on id = \"user\"'\n",
+            "reduce.sql: visits has no key, so that this sql is told of a share of its rows at a ",
+        ),
+        (
+            VISITS_BY_USER + "sql = 'select wieght from visits'\n",
+            "inputs.visits.sql: visits has no column 'wieght'; it has 'user', 'weight', 'row'",
         ),
         (
             VISITS_BY_USER + "[reduce]\norder_by = ['row']\n",
