@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -43,6 +44,12 @@ Tell = Callable[[Any], None]
 
 _END_TIMEOUT_S = 2.5
 """Of the 5 s that an interrupted job has for its end."""
+
+_LOG_PREFIX = re.compile(r"^\[[^]]*\] \S+: ")
+"""Of what Ray's C++ says: the time, the process, and the line of its source."""
+
+_LONGEST = 120
+"""Characters of what it says: what to do comes after what happened."""
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -155,7 +162,9 @@ class RayLink(Closes):
     def _begin(self, tell: Tell) -> int:
         with self._changing:
             if self._why_lost is not None:
-                raise JobFailedError(self._why_lost)
+                error = JobFailedError(self._why_lost)
+                error.retryable = False  # nobody takes its place
+                raise error
             number = next(self._numbers)
             self._tells[number] = tell
         return number
@@ -209,5 +218,6 @@ class RayLink(Closes):
     def _last_line(self) -> str:
         with suppress(OSError):
             lines = self._log_path.read_text(errors="replace").splitlines()
-            return next((line.strip()[-300:] for line in reversed(lines) if line.strip()), "")
+            last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            return _LOG_PREFIX.sub("", last)[:_LONGEST]
         return ""
