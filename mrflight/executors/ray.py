@@ -1,4 +1,4 @@
-"""Workers as tasks of Ray, each in a process that Ray keeps: see `mrflight.executors.ray_link`.
+"""Workers on Ray: see `mrflight.executors.ray_workers`.
 
 Ray's own retries are off: a call is made once, and what is lost is told.
 """
@@ -6,7 +6,6 @@ Ray's own retries are off: a call is made once, and what is lost is told.
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 import threading
 from collections import deque
@@ -16,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from mrflight.closing import Closes
-from mrflight.errors import JobFailedError, WorkerLostError
+from mrflight.errors import WorkerLostError
 from mrflight.executors.calls import decode_answer, encode_call
 from mrflight.executors.ray_link import RayLink
 from mrflight.executors.ray_messages import Answered, Lost
@@ -52,8 +51,7 @@ class RayExecutor(Closes):
         self._running: dict[Future[Any], int] = {}
         self._changing = threading.Condition()  # of these two, and of whether it is closed
         self._is_closed = False
-        for _ in range(workers):  # Ray starts their processes, which load what calls need
-            link.start_task(encode_call(os.getpid, (), {}), _note)
+        link.start_workers(workers)
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         pickle.dumps(function)  # what cannot be sent is refused at once
@@ -130,19 +128,9 @@ class RayExecutor(Closes):
 def _end(future: Future[Any], message: Answered | Lost) -> None:
     try:
         if isinstance(message, Lost):
-            raise WorkerLostError(f"a task on Ray has no answer: it {message.why}")
+            raise WorkerLostError(f"a worker on Ray gave no answer: it {message.why}")
         answer = decode_answer(message.answer)
     except BaseException as error:  # whoever asked for the call decides
         future.set_exception(error)
     else:
         future.set_result(answer)
-
-
-def _note(message: Answered | Lost) -> None:
-    """What a call that warms a worker comes to: where there is none the next one tells."""
-    try:
-        if isinstance(message, Lost):
-            raise JobFailedError(message.why)
-        decode_answer(message.answer)
-    except Exception as error:
-        log.info("a worker could not be warmed: %s", error)

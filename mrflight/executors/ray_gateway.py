@@ -24,6 +24,7 @@ import ray
 from ray import exceptions as lost
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from mrflight.executors.ray_losses import first_line, how_it_was_lost
 from mrflight.executors.ray_messages import (
     Answered,
     Connect,
@@ -36,10 +37,12 @@ from mrflight.executors.ray_messages import (
     Refused,
     StartServer,
     StartTask,
+    StartWorkers,
     Stop,
 )
 from mrflight.executors.ray_server import MrflightData, MrflightMetadata
-from mrflight.executors.ray_worker import make_call
+from mrflight.executors.ray_worker import make_once
+from mrflight.executors.ray_workers import RayWorkers
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +55,6 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SERVER_CALLS = 3
 """That a server's actor answers side by side: start, stay, and close."""
 
-_LONGEST = 400
-"""Characters of what Ray says of an end."""
-
 
 class Gateway:
     """Does what it is told by ``channel``, and tells what came of it, until the channel closes."""
@@ -64,7 +64,6 @@ class Gateway:
         self._asked: SimpleQueue[Any] = SimpleQueue()
         self._told: SimpleQueue[Any] = SimpleQueue()
         self._owns_ray = False
-        self._tasks: dict[int, Any] = {}
         self._servers: dict[int, Any] = {}
         """Those that have ended as well: of one that only cannot be reached that is not known."""
         self._job: JobHere | None = None
@@ -79,7 +78,7 @@ class Gateway:
         try:
             connected = _connected(wanted)
         except Exception as error:  # whatever Ray finds wrong is told
-            self._told.put(Refused(_first_line(error)))
+            self._told.put(Refused(first_line(error)))
         else:
             if len(connected.nodes) == 1:  # where servers listen on loopback: none may join
                 self._strategy = _on(connected.home)
@@ -118,30 +117,34 @@ class Gateway:
         match message:
             case JobHere():
                 self._job = message
+                self._workers = RayWorkers(message, self._strategy, self._told.put, self._asked.put)
+            case StartWorkers(workers):
+                self._workers.keep(workers)
+            case StartTask(node=None):
+                self._workers.start(message)
             case StartTask():
-                self._start_task(message)
+                self._start_once(message)
             case StartServer():
                 self._start_server(message)
-            case Stop(number) if (task := self._tasks.get(number)) is not None:
-                ray.cancel(task, force=True)
+            case Stop(number) if self._workers.stop(number):
+                pass
             case Stop(number) if (server := self._servers.get(number)) is not None:
                 ray.kill(server)
+            case Stop():
+                pass  # it has ended
+            case later:
+                later()
 
-    def _start_task(self, message: StartTask) -> None:
+    def _start_once(self, message: StartTask) -> None:
+        """On a certain node; such a call is not stopped."""
         number = message.number
         task = (
-            ray.remote(make_call)
-            .options(
-                max_retries=0,
-                num_cpus=1 if message.node is None else 0,
-                scheduling_strategy=_on(message.node) if message.node else self._strategy,
-            )
+            ray.remote(make_once)
+            .options(max_retries=0, num_cpus=0, scheduling_strategy=_on(message.node))
             .remote(self._job, message.call)
         )
-        self._tasks[number] = task
 
         def tell(ended: Future[Any]) -> None:
-            self._tasks.pop(number, None)
             try:
                 node, pid, answer = ended.result()
                 self._told.put(Answered(number, answer, node, pid))
@@ -170,7 +173,7 @@ class Gateway:
             try:
                 self._told.put(Ready(number, *started.result()))
             except lost.RayTaskError as error:  # it raised
-                self._told.put(Failed(number, _first_line(error.cause or error)))
+                self._told.put(Failed(number, first_line(error.cause or error)))
             except Exception:  # its end is told below
                 log.info("server %d ended in its start", number)
 
@@ -225,39 +228,8 @@ def _node(told: dict[str, Any]) -> Node:
     )
 
 
-def _on(node: str) -> NodeAffinitySchedulingStrategy:
+def _on(node: str | None) -> NodeAffinitySchedulingStrategy:
     return NodeAffinitySchedulingStrategy(node, soft=False)
-
-
-def how_it_was_lost(error: BaseException) -> str:
-    """What comes after "it", of a call or a server that Ray has ended, or lost."""
-    match error:
-        case lost.OutOfMemoryError():
-            return (
-                f"was ended by Ray because memory ran out ({_first_line(error)}); give the job a "
-                "smaller cluster.memory or fewer cluster.workers"
-            )
-        case lost.NodeDiedError() | lost.LocalRayletDiedError():
-            return f"was lost with its node ({_first_line(error)})"
-        case lost.TaskCancelledError():
-            return "was stopped"
-        case lost.WorkerCrashedError():
-            return "ended with its worker process, which was killed or crashed"
-        case lost.RayTaskError():
-            return f"could not be begun: {_first_line(error.cause or error)}"
-        case lost.ActorUnavailableError():
-            return "cannot be reached: its process, or its node, is gone"
-        case lost.ActorDiedError() if "node" in _first_line(error):
-            return f"was lost with its node ({_first_line(error)})"
-        case lost.ActorDiedError():
-            return "was lost by Ray: its process was killed or crashed"
-        case _:
-            return f"was lost by Ray ({type(error).__name__}: {_first_line(error)})"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:_LONGEST]
 
 
 def main(channel: str) -> None:

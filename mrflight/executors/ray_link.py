@@ -34,6 +34,7 @@ from mrflight.executors.ray_messages import (
     Refused,
     StartServer,
     StartTask,
+    StartWorkers,
     Stop,
 )
 
@@ -96,6 +97,10 @@ class RayLink(Closes):
     def tell_job(self, job: JobHere) -> None:
         """What all calls from now on are told; before the first."""
         self._messages.put(job)
+
+    def start_workers(self, count: int) -> None:
+        """Start so many, which load what calls need; from now on others take their places."""
+        self._messages.put(StartWorkers(count))
 
     def start_task(self, call: bytes, tell: Tell, node: str | None = None) -> int:
         """Start a call; its number. ``tell`` hears `Answered` or `Lost`, from another thread."""

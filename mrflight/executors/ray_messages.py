@@ -64,8 +64,14 @@ class JobHere:
     """To load before the first call."""
 
 
+class StartWorkers(NamedTuple):
+    """Keep so many workers, each with a core."""
+
+    workers: int
+
+
 class StartTask(NamedTuple):
-    """A call of `mrflight.executors.calls`, on any node or a certain one."""
+    """A call of `mrflight.executors.calls`, by a worker, or else beside them on a certain node."""
 
     number: int
     call: bytes

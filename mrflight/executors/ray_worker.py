@@ -15,18 +15,33 @@ if TYPE_CHECKING:
 
 
 class _Place(NamedTuple):
-    """What this process has become with its first call."""
+    """What this process has become."""
 
     node: str
     turns: Turns
 
 
-def make_call(job: JobHere, call: bytes) -> tuple[str, int, bytes]:
-    """In a worker: the node's id, the process's, and the answer, as `answer` gives it."""
-    place = _become_worker(job)
-    from mrflight.executors.calls import answer
+class MrflightWorker:
+    """An actor that makes one call at a time; Ray, and ``ps``, call its process by this name."""
 
-    return place.node, os.getpid(), answer(call, place.turns.about_to)
+    def __init__(self, job: JobHere) -> None:
+        self._place = _become_worker(job)
+
+    def here(self) -> tuple[str, int]:
+        """The node's id, and the process's."""
+        return self._place.node, os.getpid()
+
+    def make(self, call: bytes) -> bytes:
+        """The answer to a call, as `answer` gives it."""
+        from mrflight.executors.calls import answer
+
+        return answer(call, self._place.turns.about_to)
+
+
+def make_once(job: JobHere, call: bytes) -> tuple[str, int, bytes]:
+    """As a task: the node's id, the process's, and the answer."""
+    worker = MrflightWorker(job)
+    return *worker.here(), worker.make(call)
 
 
 @cache

@@ -12,8 +12,8 @@ from tests.support.ray_head import RayHead
 from tests.support.ray_run import all_gone, on_ray
 
 KILLED = (
-    r"(map 3 \(rows, .*|reduce of partition \d): attempt 1 of 4 failed and is made again: a task "
-    "on Ray has no answer: it ended with its worker process, which was killed or crashed"
+    r"(map 3 \(rows, .*|reduce of partition \d): attempt 1 of 4 failed and is made again: a "
+    "worker on Ray gave no answer: it was lost by Ray: its process was killed or crashed"
 )
 AGAIN = r"[35] of 5 map tasks send again what was lost with \S+:\d+\n"
 RESTARTED = (

@@ -10,7 +10,11 @@ import mrflight
 from tests.support.faults import FaultyRun, await_that
 from tests.support.ray_head import RayHead
 
-TITLES = {"metadata": "ray::MrflightMetadata", "data": "ray::MrflightData", "worker": "ray::make"}
+TITLES = {
+    "metadata": "ray::MrflightMetadata",
+    "data": "ray::MrflightData",
+    "worker": "ray::MrflightWorker",
+}
 
 
 @dataclass

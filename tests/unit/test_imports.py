@@ -43,7 +43,7 @@ STORAGE_LIBRARIES = {"deltalake", "pyarrow.fs"}
 STORAGE_FOLDERS = {"storage", "sinks", "sources"}
 STORAGE_CLIENTS = {"obstore", "hdfs_native"}
 BANNED = {"pyarrow.dataset", "pyarrow.acero"}
-ON_RAY = {"executors.ray_gateway", "executors.ray_worker", "executors.ray_server"}
+ON_RAY = {f"executors.ray_{name}" for name in ("gateway", "losses", "server", "worker", "workers")}
 """Run in processes of Ray, or in the one that speaks to it; others where there may be no Ray."""
 
 

@@ -1,0 +1,40 @@
+"""What Ray says of a call, or a server, that it has ended or lost."""
+
+from __future__ import annotations
+
+from ray import exceptions as lost
+
+_LONGEST = 400
+"""Characters of what Ray says of an end."""
+
+
+def how_it_was_lost(error: BaseException) -> str:
+    """What comes after "it", of a call or a server that Ray has ended, or lost."""
+    match error:
+        case lost.OutOfMemoryError():
+            return (
+                f"was ended by Ray because memory ran out ({first_line(error)}); give the job a "
+                "smaller cluster.memory or fewer cluster.workers"
+            )
+        case lost.NodeDiedError() | lost.LocalRayletDiedError():
+            return f"was lost with its node ({first_line(error)})"
+        case lost.TaskCancelledError():
+            return "was stopped"
+        case lost.WorkerCrashedError():
+            return "ended with its worker process, which was killed or crashed"
+        case lost.RayTaskError():
+            return f"could not be begun: {first_line(error.cause or error)}"
+        case lost.ActorUnavailableError():
+            return "cannot be reached: its process, or its node, is gone"
+        case lost.ActorDiedError() if "node" in first_line(error):
+            return f"was lost with its node ({first_line(error)})"
+        case lost.ActorDiedError():
+            return "was lost by Ray: its process was killed or crashed"
+        case _:
+            return f"was lost by Ray ({type(error).__name__}: {first_line(error)})"
+
+
+def first_line(error: BaseException) -> str:
+    """The first thing that an error says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:_LONGEST]
