@@ -86,6 +86,10 @@ class Dataset(Writes):
         """Partitioned by these columns by whatever comes next, unless that says otherwise."""
         return self._read(key=list(columns))
 
+    def broadcast(self, *, wanted: bool = True) -> Dataset:
+        """Sent to everyone by the join or sql that comes next, as its rows are few; or not."""
+        return self._read(broadcast=wanted)
+
     def map(self, function: Function) -> Dataset:
         """Each batch as ``function(pyarrow.RecordBatch)`` returns it; one function after another.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,13 +19,12 @@ from mrflight.partition_count import (
 from mrflight.plan import LEAST_COMPRESSED_BYTES, StagePlan
 from mrflight.quantities import format_bytes
 from mrflight.shuffle.layout import plain_schema
-from mrflight.side_plan import Side
 from mrflight.sort_key import SortKey
-from mrflight.sources.base import Source
+from mrflight.sources.base import Source, Split
 from mrflight.sources.formats import format_of
-from mrflight.spec import InputSpec, ReduceSection
-from mrflight.stream_plan import Stream
+from mrflight.spec import InputSpec, JobSpec, ReduceSection
 from mrflight.workers.joined_tables import JoinedTables
+from mrflight.workers.mapper import RowMap
 from mrflight.workers.partial_columns import needed_columns
 from mrflight.workers.partitioning import PartitionerSpec
 from mrflight.workers.stage_rows import Meeting
@@ -47,18 +46,20 @@ class StageWords:
         """What is told about, and what of it."""
         for side in self.plan.sides:
             for name, partitioner in side.partitioners.items():
-                yield from self._input(name, side, partitioner)
-        if self.plan.stream is not None:
-            yield from self._streamed(self.plan.stream)
-            return
+                tasks = [task.split for task in side.map_tasks if task.input_name == name]
+                where = _where(partitioner, len(side.sample_tasks))
+                if self.plan.stream is not None or self.stage.spec.inputs[name].broadcast:
+                    where = "to everyone"
+                yield from self._input(name, side.row_maps.get(name), tasks, where)
+        if (stream := self.plan.stream) is not None:
+            where = "nowhere: they meet those of the other inputs where they are read"
+            yield from self._input(stream.source.name, stream.row_map, stream.source.splits, where)
         yield "partitions", f"{self.plan.partitions}, {self.why_so_many()}"
         yield "combined", self._combined()
         yield "compression", self._compression()
-        yield "made of each", self._made()
-        if self.plan.resizes and not self._is_read:
-            yield "part files", "one for each partition, or for small neighbours together"
-        elif not self._is_read:
-            yield "part files", "one for each partition that has rows"
+        yield "makes", self._makes()
+        if not self._is_read:
+            yield "part files", self._part_files()
 
     @property
     def _is_read(self) -> bool:
@@ -66,48 +67,32 @@ class StageWords:
         return not self.stage.spec.output.table
 
     def _input(
-        self, name: str, side: Side, partitioner: PartitionerSpec
+        self, name: str, row_map: RowMap | None, splits: Sequence[Split], where: str
     ) -> Iterator[tuple[str, str]]:
         section = self.stage.spec.inputs[name]
         if section.stage is not None:
             yield f"input {name}", f"what stage {section.stage} makes, a map for some partitions"
         else:
-            yield f"input {name}", _files(section, self.sources[name], side)
+            yield f"input {name}", _files(section, self.sources[name], splits)
         if section.columns is not None:
             yield "  columns", ", ".join(section.columns)
-        if section.map is not None:
-            yield "  map", str(side.row_maps[name])
-        if section.sql is not None:
-            yield "  sql", _shortened(section.sql)
-        is_broadcast = self.plan.stream is not None or bool(section.broadcast)
-        samples = len(side.sample_tasks)
-        yield "  rows go", _where(partitioner, samples, is_broadcast=is_broadcast)
-
-    def _streamed(self, stream: Stream) -> Iterator[tuple[str, str]]:
-        """Of the input whose rows go nowhere, as the others come to them."""
-        name = stream.source.name
-        section = self.stage.spec.inputs[name]
-        size = format_bytes(stream.source.size_bytes)
-        told = f"what stage {section.stage} makes" if section.stage is not None else size
-        yield f"input {name}", told
-        if stream.row_map is not None:
-            yield "  map" if section.map is not None else "  sql", _shortened(str(stream.row_map))
-        yield "  rows go", "nowhere: they meet those of the other inputs where they are read"
-        yield "made of them", self._made()
+        if row_map is not None:
+            yield ("  map", str(row_map)) if section.sql is None else _sql(section.sql)
+        yield "  rows go", where
 
     def why_so_many(self) -> str:
         """What has decided the number of partitions."""
         counted = self.plan.counted
         if counted.reason == "told":
             return "as the job says"
+        if counted.reason == "limit":
+            return "as each map sends only its first rows"
+        if counted.reason == "broadcast":
+            return "as everyone reads all of it"
         rows = f"about {format_bytes(counted.rows_bytes)} of rows"
         each = format_bytes(counted.each_bytes)
         if counted.each_bytes < AUTO_PARTITION_BYTES:
             each += ", a quarter of a reduce's memory"
-        if counted.reason == "limit":
-            return "which the first rows of each map go to"
-        if counted.reason == "no key":
-            return "as no input has a key by which rows could be told apart"
         if counted.number == 1:
             return f"as {rows} fit in one of {each}"
         fill = f"{rows} fill {_filled(counted)} of {each}"
@@ -160,30 +145,38 @@ class StageWords:
                 return f"{aggregate.name} is a mean of decimals, which is rounded once"
         return ""
 
-    def _made(self) -> str:
-        reduce, reduction = self.stage.spec.reduce, self.plan.reduction
-        told = (
-            [_reduced(reduce, reduction.function, self.plan.meeting)]
-            if reduce is not None
-            else ["its rows"]
-        )
-        if reduce is None or not reduce.orders:
-            if reduction.unique is not None:
-                told.append(f"one row for each {', '.join(reduction.unique.keys)}")
-            if reduction.sort_by:
-                told.append(f"sorted by {_order(reduction.sort_by)}")
+    def _makes(self) -> str:
+        reduction = self.plan.reduction
+        told = [_reduced(self.stage.spec, reduction.function, self.plan.meeting)]
+        if reduction.unique is not None:
+            told.append(f"one row for each {', '.join(reduction.unique.keys)}")
+        if reduction.sort_by:
+            told.append(f"sorted by {_order(reduction.sort_by)}")
+        if reduction.limit is not None:
+            told.append(f"the first {reduction.limit:,} of the result")
         return ", ".join(told)
 
+    def _part_files(self) -> str:
+        if self.plan.stream is not None:
+            by = f"by the hash of {', '.join(keys)}" if (keys := self._output_keys) else "in turn"
+            return f"of rows that are shuffled once more, {by}"
+        if self.plan.resizes:
+            return "one for each partition, or for small neighbours together"
+        return "one for each partition that has rows"
 
-def _files(section: InputSpec, source: Source, side: Side) -> str:
+    @property
+    def _output_keys(self) -> list[str]:
+        return self.stage.spec.output.keys
+
+
+def _files(section: InputSpec, source: Source, splits: Sequence[Split]) -> str:
     assert section.path is not None
     kind = section.format or format_of(section.path) or _unnamed(source)
-    tasks = [task for task in side.map_tasks if task.input_name == source.name]
-    largest = max(task.split.size_bytes for task in tasks)
+    largest = max(split.size_bytes for split in splits)
     files = "1 file" if len(source.files) == 1 else f"{len(source.files):,} files"
     cut = f"1 map of {format_bytes(largest)}"
-    if len(tasks) > 1:
-        cut = f"{len(tasks):,} maps of at most {format_bytes(largest)}"
+    if len(splits) > 1:
+        cut = f"{len(splits):,} maps of at most {format_bytes(largest)}"
     version = "" if source.version is None else f", version {source.version}"
     told = filter(None, [kind, f"{files}{version}", format_bytes(source.size_bytes), cut])
     return ", ".join(told)
@@ -196,7 +189,7 @@ def _unnamed(source: Source) -> str:
     return (format_of(source.files[0]) if source.files else None) or ""
 
 
-def _where(partitioner: PartitionerSpec, samples: int, *, is_broadcast: bool) -> str:
+def _where(partitioner: PartitionerSpec, samples: int) -> str:
     key = ", ".join(partitioner.key)
     if partitioner.kind == "hash":
         return f"by the hash of {key or 'all columns'}"
@@ -204,35 +197,31 @@ def _where(partitioner: PartitionerSpec, samples: int, *, is_broadcast: bool) ->
         sample = f"a sample of {samples} pieces" if samples > 1 else "a sample"
         return f"by ranges of {_order(partitioner.sort_keys)}, cut after {sample} of the rows"
     if partitioner.kind == "one":
-        return "to one partition" + (", which everyone reads" if is_broadcast else "")
+        return "to one partition"
     if partitioner.kind == "round_robin":
         return "to each partition in turn"
     return f"where {partitioner.function} puts them" + (f", by {key}" if key else "")
 
 
-def _reduced(reduce: ReduceSection, function: FunctionRef | None, meeting: Meeting | None) -> str:
-    """What is made of the rows of a partition, and how they are ordered."""
-    told = []
+def _reduced(spec: JobSpec, function: FunctionRef | None, meeting: Meeting | None) -> str:
+    """What is made of the rows of a partition, before they are put in order."""
+    reduce = spec.reduce or ReduceSection()
     if reduce.group_by:
-        told.append(_groups(reduce))
-    elif reduce.function:
-        told.append(f"what {function} makes of its rows")
-    elif reduce.sql:
-        told.append(_shortened(reduce.sql))
-    elif isinstance(meeting, JoinedTables):
-        told.append(f"the {reduce.join} join of {meeting.left} and {meeting.right}")
-    elif reduce.distinct:
-        told.append("its rows, equal ones once")
-    elif reduce.keep:
+        return _groups(reduce)
+    if reduce.function:
+        return f"what {function} makes of its rows"
+    if reduce.sql:
+        return f"of whole keys: {_shortened(reduce.sql)}"
+    if isinstance(meeting, JoinedTables):
+        sides = [(name, spec.inputs[name].key) for name in (meeting.left, meeting.right)]
+        met = " and ".join(f"{name} by {', '.join(key)}" for name, key in sides)
+        return f"the {reduce.join} join of {met}"
+    if reduce.distinct:
+        return "its rows, equal ones once"
+    if reduce.keep:
         order = f" by {', '.join(reduce.order_by)}" if reduce.order_by else ""
-        told.append(f"the {reduce.keep} row of each key{order}")
-    else:
-        told.append("its rows")
-    if reduce.sort_by:
-        told.append(f"sorted by {', '.join(reduce.sort_by)}")
-    if reduce.limit is not None:
-        told.append(f"the first {reduce.limit:,} of the result")
-    return ", ".join(told)
+        return f"the {reduce.keep} row of each key{order}"
+    return "its rows"
 
 
 def _groups(reduce: ReduceSection) -> str:
@@ -246,6 +235,10 @@ def _order(keys: tuple[SortKey, ...]) -> str:
 
 def _filled(counted: PartitionCount) -> int:
     return max(1, -(-counted.rows_bytes // counted.each_bytes))
+
+
+def _sql(statement: str) -> tuple[str, str]:
+    return "  sql", _shortened(statement)
 
 
 def _shortened(statement: str) -> str:

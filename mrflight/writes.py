@@ -32,11 +32,10 @@ class Writes(ABC):
 
     def explain(self, table: str | PathLike[str] | None = None, **output: Any) -> str:
         """The plan in words; the output is looked at where one is told. Starts nothing."""
-        from mrflight.explain import explain, explain_rows  # which need Arrow
+        from mrflight.explain import explain  # which needs Arrow
 
-        if table is None:
-            return "\n".join(explain_rows(self._spec({"table": ""}), Path.cwd()))
-        return "\n".join(explain(self.job(table, **output), Path.cwd()))
+        spec = self._spec({"table": ""}) if table is None else self.job(table, **output)
+        return "\n".join(explain(spec, Path.cwd(), with_output=table is not None))
 
     def write_delta(
         self,

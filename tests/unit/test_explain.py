@@ -107,7 +107,7 @@ def test_a_job_of_one_stage(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         partitions      7, as the job says
         combined        where the first rows of a map show that it leaves half of them or fewer
         compression     none, as about 3.9 KiB of rows are less than 256.0 MiB
-        made of each    groups by url: clicks = sum(weight), visits = count(*)
+        makes           groups by url: clicks = sum(weight), visits = count(*)
         part files      one for each partition that has rows
 
         memory          4.0 GiB for all processes together, as the job says
@@ -132,7 +132,7 @@ def test_a_stage_that_reads_another(folder: Path, capsys: pytest.CaptureFixture[
         partitions      1, as about 3.9 KiB of rows fit in one of 57.3 MiB, a quarter of a reduce's memory
         combined        no: visitors counts values that may come in several maps; only url, visitor of each row are sent
         compression     zstd, as the job says
-        made of each    groups by url: visitors = count_distinct(visitor)
+        makes           groups by url: visitors = count_distinct(visitor)
 
         the last stage, in estimates: per-url will tell what there is to move
         input urls      what stage per-url makes, a map for some partitions
@@ -140,7 +140,7 @@ def test_a_stage_that_reads_another(folder: Path, capsys: pytest.CaptureFixture[
         partitions      1, as about 3.9 KiB of rows fit in one of 57.3 MiB, a quarter of a reduce's memory
         combined        no: every row is in the result
         compression     zstd, as the job says
-        made of each    its rows, sorted by visitors desc, url
+        makes           its rows, sorted by visitors desc, url
         part files      one for each partition, or for small neighbours together
 
         memory          4.0 GiB for all processes together, as the job says
@@ -205,11 +205,11 @@ def test_a_run_that_was_committed_is_told(folder: Path, capsys: pytest.CaptureFi
             {"reduce": {"group_by": ["url"]}, "shuffle": {"partitioner": "a:b"}},
             "combined     no: the partitioner a:b may look at any column",
         ),
-        ({"reduce": {"function": "a:b"}}, "made of each what a:b makes of its rows"),
-        ({"shuffle": {"partitioner": "range"}}, "made of each its rows, sorted by url"),
+        ({"reduce": {"function": "a:b"}}, "makes        what a:b makes of its rows"),
+        ({"shuffle": {"partitioner": "range"}}, "makes        its rows, sorted by url"),
         (
             {"output": {"table": "out", "mode": "merge", "keys": ["url"]}},
-            "made of each its rows, one row for each url",
+            "makes        its rows, one row for each url",
         ),
     ],
 )
