@@ -123,8 +123,8 @@ class Dataset(Writes):
             for each in self._begun():
                 if "map" in each.told or "sql" in each.told:
                     raise JobFileError(
-                        f"inputs.{each.name}.sql: there is a map or sql of these rows already; do "
-                        "both in one, or put .repartition() in between"
+                        f"inputs.{each.name}.sql: these rows are mapped already; do both in one, "
+                        "or put .repartition() in between"
                     )
             return self._read(sql=query)
         told = {} if key is None else {"key": names_of(key)}

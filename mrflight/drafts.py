@@ -32,9 +32,9 @@ class InputDraft:
         before = self.told.get("map")
         both = text if before is None else chained(before, text)
         if both is None or "sql" in self.told:
-            there = "sql" if before is None else f"map, {_shown(before)}"
+            by = "sql" if before is None else _shown(before)
             raise JobFileError(
-                f"inputs.{self.name}.map: there is a {there} of these rows already; do both in one "
+                f"inputs.{self.name}.map: these rows are mapped by {by} already; do both in one "
                 "function, or put .repartition() in between"
             )
         return self.with_told(map=both)

@@ -43,7 +43,7 @@ def split_pickled(text: str) -> tuple[str, str] | None:
     if not text.startswith(PREFIX):
         return None
     name, _, encoded = text[len(PREFIX) :].rpartition(":")
-    return (name, encoded) if name else None
+    return (name, encoded) if name and encoded else None
 
 
 @cache
@@ -61,6 +61,7 @@ def name_of(function: Callable[..., Any]) -> str:
     name = getattr(function, "__qualname__", type(function).__qualname__)
     code = getattr(function, "__code__", None)
     if "<" in name and code is not None:
+        name = name.rpartition("<locals>.")[2]
         return f"{name} ({os.path.basename(code.co_filename)}, line {code.co_firstlineno})"
     return str(name)
 

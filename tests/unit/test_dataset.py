@@ -1,0 +1,304 @@
+"""A job written in Python is the job of the job file that says the same."""
+
+from __future__ import annotations
+
+import threading
+import tomllib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mrflight
+from mrflight import Dataset
+from mrflight.errors import JobFileError, UserFunctionError
+from mrflight.functions import FunctionRef
+from mrflight.job_file import decode_job
+from mrflight.job_graph import stages_of
+from mrflight.preload import modules_of
+from mrflight.spec import JobSpec
+
+examples = settings(max_examples=30, derandomize=True, deadline=None)
+
+VISITS = mrflight.read("visits/*.csv")
+USERS = mrflight.read("users.parquet")
+CLICKS = VISITS.group_by("url").agg(clicks="sum(weight)")
+
+OUT = "[job]\nname = 'clicks'\n[output]\ntable = 'out/clicks'\n"
+
+
+def job_file(text: str) -> JobSpec:
+    return decode_job(tomllib.loads(OUT + text))
+
+
+CASES: list[tuple[Dataset, str]] = [
+    (
+        VISITS,
+        "[inputs.visits]\npath = 'visits/*.csv'\n[shuffle]\npartitioner = 'round_robin'",
+    ),
+    (
+        mrflight.read(
+            Path("s3://bucket/visits"),
+            name="v",
+            format="csv",
+            columns=("url", "at"),
+            types={"at": "string"},
+            key="url",
+            csv={"delimiter": ";"},
+        ),
+        "[inputs.v]\npath = 's3:/bucket/visits'\nformat = 'csv'\ncolumns = ['url', 'at']\n"
+        "types = { at = 'string' }\nkey = ['url']\n[inputs.v.csv]\ndelimiter = ';'",
+    ),
+    (
+        mrflight.read("t", timestamp=datetime(2026, 11, 21, tzinfo=UTC)).keyed("a", "b"),
+        "[inputs.t]\npath = 't'\nkey = ['a', 'b']\ntimestamp = 2026-11-21T00:00:00Z",
+    ),
+    (
+        VISITS.map("clicks:weigh").group_by("url").agg({"n of": "count(*)"}, clicks="sum(w)"),
+        "[inputs.visits]\npath = 'visits/*.csv'\nmap = 'clicks:weigh'\n"
+        "[reduce]\ngroup_by = ['url']\naggregate = { 'n of' = 'count(*)', clicks = 'sum(w)' }",
+    ),
+    (
+        CLICKS.sort_by("clicks desc", "url").limit(10),
+        "[inputs.visits]\npath = 'visits/*.csv'\n[reduce]\ngroup_by = ['url']\n"
+        "aggregate = { clicks = 'sum(weight)' }\nsort_by = ['clicks desc', 'url']\nlimit = 10",
+    ),
+    (
+        VISITS.limit(3).sort_by("url"),
+        "[stages.first.inputs.visits]\npath = 'visits/*.csv'\n[stages.first.reduce]\nlimit = 3\n"
+        "[inputs.first]\nstage = 'first'\n[reduce]\nsort_by = ['url']",
+    ),
+    (
+        VISITS.reduce("clicks:last", key=["url"]),
+        "[inputs.visits]\npath = 'visits/*.csv'\nkey = ['url']\n[reduce]\nfunction = 'clicks:last'",
+    ),
+    (
+        VISITS.distinct(),
+        "[inputs.visits]\npath = 'visits/*.csv'\n[reduce]\ndistinct = true",
+    ),
+    (
+        VISITS.keep("last", key="url", order_by="at"),
+        "[inputs.visits]\npath = 'visits/*.csv'\nkey = ['url']\n"
+        "[reduce]\nkeep = 'last'\norder_by = ['at']",
+    ),
+    (
+        VISITS.repartition("url", partitions=5, partitioner="range"),
+        "[inputs.visits]\npath = 'visits/*.csv'\nkey = ['url']\n"
+        "[shuffle]\npartitions = 5\npartitioner = 'range'",
+    ),
+    (
+        VISITS.sql("select url, 1 as n from visits").group_by("url").agg(),
+        "[inputs.visits]\npath = 'visits/*.csv'\nsql = 'select url, 1 as n from visits'\n"
+        "[reduce]\ngroup_by = ['url']",
+    ),
+    (
+        VISITS.named("v").sql(
+            "select * from v join users using (id)", key="id", others=[USERS.keyed("id")]
+        ),
+        "[inputs.v]\npath = 'visits/*.csv'\nkey = ['id']\n"
+        "[inputs.users]\npath = 'users.parquet'\nkey = ['id']\n"
+        "[reduce]\nsql = 'select * from v join users using (id)'",
+    ),
+    (
+        VISITS.join(USERS.broadcast(), left_on=["user"], right_on="id", how="left"),
+        "[inputs.visits]\npath = 'visits/*.csv'\nkey = ['user']\n"
+        "[inputs.users]\npath = 'users.parquet'\nkey = ['id']\nbroadcast = true\n"
+        "[reduce]\njoin = 'left'\nleft = 'visits'\nright = 'users'",
+    ),
+    (
+        VISITS.join(VISITS, on="url", how="semi"),
+        "[inputs.visits]\npath = 'visits/*.csv'\nkey = ['url']\n"
+        "[inputs.visits_2]\npath = 'visits/*.csv'\nkey = ['url']\n"
+        "[reduce]\njoin = 'semi'\nleft = 'visits'\nright = 'visits_2'",
+    ),
+    (
+        VISITS.union(USERS, VISITS).map("clicks:same").group_by("id").agg(),
+        "[inputs.visits]\npath = 'visits/*.csv'\nmap = 'clicks:same'\n"
+        "[inputs.users]\npath = 'users.parquet'\nmap = 'clicks:same'\n"
+        "[inputs.visits_2]\npath = 'visits/*.csv'\nmap = 'clicks:same'\n"
+        "[reduce]\ngroup_by = ['id']",
+    ),
+    (
+        CLICKS.named("per-url").join(CLICKS, on="url").join(VISITS.union(USERS), on="url"),
+        "[stages.per-url.inputs.visits]\npath = 'visits/*.csv'\n"
+        "[stages.per-url.reduce]\ngroup_by = ['url']\naggregate = { clicks = 'sum(weight)' }\n"
+        "[stages.groups.inputs.visits]\npath = 'visits/*.csv'\n"
+        "[stages.groups.reduce]\ngroup_by = ['url']\naggregate = { clicks = 'sum(weight)' }\n"
+        "[stages.join.inputs.per-url]\nstage = 'per-url'\nkey = ['url']\n"
+        "[stages.join.inputs.groups]\nstage = 'groups'\nkey = ['url']\n"
+        "[stages.join.reduce]\njoin = 'inner'\nleft = 'per-url'\nright = 'groups'\n"
+        "[stages.rows.inputs.visits]\npath = 'visits/*.csv'\n"
+        "[stages.rows.inputs.users]\npath = 'users.parquet'\n"
+        "[stages.rows.shuffle]\npartitioner = 'round_robin'\n"
+        "[inputs.join]\nstage = 'join'\nkey = ['url']\n"
+        "[inputs.rows]\nstage = 'rows'\nkey = ['url']\n"
+        "[reduce]\njoin = 'inner'\nleft = 'join'\nright = 'rows'",
+    ),
+    (
+        CLICKS.with_shuffle(partitions=7)
+        .map("clicks:top")
+        .distinct()
+        .with_settings(
+            {"cluster.workers": 2, "shuffle.partitions": 3, "storage": {"aws.region": "x"}}
+        ),
+        "[stages.groups.inputs.visits]\npath = 'visits/*.csv'\n"
+        "[stages.groups.reduce]\ngroup_by = ['url']\naggregate = { clicks = 'sum(weight)' }\n"
+        "[stages.groups.shuffle]\npartitions = 7\n"
+        "[inputs.groups]\nstage = 'groups'\nmap = 'clicks:top'\n[reduce]\ndistinct = true\n"
+        "[shuffle]\npartitions = 3\n[cluster]\nworkers = 2\n[storage]\n'aws.region' = 'x'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rows", "text"), CASES, ids=[str(number) for number in range(len(CASES))])
+def test_the_job_is_that_of_the_job_file(rows: Dataset, text: str) -> None:
+    spec = rows.job("out/clicks")
+    assert spec == job_file(text)
+    assert list(spec.stages) == list(job_file(text).stages)
+
+
+def test_a_stage_that_two_others_read_is_made_once() -> None:
+    top = CLICKS.map("clicks:top").distinct()
+    spec = CLICKS.join(top, on="url").job("out")
+    assert list(spec.stages) == ["groups", "distinct"]
+    assert spec.inputs["groups"].stage == spec.stages["distinct"].inputs["groups"].stage == "groups"
+
+
+def test_the_output_is_told_where_the_rows_are_written() -> None:
+    spec = VISITS.job(
+        Path("out") / "users", mode="merge", keys="id", order_by="at", partition_by=None
+    )
+    assert (spec.output.mode, spec.output.keys, spec.output.order_by) == ("merge", ["id"], "at")
+    assert spec.shuffle.partitioner == "hash"  # by the output's keys
+    assert (spec.output.table, spec.job.name) == ("out/users", "users")
+
+
+STEPS: list[Callable[[Dataset], Dataset]] = [
+    lambda rows: rows.map("clicks:weigh").repartition(),
+    lambda rows: rows.group_by("url").agg(clicks="sum(weight)"),
+    lambda rows: rows.sort_by("url"),
+    lambda rows: rows.limit(3),
+    lambda rows: rows.distinct(),
+    lambda rows: rows.keep("first", key="url"),
+    lambda rows: rows.join(VISITS, on="url"),
+    lambda rows: rows.join(rows, on="url", how="anti"),
+    lambda rows: rows.union(rows.distinct()),
+    lambda rows: rows.reduce(len, key="url"),
+    lambda rows: rows.named("again") if rows._stage else rows,
+]
+
+
+@examples
+@given(st.lists(st.sampled_from(STEPS), max_size=5))
+def test_any_steps_are_a_job(steps: list[Callable[[Dataset], Dataset]]) -> None:
+    rows = VISITS
+    for step in steps:
+        before = rows.job("out")
+        after = step(rows)
+        assert rows.job("out") == before  # which is left as it is
+        rows = after
+    spec = rows.job("out")
+    told = {stage.section for stage in stages_of(spec)}  # all are read, none by itself
+    assert told == {"", *(f"stages.{name}." for name in spec.stages)}
+    assert decode_job(_document(spec)) == spec
+
+
+def _document(spec: JobSpec) -> dict[str, Any]:
+    """What a job file of the job would be parsed to."""
+
+    def without_none(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: without_none(each) for key, each in value.items() if each is not None}
+        return value
+
+    document: dict[str, Any] = without_none(msgspec.to_builtins(spec))
+    return document
+
+
+def test_callables_are_sent_with_the_job() -> None:
+    weight = 3
+    rows = VISITS.map(lambda batch: [*batch, weight]).map(lambda batch: [*batch, 4])
+    rows = rows.reduce(lambda table: [*table, 5], key="url")
+    rows = rows.repartition("url", partitioner=lambda batch, key, partitions: partitions)
+    spec = rows.job("out")
+    reduce = spec.stages["reduce"].reduce
+    assert reduce is not None
+    assert reduce.function is not None
+    texts = [spec.stages["reduce"].inputs["visits"].map, reduce.function, spec.shuffle.partitioner]
+    mapped, reduced, placed = (FunctionRef.parse(text or "", "map", "").load() for text in texts)
+    assert (mapped([1]), reduced([1]), placed(None, None, 7)) == ([1, 3, 4], [1, 5], 7)
+    assert spec == rows.job("out")
+    assert "cloudpickle" in modules_of(spec)
+    assert "cloudpickle" not in modules_of(CLICKS.job("out"))
+    assert len(repr(rows)) < 100
+
+
+def test_what_cannot_be_pickled_is_refused_at_once() -> None:
+    lock = threading.Lock()
+    for given_to in (VISITS.map, VISITS.reduce):
+        with pytest.raises(UserFunctionError, match=r"<lambda> \(.*cannot pickle '_thread.lock'"):
+            given_to(lambda rows: (rows, lock))
+    with pytest.raises(UserFunctionError, match="map: 3 is no callable, and no text such as"):
+        VISITS.map(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: VISITS.map("a:b").map(len), "inputs.visits.map: these rows are mapped by a:b alr"),
+        (lambda: VISITS.map(len).map("a:b"), "inputs.visits.map: these rows are mapped by len alr"),
+        (
+            lambda: VISITS.sql("select 1").map("a:b"),
+            "inputs.visits.map: these rows are mapped by sql",
+        ),
+        (lambda: VISITS.map("a:b").sql("select 1"), "inputs.visits.sql: these rows are mapped al"),
+        (lambda: VISITS.union(USERS).named("all"), "named: <mrflight.Dataset visits, users> is s"),
+        (lambda: VISITS.with_shuffle(partitions=3), "with_shuffle: nothing has shuffled <mrflig"),
+        (lambda: VISITS.join(USERS, on="a", left_on="b"), "join: on is for both sides; give it,"),
+        (lambda: VISITS.job("out", tabel="x"), "output.tabel: no such key; did you mean 'table'"),
+        (
+            lambda: VISITS.repartition(partitions="many").job("out"),  # type: ignore[arg-type]
+            "shuffle.partitions: 'many' is not 'auto' or a number",
+        ),
+        (
+            lambda: VISITS.keep("best").map("a:b").distinct().job("out"),  # type: ignore[arg-type]
+            "stages.keep.reduce.keep: 'best' is not 'first' or 'last'",
+        ),
+        (
+            lambda: VISITS.with_settings({"cluster.workres": 2}).job("out"),
+            "cluster.workres: no such key; did you mean 'workers'?",
+        ),
+        (
+            lambda: VISITS.with_settings({"inputs.visits.path": "x"}).job("out"),
+            "inputs.visits.path: is no setting; those are of job, shuffle, cluster and storage,",
+        ),
+        (
+            lambda: VISITS.with_settings({"job.name.first": "x"}).job("out"),
+            "job.name.first: name is no section",
+        ),
+    ],
+)
+def test_a_mistake_is_told_by_its_key(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(JobFileError) as refused:
+        make()
+    assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("visits/*.csv", "visits"),
+        ("visits.csv.gz", "visits"),
+        ("s3://bucket/2026-11/visits/", "visits"),
+        ("data/2026-11-*/part-*.parquet", "data"),
+        ("*.csv", "rows"),
+        ("/", "rows"),
+    ],
+)
+def test_rows_are_called_as_their_files(path: str, name: str) -> None:
+    assert list(mrflight.read(path).job("out").inputs) == [name]

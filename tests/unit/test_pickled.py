@@ -1,0 +1,161 @@
+"""Callables that are sent as they are: lambdas, closures, objects, and what cannot be."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mrflight.errors import UserFunctionError
+from mrflight.functions import FunctionRef
+from mrflight.pickled import MOST_BYTES, chained, name_of, pickled
+
+
+@pytest.fixture(autouse=True)
+def _imports_as_before() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+class Times:
+    """A callable with a state."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def __call__(self, number: int) -> int:
+        return number * self.factor
+
+
+def plus_one(number: int) -> int:
+    return number + 1
+
+
+def ref(text: str) -> FunctionRef:
+    return FunctionRef.parse(text, "inputs.visits.map", "/nowhere")
+
+
+def test_a_lambda_a_closure_an_object_and_a_part_of_a_call() -> None:
+    factor = 3
+
+    def times(number: int) -> int:
+        return number * factor
+
+    functions: list[Any] = [lambda number: number * 3, times, Times(3), partial(max, 6), plus_one]
+    assert [ref(pickled(each, "map")).load()(2) for each in functions] == [6, 6, 6, 6, 3]
+
+
+def test_messages_call_a_function_by_its_name() -> None:
+    def inner(number: int) -> int:
+        return number
+
+    unnamed = lambda number: number  # noqa: E731 - what it is called is the test
+    line = unnamed.__code__.co_firstlineno
+    where = f"<lambda> (test_pickled.py, line {line})"
+    assert name_of(unnamed) == where
+    assert name_of(plus_one) == "plus_one"
+    assert name_of(Times(3)) == "Times"
+    assert name_of(partial(plus_one)) == "plus_one"
+    assert str(ref(pickled(unnamed, "map"))) == where
+    assert name_of(inner).startswith("inner (test_pickled.py, line ")
+
+
+def test_it_is_loaded_once_in_a_process() -> None:
+    text = pickled(Times(3), "map")
+    assert ref(text).load() is ref(text).load()
+
+
+def test_references_are_equal_by_what_they_carry() -> None:
+    text = pickled(Times(3), "map")
+    again = pickle.loads(pickle.dumps(ref(text)))
+    assert again == ref(text)
+    assert hash(again) == hash(ref(text))
+    assert ref(pickled(Times(4), "map")) != again
+    assert again.load()(2) == 6
+
+
+def test_it_is_pickled_as_it_is_now() -> None:
+    times = Times(3)
+    text = pickled(times, "map")
+    times.factor = 4
+    assert ref(text).load()(2) == 6
+
+
+def test_what_cannot_be_pickled_is_told_with_its_name() -> None:
+    lock = threading.Lock()
+
+    def locked(number: int) -> int:
+        with lock:
+            return number
+
+    with pytest.raises(UserFunctionError) as refused:
+        pickled(locked, "map")
+    message = str(refused.value)
+    assert message.startswith("map: locked (test_pickled.py, line ")
+    assert " cannot be sent to workers: TypeError: cannot pickle '_thread.lock' object; " in message
+
+
+def test_what_brings_too_much_along_is_refused() -> None:
+    table = bytes(MOST_BYTES)
+    with pytest.raises(UserFunctionError, match=r"brings 16\.0 MiB along, .* at most 16\.0 MiB"):
+        pickled(lambda number: table[number], "map")
+
+
+@pytest.mark.parametrize("text", ["pickled:", "pickled::a", "pickled:a:"])
+def test_a_text_without_a_name_or_bytes_is_no_function(text: str) -> None:
+    with pytest.raises(UserFunctionError, match="is not a function; write 'module:function'"):
+        ref(text)
+
+
+@pytest.mark.parametrize("body", ["AAAA", "!", "gASVAAAA"])
+def test_bytes_that_are_no_callable_are_told(body: str) -> None:
+    with pytest.raises(UserFunctionError, match="map: weigh cannot be loaded in a worker: "):
+        ref(f"pickled:weigh:{body}").load()
+
+
+@pytest.fixture
+def weigh(tmp_path: Path) -> str:
+    """A function of a module beside a script, as Python finds it there; forgotten since."""
+    (tmp_path / "users_weights.py").write_text("def weigh(number):\n    return number * 5\n")
+    sys.path.insert(0, str(tmp_path))
+    text = pickled(import_module("users_weights").weigh, "map")
+    sys.path.remove(str(tmp_path))
+    del sys.modules["users_weights"]
+    return text
+
+
+def test_modules_are_found_where_the_script_has_them(weigh: str) -> None:
+    assert ref(weigh).load()(2) == 10
+
+
+def test_a_module_that_the_worker_does_not_have_is_told(weigh: str, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path)
+    with pytest.raises(UserFunctionError) as refused:
+        ref(weigh).load()
+    assert str(refused.value) == (
+        "inputs.visits.map: weigh cannot be loaded in a worker: ModuleNotFoundError: No module "
+        "named 'users_weights'"
+    )
+
+
+def test_maps_that_are_one() -> None:
+    both = chained(pickled(plus_one, "map"), pickled(Times(3), "map"))
+    assert both is not None
+    three = chained(both, pickled(lambda number: number - 1, "map"))
+    assert three is not None
+    assert ref(both).load()(1) == 6
+    assert ref(three).load()(1) == 5
+    assert str(ref(three)).startswith("plus_one, then Times, then <lambda> (test_pickled.py")
+    assert chained("clicks:weigh", both) is None
+    assert chained(both, "clicks:weigh") is None
