@@ -1,0 +1,132 @@
+"""Jobs written in Python, run: callables of all kinds in workers, and what a script sees of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import mrflight
+from mrflight.errors import UserFunctionError
+from tests.support.leftovers import tree
+
+ROWS = 3_000
+SMALL = {"cluster.workers": 2, "cluster.memory": "1 GiB"}
+
+
+@pytest.fixture
+def visits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mrflight.Dataset:
+    """Of the current folder: the visit n is of the url ``n % 7`` and weighs n."""
+    monkeypatch.chdir(tmp_path)
+    table = pa.table({"url": [n % 7 for n in range(ROWS)], "weight": list(range(ROWS))})
+    pq.write_table(table, "visits.parquet", row_group_size=1_000)
+    return mrflight.read("visits.parquet").with_settings(SMALL)
+
+
+def test_maps_groups_and_an_order_by_lambdas(visits: mrflight.Dataset) -> None:
+    factor, least = 10, 4
+
+    def scaled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.set_column(1, "weight", pc.multiply(batch["weight"], factor))
+
+    result = (
+        visits.map(scaled)
+        .map(lambda batch: batch.filter(pc.greater_equal(batch["url"], least)))
+        .group_by("url")
+        .agg(weight="sum(weight)", n="count(*)")
+        .sort_by("url desc")
+        .limit(2)
+        .write_delta("out")
+    )
+    assert (result.rows_in, result.rows_out, result.version) == (ROWS, 2, 0)
+    expected = [
+        {"url": url, "weight": factor * sum(range(url, ROWS, 7)), "n": len(range(url, ROWS, 7))}
+        for url in (6, 5)
+    ]
+    assert mrflight.read_table("out").to_pylist() == expected
+
+
+def test_a_join_of_what_a_local_function_made(visits: mrflight.Dataset) -> None:
+    def first(table: pa.Table) -> pa.Table:
+        return table.group_by("url").aggregate([("weight", "min")])
+
+    by_parity = visits.repartition(
+        "url",
+        partitions=2,
+        partitioner=lambda batch, key, partitions: pc.cast(
+            pc.bit_wise_and(batch[key[0]], partitions - 1), pa.int32()
+        ),
+    )
+    rows = by_parity.join(visits.reduce(first, key="url"), on="url")
+    result = rows.write_parquet("out")
+    assert result.rows_out == ROWS
+    made = pq.read_table("out")
+    assert sorted(made["weight"].to_pylist()) == list(range(ROWS))
+    assert made["weight_min"].to_pylist() == [n % 7 for n in made["weight"].to_pylist()]
+
+
+SCRIPT = """
+import mrflight
+import pyarrow.compute as pc
+from weights import heavier
+
+LEAST = 2_000
+
+def heavy(batch):
+    return heavier(batch, LEAST)
+
+if __name__ == "__main__":
+    rows = mrflight.read("visits.parquet").map(heavy).with_settings({"cluster.workers": 1})
+    print(rows.write_csv("out").rows_out)
+"""
+
+
+def test_a_script_in_another_folder_with_a_module_beside_it(
+    visits: mrflight.Dataset, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "heavy.py").write_text(SCRIPT)
+    (tmp_path / "jobs" / "weights.py").write_text(
+        "import pyarrow.compute as pc\n"
+        "def heavier(batch, least):\n"
+        "    return batch.filter(pc.greater_equal(batch['weight'], least))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "jobs/heavy.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr
+
+
+def test_a_lambda_that_raises_is_told_with_its_line(visits: mrflight.Dataset) -> None:
+    before = tree(Path.cwd())
+    failing: Any = lambda batch: batch["nothing"]  # noqa: E731
+    with pytest.raises(UserFunctionError) as failed:
+        visits.map(failing).with_settings({"job.attempts": 1}).write_delta("out")
+    line = failing.__code__.co_firstlineno
+    message = str(failed.value)
+    assert message.startswith(f"the map <lambda> ({Path(__file__).name}, line {line}), given ")
+    assert f'{Path(__file__).name}", line {line}, in <lambda>' in message
+    assert "KeyError" in message
+    assert tree(Path.cwd()) == before
+
+
+def test_a_plan_in_words(visits: mrflight.Dataset) -> None:
+    before = tree(Path.cwd())
+    told = visits.map(lambda batch: batch).group_by("url").agg(n="count(*)").explain()
+    assert told.startswith("job: one stage, 2 workers, 1 data server\n\ninput visits ")
+    assert f"  map           <lambda> ({Path(__file__).name}, line " in told
+    assert "output" not in told
+    with_output = visits.distinct().explain("out", format="csv", mode="append")
+    assert with_output.endswith(f"{Path.cwd()}/out, a folder of csv files, whose rows stay")
+    assert tree(Path.cwd()) == before
