@@ -129,7 +129,9 @@ class Dataset(Writes):
             return self._read(sql=query)
         told = {} if key is None else {"key": names_of(key)}
         mine = self._as_one().with_told(**told)
-        return self._met([mine, *(other._as_one() for other in others)], others, "sql", sql=query)
+        return self._met(
+            [mine, *(other._as_one() for other in others)], others, "queried", sql=query
+        )
 
     def group_by(self, *columns: str) -> Grouped:
         """Groups of rows that are equal in these columns; `Grouped.agg` makes a row of each."""
@@ -140,7 +142,7 @@ class Dataset(Writes):
 
         Raises UserFunctionError where the callable cannot be pickled.
         """
-        return self._made("reduce", key, function=_text(function, "reduce"))
+        return self._made("reduced", key, function=_text(function, "reduce"))
 
     def join(
         self,
@@ -163,11 +165,13 @@ class Dataset(Writes):
             for one, key in zip((self, other), keys, strict=True)
         ]
         left, right = with_distinct_names(sides)
-        return self._met([left, right], [other], "join", join=how, left=left.name, right=right.name)
+        return self._met(
+            [left, right], [other], "joined", join=how, left=left.name, right=right.name
+        )
 
     def distinct(self) -> Dataset:
         """Of rows that are equal in all columns one."""
-        return self._made("distinct", None, distinct=True)
+        return self._made("distinct_rows", None, distinct=True)
 
     def keep(
         self,
@@ -178,15 +182,15 @@ class Dataset(Writes):
     ) -> Dataset:
         """Of the rows of each key the first or the last by an order, as `sort_by` writes it."""
         order = {} if order_by is None else {"order_by": names_of(order_by)}
-        return self._made("keep", key, keep=which, **order)
+        return self._made("kept", key, keep=which, **order)
 
     def sort_by(self, *order: str) -> Dataset:
         """In this order over all part files: ``"revenue desc nulls first", "day"``."""
-        return self._ordered("sorted", sort_by=list(order))
+        return self._ordered("ordered", sort_by=list(order))
 
     def limit(self, rows: int) -> Dataset:
         """The first so many rows by the order of `sort_by`; any without one."""
-        return self._ordered("first", limit=rows)
+        return self._ordered("limited", limit=rows)
 
     def repartition(
         self,
@@ -201,7 +205,7 @@ class Dataset(Writes):
         """
         kind = None if partitioner is None else _text(partitioner, "partitioner")
         told = _without_none({"partitions": partitions, "partitioner": kind})
-        made = self._made("rows", list(key) or None)
+        made = self._made("repartitioned", list(key) or None)
         assert made._stage is not None
         return replace(made, _stage=replace(made._stage, shuffle={**made._stage.shuffle, **told}))
 
@@ -287,7 +291,7 @@ class Grouped:
         """
         told = {**(aggregates or {}), **named}
         reduce = {"group_by": list(self._columns), **({"aggregate": told} if told else {})}
-        return self._rows._made("groups", None, **reduce)
+        return self._rows._made("grouped", None, **reduce)
 
 
 def _text(function: Function, what: str) -> str:

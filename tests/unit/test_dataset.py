@@ -70,8 +70,8 @@ CASES: list[tuple[Dataset, str]] = [
     ),
     (
         VISITS.limit(3).sort_by("url"),
-        "[stages.first.inputs.visits]\npath = 'visits/*.csv'\n[stages.first.reduce]\nlimit = 3\n"
-        "[inputs.first]\nstage = 'first'\n[reduce]\nsort_by = ['url']",
+        "[stages.limited.inputs.visits]\npath = 'visits/*.csv'\n[stages.limited.reduce]\nlimit = 3\n"
+        "[inputs.limited]\nstage = 'limited'\n[reduce]\nsort_by = ['url']",
     ),
     (
         VISITS.reduce("clicks:last", key=["url"]),
@@ -127,17 +127,17 @@ CASES: list[tuple[Dataset, str]] = [
         CLICKS.named("per-url").join(CLICKS, on="url").join(VISITS.union(USERS), on="url"),
         "[stages.per-url.inputs.visits]\npath = 'visits/*.csv'\n"
         "[stages.per-url.reduce]\ngroup_by = ['url']\naggregate = { clicks = 'sum(weight)' }\n"
-        "[stages.groups.inputs.visits]\npath = 'visits/*.csv'\n"
-        "[stages.groups.reduce]\ngroup_by = ['url']\naggregate = { clicks = 'sum(weight)' }\n"
-        "[stages.join.inputs.per-url]\nstage = 'per-url'\nkey = ['url']\n"
-        "[stages.join.inputs.groups]\nstage = 'groups'\nkey = ['url']\n"
-        "[stages.join.reduce]\njoin = 'inner'\nleft = 'per-url'\nright = 'groups'\n"
+        "[stages.grouped.inputs.visits]\npath = 'visits/*.csv'\n"
+        "[stages.grouped.reduce]\ngroup_by = ['url']\naggregate = { clicks = 'sum(weight)' }\n"
+        "[stages.joined.inputs.per-url]\nstage = 'per-url'\nkey = ['url']\n"
+        "[stages.joined.inputs.grouped]\nstage = 'grouped'\nkey = ['url']\n"
+        "[stages.joined.reduce]\njoin = 'inner'\nleft = 'per-url'\nright = 'grouped'\n"
         "[stages.rows.inputs.visits]\npath = 'visits/*.csv'\n"
         "[stages.rows.inputs.users]\npath = 'users.parquet'\n"
         "[stages.rows.shuffle]\npartitioner = 'round_robin'\n"
-        "[inputs.join]\nstage = 'join'\nkey = ['url']\n"
+        "[inputs.joined]\nstage = 'joined'\nkey = ['url']\n"
         "[inputs.rows]\nstage = 'rows'\nkey = ['url']\n"
-        "[reduce]\njoin = 'inner'\nleft = 'join'\nright = 'rows'",
+        "[reduce]\njoin = 'inner'\nleft = 'joined'\nright = 'rows'",
     ),
     (
         CLICKS.with_shuffle(partitions=7)
@@ -146,10 +146,10 @@ CASES: list[tuple[Dataset, str]] = [
         .with_settings(
             {"cluster.workers": 2, "shuffle.partitions": 3, "storage": {"aws.region": "x"}}
         ),
-        "[stages.groups.inputs.visits]\npath = 'visits/*.csv'\n"
-        "[stages.groups.reduce]\ngroup_by = ['url']\naggregate = { clicks = 'sum(weight)' }\n"
-        "[stages.groups.shuffle]\npartitions = 7\n"
-        "[inputs.groups]\nstage = 'groups'\nmap = 'clicks:top'\n[reduce]\ndistinct = true\n"
+        "[stages.grouped.inputs.visits]\npath = 'visits/*.csv'\n"
+        "[stages.grouped.reduce]\ngroup_by = ['url']\naggregate = { clicks = 'sum(weight)' }\n"
+        "[stages.grouped.shuffle]\npartitions = 7\n"
+        "[inputs.grouped]\nstage = 'grouped'\nmap = 'clicks:top'\n[reduce]\ndistinct = true\n"
         "[shuffle]\npartitions = 3\n[cluster]\nworkers = 2\n[storage]\n'aws.region' = 'x'",
     ),
 ]
@@ -165,8 +165,9 @@ def test_the_job_is_that_of_the_job_file(rows: Dataset, text: str) -> None:
 def test_a_stage_that_two_others_read_is_made_once() -> None:
     top = CLICKS.map("clicks:top").distinct()
     spec = CLICKS.join(top, on="url").job("out")
-    assert list(spec.stages) == ["groups", "distinct"]
-    assert spec.inputs["groups"].stage == spec.stages["distinct"].inputs["groups"].stage == "groups"
+    assert list(spec.stages) == ["grouped", "distinct_rows"]
+    assert spec.inputs["grouped"].stage == "grouped"
+    assert spec.stages["distinct_rows"].inputs["grouped"].stage == "grouped"
 
 
 def test_the_output_is_told_where_the_rows_are_written() -> None:
@@ -226,10 +227,10 @@ def test_callables_are_sent_with_the_job() -> None:
     rows = rows.reduce(lambda table: [*table, 5], key="url")
     rows = rows.repartition("url", partitioner=lambda batch, key, partitions: partitions)
     spec = rows.job("out")
-    reduce = spec.stages["reduce"].reduce
+    reduce = spec.stages["reduced"].reduce
     assert reduce is not None
     assert reduce.function is not None
-    texts = [spec.stages["reduce"].inputs["visits"].map, reduce.function, spec.shuffle.partitioner]
+    texts = [spec.stages["reduced"].inputs["visits"].map, reduce.function, spec.shuffle.partitioner]
     mapped, reduced, placed = (FunctionRef.parse(text or "", "map", "").load() for text in texts)
     assert (mapped([1]), reduced([1]), placed(None, None, 7)) == ([1, 3, 4], [1, 5], 7)
     assert spec == rows.job("out")
@@ -267,7 +268,7 @@ def test_what_cannot_be_pickled_is_refused_at_once() -> None:
         ),
         (
             lambda: VISITS.keep("best").map("a:b").distinct().job("out"),  # type: ignore[arg-type]
-            "stages.keep.reduce.keep: 'best' is not 'first' or 'last'",
+            "stages.kept.reduce.keep: 'best' is not 'first' or 'last'",
         ),
         (
             lambda: VISITS.with_settings({"cluster.workres": 2}).job("out"),
