@@ -37,8 +37,10 @@ def plan_in_words(spec: JobSpec, plan: JobPlan, settings: RunSettings) -> list[s
     Sizes and numbers of a stage that reads others are estimates, and say so.
     """
     stages = plan.stages
-    count = "one stage" if len(stages) == 1 else f"{len(stages)} stages"
-    told = [f"{spec.job.name}: {count}, {settings.workers} workers, {_servers(spec, settings)}"]
+    workers = _counted(settings.workers, "worker")
+    told = [
+        f"{spec.job.name}: {_counted(len(stages), 'stage')}, {workers}, {_servers(spec, settings)}"
+    ]
     for stage in stages:
         told += ["", *([_heading(stage)] if len(stages) > 1 else [])]
         words = StageWords(stage, plan.plans[stage.name], plan.sources[stage.name])
@@ -73,9 +75,11 @@ def _heading(stage: StageJob) -> str:
 def _servers(spec: JobSpec, settings: RunSettings) -> str:
     if spec.cluster.metadata is not None:
         return f"data servers of {spec.cluster.metadata}"
-    return (
-        "1 data server" if settings.data_servers == 1 else f"{settings.data_servers} data servers"
-    )
+    return _counted(settings.data_servers, "data server")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _memory(spec: JobSpec, settings: RunSettings, *, reads_stages: bool) -> Iterator[Line]:

@@ -54,7 +54,7 @@ class StageWords:
         if (stream := self.plan.stream) is not None:
             where = "nowhere: they meet those of the other inputs where they are read"
             yield from self._input(stream.source.name, stream.row_map, stream.source.splits, where)
-        yield "partitions", f"{self.plan.partitions}, {self.why_so_many()}"
+        yield "partitions", f"{self.plan.partitions:,}, {self.why_so_many()}"
         yield "combined", self._combined()
         yield "compression", self._compression()
         yield "makes", self._makes()
@@ -95,7 +95,7 @@ class StageWords:
             each += ", a quarter of a reduce's memory"
         if counted.number == 1:
             return f"as {rows} fit in one of {each}"
-        fill = f"{rows} fill {_filled(counted)} of {each}"
+        fill = f"{rows} fill {_filled(counted):,} of {each}"
         if counted.reason == "workers":
             return f"one for each worker: {fill}"
         if counted.reason == "writer":

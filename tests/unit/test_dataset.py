@@ -70,7 +70,8 @@ CASES: list[tuple[Dataset, str]] = [
     ),
     (
         VISITS.limit(3).sort_by("url"),
-        "[stages.limited.inputs.visits]\npath = 'visits/*.csv'\n[stages.limited.reduce]\nlimit = 3\n"
+        "[stages.limited.inputs.visits]\npath = 'visits/*.csv'\n"
+        "[stages.limited.reduce]\nlimit = 3\n"
         "[inputs.limited]\nstage = 'limited'\n[reduce]\nsort_by = ['url']",
     ),
     (

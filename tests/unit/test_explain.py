@@ -98,7 +98,7 @@ def test_a_job_of_one_stage(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (code, told) == (0, "")
     assert out == textwrap.dedent(
         """\
-        clicks: one stage, 2 workers, 1 data server
+        clicks: 1 stage, 2 workers, 1 data server
 
         input visits    csv, 2 files, 3.9 KiB, 2 maps of at most 2.0 KiB
           columns       url, visitor
@@ -172,6 +172,80 @@ def test_a_mistake_is_told_as_running_it_would(
     assert said.startswith(f"mrflight: {told}")
 
 
+def test_a_standing_cluster_has_its_own_memory(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("cluster.metadata=grpc+tcp://127.0.0.1:1", "cluster.workers=1")
+    code, out, _ = explained(folder, capsys, CLICKS, *(f"--set={each}" for each in options))
+    assert code == 0
+    assert out.startswith("clicks: 1 stage, 1 worker, data servers of grpc+tcp://127.0.0.1:1\n")
+    assert "\n  a map " in out
+    assert "\n  data servers " not in out
+
+
+JOIN = """
+[job]
+name = "joined"
+[inputs.visits]
+path = "visits"
+key = ["visitor"]
+columns = ["visitor"]
+[inputs.users]
+path = "visits/a.csv"
+key = ["url"]
+columns = ["url"]
+[reduce]
+join = "left"
+left = "visits"
+[output]
+table = "out"
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        (
+            [],
+            [
+                "  rows go       by the hash of visitor",
+                "  rows go       by the hash of url",
+                "combined        no: rows meet those of the other inputs first",
+                "makes           the left join of visits by visitor and users by url",
+            ],
+        ),
+        (
+            ["inputs.users.broadcast=true"],
+            [
+                "  rows go       to everyone",
+                "  rows go       nowhere: they meet those of the other inputs where they are read",
+                "partitions      1, as everyone reads all of it",
+                "makes           the left join of visits by visitor and users by url",
+                "part files      of rows that are shuffled once more, in turn",
+            ],
+        ),
+        (
+            ['reduce.sort_by=["visitor"]', "reduce.limit=3"],
+            [
+                "stage job.rows",
+                "partitions      1, as each map sends only its first rows",
+                "combined        each map sends at most 3 rows, the first in the order",
+                "makes           its rows, sorted by visitor, the first 3 of the result",
+            ],
+        ),
+    ],
+)
+def test_joins_and_limits(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], lines: list[str]
+) -> None:
+    (folder / "visits" / "a.csv").write_text("url,visitor\n3,1\n")
+    (folder / "visits" / "b.csv").unlink()
+    code, out, told = explained(folder, capsys, JOIN, *(f"--set={each}" for each in options))
+    assert (code, told) == (0, "")
+    told_lines = iter(out.splitlines())
+    assert [line for line in lines if line not in told_lines] == []  # in this order
+
+
 def test_a_function_of_a_later_stage_is_looked_for(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,10 +312,10 @@ MIB = 2**20
         (
             2**50,
             4,
-            "8192, as a map has memory for a block of 16.0 KiB for each of no more: about 1.0 PiB "
-            "of rows fill 16777216 of 64.0 MiB",
+            "8,192, as a map has memory for a block of 16.0 KiB for each of no more: about 1.0 PiB "
+            "of rows fill 16,777,216 of 64.0 MiB",
         ),
-        (2**50, MAX_PARTITIONS + 1, "100000, the most that a shuffle has: about 1.0 PiB of rows"),
+        (2**50, MAX_PARTITIONS + 1, "100,000, the most that a shuffle has: about 1.0 PiB of rows"),
     ],
 )
 def test_why_so_many_partitions(tmp_path: Path, rows_bytes: int, workers: int, why: str) -> None:
@@ -249,4 +323,4 @@ def test_why_so_many_partitions(tmp_path: Path, rows_bytes: int, workers: int, w
     spec = job()
     counted = count_partitions(spec, rows_bytes, workers, MEMORY)
     words = StageWords(StageJob("", "", spec), replace(plan(spec), counted=counted), {})
-    assert f"{counted.number}, {words.why_so_many()}".startswith(why)
+    assert f"{counted.number:,}, {words.why_so_many()}".startswith(why)
