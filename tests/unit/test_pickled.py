@@ -108,7 +108,7 @@ def test_what_cannot_be_pickled_is_told_with_its_name() -> None:
 
 def test_what_brings_too_much_along_is_refused() -> None:
     table = bytes(MOST_BYTES)
-    with pytest.raises(UserFunctionError, match=r"brings 16\.0 MiB along, .* at most 16\.0 MiB"):
+    with pytest.raises(UserFunctionError, match=r"brings 4\.0 MiB along, .* at most 4\.0 MiB"):
         pickled(lambda number: table[number], "map")
 
 
