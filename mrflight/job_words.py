@@ -9,7 +9,7 @@ from mrflight.job_plan import JobPlan
 from mrflight.memory import MemoryPlan
 from mrflight.quantities import format_bytes
 from mrflight.run_settings import RunSettings
-from mrflight.spec import JobSpec, OutputSection
+from mrflight.spec import ClusterSection, JobSpec, OutputSection
 from mrflight.stage_words import StageWords
 
 _LABEL_WIDTH = 15
@@ -41,6 +41,8 @@ def plan_in_words(spec: JobSpec, plan: JobPlan, settings: RunSettings) -> list[s
     told = [
         f"{spec.job.name}: {_counted(len(stages), 'stage')}, {workers}, {_servers(spec, settings)}"
     ]
+    if spec.cluster.executor == "ray":
+        told += _of_ray(spec.cluster)
     for stage in stages:
         told += ["", *([_heading(stage)] if len(stages) > 1 else [])]
         words = StageWords(stage, plan.plans[stage.name], plan.sources[stage.name])
@@ -76,6 +78,18 @@ def _servers(spec: JobSpec, settings: RunSettings) -> str:
     if spec.cluster.metadata is not None:
         return f"data servers of {spec.cluster.metadata}"
     return _counted(settings.data_servers, "data server")
+
+
+def _of_ray(cluster: ClusterSection) -> list[str]:
+    """What of the plan Ray will decide, which is not asked."""
+    if cluster.ray_address is None:
+        return ["on a Ray of this machine, which the job starts and ends"]
+    told = [f"on the Ray at {cluster.ray_address}"]
+    keys = [key for key in ("workers", "memory") if getattr(cluster, key) is None]
+    if keys:
+        of_here = " and ".join(f"cluster.{key}" for key in keys)
+        told.append(f"{of_here} as on this machine; unless told, they follow from all of its nodes")
+    return told
 
 
 def _counted(number: int, what: str) -> str:

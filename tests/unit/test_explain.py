@@ -183,6 +183,32 @@ def test_a_standing_cluster_has_its_own_memory(
     assert "\n  data servers " not in out
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["cluster.executor=ray"], "on a Ray of this machine, which the job starts and ends\n\n"),
+        (
+            ["cluster.executor=ray", "cluster.ray_address=auto"],
+            "on the Ray at auto\n\n",
+        ),
+    ],
+)
+def test_a_job_on_ray(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], told: str
+) -> None:
+    code, out, _ = explained(folder, capsys, CLICKS, *(f"--set={each}" for each in options))
+    assert code == 0
+    assert out.startswith(f"clicks: 1 stage, 2 workers, 1 data server\n{told}")
+
+
+def test_what_a_ray_will_decide_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = CLICKS.replace("workers = 2", 'executor = "ray"\nray_address = "auto"')
+    assert (
+        "\non the Ray at auto\ncluster.workers as on this machine; unless told, they follow from "
+        "all of its nodes\n\n"
+    ) in explained(folder, capsys, text)[1]
+
+
 JOIN = """
 [job]
 name = "joined"
