@@ -106,4 +106,4 @@ constraints:
 clean:
 	rm -rf $(venv) .services build dist mrflight.egg-info kernel/target mrflight/_kernel.*so
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf examples/*/visits examples/*/logs examples/*/out
+	rm -rf examples/*/visits examples/*/logs examples/*/data examples/*/out

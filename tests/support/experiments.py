@@ -14,6 +14,7 @@ import pyarrow as pa
 ROOT = Path(__file__).parents[2]
 CLICKS = ROOT / "examples" / "clicks"
 SESSIONS = ROOT / "examples" / "sessions"
+TPCH = ROOT / "examples" / "tpch"
 
 MONEY = pa.decimal128(15, 2)
 
