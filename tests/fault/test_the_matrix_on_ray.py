@@ -1,4 +1,4 @@
-"""Cells of the fault matrix for a job whose workers are tasks of Ray, and its servers actors."""
+"""Cells of the fault matrix for a job whose workers and servers are actors of Ray."""
 
 from __future__ import annotations
 

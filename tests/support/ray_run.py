@@ -24,7 +24,7 @@ class RayRun(FaultyRun):
     head: RayHead | None = None
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """Those whose names begin so: ``metadata``, ``data``, or ``worker`` for those that work."""
+        """Those whose names begin so: ``metadata``, ``data``, or ``worker``."""
         assert self.head is not None
         return self.head.workers(TITLES[name])
 
