@@ -11,7 +11,7 @@ import pytest
 import mrflight
 from mrflight.progress import ProgressReport
 from tests.support.driver import write_job
-from tests.support.stages_job import FILES, JOB, expected, result_of, write_rows
+from tests.support.stages_job import FILES, JOB, JOIN_JOB, expected, joined, result_of, write_rows
 
 SEED = 7
 
@@ -64,6 +64,24 @@ def test_a_server_is_lost_as_a_stage_begins(
         assert again == []
     else:
         assert any(line.startswith(f"{FILES} of {FILES} map sums tasks") for line in again), again
+
+
+@pytest.mark.parametrize("stage", ["map rows", "reduce"])
+def test_a_server_is_lost_with_a_side_of_a_join(
+    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One side reads an earlier stage, the other one files."""
+    rows = write_rows(tmp_path / "in", SEED)
+    killing = KillingAServer(stage)
+    monkeypatch.setattr("mrflight.api.progress_for", lambda stream: killing)
+    result = mrflight.run(write_job(tmp_path, JOIN_JOB.replace("REPLICAS", "1")))
+    assert killing.killed == 1
+    found = result_of(tmp_path)
+    order = [(name, "ascending") for name in found.column_names]
+    assert found.sort_by(order) == joined(rows).cast(found.schema)
+    assert result.rows_in == 2 * rows.num_rows
+    again = [line for line in killing.lines if "tasks send again" in line]
+    assert len(again) >= 2, again
 
 
 def test_without_a_fault_every_task_has_one_attempt(

@@ -40,6 +40,44 @@ format = "parquet"
 """
 
 
+JOIN_JOB = """
+[job]
+name = "joins"
+[stages.sums.inputs.rows]
+path = "in/*.parquet"
+key = ["key"]
+[stages.sums.shuffle]
+partitions = 12
+[stages.sums.reduce]
+group_by = ["key"]
+aggregate = { total = "sum(value)" }
+[inputs.sums]
+stage = "sums"
+key = ["key"]
+[inputs.rows]
+path = "in/*.parquet"
+key = ["key"]
+[shuffle]
+partitions = 8
+replicas = REPLICAS
+[reduce]
+join = "inner"
+[cluster]
+workers = 2
+data_servers = 3
+[output]
+table = "out"
+format = "parquet"
+"""
+
+
+def joined(rows: pa.Table) -> pa.Table:
+    """What `JOIN_JOB` makes of them, in the order of all columns."""
+    sums = rows.group_by("key").aggregate([("value", "sum")])
+    found = sums.rename_columns(["key", "total"]).join(rows, "key", join_type="inner")
+    return found.sort_by([(name, "ascending") for name in found.column_names])
+
+
 def write_rows(folder: Path, seed: int) -> pa.Table:
     """What the job reads; keys and groups are random."""
     folder.mkdir()
