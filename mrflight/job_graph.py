@@ -43,11 +43,8 @@ def stages_of(spec: JobSpec) -> list[StageJob]:
 
     JobFileError for stages that nobody reads, that are not there, or that read one another.
     """
-    for name in spec.stages:
-        if not _NAME.fullmatch(name):
-            raise JobFileError(
-                f"stages.{name}: a stage's name is of letters, digits, '_' and '-'; take another"
-            )
+    for name, stage in spec.stages.items():
+        _check(name, stage)
     stages = {name: _as_job(spec, stage) for name, stage in spec.stages.items()}
     own = replace(spec, stages={})
     ordered: dict[str, JobSpec] = {}
@@ -86,6 +83,19 @@ def told_of(stage: StageJob) -> Iterator[None]:
         raise
 
 
+def _check(name: str, stage: StageSpec) -> None:
+    """JobFileError for what a stage cannot have of its own."""
+    if not _NAME.fullmatch(name):
+        raise JobFileError(
+            f"stages.{name}: a stage's name is of letters, digits, '_' and '-'; take another"
+        )
+    told = {"replicas": stage.shuffle.replicas != 1, "memory": stage.shuffle.memory is not None}
+    for key in (key for key, is_told in told.items() if is_told):
+        raise JobFileError(
+            f"stages.{name}.shuffle.{key}: is the same for all shuffles of a job; set shuffle.{key}"
+        )
+
+
 def _add(
     name: str,
     job: JobSpec,
@@ -114,10 +124,10 @@ def _add(
 
 
 def _as_job(spec: JobSpec, stage: StageSpec) -> JobSpec:
-    """The stage as a job whose result goes nowhere; copies and blocks are as the job has them."""
+    """The stage as a job whose result goes nowhere."""
     own, job = stage.shuffle, spec.shuffle
     compression = job.compression if own.compression == "auto" else own.compression
-    shuffle = replace(own, replicas=max(own.replicas, job.replicas), compression=compression)
+    shuffle = replace(own, replicas=job.replicas, memory=job.memory, compression=compression)
     return replace(
         spec,
         inputs=stage.inputs,

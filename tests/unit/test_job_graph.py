@@ -65,11 +65,11 @@ def test_rows_as_they_are_take_no_stage_more_to_be_sorted() -> None:
 
 
 def test_stages_have_the_copies_and_the_compression_of_the_job() -> None:
-    stages = {"a": stage(), "b": stage("a", shuffle={"compression": "zstd", "replicas": 3})}
+    stages = {"a": stage(), "b": stage("a", shuffle={"compression": "zstd"})}
     spec = job("b", stages=stages, shuffle={"replicas": 2, "compression": "lz4"})
     found = {each.name: each.spec.shuffle for each in stages_of(spec)}
     assert (found["a"].replicas, found["a"].compression) == (2, "lz4")
-    assert (found["b"].replicas, found["b"].compression) == (3, "zstd")
+    assert (found["b"].replicas, found["b"].compression) == (2, "zstd")
 
 
 def test_only_the_last_stage_writes_the_output() -> None:
@@ -88,6 +88,16 @@ def test_only_the_last_stage_writes_the_output() -> None:
             ("a",),
             {"a": stage("b"), "b": stage("a")},
             "stages.b.inputs.a.stage: 'a' reads the result of this stage in turn",
+        ),
+        (
+            ("a",),
+            {"a": stage(shuffle={"replicas": 2})},
+            "stages.a.shuffle.replicas: is the same for all shuffles of a job; set shuffle.replicas",
+        ),
+        (
+            ("a",),
+            {"a": stage(shuffle={"memory": "1 GiB"})},
+            "stages.a.shuffle.memory: is the same for all shuffles of a job; set shuffle.memory",
         ),
         (("a b",), {"a b": stage()}, "stages.a b: a stage's name is of letters, digits"),
     ],
