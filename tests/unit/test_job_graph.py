@@ -92,7 +92,7 @@ def test_only_the_last_stage_writes_the_output() -> None:
         (
             ("a",),
             {"a": stage(shuffle={"replicas": 2})},
-            "stages.a.shuffle.replicas: is the same for all shuffles of a job; set shuffle.replicas",
+            "stages.a.shuffle.replicas: is the same for all shuffles of a job; set shuffle.",
         ),
         (
             ("a",),
