@@ -15,12 +15,13 @@ from mrflight.partition_count import (
     AUTO_PARTITION_BYTES,
     LEAST_BLOCK_BYTES,
     PartitionCount,
+    Reason,
 )
 from mrflight.plan import LEAST_COMPRESSED_BYTES, StagePlan
 from mrflight.quantities import format_bytes
 from mrflight.shuffle.layout import plain_schema
 from mrflight.sort_key import SortKey
-from mrflight.sources.base import Source, Split
+from mrflight.sources.base import Reader, Source, Split
 from mrflight.sources.formats import format_of
 from mrflight.spec import InputSpec, JobSpec, ReduceSection
 from mrflight.workers.joined_tables import JoinedTables
@@ -31,6 +32,14 @@ from mrflight.workers.stage_rows import Meeting
 
 _MOST_SQL_CHARACTERS = 120
 """Of a statement, which is in the job file as a whole."""
+
+
+_PLAIN_REASONS: dict[Reason, str] = {
+    "told": "as the job says",
+    "limit": "as each map sends only its first rows",
+    "broadcast": "as everyone reads all of it",
+    "no key": "as sql of inputs without a key sees all rows",
+}
 
 
 @dataclass(frozen=True)
@@ -46,14 +55,17 @@ class StageWords:
         """What is told about, and what of it."""
         for side in self.plan.sides:
             for name, partitioner in side.partitioners.items():
-                tasks = [task.split for task in side.map_tasks if task.input_name == name]
+                tasks = [task for task in side.map_tasks if task.input_name == name]
+                reader = tasks[0].reader if tasks else None
+                splits = [task.split for task in tasks]
                 where = _where(partitioner, len(side.sample_tasks))
                 if self.plan.stream is not None or self.stage.spec.inputs[name].broadcast:
                     where = "to everyone"
-                yield from self._input(name, side.row_maps.get(name), tasks, where)
+                yield from self._input(name, side.row_maps.get(name), splits, where, reader)
         if (stream := self.plan.stream) is not None:
             where = "nowhere: they meet those of the other inputs where they are read"
-            yield from self._input(stream.source.name, stream.row_map, stream.source.splits, where)
+            source = stream.source
+            yield from self._input(source.name, stream.row_map, source.splits, where, source.reader)
         yield "partitions", f"{self.plan.partitions:,}, {self.why_so_many()}"
         yield "combined", self._combined()
         yield "compression", self._compression()
@@ -67,28 +79,37 @@ class StageWords:
         return not self.stage.spec.output.table
 
     def _input(
-        self, name: str, row_map: RowMap | None, splits: Sequence[Split], where: str
+        self,
+        name: str,
+        row_map: RowMap | None,
+        splits: Sequence[Split],
+        where: str,
+        reader: Reader | None,
     ) -> Iterator[tuple[str, str]]:
         section = self.stage.spec.inputs[name]
         if section.stage is not None:
             yield f"input {name}", f"what stage {section.stage} makes, a map for some partitions"
         else:
             yield f"input {name}", _files(section, self.sources[name], splits)
-        if section.columns is not None:
-            yield "  columns", ", ".join(section.columns)
+        if section.stage is None and (columns := self._only(name, reader)):
+            yield "  columns", ", ".join(columns)
         if row_map is not None:
             yield ("  map", str(row_map)) if section.sql is None else _sql(section.sql)
         yield "  rows go", where
 
+    def _only(self, name: str, reader: Reader | None) -> list[str]:
+        """The columns that are read, where the job asks for some or has no need of others."""
+        asked, found = self.stage.spec.inputs[name].columns, self.sources[name].reader.schema
+        if reader is None or reader.schema is None or found is None:
+            return asked or []
+        is_narrowed = len(reader.schema) < len(found)
+        return list(reader.schema.names) if is_narrowed else asked or []
+
     def why_so_many(self) -> str:
         """What has decided the number of partitions."""
         counted = self.plan.counted
-        if counted.reason == "told":
-            return "as the job says"
-        if counted.reason == "limit":
-            return "as each map sends only its first rows"
-        if counted.reason == "broadcast":
-            return "as everyone reads all of it"
+        if counted.reason in _PLAIN_REASONS:
+            return _PLAIN_REASONS[counted.reason]
         rows = f"about {format_bytes(counted.rows_bytes)} of rows"
         each = format_bytes(counted.each_bytes)
         if counted.each_bytes < AUTO_PARTITION_BYTES:
@@ -211,7 +232,7 @@ def _reduced(spec: JobSpec, function: FunctionRef | None, meeting: Meeting | Non
     if reduce.function:
         return f"what {function} makes of its rows"
     if reduce.sql:
-        return f"of whole keys: {_shortened(reduce.sql)}"
+        return f"sql: {_shortened(reduce.sql)}"
     if isinstance(meeting, JoinedTables):
         sides = [(name, spec.inputs[name].key) for name in (meeting.left, meeting.right)]
         met = " and ".join(f"{name} by {', '.join(key)}" for name, key in sides)

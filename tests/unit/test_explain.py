@@ -6,18 +6,17 @@ import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from mrflight import cli
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.job_graph import StageJob
-from mrflight.partition_count import (
-    count_partitions,
-)
+from mrflight.partition_count import PartitionCount, Reason, count_partitions
 from mrflight.stage_words import StageWords
 from tests.support.leftovers import tree
 from tests.support.plans import MEMORY, Plan, job, planner
@@ -350,3 +349,25 @@ def test_why_so_many_partitions(tmp_path: Path, rows_bytes: int, workers: int, w
     counted = count_partitions(spec, rows_bytes, workers, MEMORY)
     words = StageWords(StageJob("", "", spec), replace(plan(spec), counted=counted), {})
     assert f"{counted.number:,}, {words.why_so_many()}".startswith(why)
+
+
+@pytest.mark.parametrize("reason", get_args(Reason))
+def test_every_reason_has_words(tmp_path: Path, reason: Reason) -> None:
+    spec = job()
+    counted = PartitionCount(3, reason, 130 * MIB, 64 * MIB)
+    plan = replace(planner(tmp_path)(spec), counted=counted)
+    words = StageWords(StageJob("", "", spec), plan, {}).why_so_many()
+    assert words.startswith(("as ", "one for each worker: ", "the most that a shuffle has: "))
+
+
+@pytest.mark.parametrize(
+    ("sections", "columns"),
+    [({"reduce": {"group_by": ["url"]}}, ["columns      url"]), ({}, [])],
+)
+def test_columns_are_told_where_some_are_not_needed(
+    tmp_path: Path, sections: dict[str, Any], columns: list[str]
+) -> None:
+    pq.write_table(pa.table({"url": ["a"], "weight": [1]}), tmp_path / "visits.parquet")
+    sections["inputs"] = {"visits": {"path": "visits.parquet", "key": ["url"]}}
+    words = words_of(planner(tmp_path), tmp_path, sections)
+    assert [each for each in words if each.startswith("columns")] == columns
