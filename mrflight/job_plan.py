@@ -80,8 +80,7 @@ def plan_job(
         }
         with told_of(stage):
             plans[stage.name] = plan.planned(stage, expected)
-        inputs = [*sources[stage.name].values(), *expected.values()]
-        weights[stage.name] = sum(source.rows_bytes for source in inputs)
+        weights[stage.name] = plans[stage.name].rows_bytes
     return plan
 
 

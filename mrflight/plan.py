@@ -78,6 +78,12 @@ class StagePlan:
         return tuple(task for side in self.sides for task in side.sample_tasks)
 
     @property
+    def rows_bytes(self) -> int:
+        """Of all that it reads, in memory, roughly."""
+        streamed = self.stream.source.rows_bytes if self.stream is not None else 0
+        return self.counted.rows_bytes + streamed
+
+    @property
     def shared_sides(self) -> tuple[int, ...]:
         """Of a join: the sides of which tasks can each have a share, and all of the other."""
         if not isinstance(self.meeting, JoinedTables):
