@@ -44,6 +44,8 @@ class StageAttempts:
         self._failures = [0] * tasks
         self._running: list[set[Attempt]] = [set() for _ in range(tasks)]
         self._is_done = [False] * tasks
+        self.unfinished = tasks
+        """Tasks. Counted, as who runs the stage looks after each attempt."""
 
     @property
     def started(self) -> int:
@@ -58,11 +60,6 @@ class StageAttempts:
     def next_number(self) -> int:
         """That no attempt has had, and none below it is free."""
         return max(self._next, default=0)
-
-    @property
-    def unfinished(self) -> int:
-        """Tasks."""
-        return self._is_done.count(False)
 
     def repeated(self) -> list[tuple[int, int]]:
         """The tasks that had several attempts, and the number that none of them has had."""
@@ -79,7 +76,7 @@ class StageAttempts:
 
     def succeed(self, attempt: Attempt) -> set[Attempt]:
         """An attempt that counts has ended; those that are to be stopped."""
-        self._is_done[attempt.task] = True
+        self._mark(attempt.task, is_done=True)
         self._running[attempt.task].discard(attempt)
         stopped, self._running[attempt.task] = self._running[attempt.task], set()
         return stopped
@@ -104,9 +101,13 @@ class StageAttempts:
 
     def reopen(self, task: int) -> set[Attempt]:
         """A task is to be done anew, whether it was done or not; those that are to be stopped."""
-        self._is_done[task] = False
+        self._mark(task, is_done=False)
         stopped, self._running[task] = self._running[task], set()
         return stopped
+
+    def _mark(self, task: int, *, is_done: bool) -> None:
+        self.unfinished += self._is_done[task] - is_done
+        self._is_done[task] = is_done
 
     def unfinished_tasks(self) -> list[int]:
         return [task for task, is_done in enumerate(self._is_done) if not is_done]

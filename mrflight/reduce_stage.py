@@ -202,10 +202,11 @@ class _Reducing(PlacementMender[ReduceTask]):
             if self.planned[number].is_away_from(placements[id(self._of[number])])
         )
         partitions = {id(stage): stage.by_number() for stage in self._stages}
+        still = set(unfinished)
         anew = []
         for number, each in enumerate(self.planned):
             now = each.as_in(partitions[id(self._of[number])])
-            if (number in unfinished and now.is_elsewhere(each)) or now.is_cut_anew(each):
+            if (number in still and now.is_elsewhere(each)) or now.is_cut_anew(each):
                 self.planned[number] = now
                 anew.append(number)
         return {number: self._task(number) for number in anew}
