@@ -139,13 +139,11 @@ class MetadataServer(flight.FlightServerBase):
 
     def _describe_shuffle(self, request: DescribeShuffle) -> Message:
         target = self._registry.target(request.id, request.map_id, request.token)
-        placement, version, wanted, token = target
-        locations = sorted({location for locations in placement for location in locations})
-        position = {location: i for i, location in enumerate(locations)}
+        (locations, placement), version, wanted, token = target
         return ShuffleDescription(
             request.id,
             locations,
-            [[position[location] for location in at] for at in placement],
+            placement,
             version,
             wanted if len(wanted) < len(placement) else None,
             token,

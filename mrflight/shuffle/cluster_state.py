@@ -14,6 +14,7 @@ from mrflight.shuffle.events import (
     CommitLeaseEnded,
     CommitLeaseGiven,
     MapCommitted,
+    MapsCommitted,
     PartitionsPlaced,
     ServerDraining,
     ServerGone,
@@ -65,6 +66,9 @@ class ClusterState:
             case MapCommitted():
                 schema = pa.ipc.read_schema(pa.py_buffer(event.schema))
                 self.shuffles[event.id].apply_commit(event, schema)
+            case MapsCommitted():
+                schema = pa.ipc.read_schema(pa.py_buffer(event.schema))
+                self.shuffles[event.id].apply_first_commits(event, schema)
             case PartitionsPlaced():
                 self.shuffles[event.id].apply_placed(event)
             case CommitLeaseGiven() | CommitLeaseEnded() | VersionRecorded() | VersionForgotten():

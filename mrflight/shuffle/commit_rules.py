@@ -45,7 +45,7 @@ def _check_counts(state: ShuffleState, rows: Sequence[int], sizes: Sequence[int]
     count = len(state.placement)
     if len(rows) != count or len(sizes) != count:
         raise ProtocolError(f"shuffle {state.id!r} has {count} partitions, not {len(rows)}")
-    if any(not 0 <= value < 2**48 for values in (rows, sizes) for value in values):
+    if any(min(values) < 0 or max(values) >= 2**48 for values in (rows, sizes)):
         raise ProtocolError("a commit counts rows and bytes from 0 to 2^48")
 
 
@@ -73,6 +73,8 @@ def _check_repeated(
 
 def check_not_lost(state: ShuffleState, partitions: Iterable[int]) -> None:
     """Raise OutputLostError where a map that was committed is to be written again for one."""
+    if not state.generation.any():
+        return
     oldest = min((last.until for last in state.last_of.values()), default=state.version)
     for partition in partitions:
         if state.generation[partition] > oldest:

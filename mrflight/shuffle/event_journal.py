@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
-import msgspec
-
 from mrflight.closing import Closes
 from mrflight.errors import JournalError
+from mrflight.shuffle.compacted import compacted
 from mrflight.shuffle.events import AnyEvent, decode_event, encode_event
 from mrflight.shuffle.journal import Journal
-from mrflight.shuffle.tables_kept import TablesKept
 
 log = logging.getLogger(__name__)
 
@@ -23,22 +21,6 @@ COMPACT_BYTES = 16 * 2**20
 """A journal below this is read again in well under a second, so it may keep what is over."""
 _GROWTH = 4
 """Times its size after the last compaction: so that less is rewritten than appended, about."""
-
-
-class _Head(msgspec.Struct, frozen=True, gc=False):
-    """What of an event decides whether it matters: its kind, and what it is of.
-
-    Decoded from an event's record, without its rows and placements.
-    """
-
-    event: str
-    id: str = ""
-    location: str = ""
-    table: str = ""
-    version: int = 0
-
-
-_heads = msgspec.msgpack.Decoder(_Head)
 
 
 class EventJournal(Closes):
@@ -92,42 +74,10 @@ class EventJournal(Closes):
     def _compact(self) -> None:
         before = self._journal.size_bytes
         try:
-            self._journal.rewrite(self._records_that_matter(before), before)
+            self._journal.rewrite(compacted(partial(self._journal.records, until=before)), before)
         except JournalError as error:  # all events are kept
             log.warning("the journal keeps what is over, until it has grown again: %s", error)
             self._compact_at = self._journal.size_bytes + self._compact_bytes
         else:
             log.info("the journal had %d bytes and has %d now", before, self._journal.size_bytes)
             self._compact_at = max(self._compact_bytes, _GROWTH * self._journal.size_bytes)
-
-    def _records_that_matter(self, until: int) -> Iterator[bytes]:
-        """Read twice, as all events at once may be too many for the memory."""
-        kept = iter(still_matter(self._journal.records(until=until)))
-        following = next(kept, None)
-        for position, record in enumerate(self._journal.records(until=until)):
-            if position == following:
-                yield record
-                following = next(kept, None)
-
-
-def still_matter(records: Iterable[bytes]) -> list[int]:
-    """The positions, in order, of the events without which a registry would know something else.
-
-    All of the shuffles that are there, of each server that is there how it joined last, and what
-    `TablesKept` keeps.
-    """
-    kept: dict[tuple[str, str], list[int]] = {}
-    tables = TablesKept()
-    for position, head in enumerate(map(_heads.decode, records)):
-        subject = (head.id, head.location)  # one of them is empty
-        if head.table:
-            tables.add(position, head.event, head.table, head.version)
-            continue
-        match head.event:
-            case "ShuffleMade" | "ServerJoined":
-                kept[subject] = [position]
-            case "ShuffleDropped" | "ServerGone":
-                kept.pop(subject, None)
-            case _:
-                kept[subject].append(position)
-    return sorted([*tables.positions(), *itertools.chain.from_iterable(kept.values())])

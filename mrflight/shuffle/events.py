@@ -69,6 +69,21 @@ class MapCommitted(Event, frozen=True):
     """A hash of where each row went, or nothing."""
 
 
+class MapsCommitted(Event, frozen=True):
+    """Several `MapCommitted`, the first of their maps, of a shuffle of which nothing was lost.
+
+    Made when a journal is compacted. ``rows`` and ``size_bytes`` are sums.
+    """
+
+    id: str
+    schema: bytes
+    """Of the first that has columns."""
+    commits: list[tuple[int, int, str, int]]
+    """Of each map its number, the attempt, its writer, and what `hash_of_sent` was of it."""
+    rows: list[int]
+    size_bytes: list[int]
+
+
 class PartitionsPlaced(Event, frozen=True):
     """Partitions of a shuffle have other locations; what was written to ``lost`` is gone."""
 
@@ -124,6 +139,7 @@ AnyEvent = (
     | ShuffleMade
     | ShuffleDropped
     | MapCommitted
+    | MapsCommitted
     | PartitionsPlaced
     | CommitLeaseGiven
     | CommitLeaseEnded

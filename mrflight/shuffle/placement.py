@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from mrflight.errors import NoDataServersError
+
+
+class IndexedPlacement(NamedTuple):
+    """How a placement is sent and recorded: p is on ``locations[i]`` for i in ``placement[p]``."""
+
+    locations: list[str]
+    placement: list[list[int]]
+
+    @classmethod
+    def of(cls, placement: Sequence[Sequence[str]]) -> IndexedPlacement:
+        """The locations are in their order."""
+        locations = sorted({location for places in placement for location in places})
+        index = {location: i for i, location in enumerate(locations)}
+        return cls(locations, [[index[location] for location in places] for places in placement])
+
+    @property
+    def places(self) -> list[tuple[str, ...]]:
+        """The locations of each partition."""
+        return [tuple(self.locations[i] for i in at) for at in self.placement]
 
 
 def place_partitions(

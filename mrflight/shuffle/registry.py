@@ -26,7 +26,7 @@ from mrflight.shuffle.events import (
     ShuffleDropped,
     ShuffleMade,
 )
-from mrflight.shuffle.placement import place_partitions
+from mrflight.shuffle.placement import IndexedPlacement, place_partitions
 from mrflight.shuffle.protocol import ServerStatus, ShuffleHealth, ShuffleStatus
 from mrflight.shuffle.recorded_changes import RecordedChanges
 from mrflight.shuffle.relocation import choose_targets, held_alone, plan_move
@@ -37,7 +37,8 @@ from mrflight.shuffle.table_fences import TableFences
 class WriteTarget(NamedTuple):
     """Where a map's rows go now: the locations of each partition, and those that want them."""
 
-    placement: list[tuple[str, ...]]
+    placement: IndexedPlacement
+    """Not to be changed: others get the same."""
     version: int
     wanted: list[int]
     token: str
@@ -175,12 +176,8 @@ class Registry:
                     f"shuffle {shuffle_id!r} is there already; drop it, or take another name"
                 )
             placement = place_partitions(partitions, self._now.open_load(), replicas)
-            locations = sorted({location for places in placement for location in places})
-            place = {location: i for i, location in enumerate(locations)}
-            indices = [[place[location] for location in places] for places in placement]
-            self._changes.happen(
-                ShuffleMade(shuffle_id, token, replicas, lease_s, locations, indices)
-            )
+            indexed = IndexedPlacement.of(placement)
+            self._changes.happen(ShuffleMade(shuffle_id, token, replicas, lease_s, *indexed))
             return placement
 
     def target(self, shuffle_id: str, map_id: int | None = None, token: str = "") -> WriteTarget:
@@ -195,7 +192,7 @@ class Registry:
             wanted = list(range(len(state.placement)))
             if map_id is not None:
                 wanted = state.wanted(map_id)
-            return WriteTarget(state.placement[:], state.version, wanted, state.token)
+            return WriteTarget(state.indexed, state.version, wanted, state.token)
 
     def drop_shuffle(self, shuffle_id: str, token: str = "") -> list[str]:
         """Forget a shuffle; the servers that held it are to do the same."""

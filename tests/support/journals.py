@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from mrflight.shuffle.event_journal import COMPACT_BYTES, EventJournal, still_matter
-from mrflight.shuffle.events import AnyEvent, encode_event
+from mrflight.shuffle.compacted import compacted
+from mrflight.shuffle.event_journal import COMPACT_BYTES, EventJournal
+from mrflight.shuffle.events import AnyEvent, decode_event, encode_event
 from mrflight.shuffle.journal import Journal
 
 
@@ -39,4 +40,4 @@ def recorded_in(path: Path) -> list[AnyEvent]:
 
 def kept(events: list[AnyEvent]) -> list[AnyEvent]:
     """Those that a compaction leaves."""
-    return [events[position] for position in still_matter(map(encode_event, events))]
+    return list(map(decode_event, compacted(lambda: map(encode_event, events))))

@@ -83,7 +83,7 @@ class RegistryModel(RuleBasedStateMachine):
             return None
         self.made += 1
         source = MapAttempt(map_id, self.made % 3, f"w{self.made}")
-        writer = ModelWriter(shuffle, source, *target)
+        writer = ModelWriter(shuffle, source, target.placement.places, *target[1:])
         self.writers = [*self.writers[-9:], writer]
         return writer
 
@@ -165,7 +165,7 @@ class RegistryModel(RuleBasedStateMachine):
         """Each is placed on servers that live, and either lost or read whole."""
         self.check_commits(shuffle)
         try:
-            placement = self.registry.target(shuffle.name).placement
+            placement = self.registry.target(shuffle.name).placement.places
         except NoDataServersError:
             assert not self.known.open_for_partitions(but=shuffle.avoided)
             with pytest.raises(NoDataServersError):

@@ -24,10 +24,12 @@ class MoveRules(RegistryModel):
             return
         onto = others[other % len(others)]
         try:
-            placement, version, *_ = self.registry.target(name)
+            target = self.registry.target(name)
         except NoDataServersError:
             return
-        moved = [p for p, at in enumerate(placement) if origin in at and onto not in at]
+        moved = [
+            p for p, at in enumerate(target.placement.places) if origin in at and onto not in at
+        ]
         blocks = {
             block: rows
             for block, rows in self.servers.running[origin].blocks.items()
@@ -37,7 +39,7 @@ class MoveRules(RegistryModel):
         epoch = len(shuffle.sources)
         self.moves = [
             *self.moves[-3:],
-            ModelMove(shuffle, origin, onto, moved, blocks, incarnation, epoch, version),
+            ModelMove(shuffle, origin, onto, moved, blocks, incarnation, epoch, target.version),
         ]
 
     @precondition(lambda self: self.moves)

@@ -14,6 +14,7 @@ from mrflight.shuffle.event_journal import EventJournal
 from mrflight.shuffle.events import (
     AnyEvent,
     MapCommitted,
+    MapsCommitted,
     PartitionsPlaced,
     ServerDraining,
     ServerGone,
@@ -49,7 +50,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal"
 
 
-@pytest.mark.parametrize("event", HISTORY, ids=lambda event: type(event).__name__)
+SUM = MapsCommitted("x", b"", [(0, 0, "w", 2**64 - 1), (1, 3, "", 0)], [2**40, 0], [0, 7])
+
+
+@pytest.mark.parametrize("event", [*HISTORY, SUM], ids=lambda event: type(event).__name__)
 def test_an_event_comes_back(event: AnyEvent) -> None:
     assert decode_event(encode_event(event)) == event
 
@@ -104,9 +108,9 @@ def do(registry: Registry, clock: Clock, step: Step, position: int) -> None:
         case "drop":
             registry.drop_shuffle(name)
         case "run":
-            placement, version, *_ = registry.target(name, number)
+            target = registry.target(name, number)
             source = MapAttempt(number, 0, f"w{position}")
-            commit(registry, source, [number] * len(placement), version, name)
+            commit(registry, source, [number] * len(target.placement.places), target.version, name)
         case "lose":
             registry.lose(name, location, None if number else [0], for_good=number > 1)
         case _:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from mrflight.errors import NotRepeatableError
+from mrflight.ids import MapAttempt
 from mrflight.shuffle.event_journal import EventJournal
 from mrflight.shuffle.events import (
     AnyEvent,
     MapCommitted,
+    MapsCommitted,
+    PartitionsPlaced,
     ServerDraining,
     ServerJoined,
     ShuffleDropped,
@@ -65,6 +71,49 @@ def test_a_journal_whose_events_all_matter_is_not_rewritten_at_every_event(
     assert recorded_in(path) == events
     said = [record.getMessage()[:15] for record in caplog.records]
     assert said in [["the journal had"] * times for times in (1, 2, 3)]
+
+
+def commits_of(name: str, maps: int) -> Iterator[AnyEvent]:
+    """The first of another schema, which has no columns; each sends something else."""
+    for number in range(maps):
+        schema = (SCHEMA if number else pa.schema([])).serialize().to_pybytes()
+        rows = [number * 7 % 13 + partition for partition in range(100)]
+        yield MapCommitted(name, number, 0, f"w{number}", 0, schema, rows, [0, 9] * 50, "r")
+
+
+def test_the_commits_of_a_shuffle_become_one(path: Path) -> None:
+    """Until something of it is lost: what comes after that stays as it is."""
+    made = [ServerJoined("a", "1"), ServerJoined("b", "1")]
+    made += [ShuffleMade(name, "", 1, None, ["a", "b"], [[0], [1]] * 50) for name in "xy"]
+    both = zip(commits_of("x", 200), commits_of("y", 200), strict=True)
+    events = [*made, *itertools.chain.from_iterable(both)]
+    events += [PartitionsPlaced("x", [0], [["b"]], [0])]
+    schema = SCHEMA.serialize().to_pybytes()
+    events += [MapCommitted("x", 3, 1, "w", 1, schema, [21, *range(1, 100)], [5] * 100, "r")]
+    assert recorded(path, events) > 100_000
+    assert recorded(path, [ServerDraining("b")], compact_bytes=10_000) < 20_000
+    events += [ServerDraining("b")]
+    left = recorded_in(path)
+    assert [type(event) for event in left[4:]] == [
+        *(MapsCommitted, MapsCommitted, PartitionsPlaced, MapCommitted, ServerDraining)
+    ]
+    assert knowledge(resumed(left, Clock())) == knowledge(resumed(events, Clock()))
+    assert kept(left) == left
+
+
+def test_commits_go_on_where_those_before_have_become_one(path: Path) -> None:
+    made = [ServerJoined("a", "1"), ShuffleMade("x", "", 1, None, ["a"], [[0]] * 100)]
+    before = [*made, *commits_of("x", 150)]
+    after = list(commits_of("x", 300))[150:]
+    recorded(path, before, compact_bytes=10_000)
+    recorded(path, after, compact_bytes=10_000)
+    left = recorded_in(path)
+    assert len(left) < 100
+    registry = resumed(left, Clock())
+    assert knowledge(registry) == knowledge(resumed([*before, *after], Clock()))
+    registry.lose("x", "a")  # who is written again is still held to what it sent
+    with pytest.raises(NotRepeatableError):
+        registry.commit_map("x", MapAttempt(5, 1, "w"), SCHEMA, [1] * 100, [1] * 100, 1)
 
 
 def test_a_journal_that_was_left_large_is_compact_after_the_next_event(path: Path) -> None:

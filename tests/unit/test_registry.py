@@ -167,7 +167,7 @@ def test_a_name_is_taken_once(registry: Registry) -> None:
         registry.put_shuffle("clicks", 3)
     with pytest.raises(ShuffleExistsError, match="'clicks'"):
         registry.put_shuffle("clicks", 3, token="t")  # the first was made without one
-    assert len(registry.target("clicks").placement) == 2
+    assert len(registry.target("clicks").placement.places) == 2
 
 
 def test_who_asks_twice_with_one_token_gets_one_shuffle(registry: Registry) -> None:
@@ -191,7 +191,7 @@ def test_who_asks_twice_is_told_where_it_is_now(registry: Registry) -> None:
 
 def test_dropping_tells_who_held_it_and_forgets_it_whole(registry: Registry) -> None:
     commit(registry, FIRST, [5, 5])
-    holders = {location for (location,) in registry.target("clicks").placement}
+    holders = {location for (location,) in registry.target("clicks").placement.places}
     assert registry.drop_shuffle("clicks") == sorted(holders)
     assert registry.shuffles() == []
     assert {server.partitions for server in registry.servers()} == {0}

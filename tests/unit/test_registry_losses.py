@@ -6,6 +6,7 @@ import pytest
 
 from mrflight.errors import JournalError, NoDataServersError, NotRepeatableError, OutputLostError
 from mrflight.shuffle.events import AnyEvent
+from mrflight.shuffle.placement import IndexedPlacement
 from mrflight.shuffle.registry import Registry
 from mrflight.shuffle.shuffle_state import NEVER, MapCommit
 from tests.support.placed_shuffles import (
@@ -28,7 +29,12 @@ def test_only_what_a_lost_server_held_is_wanted_again(registry: Registry) -> Non
     commit(registry, OTHER, [10, 20, 30])
     registry.unregister_server("b")
     assert health(registry) == (1, [0, 1])
-    assert registry.target("clicks", 0) == ([("a",), ("a",), ("c",)], 1, [1], "")
+    assert registry.target("clicks", 0) == (
+        IndexedPlacement(["a", "c"], [[0], [0], [1]]),
+        1,
+        [1],
+        "",
+    )
     assert registry.target("clicks", 7).wanted == [0, 1, 2]  # nobody has written it
     for partition in (0, 2):
         assert counting(registry, partition) == [FIRST, OTHER]
@@ -107,7 +113,12 @@ def test_a_loss_between_the_opening_and_the_commit_of_what_is_written_again(
 ) -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("b")
-    assert registry.target("clicks", 0) == ([("a",), ("a",), ("c",)], 1, [1], "")
+    assert registry.target("clicks", 0) == (
+        IndexedPlacement(["a", "c"], [[0], [0], [1]]),
+        1,
+        [1],
+        "",
+    )
     registry.unregister_server("a")
     assert commit(registry, SECOND, [1, 2, 3], version=1) == FIRST  # nothing of it is left
     assert registry.commits("clicks", 1) == []
@@ -174,7 +185,7 @@ def test_partitions_without_a_server_wait_for_one(registry: Registry) -> None:
     assert commit(registry, SECOND, [1, 2, 3], version=0) == FIRST
     registry.register_server("d")
     target = registry.target("clicks", 0)
-    assert target.placement == [("d",)] * 3
+    assert target.placement.places == [("d",)] * 3
     assert target.version > version
     assert target.wanted == [0, 1, 2]
     assert commit(registry, SECOND, [1, 2, 3], version=target.version) == SECOND
@@ -207,7 +218,7 @@ def test_a_server_that_is_reported_is_not_used_again_by_this_shuffle(registry: R
     assert registry.lose("clicks", "c")
     with pytest.raises(NoDataServersError):
         registry.target("clicks")
-    assert {at for (at,) in registry.target("other").placement} == {"a", "b", "c"}
+    assert {at for (at,) in registry.target("other").placement.places} == {"a", "b", "c"}
     assert health(registry, "other") == (0, [])
     registry.register_server("d")
     assert placement(registry) == [("d",)] * 3
@@ -229,7 +240,12 @@ def test_one_partition_that_cannot_be_read_is_written_again(registry: Registry) 
     assert not registry.lose("clicks", "b", [0, 2, 99, -1], for_good=False)
     assert not registry.lose("clicks", "never there", [1], for_good=False)
     assert health(registry) == (1, [0])
-    assert registry.target("clicks", 0) == ([("a",), ("a",), ("c",)], 1, [1], "")
+    assert registry.target("clicks", 0) == (
+        IndexedPlacement(["a", "c"], [[0], [0], [1]]),
+        1,
+        [1],
+        "",
+    )
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert [counting(registry, p) for p in range(3)] == [[FIRST], [SECOND], [FIRST]]
     assert rows(registry) == [1, 2, 3]
@@ -240,7 +256,7 @@ def test_one_partition_that_cannot_be_read_may_stay_on_its_server() -> None:
     registry = registry_with_clicks(servers="a")
     commit(registry, FIRST, [1, 2, 3])
     assert registry.lose("clicks", "a", [1], for_good=False)
-    assert registry.target("clicks", 0) == ([("a",)] * 3, 1, [1], "")
+    assert registry.target("clicks", 0) == (IndexedPlacement(["a"], [[0]] * 3), 1, [1], "")
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert [counting(registry, p) for p in range(3)] == [[FIRST], [SECOND], [FIRST]]
 
@@ -273,7 +289,7 @@ def test_a_loss_that_is_recorded_in_part_is_completed_later(works: int) -> None:
         each.unregister_server("b")
         assert each.incarnation("b") is None
         for name in ("clicks", "other"):
-            assert all("b" not in places for places in each.target(name).placement)
+            assert all("b" not in places for places in each.target(name).placement.places)
         assert health(each) == (1, [0])
         assert each.target("clicks", 0).wanted == [1]
     assert knowledge(again) == knowledge(registry)

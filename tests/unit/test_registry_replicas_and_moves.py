@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mrflight.errors import PlacementChangedError, ProtocolError
+from mrflight.shuffle.placement import IndexedPlacement
 from mrflight.shuffle.registry import Registry
 from tests.support.placed_shuffles import (
     FIRST,
@@ -110,7 +111,12 @@ def test_who_wrote_to_where_a_partition_was_is_to_write_again(registry: Registry
 def test_a_move_is_nothing_to_who_is_to_write_other_partitions(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("a")
-    assert registry.target("clicks", 0) == ([("b",), ("b",), ("c",)], 1, [0], "")
+    assert registry.target("clicks", 0) == (
+        IndexedPlacement(["b", "c"], [[0], [0], [1]]),
+        1,
+        [0],
+        "",
+    )
     registry.move("clicks", {2: "b"}, "c", epoch=1, version=1)
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert rows(registry) == [1, 2, 3]

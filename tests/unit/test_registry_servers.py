@@ -154,4 +154,4 @@ def test_a_new_server_where_one_was_avoided_is_used(clock: Clock) -> None:
     with pytest.raises(NoDataServersError):
         registry.target("clicks")
     registry.register_server("a", "second")
-    assert set(registry.target("clicks").placement) == {("a",)}
+    assert set(registry.target("clicks").placement.places) == {("a",)}

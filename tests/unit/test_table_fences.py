@@ -7,10 +7,10 @@ import random
 import pytest
 
 from mrflight.errors import LeaseHeldError, LeaseLostError, ProtocolError
-from mrflight.shuffle.event_journal import still_matter
-from mrflight.shuffle.events import AnyEvent, encode_event
+from mrflight.shuffle.events import AnyEvent
 from mrflight.shuffle.registry import Registry
 from mrflight.shuffle.table_protocol import MOST_REMEMBERED, VersionRecord
+from tests.support.journals import kept
 from tests.support.registries import TIMEOUT_S, Clock, resumed
 
 TABLE = "hopsfs://node:8020/table"
@@ -143,9 +143,9 @@ def test_a_compacted_journal_says_the_same(fenced: Fenced, seed: int) -> None:
             fenced.tables.correct(table, holder, number, [gone])
         if rng.random() < 0.7:
             fenced.tables.release(table, holder, number)
-    kept = still_matter(map(encode_event, fenced.events))
-    assert len(kept) < len(fenced.events) / 3, seed
-    left = resumed([fenced.events[position] for position in kept], fenced.clock)
+    left_of_them = kept(fenced.events)
+    assert len(left_of_them) < len(fenced.events) / 3, seed
+    left = resumed(left_of_them, fenced.clock)
     all_of_it = resumed(fenced.events, fenced.clock)
     assert left._now.tables == all_of_it._now.tables, seed
     for table, state in left._now.tables.by_name.items():
