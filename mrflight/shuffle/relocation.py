@@ -47,7 +47,7 @@ def plan_loss(
 
 def plan_homes(state: ShuffleState, place: Place) -> PartitionsPlaced | None:
     """Locations for the partitions that have none; NoDataServersError where there is none still."""
-    homeless = [p for p, places in enumerate(state.placement) if not places]
+    homeless = state.homeless
     if not homeless:
         return None
     places = place(state, len(homeless), state.avoided)

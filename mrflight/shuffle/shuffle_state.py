@@ -82,6 +82,8 @@ class ShuffleState:
     """The version in which a partition last got locations that open writers do not write to."""
     indexed: IndexedPlacement = field(init=False)
     """Every map asks for it: to make it of 10,000 partitions takes 5 ms."""
+    homeless: list[int] = field(init=False)
+    """The partitions without a location."""
     rows: npt.NDArray[np.int64] = field(init=False)
     size_bytes: npt.NDArray[np.int64] = field(init=False)
 
@@ -89,7 +91,11 @@ class ShuffleState:
         self.generation, self.moved_in, self.rows, self.size_bytes = (
             np.zeros(len(self.placement), np.int64) for _ in range(4)
         )
+        self._look_at_placement()
+
+    def _look_at_placement(self) -> None:
         self.indexed = IndexedPlacement.of(self.placement)
+        self.homeless = [p for p, places in enumerate(self.placement) if not places]
 
     @classmethod
     def made(cls, event: ShuffleMade, now_s: float) -> ShuffleState:
@@ -173,7 +179,7 @@ class ShuffleState:
             left = () if partition in lost else set(self.placement[partition]) - set(locations)
             self.stale.update((partition, location) for location in left)
             self.placement[partition] = tuple(locations)
-        self.indexed = IndexedPlacement.of(self.placement)
+        self._look_at_placement()
         self.stale = {pair for pair in self.stale if pair[0] not in lost}
         self.generation[event.lost] = self.version
         self.moved_in[event.lost + event.moved] = self.version

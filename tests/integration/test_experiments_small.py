@@ -35,6 +35,7 @@ class TestSmallExperiments:
                 ],
                 ["join.json", "join.md"],
             ),
+            ("scale", ["--sizes", "50", "--servers", 5], ["scale.json", "scale.md"]),
             ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),
             (
                 "idle_workers",

@@ -1,0 +1,55 @@
+"""What a job of 100 nodes and 10 TB asks of its driver, its planner and its metadata server.
+
+    python -m experiments.scale [--sizes 1000,3000,10000] [--servers 200] [--loses] [--out FOLDER]
+
+No rows are moved, everything else is real: as many maps as partitions are planned, a metadata
+server with its journal places them on so many data servers, which are nothing but their heartbeats,
+maps ask where to write and commit with rows and bytes of every partition, and reduces answer with
+part files. Each size has a driver of its own. What it comes to is compared with what was sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from experiments import datasets, machine
+from experiments.scaling.run import Run
+from experiments.scaling.tables import page
+
+WORK = datasets.REPOSITORY / "experiments/.work"
+
+
+def _measured(size: int, servers: int, *, loses: bool) -> Run:
+    """One size, by a driver of its own."""
+    command = [sys.executable, "-m", "experiments.scaling.run", "--servers", str(servers)]
+    command += ["--maps", str(size), "--partitions", str(size), *(["--loses"] if loses else [])]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=datasets.REPOSITORY)
+    return msgspec.json.decode(done.stdout, type=Run)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--sizes", default="1000,3000,10000", help="maps, and partitions")
+    parser.add_argument("--servers", type=int, default=200)
+    parser.add_argument("--loses", action="store_true", help="lose a data server as well, once")
+    parser.add_argument("--out", type=Path, default=WORK / "scale")
+    options = parser.parse_args()
+    sizes = [int(text) for text in options.sizes.split(",")]
+    runs = [_measured(size, options.servers, loses=False) for size in sizes]
+    if options.loses:
+        runs.append(_measured(sizes[-1], options.servers, loses=True))
+    options.out.mkdir(parents=True, exist_ok=True)
+    report = {"machine": machine.description(), "runs": runs}
+    text = msgspec.json.format(msgspec.json.encode(report), indent=1)
+    (options.out / "scale.json").write_bytes(text + b"\n")
+    (options.out / "scale.md").write_text(page(runs))
+    print(page(runs))
+
+
+if __name__ == "__main__":
+    main()

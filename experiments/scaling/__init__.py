@@ -1,0 +1,1 @@
+"""A job of many maps and partitions without its data: driver, planner and metadata server."""

@@ -1,0 +1,118 @@
+"""The processes around a driver: a real metadata server, and the played servers and workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import msgspec
+import psutil
+from pyarrow import flight
+
+from experiments.scaling import heartbeats, played_worker
+from experiments.scaling.executor import PlayedExecutor
+from experiments.scaling.measured import Said
+from experiments.scaling.metadata import FIGURES, Asked
+from experiments.scaling.size import Size
+
+_PLAYED_THREADS = 8
+_ENDS_WITHIN_S = 60.0
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True)
+class PlayedCluster:
+    """What a driver sees of a cluster."""
+
+    metadata: str
+    metadata_pid: int
+    executor: PlayedExecutor
+    servers: Connection
+    client: flight.FlightClient
+
+    def said(self) -> Said:
+        """Until now, by all to the metadata server, and by the driver to workers."""
+        (body,) = self.client.do_action((FIGURES, b""))
+        asked = msgspec.json.decode(body.body, type=Asked)
+        calls = self.executor
+        return Said(
+            Counter(asked.messages) + calls.messages,
+            Counter(asked.received) + calls.sent,
+            Counter(asked.sent) + calls.received,
+        )
+
+    def tell_servers(self, told: object) -> None:
+        """Returns once it is done."""
+        self.servers.send(told)
+        self.servers.recv()
+
+
+@contextmanager
+def metadata_server(journal: Path) -> Iterator[tuple[str, int]]:
+    """A metadata server's location and process; of a journal that is there it knows all."""
+    command = [sys.executable, "-m", "experiments.scaling.metadata", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--journal", str(journal)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                raise AssertionError(f"the metadata server ended with code {process.wait()}")
+            yield line.split()[-1], process.pid
+        finally:
+            process.terminate()
+            process.wait(_ENDS_WITHIN_S)
+
+
+@contextmanager
+def played_cluster(size: Size, journal: Path) -> Iterator[PlayedCluster]:
+    """All of them, until the driver has ended."""
+    with metadata_server(journal) as (location, pid):
+        servers, theirs = _spawn.Pipe()
+        beating = _spawn.Process(target=heartbeats.play, args=(theirs, location, size.servers))
+        beating.start()
+        calls, workers_end = _spawn.Pipe()
+        working = _spawn.Process(
+            target=played_worker.play, args=(workers_end, size, _PLAYED_THREADS)
+        )
+        working.start()
+        executor = PlayedExecutor(size.workers, calls)
+        try:
+            servers.recv()
+            client = flight.FlightClient(location)
+            yield PlayedCluster(location, pid, executor, servers, client)
+            client.close()
+            servers.send("end")
+            executor.close()
+            for process in (beating, working):
+                process.join(_ENDS_WITHIN_S)
+        finally:
+            for process in (beating, working):
+                process.kill()
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """What a metadata server takes to know again what its journal has."""
+
+    seconds: float
+    """Until it answers, from the start of its process."""
+    peak_bytes: int
+
+
+def resume(journal: Path) -> Resumed:
+    """Start another metadata server with the journal of one that has ended."""
+    started = time.monotonic()
+    with metadata_server(journal) as (_, pid):
+        seconds = time.monotonic() - started
+        return Resumed(seconds, psutil.Process(pid).memory_info().rss)

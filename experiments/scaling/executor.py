@@ -1,0 +1,80 @@
+"""The executor of a job whose workers are played by one process."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from mrflight.executors.calls import decode_answer, encode_call
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Call(NamedTuple):
+    encoded: bytes
+    future: Future[Any]
+
+
+class PlayedExecutor:
+    """Sends calls, encoded as any executor's, of ``workers`` at a time, and counts their bytes."""
+
+    def __init__(self, workers: int, channel: Connection) -> None:
+        self.workers = workers
+        self.messages: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
+        self.received: Counter[str] = Counter()
+        self._channel = channel
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._room = threading.Semaphore(workers)
+        self._running: dict[int, Future[Any]] = {}
+        self._threads = [
+            threading.Thread(target=target, daemon=True) for target in (self._send, self._receive)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        future: Future[R] = Future()
+        encoded = encode_call(function, args, kwargs)
+        self.messages["calls"] += 1
+        self.sent["calls"] += len(encoded)
+        self._calls.put(_Call(encoded, future))
+        return future
+
+    def stop(self, future: Future[Any]) -> None:
+        """One that runs is let run: it is over in a moment, and answers then."""
+        future.cancel()
+
+    def close(self) -> None:
+        self._calls.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _send(self) -> None:
+        number = 0
+        while (call := self._calls.get()) is not None:
+            if call.future.set_running_or_notify_cancel():
+                self._room.acquire()
+                self._running[number] = call.future
+                self._channel.send((number, call.encoded))
+                number += 1
+        self._channel.send((-1, b""))
+
+    def _receive(self) -> None:
+        while True:
+            number, answer = self._channel.recv()
+            if number < 0:
+                return
+            self._room.release()
+            self.received["calls"] += len(answer)
+            future = self._running.pop(number)
+            try:
+                future.set_result(decode_answer(answer))
+            except Exception as error:
+                future.set_exception(error)

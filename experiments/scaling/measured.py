@@ -1,0 +1,86 @@
+"""Steps of a run: how long each takes, what of memory two processes have at most, what is said."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import psutil
+
+
+class Step(msgspec.Struct):
+    """One step of a job."""
+
+    name: str
+    seconds: float
+    driver_cpu_s: float
+    metadata_cpu_s: float
+    driver_peak_bytes: int
+    metadata_peak_bytes: int
+    messages: dict[str, int]
+    """To the metadata server and, as ``calls``, to workers; by their kind."""
+    requests_bytes: dict[str, int]
+    answers_bytes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Said:
+    """So far: messages, the bytes of them, and those of their answers."""
+
+    messages: Counter[str]
+    requests: Counter[str]
+    answers: Counter[str]
+
+    def since(self, before: Said) -> Said:
+        return Said(
+            self.messages - before.messages,
+            self.requests - before.requests,
+            self.answers - before.answers,
+        )
+
+
+@dataclass
+class Steps:
+    """Measures one step after another: this process, the driver's, and the metadata server's."""
+
+    metadata_pid: int
+    said: Callable[[], Said]
+    done: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._processes = [psutil.Process(), psutil.Process(self.metadata_pid)]
+        self._begin()
+
+    def _begin(self) -> None:
+        for process in self._processes:
+            Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # the peak is that of now
+        self._before = self.said(), [_cpu_s(process) for process in self._processes]
+        self._began = time.monotonic()
+
+    def end(self, name: str) -> None:
+        """What was done since the last one was this step."""
+        seconds = time.monotonic() - self._began
+        said, cpu = self._before
+        now = self.said().since(said)
+        driver, metadata = (_cpu_s(p) - was for p, was in zip(self._processes, cpu, strict=True))
+        peaks = [_peak_bytes(process.pid) for process in self._processes]
+        said_now = dict(now.messages), dict(now.requests), dict(now.answers)
+        self.done.append(Step(name, seconds, driver, metadata, peaks[0], peaks[1], *said_now))
+        self._begin()
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _peak_bytes(pid: int) -> int:
+    """The most memory that a process had since its ``clear_refs``."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"process {pid} has ended")

@@ -1,0 +1,121 @@
+"""Workers of which there is nothing but what they say: calls in, answers out, and no rows."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from experiments.scaling.size import SCHEMA, Size
+from mrflight.executors.calls import answer, encode_call
+from mrflight.ids import MapAttempt
+from mrflight.shuffle.connections import Connections, keep_idle
+from mrflight.shuffle.metadata_client import MetadataClient
+from mrflight.shuffle.protocol import CommitMap, DescribeShuffle, Message, MetadataAction
+from mrflight.shuffle.shuffle import Shuffle
+from mrflight.sinks.base import PartFile
+from mrflight.sinks.part_name import part_name
+from mrflight.workers import tasks
+
+_ENCODED_SCHEMA = SCHEMA.serialize().to_pybytes()
+REDUCES_TO = 10
+"""Rows of a group, or thereabouts."""
+
+
+class _Described(Message, frozen=True, forbid_unknown_fields=False):
+    """Of a `ShuffleDescription` what a commit repeats.
+
+    The rest comes as well, and is not decoded: one process plays all workers, and would be what
+    takes the time.
+    """
+
+    version: int
+    token: str
+
+
+@dataclass(frozen=True)
+class PlayedCalls:
+    """Does of a task what it says to the metadata server, and answers as if it had been run."""
+
+    size: Size
+
+    def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What is done in its place."""
+        return self.run_map if function is tasks.run_map else self.run_reduce
+
+    def run_map(
+        self, task: tasks.MapTask, attempt: int, shuffle: Shuffle, writer_id: str
+    ) -> tasks.MapResult:
+        """As `ShuffleWriter` does it: ask where the partitions are, and commit."""
+        rows, sizes = self.size.told(task.map_id)
+        request = DescribeShuffle(shuffle.id, task.map_id, shuffle.token)
+        with Connections(shuffle.timeouts) as connections:
+            client = MetadataClient(shuffle.metadata, connections, shuffle.timeouts.reconnect_s)
+            target = client.ask(MetadataAction.DESCRIBE_SHUFFLE, request, _Described)
+            commit = CommitMap(
+                shuffle.id,
+                task.map_id,
+                attempt,
+                _ENCODED_SCHEMA,
+                rows,
+                sizes,
+                writer_id,
+                target.version,
+                token=target.token,
+                routing=f"{task.map_id:016x}",
+            )
+            winner = client.commit_map(commit)
+        assert winner == MapAttempt(task.map_id, attempt, writer_id), "nobody else writes"
+        total = sum(rows)
+        return tasks.MapResult(total, total, total)
+
+    def run_reduce(self, task: tasks.ReduceTask, attempt: int) -> tasks.ReduceResult:
+        """A part file per file of the task, with what Delta wants to know of it."""
+        parts = []
+        for file in task.files:
+            rows = sum(each.rows for each in file) // REDUCES_TO
+            number = file[0].partition
+            name = part_name(number, None, attempt, "0123456789abcdef", 0, "parquet")
+            part = PartFile(
+                path=name,
+                rows=rows,
+                size_bytes=rows * 40,
+                stats=_stats(number, rows),
+                schema=SCHEMA,
+            )
+            parts.append(part)
+        return tasks.ReduceResult(sum(part.rows for part in parts), SCHEMA, tuple(parts))
+
+
+def _stats(number: int, rows: int) -> str:
+    return json.dumps(
+        {
+            "numRecords": rows,
+            "minValues": {"url": f"https://a.example/{number}", "clicks": 1, "spent": 0.01},
+            "maxValues": {"url": f"https://z.example/{number}", "clicks": number, "spent": 9.5},
+            "nullCount": {"url": 0, "country": number % 7, "clicks": 0, "spent": 0},
+        }
+    )
+
+
+def play(channel: Connection, size: Size, threads: int) -> None:
+    """Answer calls, of which each has a number, until one below 0 ends it."""
+    keep_idle()
+    played = PlayedCalls(size)
+    sending = threading.Lock()
+
+    def make(number: int, call: bytes) -> None:
+        function, args, kwargs = pickle.loads(call)
+        made = answer(encode_call(played.of(function), args, kwargs), lambda _: None)
+        with sending:
+            channel.send((number, made))
+
+    with ThreadPoolExecutor(threads) as pool:
+        while (message := channel.recv())[0] >= 0:
+            pool.submit(make, *message)
+    channel.send((-1, b""))

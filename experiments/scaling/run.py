@@ -1,0 +1,187 @@
+"""One job without data, in this process as its driver: ``python -m experiments.scaling.run``.
+
+Prints what it has measured as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from experiments.scaling.cluster import PlayedCluster, Resumed, played_cluster, resume
+from experiments.scaling.measured import Step, Steps
+from experiments.scaling.played_worker import REDUCES_TO
+from experiments.scaling.size import SCHEMA, Size
+from mrflight.deadline import NO_DEADLINE
+from mrflight.job_file import decode_job
+from mrflight.job_graph import stages_of
+from mrflight.job_plan import JobPlan, plan_job
+from mrflight.job_record import JobRecord
+from mrflight.job_shuffles import JobShuffles
+from mrflight.memory import divide_memory
+from mrflight.moving import Moving
+from mrflight.progress import ProgressReport
+from mrflight.shuffle.connections import keep_idle
+from mrflight.sinks import open_sink
+from mrflight.sinks.base import Commit, PartFile, PartWriter
+from mrflight.sinks.part_name import partition_of_part
+from mrflight.sources.base import COMPRESSED, Source, Split
+from mrflight.sources.parquet_source import ParquetReader
+from mrflight.spec import JobSpec
+from mrflight.stage import Stages
+from mrflight.stage_clock import StageClock
+from mrflight.storage import locate
+from mrflight.timeouts import DEFAULT_TIMEOUTS
+from mrflight.workers.workspace import Workspace
+
+_READY = {"map": "shuffle made", "reduce": "layout, reduces planned"}
+"""What is done before a stage begins."""
+
+_NODES = 100
+_NODE_BYTES = 64 * 2**30
+
+
+class Run(msgspec.Struct):
+    """What one job took."""
+
+    size: Size
+    steps: list[Step]
+    journal_bytes: int
+    resumed: Resumed
+    parts: int
+
+
+@dataclass
+class _Reported(ProgressReport):
+    """A job's stages are steps; one that gets ready for the next stage is one as well."""
+
+    steps: Steps
+    cluster: PlayedCluster
+    size: Size
+
+    def begin(self, stage: str, tasks: int) -> None:
+        self._stage = stage
+        self.steps.end(_READY[stage])
+        if stage == "reduce" and self.size.loses:
+            self.cluster.tell_servers("lose")
+            self.steps.end("a server leaves")
+
+    def advance(self) -> None: ...
+
+    def end(self, note: str) -> None:
+        self.steps.end(self._stage)
+
+    def tell(self, line: str) -> None: ...
+
+
+def run(size: Size, folder: Path) -> Run:
+    """Run it; AssertionError where what it comes to is not what was sent."""
+    journal = folder / "journal"
+    with played_cluster(size, journal) as cluster:
+        steps = Steps(cluster.metadata_pid, cluster.said)
+        spec = _spec(size)
+        source = _source(spec, size, folder)
+        sink = open_sink(spec.output, folder, {}, "scale", None)
+        steps.end("input listed")
+        plan = _plan(spec, source, size, folder)
+        steps.end("plan")
+        report = _Reported(steps, cluster, size)
+        with _moving(size, plan, sink.part_writer, cluster, report) as moving:
+            reduced = moving.run()
+            parts = tuple(part for result in reduced for part in result.parts)
+            Commit(parts, reduced[0].schema)
+            steps.end("parts listed")
+        _check(size, plan, parts)
+    return Run(size, steps.done, journal.stat().st_size, resume(journal), len(parts))
+
+
+def _spec(size: Size) -> JobSpec:
+    return decode_job(
+        {
+            "job": {"name": "scale"},
+            "inputs": {"visits": {"path": "visits/*.parquet", "key": ["url"]}},
+            "shuffle": {"partitions": size.partitions},
+            "reduce": {
+                "group_by": ["url"],
+                "aggregate": {"clicks": "sum(clicks)", "spent": "sum(spent)"},
+            },
+            "output": {"table": "out"},
+        }
+    )
+
+
+def _source(spec: JobSpec, size: Size, folder: Path) -> Source:
+    """Files of a row group each."""
+    files = tuple(f"visits/day={n // 100:03d}/{n:05d}.parquet" for n in range(size.maps))
+    splits = tuple(Split(file, 0, 1, size.map_bytes // COMPRESSED) for file in files)
+    total = sum(split.size_bytes for split in splits)
+    reader = ParquetReader(SCHEMA, locate("visits", folder, spec.storage))
+    return Source("visits", reader, files, total, splits, COMPRESSED)
+
+
+def _plan(spec: JobSpec, source: Source, size: Size, folder: Path) -> JobPlan:
+    memory = divide_memory(_NODES * _NODE_BYTES, size.workers, size.servers)
+    sources = {"": {source.name: source}}
+    return plan_job(stages_of(spec), sources, str(folder), "scale", size.workers, memory)
+
+
+@contextmanager
+def _moving(
+    size: Size, plan: JobPlan, writer: PartWriter, cluster: PlayedCluster, report: _Reported
+) -> Iterator[Moving]:
+    """The job, on a cluster that ends with it: nobody is told to drop what it had."""
+    timeouts, folder = DEFAULT_TIMEOUTS, Path(plan.folder)
+    with JobShuffles(
+        cluster.metadata, 1, timeouts, NO_DEADLINE, report, is_standing=False
+    ) as shuffles:
+        yield Moving(
+            plan,
+            Stages(cluster.executor, report, speculates=False),
+            shuffles,
+            writer,
+            Workspace(plan.memory.reducer, folder),
+            plan.memory,
+            JobRecord(StageClock(time.monotonic())),
+            NO_DEADLINE,
+            most_runs=1,
+        )
+
+
+def _check(size: Size, plan: JobPlan, parts: Sequence[PartFile]) -> None:
+    """Raise AssertionError unless every partition has its file, with what was sent to it."""
+    rows, _ = size.all_sent()
+    found = {partition_of_part(part.path): part.rows for part in parts}
+    expected = {number: int(sent) // REDUCES_TO for number, sent in enumerate(rows)}
+    if found != expected or len(parts) != size.partitions:
+        raise AssertionError(f"{len(parts)} parts do not have the rows that maps have sent")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--maps", type=int, default=1000)
+    parser.add_argument("--partitions", type=int, default=1000)
+    parser.add_argument("--servers", type=int, default=200)
+    parser.add_argument("--loses", action="store_true", help="a data server, in the reduces")
+    parser.add_argument("--profile", type=Path, help="of the driver's main thread")
+    options = parser.parse_args()
+    size = Size(options.maps, options.partitions, options.servers, loses=options.loses)
+    keep_idle()  # as a driver does
+    with tempfile.TemporaryDirectory() as folder, cProfile.Profile() as profile:
+        if options.profile is None:
+            profile.disable()
+        done = run(size, Path(folder))
+    if options.profile is not None:
+        profile.dump_stats(options.profile)
+    print(msgspec.json.encode(done).decode())
+
+
+if __name__ == "__main__":
+    main()

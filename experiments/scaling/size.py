@@ -1,0 +1,77 @@
+"""How large a job is, and what each of its maps sends where: made up, the same every time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+ROW_BYTES = 100
+_BLOCK_BYTES = 256
+"""Of each block beside its rows."""
+_PATTERN = 101
+
+SCHEMA = pa.schema(
+    [
+        ("url", pa.string()),
+        ("country", pa.string()),
+        ("clicks", pa.int64()),
+        ("spent", pa.float64()),
+    ]
+)
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of one job, and of the cluster that it runs on."""
+
+    maps: int
+    partitions: int
+    servers: int = 200
+    workers: int = 1600
+    map_bytes: int = 10**9
+    """That a map reads, and sends: of 10,000 maps 10 TB."""
+    loses: bool = False
+    """Whether a data server is lost once the reduces have begun."""
+
+    @property
+    def name(self) -> str:
+        lost = ", a data server lost" if self.loses else ""
+        return f"{self.maps:,} x {self.partitions:,}{lost}"
+
+    def sent(self, map_id: int) -> tuple[Counts, Counts]:
+        """Rows and bytes of a map by partition."""
+        usual = self.map_bytes // ROW_BYTES // self.partitions
+        rows = usual * (950 + _pattern(self.partitions, map_id % _PATTERN)) // 1000
+        return rows, rows * ROW_BYTES + _BLOCK_BYTES
+
+    def told(self, map_id: int) -> tuple[list[int], list[int]]:
+        """The same as it is told."""
+        return _told(self, map_id % _PATTERN)
+
+    def all_sent(self) -> tuple[Counts, Counts]:
+        """Of all maps."""
+        of_one = [self.sent(map_id) for map_id in range(min(self.maps, _PATTERN))]
+        times = np.bincount(np.arange(self.maps) % _PATTERN)
+        rows, sizes = (
+            sum(n * counts for n, counts in zip(times, side, strict=True))
+            for side in zip(*of_one, strict=True)
+        )
+        return rows, sizes
+
+
+@lru_cache(_PATTERN)
+def _told(size: Size, offset: int) -> tuple[list[int], list[int]]:
+    rows, sizes = size.sent(offset)
+    return rows.tolist(), sizes.tolist()
+
+
+@lru_cache(_PATTERN)
+def _pattern(partitions: int, offset: int) -> Counts:
+    """From 0 to 100: neighbours differ, and so do maps."""
+    return (np.arange(partitions, dtype=np.int64) * 31 + offset * 17) % _PATTERN
