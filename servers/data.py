@@ -56,6 +56,7 @@ from . import process
 from .actions import Actions, pulse
 from .draining import Draining
 from .membership import Membership
+from .open_files import allow_connections
 
 _OF_METADATA = frozenset[str](MetadataAction) - frozenset[str](DataAction)
 
@@ -214,6 +215,7 @@ def serve(options: argparse.Namespace) -> None:
 def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Running]:
     """A server that listens at ``listen``; at the end its files are gone."""
     tune_malloc()
+    allow_connections()
     with (
         _spill_folder(options.spill_dir or Path(tempfile.gettempdir())) as scratch,
         BlockStore(options.memory, scratch) as store,

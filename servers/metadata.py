@@ -68,6 +68,7 @@ from mrflight.timeouts import Timeouts
 
 from . import process
 from .actions import Actions, pulse
+from .open_files import allow_connections
 from .running_clock import RunningClock
 from .table_actions import table_actions
 
@@ -267,6 +268,7 @@ def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Runnin
     JobFileError where its journal belongs to another one, is damaged, or is none.
     """
     tune_malloc()  # large requests, and their answers, are not kept once they are done
+    allow_connections()
     with _registry(options) as registry:
         server = MetadataServer(listen, registry)
         location = process.public_location(server, listen, options.advertise)

@@ -1,0 +1,27 @@
+"""A server may have as many connections as the system lets it, whatever a shell begins with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+LOOK = """
+import resource
+from mrflight.servers.open_files import allow_connections
+resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+allow_connections()
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "expected"), [(64, 300, 300), (300, 300, 300), (299, 4000, 4000)]
+)
+def test_the_limit_is_raised_as_far_as_it_can_be(soft: int, hard: int, expected: int) -> None:
+    code = LOOK.format(soft=soft, hard=hard)
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert said.stdout.split() == [str(expected), str(hard)]
