@@ -68,7 +68,12 @@ class PlayedExecutor:
 
     def _receive(self) -> None:
         while True:
-            number, answer = self._channel.recv()
+            try:
+                number, answer = self._channel.recv()
+            except EOFError as error:
+                for future in self._running.values():
+                    future.set_exception(error)
+                return
             if number < 0:
                 return
             self._room.release()
