@@ -105,7 +105,7 @@ def _write_tpch(table: str, scale: float, folder: Path, python: Path) -> None:
         stdout=subprocess.DEVNULL,
     )
     for path in sorted(made.rglob("*.parquet")):
-        _with_plain_strings(path, folder / path.name)
+        with_plain_strings(path, folder / path.name)
     shutil.rmtree(made)
 
 
@@ -117,7 +117,8 @@ def _generator(python: Path) -> str:
     raise FileNotFoundError("tpchgen-cli makes the data of TPC-H: pip install tpchgen-cli")
 
 
-def _with_plain_strings(source: Path, target: Path) -> None:
+def with_plain_strings(source: Path, target: Path) -> None:
+    """Copy a Parquet file, row group by row group."""
     with pq.ParquetFile(source) as file:
         plain = pa.schema(
             pa.field(field.name, pa.string() if field.type == pa.string_view() else field.type)

@@ -8,6 +8,9 @@ import pytest
 
 from tests.support.experiments import contents, python
 
+TPCH_ENGINES = "mrflight,datafusion,pyspark,dask"
+"""Those that are not installed take no part."""
+
 
 class TestSmallExperiments:
     """Those that only print and keep their figures: each once, on next to nothing."""
@@ -36,6 +39,11 @@ class TestSmallExperiments:
                 ["join.json", "join.md"],
             ),
             ("scale", ["--sizes", "50", "--servers", 5], ["scale.json", "scale.md"]),
+            (
+                "tpch",
+                ["--scale", "0.01", "--rounds", 1, "--queries", "q6", "--engines", TPCH_ENGINES],
+                ["tpch.json", "tpch.md"],
+            ),
             ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),
             (
                 "idle_workers",
@@ -49,7 +57,7 @@ class TestSmallExperiments:
         self, tmp_path: Path, module: str, options: list[object], files: list[str]
     ) -> None:
         out = ["--out", tmp_path / "out"]
-        data = ["--data", tmp_path / "data"] if module in ("ratios", "idle_workers") else []
+        data = ["--data", tmp_path / "data"] if module in ("ratios", "tpch", "idle_workers") else []
         python("-m", f"experiments.{module}", *options, *out, *data)
         assert set(files) <= contents(tmp_path / "out").keys()
 

@@ -1,0 +1,5 @@
+"""The queries of examples/tpch in other engines, each a process of its own.
+
+``python -m experiments.queries.ENGINE QUERY.sql DATA OUT THREADS`` reads DATA/<table>.parquet and
+writes the answer into the folder OUT, as Parquet.
+"""

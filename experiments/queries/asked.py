@@ -1,0 +1,35 @@
+"""What an engine is asked, from its command line."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Asked:
+    query: Path
+    """A file with SQL; its name is the query's."""
+    data: Path
+    out: Path
+    """A folder that is not there yet."""
+    threads: int
+
+    @property
+    def name(self) -> str:
+        return self.query.stem
+
+    @property
+    def sql(self) -> str:
+        return self.query.read_text()
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The files by the tables' names."""
+        return {path.stem: str(path) for path in sorted(self.data.glob("*.parquet"))}
+
+
+def asked() -> Asked:
+    query, data, out, threads = sys.argv[1:]
+    return Asked(Path(query), Path(data), Path(out), int(threads))

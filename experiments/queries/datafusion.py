@@ -1,0 +1,12 @@
+"""DataFusion: SQL over registered files, as many partitions as cores."""
+
+from datafusion import SessionConfig, SessionContext
+
+from experiments.queries.asked import asked
+
+this = asked()
+session = SessionContext(SessionConfig().with_target_partitions(this.threads))
+for name, path in this.tables.items():
+    session.register_parquet(name, path)
+this.out.mkdir()
+session.sql(this.sql).write_parquet(str(this.out / "answer.parquet"))
