@@ -118,12 +118,12 @@ def _generator(python: Path) -> str:
 
 
 def with_plain_strings(source: Path, target: Path) -> None:
-    """Copy a Parquet file, row group by row group."""
+    """Copy a Parquet file, row group by row group; decimals stay the integers that they are."""
     with pq.ParquetFile(source) as file:
         plain = pa.schema(
-            pa.field(field.name, pa.string() if field.type == pa.string_view() else field.type)
+            field.with_type(pa.string()) if field.type == pa.string_view() else field
             for field in file.schema_arrow
         )
-        with pq.ParquetWriter(target, plain) as out:
+        with pq.ParquetWriter(target, plain, store_decimal_as_integer=True) as out:
             for group in range(file.num_row_groups):
                 out.write_table(file.read_row_group(group).cast(plain))
