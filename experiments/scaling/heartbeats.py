@@ -54,9 +54,7 @@ def play(channel: Connection, metadata: str, count: int) -> None:
     Told ``hold``, a shuffle and its token; or ``lose``, upon which one of them leaves. Answers when
     that is done.
     """
-    servers = [
-        PlayedServer(metadata, f"grpc+tcp://10.0.{n // 250}.{n % 250}:5006") for n in range(count)
-    ]
+    servers = [PlayedServer(metadata, _location(number)) for number in range(count)]
     ending = threading.Event()
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(PlayedServer.register, servers))
