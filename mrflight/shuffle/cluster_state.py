@@ -68,7 +68,7 @@ class ClusterState:
                 self.shuffles[event.id].apply_commit(event, schema)
             case MapsCommitted():
                 schema = pa.ipc.read_schema(pa.py_buffer(event.schema))
-                self.shuffles[event.id].apply_first_commits(event, schema)
+                self.shuffles[event.id].apply_commits(event, schema)
             case PartitionsPlaced():
                 self.shuffles[event.id].apply_placed(event)
             case CommitLeaseGiven() | CommitLeaseEnded() | VersionRecorded() | VersionForgotten():

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from mrflight.shuffle.events import MapCommitted, MapsCommitted, decode_event, encode_event
-from mrflight.shuffle.shuffle_state import hash_of_sent
+from mrflight.shuffle.cluster_state import ClusterState
+from mrflight.shuffle.events import MapsCommitted, decode_event, encode_event
 from mrflight.shuffle.tables_kept import TablesKept
 
 _COMMITS = ("MapCommitted", "MapsCommitted")
@@ -37,23 +39,34 @@ def compacted(records: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:
     """What is left of ``records``, which are read twice: all at once may be too many for memory.
 
     All events of the shuffles that are there, of each server that is there how it joined last, and
-    what `TablesKept` keeps. The commits of a shuffle before anything of it was lost or moved become
+    what `TablesKept` keeps. The commits of a shuffle between two changes of its placement become
     one: 10,000 of 10,000 partitions have 800 MB, and 0.6 MB as one.
     """
     kept = _kept(records())
-    wanted, found = iter(kept.positions), dict[str, _Sum]()
+    wanted, sums = iter(kept.positions), _Sums()
     following = next(wanted, None)
     for position, record in enumerate(records()):
         if position != following:
             continue
         following = next(wanted, None)
-        shuffle_id = kept.summed.get(position)
-        if shuffle_id is None:
+        run = kept.summed.get(position)
+        if run is None:
+            if position in kept.needed:
+                sums.apply(record)
             yield record
             continue
-        found.setdefault(shuffle_id, _Sum()).add(record)
-        if position == kept.last_summed[shuffle_id]:
-            yield found.pop(shuffle_id).record()
+        sums.add(run.id, record)
+        if position == run.last:
+            yield sums.taken(run.id)
+
+
+@dataclass
+class _Run:
+    """Commits of a shuffle with no change of its placement between them."""
+
+    id: str
+    last: int = -1
+    count: int = 0
 
 
 @dataclass
@@ -61,18 +74,49 @@ class _Kept:
     """Which records are kept, by their positions in order."""
 
     positions: list[int]
-    summed: dict[int, str]
-    """Of them the commits that become one with others of the shuffle that is named."""
-    last_summed: dict[str, int]
+    summed: dict[int, _Run]
+    """Of them the commits that become one with others,"""
+    needed: set[int]
+    """and what else there is of their shuffles, which says what they count for."""
+
+
+class _OfShuffles:
+    """The records of each shuffle that is there, and the runs that its commits are in."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, dict[int, _Run | None]] = {}
+        self._open: dict[str, _Run] = {}
+
+    def make(self, shuffle_id: str, position: int) -> None:
+        self._runs[shuffle_id] = {position: None}
+        self._open.pop(shuffle_id, None)
+
+    def drop(self, shuffle_id: str) -> None:
+        self._runs.pop(shuffle_id, None)
+
+    def add(self, shuffle_id: str, position: int, *, is_commit: bool) -> None:
+        run = None
+        if is_commit:
+            run = self._open.setdefault(shuffle_id, _Run(shuffle_id))
+            run.last, run.count = position, run.count + 1
+        else:
+            self._open.pop(shuffle_id, None)
+        self._runs[shuffle_id][position] = run
+
+    def summed(self) -> tuple[dict[int, _Run], set[int]]:
+        """See `_Kept`."""
+        summed, needed = dict[int, _Run](), set[int]()
+        for runs in self._runs.values():
+            several = {at: run for at, run in runs.items() if run is not None and run.count > 1}
+            if several:
+                summed.update(several)
+                needed.update(runs.keys() - several.keys())
+        return summed, needed
 
 
 def _kept(records: Iterable[bytes]) -> _Kept:
     kept: dict[tuple[str, str], list[int]] = {}
-    first: dict[str, list[int]] = {}
-    """Of each shuffle the commits before anything was lost or moved."""
-    ended: set[str] = set()
-    """The shuffles of which something was."""
-    tables = TablesKept()
+    shuffles, tables = _OfShuffles(), TablesKept()
     for position, head in enumerate(map(_heads.decode, records)):
         subject = (head.id, head.location)  # one of them is empty
         if head.table:
@@ -81,63 +125,54 @@ def _kept(records: Iterable[bytes]) -> _Kept:
         match head.event:
             case "ShuffleMade" | "ServerJoined":
                 kept[subject] = [position]
-                first[head.id] = []
-                ended.discard(head.id)
+                shuffles.make(head.id, position)
             case "ShuffleDropped" | "ServerGone":
                 kept.pop(subject, None)
-                first.pop(head.id, None)
+                shuffles.drop(head.id)
             case _:
                 kept[subject].append(position)
-                if head.event not in _COMMITS:
-                    ended.add(head.id)
-                elif head.id not in ended:
-                    first[head.id].append(position)
-    several = {name: positions for name, positions in first.items() if len(positions) > 1}
-    return _Kept(
-        sorted([*tables.positions(), *itertools.chain.from_iterable(kept.values())]),
-        {position: name for name, positions in several.items() for position in positions},
-        {name: positions[-1] for name, positions in several.items()},
-    )
+                if head.id:
+                    shuffles.add(head.id, position, is_commit=head.event in _COMMITS)
+    positions = sorted([*tables.positions(), *itertools.chain.from_iterable(kept.values())])
+    return _Kept(positions, *shuffles.summed())
 
 
-class _Sum:
-    """Commits of one shuffle, one after the other."""
+class _Begun(NamedTuple):
+    """A shuffle as it was before the first commit of a run."""
+
+    commits: int
+    rows: npt.NDArray[np.int64]
+    size_bytes: npt.NDArray[np.int64]
+
+
+class _Sums:
+    """Follows shuffles through their events, for what runs of commits add to them."""
 
     def __init__(self) -> None:
-        self._id = ""
-        self._schema = b""
-        self._commits: list[tuple[int, int, str, int]] = []
-        self._rows = self._size_bytes = np.zeros(0, np.int64)
+        self._now = ClusterState()
+        self._begun: dict[str, _Begun] = {}
 
-    def add(self, record: bytes) -> None:
-        event = decode_event(record)
-        assert isinstance(event, MapCommitted | MapsCommitted), event
-        if isinstance(event, MapCommitted):
-            sent = hash_of_sent(event.rows, event.routing)
-            self._commits.append((event.map_id, event.attempt, event.writer, sent))
-        else:
-            self._commits += event.commits
-        rows, size_bytes = np.array(event.rows, np.int64), np.array(event.size_bytes, np.int64)
-        if not self._id:
-            self._id, self._schema = event.id, event.schema
-            self._rows, self._size_bytes = rows, size_bytes
-            return
-        if not _has_columns(self._schema):
-            self._schema = event.schema
-        self._rows += rows
-        self._size_bytes += size_bytes
+    def apply(self, record: bytes) -> None:
+        self._now.apply(decode_event(record), now_s=0.0)
 
-    def record(self) -> bytes:
+    def add(self, shuffle_id: str, record: bytes) -> None:
+        """A commit of a run."""
+        state = self._now.shuffle(shuffle_id)
+        if shuffle_id not in self._begun:
+            counts = state.rows.copy(), state.size_bytes.copy()
+            self._begun[shuffle_id] = _Begun(len(state.commits), *counts)
+        self.apply(record)
+
+    def taken(self, shuffle_id: str) -> bytes:
+        """The run that ends here, as one record."""
+        begun, state = self._begun.pop(shuffle_id), self._now.shuffle(shuffle_id)
+        schema = state.schema if state.schema is not None else pa.schema([])
+        commits = [
+            (*source, since, until, state.sent_by[source.map_id])
+            for source, since, until in state.commits[begun.commits :]
+        ]
+        rows, size_bytes = state.rows - begun.rows, state.size_bytes - begun.size_bytes
+        encoded = schema.serialize().to_pybytes()
         return encode_event(
-            MapsCommitted(
-                self._id,
-                self._schema,
-                self._commits,
-                self._rows.tolist(),
-                self._size_bytes.tolist(),
-            )
+            MapsCommitted(shuffle_id, encoded, commits, rows.tolist(), size_bytes.tolist())
         )
-
-
-def _has_columns(schema: bytes) -> bool:
-    return len(pa.ipc.read_schema(pa.py_buffer(schema))) > 0

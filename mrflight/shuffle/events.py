@@ -70,16 +70,17 @@ class MapCommitted(Event, frozen=True):
 
 
 class MapsCommitted(Event, frozen=True):
-    """Several `MapCommitted`, the first of their maps, of a shuffle of which nothing was lost.
+    """Several `MapCommitted` of a shuffle, one after the other.
 
-    Made when a journal is compacted. ``rows`` and ``size_bytes`` are sums.
+    Made when a journal is compacted. ``rows`` and ``size_bytes`` are what they add to its sums.
     """
 
     id: str
     schema: bytes
     """Of the first that has columns."""
-    commits: list[tuple[int, int, str, int]]
-    """Of each map its number, the attempt, its writer, and what `hash_of_sent` was of it."""
+    commits: list[tuple[int, int, str, int, int, int]]
+    """Of each its map, attempt and writer, between which versions it counts, and what
+    `hash_of_sent` was of it."""
     rows: list[int]
     size_bytes: list[int]
 

@@ -154,12 +154,13 @@ class ShuffleState:
         self.size_bytes[covered] += np.array(event.size_bytes, np.int64)[covered]
         self._add(commit, hash_of_sent(event.rows, event.routing), schema)
 
-    def apply_first_commits(self, event: MapsCommitted, schema: pa.Schema) -> None:
-        """As `apply_commit` one after the other, of maps that nobody had written, in version 0."""
+    def apply_commits(self, event: MapsCommitted, schema: pa.Schema) -> None:
+        """As `apply_commit` of one after the other."""
         self.rows += np.array(event.rows, np.int64)
         self.size_bytes += np.array(event.size_bytes, np.int64)
-        for map_id, attempt, writer, sent in event.commits:
-            self._add(MapCommit(MapAttempt(map_id, attempt, writer), NEVER, 0), sent, schema)
+        for map_id, attempt, writer, since, until, sent in event.commits:
+            commit = MapCommit(MapAttempt(map_id, attempt, writer), since, until)
+            self._add(commit, sent, schema)
 
     def _add(self, commit: MapCommit, sent: int, schema: pa.Schema | None) -> None:
         self.commits.append(commit)

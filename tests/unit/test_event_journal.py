@@ -50,7 +50,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal"
 
 
-SUM = MapsCommitted("x", b"", [(0, 0, "w", 2**64 - 1), (1, 3, "", 0)], [2**40, 0], [0, 7])
+SUM = MapsCommitted(
+    "x", b"", [(0, 0, "w", -1, 0, 2**64 - 1), (1, 3, "", 0, 2, 0)], [2**40, 0], [0, 7]
+)
 
 
 @pytest.mark.parametrize("event", [*HISTORY, SUM], ids=lambda event: type(event).__name__)
