@@ -22,10 +22,12 @@ class PlayedServer:
 
     def __init__(self, metadata: str, location: str) -> None:
         self.location = location
+        self._metadata = metadata
         self._connections = Connections(Timeouts(call_s=HEARTBEAT_TIMEOUT_S))
         self._client = MetadataClient(metadata, self._connections)
         self._incarnation = location.encode().hex()[-16:]
         self._held: dict[str, str] = {}
+        self._has_left = False
 
     def register(self) -> None:
         self._client.register_server(self.location, self._incarnation)
@@ -40,12 +42,15 @@ class PlayedServer:
         held = Heartbeat(
             self.location, list(tokens), 50 * 2**30, self._incarnation, list(tokens.values())
         )
-        if not self._client.heartbeat(held).registered:
+        if not self._client.heartbeat(held).registered and not self._has_left:
             raise AssertionError(f"{self.location} was given up, though it has beaten")
 
     def leave(self) -> None:
         """What a server says that ends; who is killed says nothing, and is given up after 10 s."""
-        self._client.unregister_server(self.location, self._incarnation)
+        self._has_left = True  # a beat may be under way
+        with Connections(self._connections.timeouts) as connections:
+            client = MetadataClient(self._metadata, connections)
+            client.unregister_server(self.location, self._incarnation)
 
 
 def play(channel: Connection, metadata: str, count: int) -> None:
