@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mrflight.errors import JobFileError
 from tests.support.plans import WORKERS, Plan, job
 
 
@@ -134,3 +135,10 @@ def test_a_function_is_told_between_which_keys_a_partition_may_be_cut(
 ) -> None:
     planned = plan(job(reduce={"function": "clicks:reduce"}, **sections))
     assert planned.reduction.key == key
+
+
+def test_one_partition_that_was_asked_for_needs_no_key(plan: Plan) -> None:
+    planned = plan(job(inputs={"visits": {"path": "visits.csv"}}, shuffle={"partitions": 1}))
+    assert {task.partitioner.kind for task in planned.map_tasks} == {"one"}
+    with pytest.raises(JobFileError, match=r"^inputs\.visits\.key: the hash partitioner needs"):
+        plan(job(inputs={"visits": {"path": "visits.csv"}}, shuffle={"partitions": 2}))
