@@ -1,4 +1,4 @@
-"""Dask's data frames over threads, which for these queries are faster than processes.
+"""Dask's data frames over threads, which share what they read; processes were not compared.
 
 Rows and columns are chosen as they are read. Decimals are made doubles at once: pandas groups
 decimals one by one in Python.
