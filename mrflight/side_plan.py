@@ -183,7 +183,7 @@ def _plan_partitioner(
     group_by = spec.reduce.group_by if spec.reduce else []
     if spec.reduce is not None and spec.reduce.sql is not None and partitions == 1:
         return PartitionerSpec("one", (), 1)
-    if kind == "hash" and partitions == 1 and not key and spec.reduce is None:
+    if kind == "hash" and spec.shuffle.partitions == 1 and not key and spec.reduce is None:
         return PartitionerSpec("one", (), 1)  # wherever rows would go by a key
     is_whole = spec.reduce is not None and spec.reduce.distinct and kind == "hash"
     if kind in ("hash", "range") and not key and not is_whole:

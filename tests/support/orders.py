@@ -92,10 +92,15 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 
 def asked(query: str, table: pa.Table) -> pa.Table:
-    """What a query of ``t`` comes to in DuckDB."""
+    """What a query of ``t`` comes to in DuckDB, which gives times the zone of the machine."""
     database = _database()
     database.register("t", table)
-    return database.sql(query).to_arrow_table()
+    found = database.sql(query).to_arrow_table()
+    zoned = [
+        field.with_type(pa.timestamp("us", "UTC")) if getattr(field.type, "tz", None) else field
+        for field in found.schema
+    ]
+    return found.cast(pa.schema(zoned))
 
 
 def answered(query: str, table: pa.Table) -> list[int]:
