@@ -59,8 +59,8 @@ def rows_of(source: Source) -> int:
 def asked_since(bucket: Bucket, mark: int, count: int) -> Counter[str]:
     """The requests since a mark, once there are so many.
 
-    A reader that has its last rows does not wait for the answer behind them, so that MinIO may
-    begin with it later.
+    Who has read the last rows may not have waited for a request behind them. One of 24 was missing
+    once, which is all that is known of it.
     """
     deadline = time.monotonic() + 10
     while len(requests := bucket.requests(mark)) < count and time.monotonic() < deadline:
