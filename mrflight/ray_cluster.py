@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import threading
 import time
@@ -45,6 +46,8 @@ class RayServer:
         self._has_ended = threading.Event()
         self._failure = ""
         self._why = "runs"
+        self._pid: int | None = None
+        """Of a metadata server, which is on this machine."""
         self._ended, self._end = os.pipe()
         try:
             self._number = link.start_server(server, self._take)
@@ -76,6 +79,11 @@ class RayServer:
 
     def kill(self) -> None:
         self._link.stop(self._number)
+        if self._pid is not None and not self._has_ended.is_set():
+            # Ray calls a process that stands still lost long before that is gone, and it would
+            # keep its journal from the one in its place.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
 
     def was_killed(self) -> bool:
         return not self._failure
@@ -97,6 +105,7 @@ class RayServer:
         match message:
             case Ready():
                 self.location = message.location
+                self._pid = message.pid if self.kind == "metadata" else None
                 self._is_ready.set()
             case Failed():
                 self._failure = message.why
