@@ -71,7 +71,7 @@ def run(case: Case, data: Path, workers: int) -> dict[str, dict[str, float]]:
     ran: list[Ran] = []
     with (
         tempfile.TemporaryDirectory(dir=WORK) as out,
-        mock.patch("mrflight.job.LocalExecutor", TimedExecutor),
+        mock.patch("mrflight.local_place.LocalExecutor", TimedExecutor),
         mock.patch.object(TimedExecutor, "ran", ran, create=True),
     ):
         name = "visits" if case.job in ("clicks", "zipf") else "lineitem"
