@@ -71,7 +71,7 @@ def test_what_is_known_of_a_file_is_not_asked_again(
         assert rows_of(source) == FILES * ROWS
         asked = Counter(request.api for request in bucket.requests(before))
         assert asked.keys() == {"GetObject"}
-        # One is missing now and then on a busy machine, in the records or in truth: it is not known.
+        # One is missing now and then on a busy machine, be it in the records or in truth.
         assert len(source.splits) < asked["GetObject"] <= to_read
 
 
