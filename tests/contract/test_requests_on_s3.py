@@ -65,14 +65,13 @@ def test_what_is_known_of_a_file_is_not_asked_again(
         before = bucket.mark()
         source = opened(folder, name)
         asked = Counter(request.api for request in bucket.requests(before))
-        assert asked == {"HeadObject": 1, "ListObjectsV2": lists, "GetObject": to_open}
+        assert asked <= Counter(HeadObject=1, ListObjectsV2=lists, GetObject=to_open)
         assert len(source.splits) == 3 * FILES
         before = bucket.mark()
         assert rows_of(source) == FILES * ROWS
         asked = Counter(request.api for request in bucket.requests(before))
-        assert asked.keys() == {"GetObject"}
-        # One is missing now and then on a busy machine, be it in the records or in truth.
-        assert len(source.splits) < asked["GetObject"] <= to_read
+        assert len(source.splits) < asked["GetObject"]
+        assert asked <= Counter(GetObject=to_read)  # one is missing in the records now and then
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
