@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.csv
@@ -23,6 +26,9 @@ from tests.services.minio import Bucket
 FILES, ROWS = 3, 3000
 SPLIT_BYTES = 10 << 10
 TABLE = pa.table({"k": list(range(ROWS)), "v": list(range(ROWS))})
+
+
+T = TypeVar("T")
 
 
 def encoded(format: str, table: pa.Table = TABLE) -> bytes:
@@ -55,6 +61,21 @@ def rows_of(source: Source) -> int:
     return sum(batch.num_rows for split in source.splits for batch in source.reader.read(split))
 
 
+def asks(bucket: Bucket, act: Callable[[], T], expected: Counter[str]) -> T:
+    """What ``act`` gives, which asks for exactly so much, and never for more.
+
+    Now and then one request is missing, in the records or in truth, so it has some tries.
+    """
+    for _ in range(5):
+        before = bucket.mark()
+        result = act()
+        asked = Counter(request.api for request in bucket.requests(before))
+        assert asked <= expected
+        if asked == expected:
+            return result
+    raise AssertionError(f"five times less than {expected}, at last {asked}")
+
+
 @pytest.mark.parametrize(("format", "to_open", "to_read"), [("csv", 6, 24), ("parquet", 3, 27)])
 def test_what_is_known_of_a_file_is_not_asked_again(
     bucket: Bucket, format: str, to_open: int, to_read: int
@@ -62,16 +83,11 @@ def test_what_is_known_of_a_file_is_not_asked_again(
     """It took 14 and 5 HEADs to open them, and 36 and 27 to read the 9 splits."""
     folder = put_inputs(bucket, format)
     for name, lists in (("", 3), (f"*.{format}", 2)):
-        before = bucket.mark()
-        source = opened(folder, name)
-        asked = Counter(request.api for request in bucket.requests(before))
-        assert asked <= Counter(HeadObject=1, ListObjectsV2=lists, GetObject=to_open)
+        opening = Counter(HeadObject=1, ListObjectsV2=lists, GetObject=to_open)
+        source = asks(bucket, partial(opened, folder, name), opening)
         assert len(source.splits) == 3 * FILES
-        before = bucket.mark()
-        assert rows_of(source) == FILES * ROWS
-        asked = Counter(request.api for request in bucket.requests(before))
-        assert len(source.splits) < asked["GetObject"]
-        assert asked <= Counter(GetObject=to_read)  # one is missing in the records now and then
+        rows = asks(bucket, partial(rows_of, source), Counter(GetObject=to_read))
+        assert rows == FILES * ROWS
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
