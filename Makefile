@@ -24,7 +24,7 @@ $(installed): pyproject.toml constraints.txt $(kernel)
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer was found; name one: make PYTHON=..." >&2; exit 1; }
 	test -x $(python) || $(PYTHON) -m venv $(venv)
 	rm -f mrflight/_kernel.*so  # a kernel that no longer builds must not stay in use
-	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[delta,hdfs,ray,s3,sql,bench,dev]'
+	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[delta,hdfs,ray-data,s3,sql,bench,dev]'
 	@$(python) -c 'from mrflight.kernel import implementation as by; print("installed; the kernel is in", by.title())'
 	@touch $@
 
@@ -98,7 +98,7 @@ constraints:
 	$(PYTHON) -m venv build/uv
 	build/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	{ echo "# The versions that mrflight is tested with. Made by \`make constraints\`."; \
-		build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --extra delta --extra hdfs --extra ray --extra s3 --extra hopsfs --extra sql --extra bench --extra dev \
+		build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --extra delta --extra hdfs --extra ray --extra ray-data --extra s3 --extra hopsfs --extra sql --extra bench --extra dev \
 			--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml; \
 	} > build/constraints.txt
 	mv build/constraints.txt constraints.txt

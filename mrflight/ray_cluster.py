@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.executors.ray_link import RayLink
 from mrflight.executors.ray_messages import Failed, Lost, Ready, StartServer
 from mrflight.quantities import format_bytes
+from mrflight.ray_layout import ReservedPort, ServerLayout
 from mrflight.supervised_cluster import SupervisedCluster
 
 _START_TIMEOUT_S = 120.0
@@ -24,10 +24,6 @@ _SLOW_START_S = 60.0
 
 _END_TIMEOUT_S = 1.0
 """Of actors that were killed, of the 5 s that an interrupted job has for its end."""
-
-_MIB = 2**20
-_EMPTY_BYTES = 128 * _MIB
-"""Of a server that holds nothing, as Ray counts it: with what it shares with others."""
 
 
 class RayServer:
@@ -149,26 +145,21 @@ class RayCluster(SupervisedCluster[RayServer]):
         tell: Callable[[str], None],
     ) -> None:
         """``memory_bytes`` is what all data servers hold together before they spill."""
-        self._port = _ReservedPort("127.0.0.1" if layout.is_local else layout.address)
-        metadata = f"grpc+tcp://{self._port.host}:{self._port.number}"
+        self._port = ReservedPort("127.0.0.1" if layout.is_local else layout.address)
         super().__init__(
-            metadata, data_servers, _START_TIMEOUT_S, _SLOW_START_S, heartbeat_timeout_s, tell
+            self._port.location,
+            data_servers,
+            _START_TIMEOUT_S,
+            _SLOW_START_S,
+            heartbeat_timeout_s,
+            tell,
         )
         self._link = link
         self._layout = layout
         each = memory_bytes // max(1, data_servers)
-        self._memory = {"metadata": _EMPTY_BYTES, "data": _EMPTY_BYTES + each}
-        self._options = {
-            "metadata": (
-                *("--heartbeat-timeout", f"{heartbeat_timeout_s} s"),
-                *("--journal", str(journal)),
-            ),
-            "data": (
-                *("--metadata", metadata),
-                *("--memory", str(each)),
-                *("--spill-dir", str(spill_dir)),
-            ),
-        }
+        self._servers_of = ServerLayout(
+            self._port.location, journal, heartbeat_timeout_s, each, spill_dir
+        )
         try:
             self._start_all()
         except BaseException:
@@ -187,29 +178,11 @@ class RayCluster(SupervisedCluster[RayServer]):
         server = StartServer(
             0,
             kind,
-            self._options[kind],
+            self._servers_of.options(kind),
             0 if is_data else self._port.number,
-            self._memory[kind],
+            self._servers_of.declared_bytes(kind),
             self._layout.is_local,
             None if is_data else self._layout.home,
         )
         name = f"data{number}" if is_data else "metadata"
         return RayServer(self._link, name, server, "" if is_data else self.metadata)
-
-
-class _ReservedPort:
-    """A port that the system gives to nobody who asks for any, and that a server may listen on."""
-
-    def __init__(self, host: str) -> None:
-        self.host = host
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._socket.close)
-            # As gRPC's have it. This one does not listen, and is sent no connections.
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind((host, 0))
-            stack.pop_all()
-        self.number = int(self._socket.getsockname()[1])
-
-    def close(self) -> None:
-        self._socket.close()

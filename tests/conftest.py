@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
 
+from mrflight.job_file import load_job
 from tests.needed import fail_or_skip
 
 pytest.register_assert_rewrite("tests.support")  # before any of it is imported
+
+from tests.support import driver  # noqa: E402
 
 pytest_plugins = ["tests.services.fixtures", "tests.support.places", "tests.support.ray_head"]
 
@@ -19,6 +23,30 @@ CI = os.environ.get("CI") == "true"
 # A failure prints what reproduces it. In CI the examples are the same in every run.
 settings.register_profile("mrflight", deadline=None, print_blob=True, derandomize=CI)
 settings.load_profile("mrflight")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all-on-ray",
+        action="store_true",
+        help="run jobs on Ray: those of the contract, the fault matrix, richer jobs; some minutes",
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def all_on_ray(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With ``--all-on-ray`` jobs that say no executor run on a Ray that tests share."""
+    if not request.config.getoption("--all-on-ray"):
+        yield
+        return
+    options = dict(each.split("=", 1) for each in request.getfixturevalue("ray_head").options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "ALWAYS", [f"--set={name}={is_}" for name, is_ in options.items()])
+        patch.setattr(
+            "mrflight.api.load_job",
+            lambda path, overrides=None: load_job(path, options | dict(overrides or {})),
+        )
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -53,6 +53,7 @@ class _State(Enum):
     OPEN = "open"
     UNKNOWN = "the commit was asked for"
     COMMITTED = "committed"
+    MADE_BEFORE = "another writer of this attempt was committed"
 
 
 class ShuffleWriter:
@@ -137,10 +138,10 @@ class ShuffleWriter:
     def commit(self) -> None:
         """Send what is left and commit the attempt; nothing happens where it is committed.
 
-        AttemptLostError where another attempt of this map, or another writer
-        of this one, has won.
+        By another writer of the same attempt as well: whoever runs a task again, as Ray does by
+        itself, has its rows once. AttemptLostError where another attempt of this map has won.
         """
-        if self._state is _State.COMMITTED:
+        if self._state in (_State.COMMITTED, _State.MADE_BEFORE):
             return
         if self._buffers is not None:
             for partition, rows in self._buffers.take_all():
@@ -152,6 +153,9 @@ class ShuffleWriter:
             return
         self._state = _State.OPEN
         self.abort()
+        if winner.attempt == self._source.attempt:
+            self._state = _State.MADE_BEFORE
+            return
         raise AttemptLostError(
             f"map {self._source.map_id} of shuffle {self._shuffle_id!r}: attempt {winner.attempt} "
             f"has been committed before this writer's attempt {self._source.attempt}"

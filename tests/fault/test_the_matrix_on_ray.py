@@ -1,12 +1,17 @@
-"""Cells of the fault matrix for a job whose workers and servers are actors of Ray."""
+"""Cells of the fault matrix for a job whose workers and servers are actors of Ray.
+
+Four of them, or all with ``--all-on-ray``.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.fault import test_the_matrix as local
 from tests.support.fault_matrix import Cell, check_goes_on
 from tests.support.ray_head import RayHead
 from tests.support.ray_run import all_gone, on_ray
@@ -33,8 +38,23 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+IN_OTHER_WORDS = {local.KILLED: KILLED, local.AGAIN: AGAIN, local.RESTARTED: RESTARTED}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    of_all = [
+        replace(
+            cell,
+            says=IN_OTHER_WORDS.get(cell.says, cell.says),
+            options=cell.options if local.SINGLE[0] in cell.options else (*cell.options, *TWO),
+        )
+        for cell in local.CELLS
+    ]
+    cells = of_all if metafunc.config.getoption("--all-on-ray") else CELLS
+    metafunc.parametrize("cell", cells, ids=str)
+
+
 def test_the_job_goes_on(cell: Cell, ray_head: RayHead, tmp_path: Path) -> None:
-    there = Cell(**{**vars(cell), "options": (*ray_head.options, *cell.options)})
+    there = replace(cell, options=(*ray_head.options, *cell.options))
     check_goes_on(there, tmp_path, partial(on_ray, head=ray_head))
     all_gone(ray_head)

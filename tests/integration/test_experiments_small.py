@@ -11,6 +11,8 @@ from tests.support.experiments import contents, python
 TPCH_ENGINES = "mrflight,datafusion,pyspark,dask"
 """Those that are not installed take no part."""
 
+WITH_DATA = ("ratios", "tpch", "idle_workers", "ordering")
+
 
 class TestSmallExperiments:
     """Those that only print and keep their figures: each once, on next to nothing."""
@@ -44,6 +46,7 @@ class TestSmallExperiments:
                 ["--scale", "0.01", "--rounds", 1, "--queries", "q6", "--engines", TPCH_ENGINES],
                 ["tpch.json", "tpch.md"],
             ),
+            ("ordering", ["--scale", "0.01", "--rounds", 2], ["ordering.json", "ordering.md"]),
             ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),
             (
                 "idle_workers",
@@ -57,7 +60,7 @@ class TestSmallExperiments:
         self, tmp_path: Path, module: str, options: list[object], files: list[str]
     ) -> None:
         out = ["--out", tmp_path / "out"]
-        data = ["--data", tmp_path / "data"] if module in ("ratios", "tpch", "idle_workers") else []
+        data = ["--data", tmp_path / "data"] if module in WITH_DATA else []
         python("-m", f"experiments.{module}", *options, *out, *data)
         assert set(files) <= contents(tmp_path / "out").keys()
 

@@ -15,6 +15,9 @@ import pyarrow as pa
 
 RUN_TIMEOUT_S = 120
 
+ALWAYS: list[str] = []
+"""Options of every job, before its own."""
+
 
 @dataclass(frozen=True)
 class DriverRun:
@@ -56,7 +59,7 @@ def drive(
 
 def driver_command(job: Path, *options: str) -> list[str]:
     """The command that runs a job."""
-    return [sys.executable, "-m", "mrflight.driver", str(job), "--json", *options]
+    return [sys.executable, "-m", "mrflight.driver", str(job), "--json", *ALWAYS, *options]
 
 
 def write_job(folder: Path, text: str, name: str = "job.toml") -> Path:

@@ -29,7 +29,7 @@ LAYERS = [
     "job_run job_shuffles moving sink_stage stage_clock api driver cli maintain_command "
     "preload partition_count job_words stage_words explain explain_command dataset drafts "
     "writes result progress __init__ __main__ ray_cluster supervised_cluster job_place "
-    "ray_paths ray_place local_place placing",
+    "ray_paths ray_place ray_layout local_place placing on_ray",
     "servers testing",
 ]
 """From the lowest to the highest. A folder stands for its modules but those named elsewhere."""
@@ -43,8 +43,12 @@ STORAGE_LIBRARIES = {"deltalake", "pyarrow.fs"}
 STORAGE_FOLDERS = {"storage", "sinks", "sources"}
 STORAGE_CLIENTS = {"obstore", "hdfs_native"}
 BANNED = {"pyarrow.dataset", "pyarrow.acero"}
-ON_RAY = {f"executors.ray_{name}" for name in ("gateway", "losses", "server", "worker", "workers")}
-"""Run in processes of Ray, or in the one that speaks to it; others where there may be no Ray."""
+ON_RAY = {
+    *(f"executors.ray_{name}" for name in ("gateway", "losses", "server", "worker", "workers")),
+    *("on_ray.servers", "on_ray.datasets"),
+}
+"""Run in processes of Ray, in the one that speaks to it, or in its users'; others where there may
+be no Ray."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,123 @@
+"""Ray Data's datasets at either end of a shuffle: rows go over Flight, from and to Ray's tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import ray.data
+from ray.data import Datasink, Datasource, ReadTask
+from ray.data.block import Block, BlockAccessor, BlockMetadata
+
+from mrflight.errors import JobError
+from mrflight.shuffle.partitioners import Partitioner
+from mrflight.shuffle.shuffle import Shuffle
+from mrflight.shuffle.shuffle_state import PartitionInfo
+from mrflight.shuffle.writer import ShuffleWriter
+
+
+def to_dataset(shuffle: Shuffle, partitions: Sequence[int] | None = None) -> ray.data.Dataset:
+    """The rows of a shuffle, or of some of its partitions, in their order.
+
+    Each task of Ray's reads whole partitions, one or several, from the data servers, and makes
+    its blocks where it runs. A partition's rows may be cut into several blocks. For a shuffle
+    whose maps are all committed: rows that come later are not read. Raises JobError for a
+    partition that is none, ShuffleNotFoundError.
+    """
+    return ray.data.read_datasource(_ShuffleSource(shuffle, partitions))
+
+
+def from_dataset(
+    dataset: ray.data.Dataset,
+    shuffle: Shuffle,
+    key: Sequence[str] = (),
+    *,
+    first_map_id: int = 0,
+    partitioner: Partitioner | None = None,
+    compression: str = "none",
+) -> None:
+    """Write a dataset's rows into a shuffle, by their ``key`` or ``partitioner``.
+
+    Each task that writes is a map, numbered from ``first_map_id`` on; so a second dataset in the
+    same shuffle begins at a number that the first has not come to. All maps are committed on
+    return. A task that Ray makes again writes nothing twice.
+    """
+    writer = partial(shuffle.writer, key=key, partitioner=partitioner, compression=compression)
+    dataset.write_datasink(_ShuffleSink(writer, first_map_id))
+
+
+class _ShuffleSource(Datasource):
+    def __init__(self, shuffle: Shuffle, partitions: Sequence[int] | None) -> None:
+        super().__init__()
+        self._shuffle = shuffle
+        self._schema, infos = shuffle.layout()
+        self._infos = _wanted(infos, partitions)
+
+    def get_name(self) -> str:
+        return f"shuffle {self._shuffle.id}"
+
+    def estimate_inmemory_data_size(self) -> int:
+        return sum(info.size_bytes for info in self._infos)
+
+    def get_read_tasks(
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: object = None,
+    ) -> list[ReadTask]:
+        """As many as are wanted, and at most one a partition."""
+        count = max(1, min(parallelism, len(self._infos)))
+        total = len(self._infos)
+        cuts = [total * number // count for number in range(count + 1)]
+        runs = [self._infos[start:end] for start, end in pairwise(cuts)]
+        return [
+            ReadTask(
+                partial(_blocks, self._shuffle, self._schema, [info.partition for info in run]),
+                _metadata(run),
+                self._schema,
+                per_task_row_limit,
+            )
+            for run in runs
+        ]
+
+
+class _ShuffleSink(Datasink[None]):
+    def __init__(self, writer: Callable[[int], ShuffleWriter], first_map_id: int) -> None:
+        self._writer = writer
+        self._first = first_map_id
+
+    def write(self, blocks: Iterable[Block], ctx: Any) -> None:
+        with self._writer(self._first + ctx.task_idx) as out:
+            for block in blocks:
+                for batch in BlockAccessor.for_block(block).to_arrow().to_batches():
+                    out.write(batch)
+
+
+def _wanted(
+    infos: Sequence[PartitionInfo], partitions: Sequence[int] | None
+) -> list[PartitionInfo]:
+    if partitions is None:
+        return list(infos)
+    if wrong := [number for number in partitions if not 0 <= number < len(infos)]:
+        raise JobError(f"partitions {wrong[:5]}: the shuffle has those from 0 to {len(infos) - 1}")
+    return [infos[number] for number in partitions]
+
+
+def _metadata(run: Sequence[PartitionInfo]) -> BlockMetadata:
+    return BlockMetadata(
+        num_rows=sum(info.rows for info in run),
+        size_bytes=sum(info.size_bytes for info in run),
+        input_files=None,
+        exec_stats=None,
+    )
+
+
+def _blocks(shuffle: Shuffle, schema: pa.Schema, partitions: Sequence[int]) -> Iterator[pa.Table]:
+    """In the task: the rows of some partitions, wherever they are by now, or an empty block."""
+    yield schema.empty_table()  # what has no rows has columns
+    for partition in partitions:
+        for batch in shuffle.reader(partition):
+            yield pa.Table.from_batches([batch])
