@@ -16,6 +16,9 @@ go := $(shell command -v go 2>/dev/null)
 maven := $(and $(shell command -v java 2>/dev/null),$(shell command -v mvn 2>/dev/null))
 kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
 
+# Tests and measurements start hundreds of processes, each of which would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install demo services test bench check format constraints clean
 
 install: $(installed) $(link)

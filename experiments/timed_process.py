@@ -63,7 +63,9 @@ def measure(command: Sequence[str], limit_s: float) -> Timed:
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         family = _Family()
         started = time.perf_counter()
-        process = subprocess.Popen(command, stdout=stdout, stderr=stderr, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=stdout, stderr=stderr, start_new_session=True, env=_environment()
+        )
         try:
             ended = family.watch(process.pid, started + limit_s)
         finally:
@@ -89,6 +91,13 @@ def _adopt_orphans() -> None:
 def _content(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode(errors="replace")
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with compiled modules: those of peers are, since pip installed them."""
+    kept = os.environ.copy()
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    return kept
 
 
 class _Family:
