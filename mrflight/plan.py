@@ -85,7 +85,11 @@ class StagePlan:
 
     @property
     def shared_sides(self) -> tuple[int, ...]:
-        """Of a join: the sides of which tasks can each have a share, and all of the other."""
+        """The sides of which tasks can each have a share, and a join's other side whole."""
+        if not self.reduction.keeps_rows:
+            return ()
+        if self.meeting is None:
+            return (0,)
         if not isinstance(self.meeting, JoinedTables):
             return ()
         names = [side.name for side in self.sides]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import TypeVar
 
 import pyarrow as pa
@@ -12,14 +14,17 @@ from mrflight.job_run import JobRun
 from mrflight.mender import Anew, Stop
 from mrflight.plan import StagePlan
 from mrflight.produced import AnyProduced, PlacementMender, Produced
+from mrflight.reduce_plan import check_shares, plan_shares
 from mrflight.shuffle.layout import plain_schema
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.sources.base import Source
 from mrflight.workers.stage_rows import (
+    PartitionSplit,
     StagePartition,
     StageReader,
     StageRows,
     StageSide,
+    share_of,
     split_of,
 )
 from mrflight.workers.streamed_rows import BroadcastTable, StreamReader, as_now
@@ -75,14 +80,37 @@ class ProducedStage:
         return StageRows(tuple(sides), self.plan.meeting, self.plan.reduction, space)
 
     def source(self, name: str, stage: str, space: Workspace) -> Source:
-        """The result as the input ``name`` of a later stage; one split, that can be cut."""
+        """The result as the input ``name`` of a later stage.
+
+        Its splits can be cut, but for those that are shares of heavy partitions.
+        """
         partitions = self.partitions()
         rows = self.rows(space)
         filled = [each for each in partitions if each.rows] or partitions[:1]
-        split = split_of(stage, filled)
+        splits = tuple(self._splits(stage, filled))
+        size = sum(each.size_bytes for each in filled)
         expansion = 1 if self.plan.compression == "none" else _ENCODED
         reader = StageReader(rows, rows.schema)
-        return Source(name, reader, (), split.size_bytes, (split,), expansion, is_made=True)
+        return Source(name, reader, (), size, splits, expansion, is_made=True)
+
+    def _splits(self, stage: str, partitions: list[StagePartition]) -> Iterator[PartitionSplit]:
+        """Those of a stage in the order of its rows."""
+        sides = self.plan.shared_sides
+        planned = plan_shares(partitions, self.run.stages.workers, sides) if sides else []
+        shares = {of: list(each) for of, each in groupby(planned, attrgetter("partition"))}
+        whole: list[StagePartition] = []
+        for partition in partitions:
+            if partition not in shares:
+                whole.append(partition)
+                continue
+            if whole:
+                yield split_of(stage, whole)
+                whole = []
+            for each in shares[partition]:
+                assert each.share is not None, each
+                yield share_of(stage, partition, each.share, each.side)
+        if whole:
+            yield split_of(stage, whole)
 
 
 @dataclass(frozen=True)
@@ -154,8 +182,23 @@ class Mapped(Produced[MapTask, MapResult]):
         return _sides_of(self._read)
 
     def refresh(self) -> None:
-        """Read the partitions of earlier stages where they are now."""
+        """Read the partitions of earlier stages where they are now.
+
+        NotRepeatableError as `check_cut_alike`.
+        """
         self.tasks = _as_now(self.tasks, self._read)
+
+    def write(self, note: Callable[[list[MapResult]], str]) -> list[MapResult]:
+        """See `Produced.write`; NotRepeatableError as `check_shares`."""
+        results = super().write(note)
+        done = zip(self.tasks, results, strict=True)
+        read = [(task.split, result.share_rows) for task, result in done]
+        check_shares(
+            (split.shared, rows)
+            for split, rows in read
+            if isinstance(split, PartitionSplit) and split.share is not None
+        )
+        return results
 
 
 class Sampling(PlacementMender[SampleTask]):

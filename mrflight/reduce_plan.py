@@ -9,13 +9,15 @@ that would keep a worker busy when the others are done is cut into shares.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
-from mrflight.errors import IncompletePartitionError
+from mrflight.errors import NotRepeatableError
 from mrflight.shuffle.share import Share
+from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.workers.stage_rows import StagePartition
 
 _TASKS_PER_WORKER = 16
@@ -96,6 +98,11 @@ class PlannedReduce(NamedTuple):
         )
 
     @property
+    def shared(self) -> PartitionInfo:
+        """What the share is of."""
+        return self.partition.infos[self.side]
+
+    @property
     def place(self) -> tuple[int, int]:
         """Where its results come among those of all tasks."""
         return self.partition.partition, self.share.number if self.share else 0
@@ -165,16 +172,19 @@ def plan_shares(
     return planned
 
 
-def check_shares(read: Sequence[tuple[PlannedReduce, int]]) -> None:
-    """Raise IncompletePartitionError where shares, by the rows of each, are not their partition."""
-    infos = {each.partition.partition: each.partition.infos[each.side] for each, _ in read}
-    found = dict.fromkeys(infos, 0)
-    for share, rows in read:
-        found[share.partition.partition] += rows
-    for number, rows in found.items():
-        info = infos[number]
-        if rows != info.rows:
-            raise IncompletePartitionError(
+def check_shares(read: Iterable[tuple[PartitionInfo, int]]) -> None:
+    """Look that shares are their partitions, by the rows that were read of each.
+
+    NotRepeatableError where rows are missing, which no attempt alone could see.
+    """
+    infos: dict[int, PartitionInfo] = {}
+    found: Counter[int] = Counter()
+    for info, rows in read:
+        infos[info.partition] = info
+        found[info.partition] += rows
+    for number, info in infos.items():
+        if (rows := found[number]) != info.rows:
+            raise NotRepeatableError(
                 f"partition {number}: {info.locations[0]} gave {rows} rows in shares, of the "
                 f"{info.rows} that were committed"
             )

@@ -8,7 +8,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from mrflight.errors import IncompletePartitionError, NotRepeatableError
 from mrflight.memory import MemoryPlan
 from mrflight.mender import Anew, Stop
 from mrflight.plan import StagePlan
@@ -23,6 +22,7 @@ from mrflight.reduce_plan import (
 )
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.sinks.base import PartWriter
+from mrflight.workers.stage_rows import check_cut_alike
 from mrflight.workers.tasks import MergeTask, ReduceResult, ReduceTask, run_merge, run_reduce
 from mrflight.workers.workspace import Workspace
 
@@ -75,7 +75,7 @@ class ReduceStage:
             mender=reducing,
         )
         done = list(zip(reducing.planned, results, strict=True))
-        _count_shares([(each, result.share_rows) for each, result in done if each.share])
+        check_shares([(each.shared, result.share_rows) for each, result in done if each.share])
         return [result for _, result in sorted(done, key=lambda pair: pair[0].place)]
 
     def _shared_sides(self, schema: pa.Schema) -> Sequence[int]:
@@ -83,10 +83,10 @@ class ReduceStage:
         plan = self.plan
         if not plan.resizes:
             return ()
-        if plan.meeting is not None:
-            return plan.shared_sides if plan.reduction.keeps_rows else ()
-        can_share = plan.reduction.keeps_rows or plan.reduction.partials(schema) is not None
-        return (0,) if can_share else ()
+        if plan.shared_sides:
+            return plan.shared_sides
+        merges = plan.meeting is None and plan.reduction.partials(schema) is not None
+        return (0,) if merges else ()
 
     def _merge(
         self, mapped: AnyProduced, schema: pa.Schema, shares: Sequence[PlannedReduce]
@@ -112,16 +112,8 @@ class ReduceStage:
         ]
         merged = Merged(mapped, shuffle, tasks)
         rows = merged.write()
-        _count_shares(list(zip(shares, rows, strict=True)))
+        check_shares(list(zip((share.shared for share in shares), rows, strict=True)))
         return ProducedStage(self.plan, (merged,))
-
-
-def _count_shares(read: Sequence[tuple[PlannedReduce, int]]) -> None:
-    """Raise NotRepeatableError where rows are missing, which no attempt alone could see."""
-    try:
-        check_shares(read)
-    except IncompletePartitionError as error:
-        raise NotRepeatableError(str(error)) from error
 
 
 class Merged(Produced[MergeTask, int]):
@@ -143,18 +135,11 @@ class Merged(Produced[MergeTask, int]):
         return (self._mapped,)
 
     def refresh(self) -> None:
-        """Read the shares where they are now.
-
-        NotRepeatableError where a shared partition was written again: its blocks are others, so
-        that its shares would not be those that have been merged already.
-        """
+        """Read the shares where they are now; NotRepeatableError as `check_cut_alike`."""
         infos = self._mapped.infos()
         for number, task in enumerate(self.tasks):
             info = infos[task.info.partition]
-            if info.generation != task.info.generation:
-                raise NotRepeatableError(
-                    f"partition {info.partition} was lost while its shares were merged"
-                )
+            check_cut_alike(info, task.info)
             self.tasks[number] = replace(task, info=info)
 
 

@@ -72,7 +72,7 @@ class PlayedCalls:
             winner = client.commit_map(commit)
         assert winner == MapAttempt(task.map_id, attempt, writer_id), "nobody else writes"
         total = sum(rows)
-        return tasks.MapResult(total, total, total)
+        return tasks.MapResult(total, total, total, 0)
 
     def run_reduce(self, task: tasks.ReduceTask, attempt: int) -> tasks.ReduceResult:
         """A part file per file of the task, with what Delta wants to know of it."""

@@ -77,6 +77,10 @@ class Reader(ABC):
         """Of ``rows`` that `read` has given, how many were read from files: all but a stage's."""
         return rows
 
+    def share_rows(self) -> int:
+        """How many rows of shares `read` has read, of which nobody else knows how many they are."""
+        return 0
+
     def pieces(self, split: Split, count: int) -> list[Split]:
         """At most ``count`` splits that tile ``split``, for looking here and there into it."""
         return split.cut(count)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from mrflight.errors import NotRepeatableError
 from mrflight.schemas import empty_batch
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.reader import read_partition, read_partitions, read_share
@@ -152,12 +153,22 @@ class StageRows:
 
 @dataclass(frozen=True)
 class PartitionSplit(Split):
-    """Some partitions of a stage, for a map of the next one."""
+    """Some partitions of a stage, or a share of one, for a map of the next one."""
 
     partitions: tuple[StagePartition, ...] = ()
+    share: Share | None = None
+    side: int = 0
+    """That it is a share of."""
+
+    @property
+    def shared(self) -> PartitionInfo:
+        """What the share is of."""
+        return self.partitions[0].infos[self.side]
 
     def cut(self, count: int) -> list[Split]:
-        """At most ``count`` splits of neighbours, as many partitions in each."""
+        """At most ``count`` splits of neighbours, as many partitions in each; a share is one."""
+        if self.share is not None:
+            return [self]
         total = len(self.partitions)
         count = max(1, min(count, total))
         bounds = [total * number // count for number in range(count + 1)]
@@ -173,20 +184,48 @@ def split_of(stage: str, partitions: Sequence[StagePartition]) -> PartitionSplit
     return PartitionSplit(stage, first, last + 1, size, partitions=tuple(partitions))
 
 
-@dataclass(frozen=True)
+def share_of(stage: str, partition: StagePartition, share: Share, side: int) -> PartitionSplit:
+    """A share of one side of a partition, with all of the others, as a split."""
+    split = split_of(stage, [partition])
+    return replace(split, size_bytes=split.size_bytes // share.of, share=share, side=side)
+
+
+def check_cut_alike(now: PartitionInfo, then: PartitionInfo) -> None:
+    """Raise NotRepeatableError where a partition was written again since ``then``.
+
+    Its blocks are others, so that its shares are not those of which some have been sent already.
+    """
+    if now.generation != then.generation:
+        raise NotRepeatableError(
+            f"partition {now.partition} was lost while its shares were sent on"
+        )
+
+
+@dataclass
 class StageReader(Reader):
-    """Reads the result of a stage as the input of another one."""
+    """Reads the result of a stage as the input of another one.
+
+    It counts, so that every task has its own.
+    """
 
     rows: StageRows
     schema: pa.Schema | None
+    of_shares: int = 0
+    """Rows that it has read."""
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows partition by partition; of each at least a batch, which may be empty."""
         assert isinstance(split, PartitionSplit), split
-        for schema, batches in self.rows.of(split.partitions):
+        shared = SharedSide(split.side, split.share) if split.share is not None else None
+        for schema, batches in self.rows.of(split.partitions, shared):
             yield empty_batch(schema)
             yield from batches
+        self.of_shares += shared.rows_read if shared is not None else 0
 
     def file_rows(self, rows: int) -> int:
         """None: they were counted where they were read."""
         return 0
+
+    def share_rows(self) -> int:
+        """See `Reader.share_rows`."""
+        return self.of_shares

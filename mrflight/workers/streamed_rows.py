@@ -21,6 +21,7 @@ from mrflight.workers.stage_rows import (
     StagePartition,
     StageReader,
     StageSide,
+    check_cut_alike,
 )
 from mrflight.workers.workspace import Workspace
 
@@ -76,6 +77,10 @@ class StreamReader(Reader):
         """Of those of its input: what is made of them may be fewer, or more."""
         return self.reader.file_rows(self.rows_read)
 
+    def share_rows(self) -> int:
+        """As its input's own reader has them."""
+        return self.reader.share_rows()
+
     def pieces(self, split: Split, count: int) -> list[Split]:
         """As the input's own reader has them."""
         return self.reader.pieces(split, count)
@@ -92,6 +97,8 @@ def as_now(reader: Reader, split: Split, now: Now) -> tuple[Reader, Split]:
     if isinstance(reader, StageReader):
         assert isinstance(split, PartitionSplit), split
         of = now[tuple(side.shuffle.id for side in reader.rows.sides)]
-        partitions = tuple(of[each.partition] for each in split.partitions)
-        return reader, replace(split, partitions=partitions)
+        moved = replace(split, partitions=tuple(of[each.partition] for each in split.partitions))
+        if split.share is not None:
+            check_cut_alike(moved.shared, split.shared)
+        return reader, moved
     return reader, split

@@ -67,6 +67,8 @@ class MapResult:
     file_rows: int
     """Of these, or of those that these were made of, how many were read from files."""
     rows_out: int
+    share_rows: int
+    """That were read of a share of an earlier stage's partition."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,8 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
     if (combiner := task.reduction.combiner(task.combiner_bytes)) is not None:
         batches = combiner.combine(batches)
     rows_out = shuffle_batches(batches, writer)
-    return MapResult(mapper.rows_in, task.reader.file_rows(mapper.rows_in), rows_out)
+    file_rows = task.reader.file_rows(mapper.rows_in)
+    return MapResult(mapper.rows_in, file_rows, rows_out, task.reader.share_rows())
 
 
 def run_sample(task: SampleTask) -> pa.Table:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 import mrflight
-from mrflight.reduce_plan import PlannedReduce
+from mrflight.reduce_plan import PlannedReduce, check_shares
+from mrflight.shuffle.shuffle_state import PartitionInfo
 from tests.support.cluster import standing_cluster
 from tests.support.driver import write_job
 from tests.support.heavy_partition import FILES, ORDER, ROWS, watch_shares, write_rows
@@ -182,3 +185,73 @@ def test_a_heavy_key_of_a_join_is_shared_where_the_other_side_can_be_with_everyo
     assert found.sort_by(order) == expected.cast(found.schema).sort_by(order)
     assert result.rows_out == len(expected)
     assert result.attempts.failed == 0
+
+
+STAGES = """
+[job]
+name = "skew"
+[cluster]
+workers = 4
+[stages.joined.inputs.rows]
+path = "in/*.parquet"
+key = ["key"]
+[stages.joined.inputs.others]
+path = "others/*.parquet"
+key = ["key"]
+broadcast = false
+[stages.joined.reduce]
+join = "inner"
+[inputs.joined]
+stage = "joined"
+[reduce]
+group_by = ["name"]
+[reduce.aggregate]
+rows = "count(*)"
+first = "first(value)"
+last = "last(value)"
+[output]
+table = "out"
+"""
+
+
+def test_a_heavy_key_of_a_stage_is_shared_by_the_maps_that_read_it(
+    tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+) -> None:
+    keys = [7, 7, *range(8, FILES * ROWS, 3), -1]
+    others = pa.table({"key": keys, "name": [f"name {number}" for number in range(len(keys))]})
+    (tmp_path / "others").mkdir()
+    pq.write_table(others, tmp_path / "others" / "others.parquet")
+    result = mrflight.run(write_job(tmp_path, STAGES))
+    assert len(shares) >= 3
+    assert all(share.side == 0 for share in shares)
+    joined = rows.join(others, "key", join_type="inner").sort_by("value")
+    table = pa.TableGroupBy(joined, "name", use_threads=False).aggregate(
+        [([], "count_all"), ("value", "first"), ("value", "last")]
+    )
+    found = DeltaTable(tmp_path / "out").to_pyarrow_table().sort_by("name")
+    expected = table.rename_columns(found.column_names).sort_by("name")
+    assert found == expected.cast(found.schema)
+    assert result.attempts.failed == 0
+
+
+def test_shares_of_a_stage_that_miss_rows_are_all_made_again(
+    tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once: what a server forgot of a share nobody but the driver can see."""
+    others = pa.table({"key": [7, *range(8, FILES * ROWS, 3)]})
+    (tmp_path / "others").mkdir()
+    pq.write_table(others, tmp_path / "others" / "others.parquet")
+    text = STAGES.replace('"name"', '"key"')
+    checked = []
+
+    def miss_rows(read: Iterable[tuple[PartitionInfo, int]]) -> None:
+        read = list(read)
+        checked.append(len(read))
+        check_shares([(info, rows - (len(checked) == 3)) for info, rows in read])
+
+    monkeypatch.setattr("mrflight.produced_stage.check_shares", miss_rows)
+    result = mrflight.run(write_job(tmp_path, text))
+    assert checked == [0, 0, len(shares) // 2] * 2
+    assert result.rows_out == len(others)
+    found = DeltaTable(tmp_path / "out").to_pyarrow_table()
+    assert pc.sum(found["rows"]).as_py() == len(rows.join(others, "key", join_type="inner"))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mrflight import reduce_stage
+from mrflight import produced_stage, reduce_stage
 from mrflight.reduce_plan import PlannedReduce, plan_shares
 
 FILES = 4
@@ -29,6 +29,7 @@ def watch_shares(monkeypatch: pytest.MonkeyPatch) -> list[PlannedReduce]:
         return planned
 
     monkeypatch.setattr(reduce_stage, "plan_shares", plan)
+    monkeypatch.setattr(produced_stage, "plan_shares", plan)
     monkeypatch.setattr("mrflight.partition_count.AUTO_PARTITION_BYTES", 600_000)
     return found
 
