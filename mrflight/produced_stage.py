@@ -188,7 +188,9 @@ class Mapped(Produced[MapTask, MapResult]):
         """
         self.tasks = _as_now(self.tasks, self._read)
 
-    def write(self, note: Callable[[list[MapResult]], str]) -> list[MapResult]:
+    def write(
+        self, note: Callable[[list[MapResult]], str] = lambda results: f"{len(results)} done"
+    ) -> list[MapResult]:
         """See `Produced.write`; NotRepeatableError as `check_shares`."""
         results = super().write(note)
         done = zip(self.tasks, results, strict=True)

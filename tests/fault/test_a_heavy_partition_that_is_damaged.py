@@ -120,7 +120,7 @@ def server_of(shuffle: Shuffle, partition: int) -> psutil.Process:
 SENT_AGAIN = "2 of 2 merge tasks send again what was lost with"
 HERE = "going on at a replica, as"
 WITHOUT = "going on without"
-ANEW = "all maps and reduces are made again: partition 23 was lost while its shares were merged"
+ANEW = "all maps and reduces are made again: partition 23 was lost while its shares were sent on"
 MAPS_AGAIN = "4 of 4 map tasks send again what was lost with"
 
 # 4 maps, 2 merges and 6 reduces, where nothing is lost.

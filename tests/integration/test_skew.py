@@ -222,7 +222,7 @@ def test_a_heavy_key_of_a_stage_is_shared_by_the_maps_that_read_it(
     (tmp_path / "others").mkdir()
     pq.write_table(others, tmp_path / "others" / "others.parquet")
     result = mrflight.run(write_job(tmp_path, STAGES))
-    assert len(shares) >= 3
+    assert len(shares) >= 2
     assert all(share.side == 0 for share in shares)
     joined = rows.join(others, "key", join_type="inner").sort_by("value")
     table = pa.TableGroupBy(joined, "name", use_threads=False).aggregate(
@@ -252,6 +252,7 @@ def test_shares_of_a_stage_that_miss_rows_are_all_made_again(
     monkeypatch.setattr("mrflight.produced_stage.check_shares", miss_rows)
     result = mrflight.run(write_job(tmp_path, text))
     assert checked == [0, 0, len(shares) // 2] * 2
-    assert result.rows_out == len(others)
+    joined = rows.join(others, "key", join_type="inner")
+    assert result.rows_out == pc.count_distinct(joined["key"]).as_py()
     found = DeltaTable(tmp_path / "out").to_pyarrow_table()
-    assert pc.sum(found["rows"]).as_py() == len(rows.join(others, "key", join_type="inner"))
+    assert pc.sum(found["rows"]).as_py() == len(joined)
