@@ -11,7 +11,7 @@ from tests.support.experiments import contents, python
 TPCH_ENGINES = "mrflight,datafusion,pyspark,dask"
 """Those that are not installed take no part."""
 
-WITH_DATA = ("ratios", "tpch", "idle_workers", "ordering")
+WITH_DATA = ("ratios", "tpch", "idle_workers", "ordering", "executors")
 
 
 class TestSmallExperiments:
@@ -47,6 +47,11 @@ class TestSmallExperiments:
                 ["tpch.json", "tpch.md"],
             ),
             ("ordering", ["--scale", "0.01", "--rounds", 2], ["ordering.json", "ordering.md"]),
+            (
+                "executors",
+                ["--rows", "20000", "--rounds", 1],
+                ["executors.json", "executors.md"],
+            ),
             ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),
             (
                 "idle_workers",

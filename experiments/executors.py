@@ -1,0 +1,139 @@
+"""The clicks job on Ray, beside the same on local processes.
+
+    python -m experiments.executors [--rows N,...] [--rounds N] [--data FOLDER] [--out FOLDER]
+
+A Ray of this machine with all its cores is up already; a job's workers and servers are its actors.
+Each run is a process of its own, from its start to its end, and the executors take turns, the
+other one first in each round. Both have to give the same sums.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+from experiments import datasets, machine, mrflight_job
+from experiments.oracle import WrongResultError
+
+WORK = datasets.REPOSITORY / "experiments" / ".work"
+FILES = 10
+STAGES = ("start", "map", "reduce", "commit")
+
+RAY = """
+import sys, ray
+ray.init(
+    address="local", num_cpus=int(sys.argv[2]), num_gpus=0, include_dashboard=False,
+    log_to_driver=False, logging_level="ERROR", object_store_memory=80 << 20, _temp_dir=sys.argv[1],
+)
+print("at", ray.get_runtime_context().gcs_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def a_ray() -> Iterator[str]:
+    """The address of a Ray that ends with the block."""
+    folder = tempfile.mkdtemp(prefix="mrfr")  # short, as a socket's path is
+    command = [sys.executable, "-c", RAY, folder, str(machine.cores())]
+    os.environ |= {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",  # for the jobs as well; nobody else gets in
+        "RAY_AUTH_TOKEN": secrets.token_hex(16),
+    }
+    try:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[-1]
+            process.communicate()  # which closes its stdin
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(command: list[str]) -> tuple[float, dict[str, Any]]:
+    """Seconds from start to end, and what the driver reports.
+
+    Not by `timed_process`, which ends whatever starts below this process meanwhile: that Ray's too.
+    """
+    started = time.perf_counter()
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return time.perf_counter() - started, json.loads(done.stdout.splitlines()[-1])
+
+
+def page(runs: list[dict[str, Any]]) -> str:
+    """Medians by executor, and the ratios by round."""
+    lines = ["| rows | executor | s | " + " | ".join(f"{name}, s" for name in STAGES) + " |"]
+    lines.append("|" + "---|" * (len(STAGES) + 3))
+    for rows in dict.fromkeys(run["rows"] for run in runs):
+        of = {
+            name: [run for run in runs if (run["rows"], run["executor"]) == (rows, name)]
+            for name in ("local", "ray")
+        }
+        for name, found in of.items():
+            figures = [[run["wall_s"] for run in found]]
+            figures += [[run["seconds"][stage] for run in found] for stage in STAGES]
+            cells = " | ".join(f"{statistics.median(figure):.2f}" for figure in figures)
+            lines.append(f"| {rows:,} | {name} | {cells} |")
+        ratios = sorted(b["wall_s"] / a["wall_s"] for a, b in zip(*of.values(), strict=True))
+        told = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        lines.append(f"| {rows:,} | ray / local | {told} |" + " |" * len(STAGES))
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    numbers = lambda text: [int(word) for word in text.split(",")]  # noqa: E731
+    parser.add_argument("--rows", type=numbers, default=[1_000_000, 20_000_000, 100_000_000])
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--data", type=Path, default=WORK / "data", help="inputs are kept there")
+    parser.add_argument("--out", type=Path, default=WORK / "executors")
+    options = parser.parse_args()
+    runs: list[dict[str, Any]] = []
+    with a_ray() as address, tempfile.TemporaryDirectory(prefix="executors-") as folder:
+        settings = {
+            "local": ["cluster.executor=local"],
+            "ray": ["cluster.executor=ray", f"cluster.ray_address={address}"],
+        }
+        for rows in options.rows:
+            files = datasets.generate(datasets.DataSet("unique", rows, FILES), options.data)
+            datasets.warm(files)
+            sums = set()
+            for number in range(options.rounds):
+                for executor in sorted(settings, reverse=number % 2 == 1):
+                    table = Path(folder, "out")
+                    wall_s, report = run(mrflight_job.command(files, table, settings[executor]))
+                    written = mrflight_job.read_table(table)
+                    sums.add((len(written), pc.sum(written["clicks"]).as_py()))
+                    del written
+                    shutil.rmtree(table)
+                    figures = {"wall_s": wall_s, "seconds": report["seconds"], "round": number}
+                    runs.append({"rows": rows, "executor": executor} | figures)
+                    told = f"{rows:,} {executor} {wall_s:.2f} s {report['seconds']}"
+                    print(told, file=sys.stderr, flush=True)
+            if len(sums) > 1:
+                raise WrongResultError(f"rows and sums are not the same: {sums}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    report = {"machine": machine.description(), "runs": runs}
+    (options.out / "executors.json").write_text(json.dumps(report, indent=1) + "\n")
+    told = page(runs)
+    (options.out / "executors.md").write_text(told)
+    print(told)
+
+
+if __name__ == "__main__":
+    main()
