@@ -34,7 +34,7 @@ class DeltaSink(Sink):
         import_deltalake()
         _check_name(location)
         check_is_folder(location)
-        table = DeltaTable.load(location)
+        table = _table_at(location)
         self._mode = spec.mode
         self._app_id = app_id or f"mrflight-{job_id}"
         self._committed: int | None = None
@@ -42,9 +42,7 @@ class DeltaSink(Sink):
             self._committed = table.committed_version(app_id)
         self._location, self._job_id = location, job_id
         self._seen_version = None if table is None else table.version
-        if table is None:
-            _check_nothing_else(location)
-        elif self._committed is None:
+        if table is not None and self._committed is None:
             _check_mode(table, spec)
         if self._committed is None:  # who has nothing to do needs no permission for it
             check_writable(location)
@@ -136,6 +134,20 @@ class DeltaSink(Sink):
 def _check_name(location: Location) -> None:
     if (why := unreachable(location)) is not None:
         raise OutputError(f"output.table: {location.url}: {why}; choose another name")
+
+
+def _table_at(location: Location) -> DeltaTable | None:
+    """What is there; None where one can be made. OutputError where its place is taken."""
+    table = DeltaTable.load(location)
+    if table is not None:
+        return table
+    try:
+        _check_nothing_else(location)
+    except OutputError:
+        table = DeltaTable.load(location)  # which another job may have made meanwhile
+        if table is None:
+            raise
+    return table
 
 
 def _check_nothing_else(location: Location) -> None:

@@ -11,7 +11,7 @@ from tests.support.experiments import contents, python
 TPCH_ENGINES = "mrflight,datafusion,pyspark,dask"
 """Those that are not installed take no part."""
 
-WITH_DATA = ("ratios", "tpch", "idle_workers", "ordering", "executors")
+WITH_DATA = ("ratios", "tpch", "idle_workers", "ordering", "executors", "ray_faults")
 
 
 class TestSmallExperiments:
@@ -51,6 +51,11 @@ class TestSmallExperiments:
                 "executors",
                 ["--rows", "20000", "--rounds", 1],
                 ["executors.json", "executors.md"],
+            ),
+            (
+                "ray_faults",
+                ["--rows", "400000", "--rounds", 1],
+                ["ray_faults.json", "ray_faults.md"],
             ),
             ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),
             (

@@ -30,8 +30,9 @@ _HEAD = """
 import sys
 import ray
 ray.init(
-    address="local", num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False,
-    logging_level="ERROR", object_store_memory=80 << 20, _temp_dir=sys.argv[1],
+    address="local", num_cpus=int(sys.argv[2]), num_gpus=0, include_dashboard=False,
+    log_to_driver=False, logging_level="ERROR", object_store_memory=80 << 20,
+    _temp_dir=sys.argv[1],
 )
 print("at", ray.get_runtime_context().gcs_address, flush=True)
 sys.stdin.read()
@@ -70,7 +71,14 @@ def needs_ray() -> None:
 
 @pytest.fixture(scope="session")
 def ray_head(needs_ray: None) -> Iterator[RayHead]:
-    """Two cores of Ray, with a token of its own, for whom this process starts."""
+    """One with two cores that tests share."""
+    with a_head(cpus=2) as head:
+        yield head
+
+
+@contextmanager
+def a_head(cpus: int) -> Iterator[RayHead]:
+    """Cores of Ray, with a token of its own, for whom this process starts."""
     folder = Path(tempfile.mkdtemp(prefix="mrfr"))  # short, as a socket's path is
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
     environment = {
@@ -79,7 +87,7 @@ def ray_head(needs_ray: None) -> Iterator[RayHead]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONPATH": str(ROOT),
     }
-    command = [sys.executable, "-c", _HEAD, str(folder)]
+    command = [sys.executable, "-c", _HEAD, str(folder), str(cpus)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     try:
         with pytest.MonkeyPatch.context() as patch, _ended(command, environment, pipes) as head:

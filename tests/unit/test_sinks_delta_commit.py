@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from mrflight.sinks import delta_table
+from mrflight.storage import Location
 from tests.support.delta_outputs import (
     NTZ,
     ROWS,
@@ -22,6 +24,7 @@ from tests.support.delta_outputs import (
     run,
     versions,
 )
+from tests.support.outputs import NEW, OLD, Output
 
 
 def test_a_new_table_is_one_version(tmp_path: Path) -> None:
@@ -155,3 +158,24 @@ except OutputError as error:
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "pip install 'mrflight[delta]'" in ran.stdout
+
+
+def test_a_table_that_is_made_while_it_is_looked_for_is_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a job finds no table, and then files of one."""
+    output = Output(tmp_path, "delta")
+    load = delta_table.DeltaTable.load
+    seen = []
+
+    def slow(location: Location) -> delta_table.DeltaTable | None:
+        table = load(location)
+        seen.append(table)
+        if len(seen) == 1:
+            output.run(OLD, "append", job_id="fast")
+        return table
+
+    monkeypatch.setattr(delta_table.DeltaTable, "load", slow)
+    assert output.run(NEW, "append", job_id="slow") == 1
+    assert seen[0] is None
+    assert output.read() == OLD + NEW

@@ -1,0 +1,111 @@
+"""What a killed worker or data server costs the clicks job on Ray, beside one that loses nothing.
+
+    python -m experiments.ray_faults [--rows N] [--rounds N] [--data FOLDER] [--out FOLDER]
+
+A Ray of this machine with all its cores is up already; the job has four data servers. Who is
+killed is, when half of an undisturbed job's map stage is over. Kinds take turns in every round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.compute as pc
+
+from experiments import datasets, machine, mrflight_job
+from experiments.executors import FILES, WORK, a_ray
+from experiments.oracle import WrongResultError
+
+KINDS = {"nothing": "", "worker": "ray::MrflightWorker", "data server": "ray::MrflightData"}
+SERVERS = 4
+
+
+def run(command: list[str], kind: str, after_s: float) -> dict[str, Any]:
+    """A job, of whose processes on Ray one is killed so long after its start."""
+    started = time.perf_counter()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        if kind != "nothing":
+            time.sleep(after_s)
+            everyone = psutil.process_iter()
+            next(each for each in everyone if _title(each).startswith(KINDS[kind])).kill()
+        stdout, stderr = job.communicate()
+    if job.returncode:
+        raise RuntimeError(f"the job that lost a {kind} ended with {job.returncode}:\n{stderr}")
+    report = json.loads(stdout.splitlines()[-1])
+    figures = {name: report[name] for name in ("seconds", "attempts")}
+    return {"kind": kind, "wall_s": time.perf_counter() - started, **figures}
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return (process.cmdline() or [""])[0]
+    except psutil.Error:
+        return ""
+
+
+def page(runs: list[dict[str, Any]]) -> str:
+    """Medians by kind."""
+    lines = [
+        "| killed | s | more than undisturbed | map attempts | failed |",
+        "|---|---|---|---|---|",
+    ]
+    undisturbed = statistics.median(run["wall_s"] for run in runs if run["kind"] == "nothing")
+    for kind in KINDS:
+        found = [run for run in runs if run["kind"] == kind]
+        wall_s = statistics.median(run["wall_s"] for run in found)
+        more = f"{wall_s - undisturbed:.1f} s, {wall_s / undisturbed - 1:.0%}"
+        maps, failed = (
+            ", ".join(str(run["attempts"][name]) for run in found) for name in ("map", "failed")
+        )
+        lines.append(f"| {kind} | {wall_s:.2f} | {more} | {maps} | {failed} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--data", type=Path, default=WORK / "data", help="inputs are kept there")
+    parser.add_argument("--out", type=Path, default=WORK / "ray_faults")
+    options = parser.parse_args()
+    files = datasets.generate(datasets.DataSet("unique", options.rows, FILES), options.data)
+    datasets.warm(files)
+    runs: list[dict[str, Any]] = []
+    sums = set()
+    with a_ray() as address, tempfile.TemporaryDirectory(prefix="ray-faults-") as folder:
+        settings = ["cluster.executor=ray", f"cluster.ray_address={address}"]
+        settings.append(f"cluster.data_servers={SERVERS}")
+        for number in range(options.rounds):
+            for kind in KINDS:
+                table = Path(folder, f"out{len(runs)}")
+                before = [each["seconds"] for each in runs if each["kind"] == "nothing"]
+                half = [each["start"] + each["map"] / 2 for each in before] or [0.0]
+                command = mrflight_job.command(files, table, settings)
+                runs.append(run(command, kind, statistics.median(half)) | {"round": number})
+                written = mrflight_job.read_table(table)
+                sums.add((len(written), pc.sum(written["clicks"]).as_py()))
+                del written
+                if len(sums) > 1:
+                    raise WrongResultError(f"with a lost {kind} the rows and sums are {sums}")
+                print(f"{number + 1}: {runs[-1]}", file=sys.stderr, flush=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    report = {"machine": machine.description(), "rows": options.rows, "runs": runs}
+    (options.out / "ray_faults.json").write_text(json.dumps(report, indent=1) + "\n")
+    told = page(runs)
+    (options.out / "ray_faults.md").write_text(told)
+    print(told)
+
+
+if __name__ == "__main__":
+    main()
