@@ -56,7 +56,7 @@ executor = "ray"
 ray_address = "{address}"
 workers = 2
 data_servers = 2
-memory = "256 MiB"
+memory = "1 GiB"
 heartbeat_timeout = "3 s"
 """
 
@@ -114,9 +114,10 @@ def run(folder: Path, head: RayHead, node: psutil.Process) -> DriverRun:
     driver = subprocess.Popen(driver_command(job), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         await_that(lambda: len(list(places.glob("at-*"))) == 2 or driver.poll() is not None, "maps")
+        assert driver.poll() is None, driver.communicate()
         here = {int(path.name.rpartition("-")[2]) for path in places.glob("at-*")}
         there = {process.pid for process in node.children(recursive=True)}
-        assert len(here & there) == 1, (here, driver.poll())
+        assert len(here & there) == 1
         kill_all_of(node)
         (places / "go").touch()
         stdout, stderr = driver.communicate(timeout=RUN_TIMEOUT_S)
