@@ -53,8 +53,9 @@ def read_table(
     from mrflight.sources.delta_rows import read_rows
 
     path, given = os.fspath(table), options or {}
-    hopsfs.prepare(given, [path])
-    return read_rows(path, columns, given, Path.cwd())
+    folder = Path.cwd()
+    hopsfs.prepare(given, [path], folder)
+    return read_rows(path, columns, given, folder)
 
 
 def partition_ids(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> pa.Int32Array:

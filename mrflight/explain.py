@@ -11,10 +11,11 @@ from mrflight.functions import check_function
 from mrflight.ids import new_job_id
 from mrflight.job_opening import open_job, plan_inputs
 from mrflight.job_plan import JobPlan
+from mrflight.job_storage import prepare_storage
 from mrflight.job_words import output_in_words, plan_in_words
 from mrflight.run_settings import RunSettings
 from mrflight.spec import JobSpec
-from mrflight.storage import hopsfs, locate
+from mrflight.storage import locate
 
 
 def explain(spec: JobSpec, folder: Path, *, with_output: bool = True) -> list[str]:
@@ -24,7 +25,7 @@ def explain(spec: JobSpec, folder: Path, *, with_output: bool = True) -> list[st
     with the job, as running it would before its first task. Without output it is not looked at,
     as nobody has told it yet.
     """
-    hopsfs.prepare(spec.storage, spec.paths if with_output else spec.paths[:-1])
+    prepare_storage(spec, folder, with_output=with_output)
     settings = RunSettings.of(spec, folder)
     deadline = Deadline(time.monotonic() + settings.timeout_s)
     look = partial(_look, spec, folder, settings, with_output=with_output)

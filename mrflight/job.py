@@ -17,6 +17,7 @@ from mrflight.interrupts import Interrupts
 from mrflight.job_place import JobCluster, JobPlace, Surroundings
 from mrflight.job_record import JobRecord
 from mrflight.job_shuffles import JobShuffles
+from mrflight.job_storage import prepare_storage
 from mrflight.memory_meter import MemoryMeter
 from mrflight.placing import open_place
 from mrflight.preload import modules_of
@@ -26,7 +27,7 @@ from mrflight.run_settings import RunSettings
 from mrflight.scratch import ScratchFolder, remove_dead_folders
 from mrflight.spec import JobSpec
 from mrflight.stage import Stages
-from mrflight.storage import hopsfs, locate
+from mrflight.storage import locate
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.functions import FunctionRef
@@ -66,7 +67,7 @@ def run_job(
     ShuffleError where it could not finish.
     """
     interrupts = interrupts or Interrupts()
-    hopsfs.prepare(spec.storage, spec.paths)
+    prepare_storage(spec, folder)
     settings = RunSettings.of(spec, folder)
     if owns_process and spec.cluster.executor == "local":
         # Before there are folders, which would stay if it was killed meanwhile.

@@ -76,7 +76,7 @@ def _maintained(options: argparse.Namespace) -> MaintenanceReport:
 
     upkeep = _upkeep(options)
     storage = with_environment({}, [options.table], os.environ)
-    hopsfs.prepare(storage, [options.table])
+    hopsfs.prepare(storage, [options.table], Path.cwd())
     table = locate(options.table, Path.cwd(), storage)
     return maintain(table, upkeep, dry_run=options.dry_run)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from mrflight.errors import CommitError, MrflightError, OutputError
+from mrflight.storage import hopsfs
 from mrflight.storage.location import Location, locate
 from mrflight.storage.reasons import reason
 from mrflight.storage.store import FirstComeStore
@@ -32,7 +33,8 @@ FIRST_ENTRY = entry_name(0)
 
 
 def import_deltalake() -> ModuleType:
-    """The deltalake module; OutputError where it is not installed."""
+    """The deltalake module; OutputError where it is not installed, JobFileError where two are."""
+    hopsfs.check_one_client()
     try:
         import deltalake
         import deltalake.transaction

@@ -135,7 +135,7 @@ def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> L
     """
     # In a glob or a name, ? and # are themselves and not the start of a query.
     parts = urlsplit(path.replace("?", "%3F").replace("#", "%23"))
-    ours = hopsfs.SETTINGS  # which its client takes from the environment
+    ours = hopsfs.VARIABLES  # which its client takes from the environment
     given = tuple(sorted(item for item in (options or {}).items() if item[0] not in ours))
     if len(parts.scheme) <= 1:  # one letter is a Windows drive
         return Location(os.path.normpath(base / path), Disk(given))

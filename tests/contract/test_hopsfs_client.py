@@ -59,6 +59,7 @@ def test_a_job_from_and_to_hopsfs(
     job = write_job(tmp_path, JOB.replace("IN", source).replace("OUT", target))
     done = drive(job, python=HOPSFS_PYTHON)
     assert done.code == 0, done.stderr
+    assert f"{target}: the connection is not encrypted" in done.stderr
     at_port = target.replace("hopsfs", "hdfs").replace(name_node.host, f"{name_node.host}:8020")
     assert (done.result["table"], done.result["version"]) == (at_port, 0)
     assert f"{at_port}: let no other job commit to this table at the same time" in done.stderr

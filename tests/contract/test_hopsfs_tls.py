@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.storage.hopsfs import CLIENT_CERTIFICATE, CLIENT_KEY
+from mrflight.storage.certificates import CLIENT_CERTIFICATE, CLIENT_KEY
 from tests.services.built import HOPSFS_PYTHON
 from tests.services.name_node_proxy import NameNodeProxy
 from tests.support.driver import DriverRun, drive, write_job

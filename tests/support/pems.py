@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from mrflight.storage.hopsfs import CA_CHAIN, CLIENT_CERTIFICATE, CLIENT_KEY
+from mrflight.storage.certificates import CA_CHAIN, CLIENT_CERTIFICATE, CLIENT_KEY
 
 _DAY = timedelta(days=1)
 

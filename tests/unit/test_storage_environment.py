@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from mrflight.storage.environment import with_environment
 
 BUCKET = ["in.csv", "s3://bucket/table"]
@@ -36,3 +38,23 @@ def test_one_who_asks_is_not_mixed_with_another() -> None:
 
 def test_without_a_bucket_nothing_is_taken() -> None:
     assert with_environment({}, ["in.csv", "hdfs://node/t"], ENVIRONMENT) == {}
+
+
+def test_hopsfs_is_reached_as_whom_the_environment_says() -> None:
+    """Its client would take them in any case, unchecked."""
+    environment = {**ENVIRONMENT, "PEMS_DIR": "/pems", "LIBHDFS_DEFAULT_USER": "demo__ann"}
+    found = {"pem_dir": "/pems", "user": "demo__ann"}
+    for url in ("hopsfs://node/t", "HOPSFS://node/t"):
+        assert with_environment({}, ["in.csv", url], environment) == found
+    assert with_environment({"user": "demo__bob"}, ["hopsfs://node/t"], environment) == {
+        "pem_dir": "/pems",
+        "user": "demo__bob",
+    }
+    assert with_environment({}, [*BUCKET, "hopsfs://node/t"], environment) == found | WHERE | WHO
+    assert with_environment({}, ["hdfs://node/t"], environment) == {}
+    assert with_environment({}, ["hopsfs://node/t"], {"PEMS_DIR": ""}) == {}
+
+
+def test_a_folder_of_the_environment_is_where_the_command_is_typed() -> None:
+    found = with_environment({}, ["hopsfs://node/t"], {"PEMS_DIR": "pems"})
+    assert found == {"pem_dir": str(Path.cwd() / "pems")}

@@ -20,15 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from mrflight.errors import JobFileError
-from mrflight.storage import hopsfs, locate
-from mrflight.storage.hopsfs import (
-    CA_CHAIN,
-    CLIENT_CERTIFICATE,
-    CLIENT_KEY,
-    client_environment,
-    prepare,
-)
-from tests.support.driver import drive, write_job
+from mrflight.storage.certificates import CA_CHAIN, CLIENT_CERTIFICATE, CLIENT_KEY
+from mrflight.storage.hopsfs import client_environment
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -75,7 +68,7 @@ def pems(tmp_path: Path) -> Path:
 
 def refused(folder: Path) -> str:
     with pytest.raises(JobFileError) as caught:
-        client_environment({"pem_dir": str(folder)}, NOW)
+        client_environment({"pem_dir": str(folder)}, folder, NOW)
     return str(caught.value)
 
 
@@ -87,13 +80,15 @@ def test_settings_that_can_be_used_become_the_clients_environment(pems: Path) ->
         "datanode_port": "9866",
         "aws_region": "for others",
     }
-    assert client_environment(options, NOW) == {
+    assert client_environment(options, pems, NOW) == {
         "PEMS_DIR": str(pems),
         "LIBHDFS_DEFAULT_USER": "demo__ann",
         "HOPSFS_CLOUD_DATANODE_HOSTNAME_OVERRIDE": "node-1.example",
         "HOPSFS_CLOUD_DATANODE_PORT_OVERRIDE": "9866",
     }
-    assert client_environment({}, NOW) == {}
+    assert client_environment({}, pems, NOW) == {}
+    relative = {"pem_dir": pems.name}
+    assert client_environment(relative, pems.parent, NOW) == {"PEMS_DIR": str(pems)}
 
 
 @pytest.mark.parametrize("name", [CA_CHAIN, CLIENT_CERTIFICATE, CLIENT_KEY])
@@ -171,48 +166,4 @@ def test_a_key_that_the_client_cannot_use_is_refused(
 )
 def test_names_and_numbers_that_cannot_be_are_refused(key: str, value: str) -> None:
     with pytest.raises(JobFileError, match=rf"storage\.{key}: "):
-        client_environment({key: value}, NOW)
-
-
-def test_the_client_has_to_be_that_of_the_urls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here deltalake itself is installed; both at once would overwrite each other's files."""
-    prepare({}, ["in.csv", "hdfs://node:9000/table", "s3://bucket/table"])
-    with pytest.raises(
-        JobFileError, match=r"^hopsfs://node/t needs hops-deltalake.*mrflight\[hopsfs"
-    ):
-        prepare({}, ["in.csv", "hopsfs://node/t"])
-    monkeypatch.setattr(hopsfs, "_is_installed", lambda name: name == "hops-deltalake")
-    prepare({}, ["hopsfs://node/t", "hdfs://node/t", "hdfs://node:8020/t"])
-    with pytest.raises(JobFileError, match=r"hdfs://node:9000/t: .* port 8020 .*mrflight\[delta"):
-        prepare({}, ["hdfs://node:9000/t"])
-
-
-def test_the_client_asks_one_port_and_wants_it_in_every_url(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert locate("hdfs://node/t", tmp_path).url == "hdfs://node/t"
-    monkeypatch.setattr(hopsfs, "_is_installed", lambda name: name == "hops-deltalake")
-    for url in ("hopsfs://Node/t", "hdfs://node:8020/t", "hopsfs://[::1]/t"):
-        table = locate(url, tmp_path)
-        assert table.url.endswith(":8020/t")
-        host = "::1" if "[" in url else "node"
-        assert table.store.fence(table.path) == f"hopsfs://{host}:8020/t"
-    for port in ("9000", "http"):
-        with pytest.raises(JobFileError, match=rf"^hopsfs://node:{port}/t: .* leave the port out"):
-            prepare({}, [f"hopsfs://node:{port}/t"])
-
-
-def test_a_job_is_refused_before_anything_is_looked_at(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("k\n1\n")
-    job = write_job(
-        tmp_path,
-        """
-        job = { name = "tls" }
-        inputs.rows = { path = "in.csv", key = ["k"] }
-        output.table = "hdfs://127.0.0.1:1/table"
-        storage.pem_dir = "/nowhere"
-        """,
-    )
-    done = drive(job)
-    assert done.code == 2
-    assert "storage.pem_dir: /nowhere/ca_chain.pem cannot be read" in done.message
+        client_environment({key: value}, Path("/"), NOW)

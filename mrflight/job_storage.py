@@ -1,0 +1,36 @@
+"""What a job's stores need before anything is started or looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mrflight.errors import JobFileError
+from mrflight.spec import JobSpec
+from mrflight.storage import hopsfs
+
+
+def prepare_storage(spec: JobSpec, folder: Path, *, with_output: bool = True) -> None:
+    """Set what the stores' clients read as they are loaded, here and in the job's processes.
+
+    ``folder`` is the job file's. Raises as `hopsfs.prepare` does, and JobFileError where workers
+    would not have it.
+    """
+    _check_workers_have_it(spec)
+    paths = spec.paths if with_output else spec.paths[:-1]
+    hopsfs.prepare(spec.storage, paths, folder)
+
+
+def _check_workers_have_it(spec: JobSpec) -> None:
+    """The workers of a Ray that is there already have its environment, and not the job's."""
+    address = spec.cluster.ray_address
+    if spec.cluster.executor != "ray" or address is None:
+        return
+    for key, variable in hopsfs.VARIABLES.items():
+        if key in spec.storage:
+            without = "without TLS" if key == "pem_dir" else "without it"
+            raise JobFileError(
+                f"storage.{key} (or {variable} of the environment) does not reach the workers of "
+                f"the Ray at {address!r}, which was started without it: they would connect "
+                f"{without}; leave out cluster.ray_address, so that the job starts a Ray of its "
+                'own, or take cluster.executor = "local"'
+            )

@@ -1,0 +1,10 @@
+"""The scheme of a path, which says what store it is of."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+
+def scheme_of(path: str) -> str:
+    """As `mrflight.storage.locate` has it, of ``HDFS://`` as well; empty where there is none."""
+    return urlsplit(path[: path.find(":") + 1]).scheme

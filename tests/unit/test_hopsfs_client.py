@@ -1,0 +1,127 @@
+"""The client that is installed is that of the URLs, and of what is asked of the connection."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from mrflight.errors import JobFileError
+from mrflight.storage import hopsfs, locate
+from mrflight.storage.hopsfs import VARIABLES, prepare
+from tests.support.driver import DriverRun, drive, write_job
+from tests.support.pems import Authority
+
+HERE = Path("/")
+UNINSTALL = "pip uninstall deltalake, then pip install 'mrflight[hopsfs]'"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is set for the client is this process's own."""
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    for variable in VARIABLES.values():
+        os.environ.pop(variable, None)
+
+
+@pytest.fixture
+def pems(tmp_path: Path) -> Path:
+    return Authority().write_pems(tmp_path / "pems", "demo__ann")
+
+
+def test_the_client_has_to_be_that_of_the_urls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here deltalake itself is installed; both at once would overwrite each other's files."""
+    prepare({}, ["in.csv", "hdfs://node:9000/table", "s3://bucket/table"], HERE)
+    with pytest.raises(
+        JobFileError, match=r"^hopsfs://node/t needs hops-deltalake.*mrflight\[hopsfs"
+    ):
+        prepare({}, ["in.csv", "hopsfs://node/t"], HERE)
+    monkeypatch.setattr(hopsfs, "_is_installed", lambda name: name == "hops-deltalake")
+    prepare({}, ["hopsfs://node/t", "hdfs://node/t", "hdfs://node:8020/t"], HERE)
+    with pytest.raises(JobFileError, match=r"hdfs://node:9000/t: .* port 8020 .*mrflight\[delta"):
+        prepare({}, ["hdfs://node:9000/t"], HERE)
+
+
+def test_the_client_asks_one_port_and_wants_it_in_every_url(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert locate("hdfs://node/t", tmp_path).url == "hdfs://node/t"
+    monkeypatch.setattr(hopsfs, "_is_installed", lambda name: name == "hops-deltalake")
+    for url in ("hopsfs://Node/t", "hdfs://node:8020/t", "hopsfs://[::1]/t"):
+        table = locate(url, tmp_path)
+        assert table.url.endswith(":8020/t")
+        host = "::1" if "[" in url else "node"
+        assert table.store.fence(table.path) == f"hopsfs://{host}:8020/t"
+    for port in ("9000", "http"):
+        with pytest.raises(JobFileError, match=rf"^hopsfs://node:{port}/t: .* leave the port out"):
+            prepare({}, [f"hopsfs://node:{port}/t"], HERE)
+
+
+@pytest.mark.parametrize("url", ["HOPSFS://node/t", "hopsfs://node/t", "hdfs://node:8020/t"])
+def test_deltalake_is_asked_for_no_tls(url: str, pems: Path) -> None:
+    """It speaks none, and would connect without."""
+    with pytest.raises(JobFileError) as caught:
+        prepare({"pem_dir": str(pems)}, ["in.csv", url], HERE)
+    assert str(caught.value).endswith(f"which takes the place of deltalake: {UNINSTALL}")
+    assert url in str(caught.value)
+    assert "PEMS_DIR" not in os.environ
+
+
+@pytest.mark.parametrize("key", ["user", "datanode_host", "datanode_port"])
+def test_deltalake_takes_no_setting_of_hopsfs(key: str) -> None:
+    with pytest.raises(JobFileError, match=rf"^storage\.{key}, .*mrflight\[hopsfs\]"):
+        prepare({key: "1"}, ["hdfs://node:8020/t"], HERE)
+
+
+def test_without_certificates_the_log_says_that_nothing_is_encrypted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, pems: Path
+) -> None:
+    monkeypatch.setattr(hopsfs, "_is_installed", lambda name: name == "hops-deltalake")
+    prepare({}, ["hdfs://node/t"], HERE)  # a stock HDFS has no TLS
+    assert caplog.records == []
+    prepare({}, ["in.csv", "hopsfs://node/t"], HERE)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage().startswith("hopsfs://node/t: the connection is not encrypted")
+    caplog.clear()
+    prepare({"pem_dir": pems.name}, ["hopsfs://node/t"], pems.parent)
+    assert (caplog.records, os.environ["PEMS_DIR"]) == ([], str(pems))
+
+
+def run(folder: Path, settings: str, url: str, environment: dict[str, str]) -> DriverRun:
+    (folder / "in.csv").write_text("k\n1\n")
+    text = f"""
+        job = {{ name = "tls" }}
+        inputs.rows = {{ path = "in.csv", key = ["k"] }}
+        output.table = "{url}"
+        {settings}
+        """
+    return drive(write_job(folder, text), environment=environment)
+
+
+@pytest.mark.parametrize("folder", ["pems", "/nowhere"])
+def test_a_job_is_refused_before_anything_is_looked_at(
+    tmp_path: Path, pems: Path, folder: str
+) -> None:
+    """Good certificates do not help where the client takes none."""
+    done = run(tmp_path, f'storage.pem_dir = "{folder}"', "hdfs://127.0.0.1:1/table", {})
+    assert done.code == 2
+    told = "storage.pem_dir, of a connection to hdfs://127.0.0.1:1/table, needs hops-deltalake"
+    assert done.message.startswith(told)
+    assert UNINSTALL in done.message
+
+
+@pytest.mark.parametrize("url", ["hdfs://127.0.0.1:1/table", "hopsfs://127.0.0.1/table", "table"])
+def test_of_two_clients_at_once_nobody_knows_which_it_is(tmp_path: Path, url: str) -> None:
+    """As pip leaves them: the files of one, and both of their names."""
+    other = tmp_path / "other" / "hops_deltalake-1.4.0.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: hops-deltalake\nVersion: 1.4.0\n")
+    before = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([str(other.parent), *([before] if before else [])])
+    done = run(tmp_path, "", url, {"PYTHONPATH": path})
+    assert done.code == 2, done.stderr
+    assert "deltalake and hops-deltalake are both installed" in done.message
+    assert "pip uninstall deltalake hops-deltalake, then pip install" in done.message

@@ -1,0 +1,63 @@
+"""What a job's workers take from the environment has to reach them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mrflight.errors import JobFileError
+from mrflight.job_file import decode_job
+from mrflight.job_storage import prepare_storage
+from mrflight.storage.hopsfs import VARIABLES
+from tests.support.driver import drive, write_job
+
+ON_RAY = """
+job = { name = "tls" }
+inputs.rows = { path = "in.csv", key = ["k"] }
+output.table = "out"
+cluster = { executor = "ray", ray_address = "127.0.0.1:1" }
+storage.pem_dir = "pems"
+"""
+
+
+@pytest.mark.parametrize("key", VARIABLES)
+def test_a_ray_that_was_there_before_does_not_have_it(key: str, tmp_path: Path) -> None:
+    cluster = {"executor": "ray", "ray_address": "auto"}
+    document = {
+        "job": {"name": "tls"},
+        "inputs": {"rows": {"path": "in.csv", "key": ["k"]}},
+        "output": {"table": "out"},
+        "storage": {key: "1"},
+        "cluster": cluster,
+    }
+    with pytest.raises(JobFileError) as caught:
+        prepare_storage(decode_job(document), tmp_path)
+    told = str(caught.value)
+    assert told.startswith(f"storage.{key} (or {VARIABLES[key]} of the environment) does not reach")
+    assert ("without TLS" in told) == (key == "pem_dir")
+    assert "leave out cluster.ray_address, so that the job starts a Ray of its own" in told
+
+
+@pytest.mark.parametrize("cluster", [{"executor": "ray"}, {"executor": "local"}, {}])
+def test_processes_of_the_jobs_own_have_it(
+    cluster: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable = VARIABLES["user"]
+    monkeypatch.setenv(variable, "nobody__before")
+    document = {
+        "job": {"name": "tls"},
+        "inputs": {"rows": {"path": "in.csv", "key": ["k"]}},
+        "output": {"table": "out"},
+        "storage": {"user": "demo__ann"},
+        "cluster": cluster,
+    }
+    prepare_storage(decode_job(document), tmp_path)
+    assert os.environ[variable] == "demo__ann"
+
+
+def test_the_job_is_refused_before_ray_is_asked(tmp_path: Path) -> None:
+    done = drive(write_job(tmp_path, ON_RAY))
+    assert done.code == 2
+    assert done.message.startswith("storage.pem_dir (or PEMS_DIR of the environment) does not")
