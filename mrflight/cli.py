@@ -11,10 +11,9 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from mrflight import __version__, driver, explain_command, maintain_command
+from mrflight import __version__, driver, explain_command, maintain_command, table_argument
 from mrflight.errors import JobError, MrflightError
 from mrflight.quantities import format_bytes, parse_seconds
 
@@ -50,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Lists the part files of mrflight's in a table's folder that its log does not "
         "name, neither as added nor as removed: those of jobs that were killed.",
     )
-    clean.add_argument("table", help="folder or URL of a table that jobs write")
+    table_argument.add_arguments(clean, "folder or URL of a table that jobs write")
     clean.add_argument("--remove", action="store_true", help="remove what is listed")
     clean.add_argument(
         "--no-table",
@@ -118,8 +117,6 @@ def _clean(options: argparse.Namespace) -> int:
     from datetime import UTC, datetime, timedelta
 
     from mrflight.sinks.leftovers import find_leftovers, remove_leftovers
-    from mrflight.storage import locate
-    from mrflight.storage.environment import with_environment
 
     try:
         age = timedelta(seconds=parse_seconds(options.older_than))
@@ -127,8 +124,7 @@ def _clean(options: argparse.Namespace) -> int:
         sys.stderr.write(f"mrflight: --older-than: {error}\n")
         return driver.EXIT_WRONG_JOB
     try:
-        storage = with_environment({}, [options.table], os.environ)
-        table = locate(options.table, Path.cwd(), storage)
+        table = table_argument.asked_table(options)
         leftovers = find_leftovers(table, datetime.now(UTC) - age)
         for leftover in leftovers.files:
             sys.stdout.write(f"{leftover.path}  {format_bytes(leftover.size_bytes)}\n")

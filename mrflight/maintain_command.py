@@ -7,13 +7,11 @@ deleted, and its log is summed up in a checkpoint.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mrflight import driver
+from mrflight import driver, table_argument
 from mrflight.early_interrupt import EXIT_INTERRUPTED, unwind_when_interrupted
 from mrflight.errors import JobError, JobFileError, MrflightError
 from mrflight.quantities import parse_bytes, parse_seconds
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``mrflight maintain``."""
-    parser.add_argument("table", help="folder or URL of a Delta table")
+    table_argument.add_arguments(parser, "folder or URL of a Delta table")
     parser.add_argument(
         "--target-size",
         default="128 MiB",
@@ -71,13 +69,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _maintained(options: argparse.Namespace) -> MaintenanceReport:
     from mrflight.sinks.maintenance import maintain
-    from mrflight.storage import hopsfs, locate
-    from mrflight.storage.environment import with_environment
 
     upkeep = _upkeep(options)
-    storage = with_environment({}, [options.table], os.environ)
-    hopsfs.prepare(storage, [options.table], Path.cwd())
-    table = locate(options.table, Path.cwd(), storage)
+    table = table_argument.asked_table(options)
     return maintain(table, upkeep, dry_run=options.dry_run)
 
 

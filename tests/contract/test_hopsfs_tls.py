@@ -6,6 +6,8 @@ wants TLS and a certificate of the client's. Its data nodes speak none, so no fi
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,6 +90,61 @@ def test_without_good_certificates_nobody_is_connected_to(
     done = run(tmp_path, name_node.url, pems)
     assert done.code == 2
     assert f"storage.pem_dir: {told}" in done.message
+    assert name_node.connections == 0
+
+
+def test_what_the_environment_names_is_checked_as_well(
+    name_node: NameNodeProxy, authority: Authority, tmp_path: Path
+) -> None:
+    """The client would take it in any case."""
+    pems = authority.write_pems(tmp_path / "pems", USER)
+    told = key_of_another(pems)
+    text = "\n".join(line for line in JOB.splitlines() if not line.startswith("storage."))
+    job = write_job(tmp_path, text.replace("URL", name_node.url))
+    environment = {"PEMS_DIR": str(pems), "LIBHDFS_DEFAULT_USER": USER}
+    done = drive(job, python=HOPSFS_PYTHON, environment=environment)
+    assert done.code == 2
+    assert f"storage.pem_dir: {told}" in done.message
+    assert name_node.connections == 0
+
+
+def about(
+    command: str, url: str, folder: Path, python: Path | str
+) -> subprocess.CompletedProcess[str]:
+    """A command about a table, typed in a folder that has the certificates."""
+    options = ("--storage", "pem_dir=pems", "--storage", f"user={USER}")
+    return subprocess.run(
+        [str(python), "-m", "mrflight", command, f"{url}/nothing", *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("command", ["clean", "maintain"])
+def test_commands_about_a_table_ask_over_tls(
+    name_node: NameNodeProxy, authority: Authority, tmp_path: Path, command: str
+) -> None:
+    authority.write_pems(tmp_path / "pems", USER)
+    done = about(command, name_node.url, tmp_path, HOPSFS_PYTHON)
+    assert "Traceback" not in done.stderr
+    assert "not encrypted" not in done.stderr
+    assert f"hdfs://{name_node.host}:8020/nothing" in done.stderr
+    assert name_node.users == [USER] * name_node.connections
+    assert name_node.connections > 0
+
+
+@pytest.mark.parametrize("command", ["clean", "maintain"])
+def test_deltalake_is_not_let_near_a_hopsfs(
+    name_node: NameNodeProxy, authority: Authority, tmp_path: Path, command: str
+) -> None:
+    authority.write_pems(tmp_path / "pems", USER)
+    for url in (name_node.url, f"hdfs://{name_node.host}:8020"):
+        done = about(command, url, tmp_path, sys.executable)
+        assert done.returncode == 2
+        assert "pip install 'mrflight[hopsfs]'" in done.stderr
     assert name_node.connections == 0
 
 

@@ -1,0 +1,81 @@
+"""``--storage`` of the commands about a table, and what it does not take."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mrflight import cli
+from mrflight.storage.hopsfs import VARIABLES
+
+COMMANDS = pytest.mark.parametrize("command", ["clean", "maintain"])
+HDFS = "hdfs://127.0.0.1:1/t"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_hopsfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in VARIABLES.values():
+        monkeypatch.delenv(variable, raising=False)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main(arguments) == 2
+    out, told = capsys.readouterr()
+    assert out == ""
+    return told
+
+
+@COMMANDS
+def test_deltalake_does_not_dial_a_hopsfs(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = refused(capsys, command, "hopsfs://127.0.0.1/t")
+    assert told.startswith("mrflight: hopsfs://127.0.0.1/t needs hops-deltalake")
+
+
+@COMMANDS
+def test_options_are_those_of_a_job(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--storage", "aws_region=here", "--storage", "pem_dir=pems")
+    told = refused(capsys, command, HDFS, *options)
+    assert told.startswith(f"mrflight: storage.pem_dir, of a connection to {HDFS}, needs hops-")
+
+
+@COMMANDS
+def test_options_reach_the_store(
+    command: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "t").mkdir()
+    monkeypatch.chdir(tmp_path)
+    told = refused(capsys, command, "t", "--storage", "pem_dir=pems")
+    assert f"storage.pem_dir: {tmp_path}/pems/ca_chain.pem cannot be read" in told
+    assert VARIABLES["pem_dir"] not in os.environ
+
+
+@COMMANDS
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("aws_secret_access_key", "AWS_Access_Key_Id", "aws_session_token", "token", "password"),
+        "aws_sse_customer_key_base64",
+    ],
+)
+def test_a_secret_is_left_to_the_environment(
+    command: str, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = refused(capsys, command, HDFS, "--storage", f"{key}=hush")
+    assert told.startswith(f"mrflight: --storage {key}: whoever lists this machine's processes")
+    assert "AWS_SECRET_ACCESS_KEY" in told
+    assert "hush" not in told
+
+
+@COMMANDS
+@pytest.mark.parametrize("text", ["hush", "=hush"])
+def test_what_is_no_option_is_not_shown(
+    command: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(capsys, command, HDFS, "--storage", text) == (
+        "mrflight: --storage: write KEY=VALUE\n"
+    )
