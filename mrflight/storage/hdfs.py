@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from mrflight.errors import JobError
+from mrflight.errors import JobError, MrflightError
 from mrflight.storage import hopsfs, name_node
 from mrflight.storage.reasons import reason
 from mrflight.storage.store import FirstComeStore
@@ -178,6 +178,8 @@ def _as_os_errors(url: str) -> Iterator[None]:
     """The client raises OSError, FileNotFoundError, and for some causes a bare Exception."""
     try:
         yield
+    except MrflightError:
+        raise
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{url}: no such file") from error
     except Exception as error:

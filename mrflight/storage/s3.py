@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from mrflight.errors import JobError
@@ -42,6 +43,13 @@ class Bucket(FirstComeStore):
     reads_tell_versions = True
     open_file_bytes = (1 + PARTS_AT_ONCE) * PART_BYTES
     closes_late = True
+
+    def __post_init__(self) -> None:
+        """JobError without obstore, which every call needs."""
+        if find_spec("obstore") is None:
+            raise JobError(
+                f"s3://{self.name}: obstore is not installed: pip install 'mrflight[s3]'"
+            )
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -172,13 +180,9 @@ class Bucket(FirstComeStore):
 @lru_cache(maxsize=16)
 def _client(bucket: Bucket) -> S3Store:
     """One for each process: it keeps connections."""
-    try:
-        from obstore.exceptions import BaseError
-        from obstore.store import S3Store
-    except ImportError as error:
-        raise JobError(
-            f"s3://{bucket.name}: obstore is not installed: pip install 'mrflight[s3]'"
-        ) from error
+    from obstore.exceptions import BaseError
+    from obstore.store import S3Store
+
     options: Any = dict(bucket.given)
     client: Any = {key: options.pop(key) for key in ("allow_http", "timeout") if key in options}
     if options.get("aws_allow_http", "").lower() == "true":

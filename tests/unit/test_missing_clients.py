@@ -1,0 +1,74 @@
+"""What to install is said where a store's client cannot be imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.pems import Authority
+
+
+def said_without(module: str, call: str) -> str:
+    """The error of a call, in a process in which the module cannot be imported."""
+    script = f"""
+import sys
+sys.modules[{module!r}] = None
+from datetime import UTC, datetime
+from pathlib import Path
+from mrflight.errors import JobError
+from mrflight.storage import hopsfs, locate
+from mrflight.storage.delta import import_deltalake
+try:
+    {call}
+except JobError as error:
+    print(f"{{type(error).__name__}}: {{error}}", end="")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "told"),
+    [
+        (
+            "deltalake",
+            "import_deltalake()",
+            "OutputError: Delta tables need deltalake, which is not installed: pip install "
+            "'mrflight[delta]'",
+        ),
+        (
+            "deltalake",
+            "locate('hdfs://node:8020/t', Path('/')).info()",
+            "JobError: hdfs://node:8020/: its client is deltalake's, which is not installed: pip "
+            "install 'mrflight[delta]'",
+        ),
+        (
+            "obstore",
+            "locate('s3://bucket/t', Path('/')).read_bytes()",
+            "JobError: s3://bucket: obstore is not installed: pip install 'mrflight[s3]'",
+        ),
+        (
+            "deltalake",
+            "hopsfs.prepare({}, ['hopsfs://node/t'], Path('/'))",
+            "JobFileError: hopsfs://node/t needs hops-deltalake, which is not installed: pip "
+            "install 'mrflight[hopsfs]'",
+        ),
+    ],
+)
+def test_a_store_without_its_client_says_what_to_install(module: str, call: str, told: str) -> None:
+    assert said_without(module, call) == told
+
+
+def test_certificates_are_not_taken_unchecked(tmp_path: Path) -> None:
+    pems = Authority().write_pems(tmp_path / "pems", "demo__ann")
+    call = f"hopsfs.client_environment({{'pem_dir': {str(pems)!r}}}, Path('/'), datetime.now(UTC))"
+    assert said_without("cryptography", call) == (
+        "JobFileError: storage.pem_dir: the certificates are checked by cryptography, which is not "
+        "installed: pip install 'mrflight[hopsfs]'"
+    )
