@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -12,7 +13,8 @@ import ray.data
 from ray.data import Datasink, Datasource, ReadTask
 from ray.data.block import Block, BlockAccessor, BlockMetadata
 
-from mrflight.errors import JobError
+from mrflight.errors import AttemptLostError, JobError
+from mrflight.ids import MAX_ATTEMPTS
 from mrflight.shuffle.partitioners import Partitioner
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.shuffle.shuffle_state import PartitionInfo
@@ -35,17 +37,31 @@ def from_dataset(
     shuffle: Shuffle,
     key: Sequence[str] = (),
     *,
-    first_map_id: int = 0,
+    first_map_id: int | None = None,
     partitioner: Partitioner | None = None,
     compression: str = "none",
 ) -> None:
     """Write a dataset's rows into a shuffle, by their ``key`` or ``partitioner``.
 
-    Each task that writes is a map, numbered from ``first_map_id`` on; so a second dataset in the
-    same shuffle begins at a number that the first has not come to. All maps are committed on
-    return. A task that Ray makes again writes nothing twice.
+    Each task that writes is a map, numbered from ``first_map_id`` on, by default after those that
+    are committed. Datasets that are written at the same time need numbers that are apart. All maps
+    are committed on return. A task that Ray makes again writes nothing twice.
+    Raises JobError, as Ray's error of a task does, where a number is taken.
     """
-    writer = partial(shuffle.writer, key=key, partitioner=partitioner, compression=compression)
+    if isinstance(key, str):
+        raise JobError(f"from_dataset: key is a list of columns, [{key!r}]")
+    if first_map_id is None:
+        first_map_id = max(shuffle.committed_maps(), default=-1) + 1
+    # Another dataset's tasks have another one, so that they are told from this one's tasks that
+    # Ray makes again.
+    attempt = secrets.randbelow(MAX_ATTEMPTS)
+    writer = partial(
+        shuffle.writer,
+        attempt=attempt,
+        key=key,
+        partitioner=partitioner,
+        compression=compression,
+    )
     dataset.write_datasink(_ShuffleSink(writer, first_map_id))
 
 
@@ -90,10 +106,17 @@ class _ShuffleSink(Datasink[None]):
         self._first = first_map_id
 
     def write(self, blocks: Iterable[Block], ctx: Any) -> None:
-        with self._writer(self._first + ctx.task_idx) as out:
-            for block in blocks:
-                for batch in BlockAccessor.for_block(block).to_arrow().to_batches():
-                    out.write(batch)
+        map_id = self._first + ctx.task_idx
+        try:
+            with self._writer(map_id) as out:
+                for block in blocks:
+                    for batch in BlockAccessor.for_block(block).to_arrow().to_batches():
+                        out.write(batch)
+        except AttemptLostError as error:
+            raise JobError(
+                f"map {map_id} of the shuffle was written by somebody else meanwhile; give each "
+                "from_dataset a first_map_id that the others do not come to"
+            ) from error
 
 
 def _wanted(
@@ -101,6 +124,8 @@ def _wanted(
 ) -> list[PartitionInfo]:
     if partitions is None:
         return list(infos)
+    if isinstance(partitions, int):
+        raise JobError(f"to_dataset: partitions are a list, [{partitions}]")
     if wrong := [number for number in partitions if not 0 <= number < len(infos)]:
         raise JobError(f"partitions {wrong[:5]}: the shuffle has those from 0 to {len(infos) - 1}")
     return [infos[number] for number in partitions]

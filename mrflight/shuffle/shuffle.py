@@ -113,6 +113,12 @@ class Shuffle:
         with Connections(self.timeouts) as connections:
             return self._metadata(connections).health(self.id, self.token)
 
+    def committed_maps(self) -> list[int]:
+        """The numbers of the maps that are committed, in their order."""
+        with Connections(self.timeouts) as connections:
+            commits = self._metadata(connections).commits(self.id, 0)
+        return sorted({commit.source.map_id for commit in commits})
+
     def placement(self) -> list[tuple[str, ...]]:
         """The locations of each partition.
 

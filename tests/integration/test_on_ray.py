@@ -50,6 +50,7 @@ def test_datasets_at_both_ends(program: Any) -> None:
         "columns": ["k", "row"],
         "empty": True,
         "part": True,
+        "twice": [2 * ROWS, True],
         "wrong": "JobError: partitions [200]: the shuffle has those from 0 to 199",
     }
 

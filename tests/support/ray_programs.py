@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import ray
 
+import mrflight
 from mrflight import Shuffle, on_ray
 from mrflight.errors import MrflightError
 
@@ -108,8 +109,23 @@ def datasets(folder: str) -> dict[str, Any]:
             "columns": whole.schema().names,
             "empty": sum(info.rows == 0 for info in infos) > 0,
             "part": len(part.take_all()) == full.rows,
+            "twice": _written_twice(cluster),
             "wrong": _raised(lambda: on_ray.to_dataset(shuffle, [200])),
         }
+
+
+def _written_twice(cluster: mrflight.Cluster) -> list[Any]:
+    """Two datasets one after the other, and a third whose numbers are taken."""
+    shuffle = cluster.create_shuffle("twice", 3)
+    for number in range(2):
+        on_ray.from_dataset(ray.data.from_arrow(pa.table(rows_of(number))), shuffle, key=["k"])
+    rows = on_ray.to_dataset(shuffle).count()
+    third = ray.data.from_arrow(pa.table(rows_of(2)))
+    try:
+        on_ray.from_dataset(third, shuffle, key=["k"], first_map_id=0)
+    except ray.exceptions.RayError as error:
+        return [rows, "give each from_dataset a first_map_id" in str(error)]
+    return [rows, False]
 
 
 def told(folder: str) -> dict[str, Any]:
