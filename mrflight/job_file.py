@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import re
 import reprlib
 import tomllib
 import types
@@ -15,7 +16,14 @@ from typing import Any
 import msgspec
 
 from mrflight.errors import JobFileError
+from mrflight.secret_options import holds_secret
 from mrflight.spec import InputSpec, JobSpec
+
+_STORAGE = "storage"
+"""The section whose values no message shows: they may be secrets."""
+
+_NOT_OF_A_KEY = re.compile(r"[^\w.-]")
+"""What follows may be a secret, after something else than an equals sign."""
 
 
 def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
@@ -39,6 +47,7 @@ def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
 
 def decode_job(document: Mapping[str, Any]) -> JobSpec:
     """The job that a parsed document describes; JobFileError as for `load_job`."""
+    document = _with_texts(document)
     _check(document, JobSpec, "")
     spec = msgspec.convert(document, JobSpec)
     for name, stage in spec.stages.items():
@@ -50,12 +59,14 @@ def decode_job(document: Mapping[str, Any]) -> JobSpec:
 def parse_override(text: str) -> tuple[str, Any]:
     """``section.key=value`` of a command line; the value is TOML, or else a plain string.
 
-    No key is a date, so what looks like one, a run id perhaps, is a string as well.
+    No key is a date, so what looks like one, a run id perhaps, is a string as well. JobFileError,
+    without the value, for what is none, or a secret of a store.
     """
     key, equals, value = text.partition("=")
     path = [name.strip() for name in key.split(".")]
     if not equals or not all(path):
-        raise JobFileError(f"--set {text}: write section.key=value")
+        shown = _NOT_OF_A_KEY.split(key.strip(), maxsplit=1)[0]
+        raise JobFileError(f"--set {shown}: write section.key=value")
     try:
         parsed = tomllib.loads(f"value = {value}")
     except ValueError:
@@ -64,8 +75,38 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise JobFileError(f"--set {key}: the value is nested too deeply") from error
     is_one_value = parsed.keys() == {"value"}
     if not is_one_value or isinstance(parsed["value"], datetime.date | datetime.time):
-        return ".".join(path), value
+        parsed = {"value": value}
+    if path[0] == _STORAGE:
+        _check_no_secret(path, parsed["value"])
     return ".".join(path), parsed["value"]
+
+
+def _check_no_secret(path: Sequence[str], value: Any) -> None:
+    """Raise JobFileError for a secret: who sees the processes sees their arguments."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            _check_no_secret([*path, name], inner)
+    elif holds_secret(path[-1], value):
+        raise JobFileError(
+            f"--set {'.'.join(path)}: everybody on this machine can read the arguments of a "
+            "process, so no secret may be there: write it into [storage] of the job file, or into "
+            "the environment (AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN)"
+        )
+
+
+def _with_texts(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The document, where ``[storage]`` has booleans and whole numbers as stores take them."""
+    section = document.get(_STORAGE)
+    if not isinstance(section, Mapping):
+        return document
+    texts = {name: _text(value) for name, value in section.items()}
+    return {**document, _STORAGE: texts}
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) and _has_64_bits(value) else value
 
 
 def _check_inputs(inputs: Mapping[str, InputSpec], at: str) -> None:
@@ -140,7 +181,7 @@ def _how_to_write(path: str, name: str, kind: Any) -> str:
 
 
 def _check_value(value: Any, kind: Any, path: str) -> None:
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+    if isinstance(value, int) and not _has_64_bits(value):
         raise JobFileError(f"{path}: a number of more than 64 bits")
     try:
         msgspec.convert(value, kind)
@@ -154,6 +195,10 @@ def _check_value(value: Any, kind: Any, path: str) -> None:
         elif reason.startswith("Expected"):
             reason = f"{reason[0].lower()}{reason[1:]}"
         raise JobFileError(f"{path}{inside.rstrip('`')}: {reason}") from error
+
+
+def _has_64_bits(value: int) -> bool:
+    return -(2**63) <= value < 2**63
 
 
 def _choices(kind: Any) -> list[str]:
@@ -189,7 +234,9 @@ def _is_struct(kind: type) -> bool:
 
 def _table(value: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise JobFileError(f"{path}: is a table, [{path}], not {_shown(value)}")
+        is_hidden = path.split(".")[0] == _STORAGE
+        shown = f"a value of type {type(value).__name__}" if is_hidden else _shown(value)
+        raise JobFileError(f"{path}: is a table, [{path}], not {shown}")
     return value
 
 

@@ -131,8 +131,10 @@ class Location:
 def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> Location:
     """The location of a path or URL, relative paths from ``base``.
 
-    JobError for a store that mrflight does not know, or a URL that does not name one.
+    JobError for a store that mrflight does not know, or a URL that does not name one, or that has
+    credentials, which messages would show.
     """
+    _check_without_credentials(path)
     # In a glob or a name, ? and # are themselves and not the start of a query.
     parts = urlsplit(path.replace("?", "%3F").replace("#", "%23"))
     ours = hopsfs.VARIABLES  # which its client takes from the environment
@@ -149,6 +151,21 @@ def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> L
     if not authority:
         raise JobError(f"{path}: what comes after {parts.scheme}:// is {_NAMED[parts.scheme]}")
     return Location(posixpath.normpath(f"/{inside}"), _STORES[parts.scheme](authority, given))
+
+
+def _check_without_credentials(path: str) -> None:
+    """Raise JobError, without the rest of the URL, for one with a user or a password.
+
+    A secret may have a slash, so that what follows the first one may still be of it.
+    """
+    scheme, _, rest = path.partition("://")
+    authority = rest.partition("/")[0]
+    if "@" in authority or (scheme.lower() in ("s3", "s3a") and ":" in authority):
+        raise JobError(
+            f"{scheme}://...: a URL is shown in messages, so it may hold no user, key or password: "
+            "write them into [storage] (aws_access_key_id and aws_secret_access_key for S3), or "
+            "into the environment of the command (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)"
+        )
 
 
 def _name_node(authority: str, given: tuple[tuple[str, str], ...]) -> NameNode:

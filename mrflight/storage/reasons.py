@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from mrflight.secret_options import USERINFO
+
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CHAIN = re.compile(r"\s*↳\s*")
 _ANSWER = re.compile(
@@ -11,14 +13,23 @@ _ANSWER = re.compile(
     re.DOTALL,
 )
 """Of S3, whose other elements may be the key that was used, and what was signed with it."""
+_GIVEN = re.compile(
+    r'(?<=Config error: )(?P<before>[^"]*)".*"'  # to the last quote: a value may have some itself
+    r"|(?<=Invalid encryption type: ).*(?=\. Valid values)"
+)
+"""An option's value in the words of object_store: it may be a secret that is in a wrong place."""
 _SYSTEM_SAYS = re.compile(r'\bmessage: "([^"]+)"')
 """In the debug form of an error: obstore leaves the cause out before it."""
 
 
 def reason(error: Exception) -> str:
-    """Without colours, line ends and the debug form of the same, and most of what S3 answered."""
+    """Without colours, line ends and the debug form of the same, and most of what S3 answered.
+
+    Values of options are left out, and who asks in a URL.
+    """
     text, _, debug = _COLOURS.sub("", str(error)).partition("Debug source")
     text = _ANSWER.sub(lambda answer: f"{answer['code']}: {answer['message']}", text)
     text = " ".join(_CHAIN.sub(": ", text).split())
+    text = _GIVEN.sub(lambda given: f"{given['before'] or ''}the value", USERINFO.sub("", text))
     cause = _SYSTEM_SAYS.search(debug)
     return text if cause is None or cause[1] in text else f"{text}: {cause[1]}"

@@ -181,21 +181,51 @@ class Bucket(FirstComeStore):
 def _client(bucket: Bucket) -> S3Store:
     """One for each process: it keeps connections."""
     from obstore.exceptions import BaseError
+
+    try:
+        return _new_client(bucket.name, bucket.options)
+    except (BaseError, ValueError) as error:
+        key = _refused_option(bucket, str(error))
+        raise JobError(
+            f"{f'storage.{key}' if key else '[storage]'} cannot be used for s3://{bucket.name}: "
+            f"{reason(error)}"
+        ) from None  # whose text has the value, and which a traceback would show
+
+
+def _refused_option(bucket: Bucket, told: str) -> str | None:
+    """The one of which alone the client says the same; None where it does without any.
+
+    It names a key that it does not know, but of a value that it cannot parse only the value.
+    """
+    if _refusal(bucket.name, {}) == told:  # of something in the environment
+        return None
+    alone = ((key, _refusal(bucket.name, {key: value})) for key, value in bucket.given)
+    return next((key for key, refusal in alone if refusal == told), None)
+
+
+def _refusal(name: str, given: Mapping[str, str]) -> str | None:
+    from obstore.exceptions import BaseError
+
+    try:
+        _new_client(name, given)
+    except (BaseError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def _new_client(name: str, given: Mapping[str, str]) -> S3Store:
     from obstore.store import S3Store
 
-    options: Any = dict(bucket.given)
+    options: Any = dict(given)
     client: Any = {key: options.pop(key) for key in ("allow_http", "timeout") if key in options}
     if options.get("aws_allow_http", "").lower() == "true":
         client["allow_http"] = True
-    try:
-        return S3Store(
-            bucket.name,
-            config=options,
-            client_options=client or None,
-            retry_config={"max_retries": 10, "retry_timeout": _RETRY_TIMEOUT},
-        )
-    except (BaseError, ValueError) as error:
-        raise JobError(f"[storage] cannot be used for s3://{bucket.name}: {error}") from error
+    return S3Store(
+        name,
+        config=options,
+        client_options=client or None,
+        retry_config={"max_retries": 10, "retry_timeout": _RETRY_TIMEOUT},
+    )
 
 
 def _key(path: str) -> str:

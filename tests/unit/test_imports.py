@@ -18,7 +18,8 @@ LAYERS = [
     "fork_server_process forked_process forking locations malloc memory_meter oom_kills "
     "pandas_later prefetch private_folder scratch server_process signal_name stopped_process "
     "supervision timeouts deadline patience interruptible interrupts signal_relay",
-    "spec job_file job_graph functions pickled memory merge_counts run_settings sort_key",
+    "spec job_file job_graph functions pickled memory merge_counts run_settings "
+    "secret_options sort_key",
     "canonical_floats comparable kernel kernel_native kernel_reference _kernel key_types "
     "order_codes ordering plain_types storage shuffle.protocol shuffle.share shuffle.tickets",
     "aggregates sources sinks shuffle sql",

@@ -191,7 +191,7 @@ def test_a_value_of_the_wrong_type_is_named_by_its_path(load: Load, more: str, p
         ("[inputs.more]\npath = 'x'\ncsv = { header = 1 }", "inputs.more.csv.header: "),
         ("[inputs]\nmore = 'x'", "inputs.more: "),
         ("[reduce]\naggregate = { clicks = 1 }", "reduce.aggregate.clicks: "),
-        ("[storage]\nendpoint = 1", "storage.endpoint: "),
+        ("[storage]\nendpoint = 1.5", "storage.endpoint: "),
     ],
 )
 def test_a_path_below_a_named_table_holds_the_name(load: Load, more: str, path: str) -> None:
@@ -306,6 +306,54 @@ def test_an_override_without_a_key_is_refused(text: str) -> None:
 def test_an_override_holds_one_value(load: Load) -> None:
     key, value = parse_override("job.name=1\nother=2")
     assert (key, value) == ("job.name", "1\nother=2")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("storage..aws_session_token=HUSH", "storage..aws_session_token"),
+        ("storage.aws_session_token: HUSH", "storage.aws_session_token"),
+        (".storage HUSH", ".storage"),
+    ],
+)
+def test_an_override_without_a_key_is_refused_without_its_value(text: str, shown: str) -> None:
+    with pytest.raises(JobFileError) as caught:
+        parse_override(text)
+    assert str(caught.value) == f"--set {shown}: write section.key=value"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "storage.aws_secret_access_key=HUSH",
+        "storage. AWS_Session_Token =HUSH",
+        "storage.aws_sse_customer_key_base64='HUSH'",
+        "storage={ aws_region = 'r', aws_secret_access_key = 'HUSH' }",
+        "storage.proxy_url=http://user:HUSH@proxy:3128",
+    ],
+)
+def test_a_secret_of_a_store_is_no_argument(text: str) -> None:
+    with pytest.raises(JobFileError, match=r"^--set storage\..* \[storage\] of the job") as caught:
+        parse_override(text)
+    assert "HUSH" not in str(caught.value)
+
+
+def test_what_is_no_secret_of_a_store_may_be_an_argument() -> None:
+    for name in ("aws_access_key_id", "aws_web_identity_token_file", "aws_endpoint_url"):
+        assert parse_override(f"storage.{name}=http://x/y@z") == (f"storage.{name}", "http://x/y@z")
+
+
+@pytest.mark.parametrize("value", ["'aws_secret_access_key=HUSH'", "['HUSH']"])
+def test_what_is_no_table_of_options_is_not_shown(load: Load, value: str) -> None:
+    message = reason(load, f"storage = {value}\n{MINIMAL}")
+    assert message.startswith("storage: is a table, [storage], not a value of type ")
+    assert "HUSH" not in message
+
+
+def test_options_may_be_written_as_what_they_are(load: Load) -> None:
+    spec = load(f"{MINIMAL}\n[storage]\naws_allow_http = true\nx = false\ndatanode_port = 9866")
+    assert spec.storage == {"aws_allow_http": "true", "x": "false", "datanode_port": "9866"}
+    assert "64 bits" in reason(load, f"{MINIMAL}\n[storage]\nx = {'9' * 20}")
 
 
 def test_an_override_that_is_nested_too_deeply_is_refused() -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
+from mrflight.errors import JobError
 from mrflight.storage import Location, locate
 from mrflight.storage.disk import Disk
 
@@ -47,3 +48,27 @@ def test_a_folder_that_goes_each_time(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Disk, "filesystem", Busy(folder, times=2))
     with pytest.raises(FileNotFoundError):
         folder.child("part").create()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://AKIA:HUSH@bucket/table",
+        "s3a://AKIA@bucket",
+        "S3://AKIA:HU/SH@bucket/table",
+        "s3://AKIA:HUSH",
+        "hdfs://AKIA:HUSH@node:8020/table",
+        "https://AKIA:HUSH@host/table",
+        "file://AKIA:HUSH@host/table",
+    ],
+)
+def test_a_url_with_credentials_is_not_shown(tmp_path: Path, url: str) -> None:
+    with pytest.raises(JobError, match=r"^[^:]*://\.\.\.: .* \[storage\]") as caught:
+        locate(url, tmp_path)
+    parts = ("AKIA", "HU", "SH")
+    assert [part for part in parts if part in str(caught.value)] == []
+
+
+def test_a_path_may_have_what_a_url_has_before_its_host(tmp_path: Path) -> None:
+    assert locate("s3://bucket/AKIA:HUSH@x", tmp_path).url == "s3://bucket/AKIA:HUSH@x"
+    assert locate("a:b@c/d", tmp_path / "x").path == str(tmp_path / "x/a:b@c/d")

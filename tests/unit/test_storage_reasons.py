@@ -1,0 +1,72 @@
+"""What the clients of stores say of options that they do not take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mrflight.errors import CommitError, JobError
+from mrflight.storage import locate
+from mrflight.storage.delta import delta_errors, is_table
+
+BUCKET = {
+    "aws_region": "r",
+    "aws_access_key_id": "k",
+    "aws_secret_access_key": "s",
+    "aws_endpoint_url": "http://127.0.0.1:1",
+    "aws_allow_http": "true",
+}
+WRONG = [
+    ("aws_virtual_hosted_style_request", "SECRET", "failed to parse the value as boolean"),
+    ("timeout", 'SE"CR ET', "failed to parse the value as Duration"),
+    ("aws_checksum_algorithm", "SECRET", "the value is not a valid checksum algorithm"),
+    ("aws_server_side_encryption", "SECRET", 'encryption type: the value. Valid values are "AES'),
+    ("aws_foo", "SECRET", "'aws_foo' is not valid"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "says"), WRONG)
+def test_an_option_that_the_client_does_not_take_is_named(
+    tmp_path: Path, key: str, value: str, says: str
+) -> None:
+    with pytest.raises(JobError) as caught:
+        locate("s3://bucket/x", tmp_path, {**BUCKET, key: value}).read_bytes()
+    message = str(caught.value)
+    assert message.startswith(f"storage.{key} cannot be used for s3://bucket: ")
+    assert says in message
+    assert [part for part in ("SE", "CR", "ET", "\n", "Debug") if part in message] == []
+    assert caught.value.__suppress_context__
+
+
+def test_several_options_that_the_client_does_not_take(tmp_path: Path) -> None:
+    options = {**BUCKET, "timeout": "SECRET", "allow_http": "SECRET"}
+    with pytest.raises(
+        JobError, match=r"^storage\.(allow_http|timeout) cannot be used for s3://bucket: "
+    ) as caught:
+        locate("s3://bucket/x", tmp_path, options).read_bytes()
+    assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("key", "value", "says"), WRONG[1:4])
+def test_deltalake_says_it_without_the_value(
+    tmp_path: Path, key: str, value: str, says: str
+) -> None:
+    table = locate("s3://bucket/x", tmp_path, {**BUCKET, key: value})
+    with pytest.raises(CommitError) as caught, delta_errors("the table"):
+        is_table(table)
+    message = str(caught.value)
+    assert message.startswith("the table: ")
+    assert says in message
+    assert [part for part in ("SE", "CR", "ET") if part in message] == []
+
+
+def test_a_url_that_is_asked_is_told_without_who_asks(tmp_path: Path) -> None:
+    options = {**BUCKET, "aws_endpoint_url": "http://user:SECRET@127.0.0.1:1", "max_retries": "0"}
+    table = locate("s3://bucket/x", tmp_path, options)
+    with (
+        pytest.raises(CommitError, match=r"GET http://127\.0\.0\.1:1/bucket") as caught,
+        delta_errors("the table"),
+    ):
+        is_table(table)
+    assert "SECRET" not in str(caught.value)
