@@ -38,7 +38,7 @@ from mrflight.result import JobResult  # noqa: E402
 from mrflight.signal_relay import SignalRelay  # noqa: E402
 from mrflight.spec import JobSpec  # noqa: E402
 from mrflight.stage_clock import StageClock  # noqa: E402
-from mrflight.storage.environment import with_environment  # noqa: E402
+from mrflight.storage.environment import not_to_be_mixed, with_environment  # noqa: E402
 
 log = logging.getLogger(__name__)
 
@@ -72,12 +72,16 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
 def asked_job(options: argparse.Namespace) -> tuple[JobSpec, Path]:
     """The job that options ask for, and its folder; JobFileError where it is none.
 
-    With what the environment says of its stores: see `with_environment`.
+    With what the environment says of its stores: see `with_environment`. What may not be mixed
+    with the job's own options goes out of this process's environment, and so out of those that it
+    starts.
     """
     overrides = dict(parse_override(text) for text in options.set)
     path = options.job.resolve()
     spec = load_job(path, overrides)
     storage = with_environment(spec.storage, spec.paths, os.environ)
+    for variable in not_to_be_mixed(spec.storage, spec.paths, list(os.environ)):
+        del os.environ[variable]
     return msgspec.structs.replace(spec, storage=storage), path.parent
 
 

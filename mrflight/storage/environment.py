@@ -21,7 +21,16 @@ _VARIABLES = (
 """As AWS's own tools have them, the first of two that say the same counting, and the last one as
 deltalake does."""
 
-_SAME_AS = {"aws_endpoint_url_s3": "aws_endpoint_url", "aws_default_region": "aws_region"}
+_ENDPOINT = "aws_endpoint_url"
+_SAME_AS = {
+    **dict.fromkeys(("aws_endpoint_url_s3", "aws_endpoint", "endpoint_url", "endpoint"), _ENDPOINT),
+    **dict.fromkeys(("aws_default_region", "default_region", "region"), "aws_region"),
+    "allow_http": "aws_allow_http",
+}
+"""Of object_store's names, and AWS's own, for one thing."""
+
+_BUCKETS = {"s3", "s3a"}
+"""Schemes."""
 
 
 def with_environment(
@@ -35,7 +44,7 @@ def with_environment(
     found: dict[str, str] = {}
     if "hopsfs" in schemes:
         found |= _of_hopsfs(environment)
-    if schemes & {"s3", "s3a"}:
+    if schemes & _BUCKETS:
         found |= _of_bucket(options, environment)
     return {**found, **options}
 
@@ -52,12 +61,44 @@ def _of_hopsfs(environment: Mapping[str, str]) -> dict[str, str]:
 def _of_bucket(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for variable in _VARIABLES:
-        name = variable.lower()
         if value := environment.get(variable):
-            found.setdefault(_SAME_AS.get(name, name), value)
-    if any(_says_who(name) for name in options):
-        found = {name: value for name, value in found.items() if not _says_who(name)}
-    return found
+            found.setdefault(_canonical(variable), value)
+    given = {_canonical(name) for name in options}
+    says_who = any(map(_says_who, options))
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in given and not (says_who and _says_who(name))
+    }
+
+
+def not_to_be_mixed(
+    options: Mapping[str, str], paths: Iterable[str], environment: Iterable[str]
+) -> list[str]:
+    """The variables that the stores' clients must not see, where a path is a bucket's.
+
+    obstore and deltalake look at the process's environment themselves, and add what ``[storage]``
+    has not: a session token to a key that it is not of. So with a key in ``options``, of the job
+    itself, none that says who asks may stay, and with an endpoint none that says where. Without
+    them all stay: tokens of pods and roles of containers come by no others.
+    """
+    if not {scheme_of(path) for path in paths} & _BUCKETS:
+        return []
+    has_key = any("access_key" in name.lower() for name in options)
+    has_endpoint = any(_canonical(name) == _ENDPOINT for name in options)
+    return [
+        variable
+        for variable in environment
+        if variable.startswith("AWS_")
+        and (
+            (has_key and _says_who(variable))
+            or (has_endpoint and _canonical(variable) == _ENDPOINT)
+        )
+    ]
+
+
+def _canonical(name: str) -> str:
+    return _SAME_AS.get(name.lower(), name.lower())
 
 
 def _says_who(name: str) -> bool:

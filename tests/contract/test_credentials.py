@@ -13,7 +13,7 @@ import pyarrow.csv
 import pytest
 
 from mrflight.storage import Location, locate
-from tests.contract.test_jobs_on_stores import job_file, table_of
+from tests.contract.test_jobs_on_stores import KEYS, job_file, table_of
 from tests.services.minio import Bucket
 from tests.support.driver import drive
 from tests.support.faults import await_that
@@ -93,3 +93,36 @@ def test_a_store_that_refuses_is_told_without_secrets(
     assert "SignatureDoesNotMatch" in done.message
     assert "Traceback" not in done.stderr
     assert_none_in(done.stdout + done.stderr, [*secrets_of(bucket), "a-secret-that-is-wrong"])
+
+
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_the_jobs_own_key_and_endpoint_are_not_mixed_with_those_of_the_environment(
+    bucket: Bucket, tmp_path: Path, format: str
+) -> None:
+    pa.csv.write_csv(table_of(0), tmp_path / "in.csv")
+    table = locate(f"{bucket.url}/table", tmp_path, bucket.options)
+    done = drive(
+        job_file(tmp_path, "in.csv", table),
+        f"--set=output.format={format}",
+        environment={"AWS_SESSION_TOKEN": "of-another", "AWS_ENDPOINT_URL": "http://127.0.0.1:1"},
+    )
+    assert done.code == 0, done.stderr
+    assert done.result["rows_out"] == KEYS
+
+
+def test_a_secret_that_is_an_argument_is_refused_and_not_shown(tmp_path: Path) -> None:
+    job = job_file(tmp_path, "in.csv", locate("table", tmp_path))
+    done = drive(job, "--set=storage.aws_secret_access_key=a-secret")
+    assert done.code == 2
+    assert done.message.startswith("--set storage.aws_secret_access_key: ")
+    assert_none_in(done.stdout + done.stderr, ["a-secret"])
+
+
+@pytest.mark.parametrize("key", ["inputs.rows.path", "output.table"])
+def test_a_url_with_credentials_is_refused_and_not_shown(tmp_path: Path, key: str) -> None:
+    pa.csv.write_csv(table_of(0), tmp_path / "in.csv")
+    job = job_file(tmp_path, "in.csv", locate("table", tmp_path))
+    done = drive(job, f"--set={key}=s3://a-key:a-secret@bucket/t")
+    assert done.code == 2
+    assert "[storage]" in done.message
+    assert_none_in(done.stdout + done.stderr, ["a-key", "a-secret"])

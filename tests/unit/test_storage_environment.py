@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mrflight.storage.environment import with_environment
+from mrflight.storage.environment import not_to_be_mixed, with_environment
 
 BUCKET = ["in.csv", "s3://bucket/table"]
 ENVIRONMENT = {
@@ -29,6 +29,13 @@ def test_a_bucket_is_reached_by_what_the_environment_says() -> None:
 def test_the_job_comes_first() -> None:
     options = {"aws_region": "mine", "timeout": "5s"}
     assert with_environment(options, BUCKET, ENVIRONMENT) == WHERE | WHO | options
+
+
+def test_the_job_comes_first_by_any_name_of_an_option() -> None:
+    for option in ("endpoint", "aws_endpoint", "AWS_ENDPOINT_URL"):
+        added = {"aws_region": "second", **WHO}
+        assert with_environment({option: "mine"}, BUCKET, ENVIRONMENT) == {**added, option: "mine"}
+    assert "aws_region" not in with_environment({"region": "mine"}, BUCKET, ENVIRONMENT)
 
 
 def test_one_who_asks_is_not_mixed_with_another() -> None:
@@ -58,3 +65,33 @@ def test_hopsfs_is_reached_as_whom_the_environment_says() -> None:
 def test_a_folder_of_the_environment_is_where_the_command_is_typed() -> None:
     found = with_environment({}, ["hopsfs://node/t"], {"PEMS_DIR": "pems"})
     assert found == {"pem_dir": str(Path.cwd() / "pems")}
+
+
+WHOSE = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_ARN",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+]
+WHERE_TO = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
+OTHERS = ["AWS_REGION", "AWS_ALLOW_HTTP", "AWS_PROFILE", "HOME", "GITHUB_TOKEN"]
+ALL = [*WHOSE, *WHERE_TO, *OTHERS]
+
+
+def test_a_key_of_the_job_goes_with_no_other_identity() -> None:
+    for option in ("aws_access_key_id", "AWS_SECRET_ACCESS_KEY"):
+        assert not_to_be_mixed({option: "mine"}, BUCKET, ALL) == WHOSE
+
+
+def test_an_endpoint_of_the_job_goes_with_no_other() -> None:
+    for option in ("aws_endpoint_url", "endpoint"):
+        assert not_to_be_mixed({option: "mine"}, BUCKET, ALL) == WHERE_TO
+
+
+def test_an_environment_with_which_nothing_is_mixed_is_left_alone() -> None:
+    """A role of the job's may be asked for by the token that its container has."""
+    for option in ("aws_region", "aws_role_arn"):
+        assert not_to_be_mixed({option: "mine"}, BUCKET, ALL) == []
+    assert not_to_be_mixed({"aws_access_key_id": "mine"}, ["in.csv", "hdfs://node/t"], ALL) == []
