@@ -28,6 +28,8 @@ def run(job_file: str | PathLike[str], overrides: Mapping[str, Any] | None = Non
     ``overrides`` replaces values by dotted key: ``{"shuffle.partitions": 40}``.
     Raises JobError where the job or its input is wrong, another MrflightError
     where it could not finish; the output is then as it was before.
+    The environment of the process adds to ``[storage]`` only what the stores' clients find
+    there themselves, as for `read_table`.
     """
     path = Path(job_file).resolve()
     return _run(load_job(path, overrides), path.parent)
@@ -45,10 +47,11 @@ def read_table(
 ) -> pa.Table:
     """The rows of a Delta table's newest version, in memory; no cluster is started.
 
-    ``table`` is a path or URL of any store, ``options`` what ``[storage]`` of a job would say;
-    the environment is not looked at. Rows come file by file, by the files' names. Blocks;
-    files are read at the same time, as many as there are cores. Raises InputError for what is no
-    table or cannot be read, ColumnNotFoundError.
+    ``table`` is a path or URL of any store, ``options`` what ``[storage]`` of a job would say.
+    Nothing is added to them from the environment but what deltalake and obstore find there
+    themselves: variables of ``AWS_...`` for what the options do not say. Rows come file by
+    file, by the files' names. Blocks; files are read at the same time, as many as there are cores.
+    Raises InputError for what is no table or cannot be read, ColumnNotFoundError.
     """
     from mrflight.sources.delta_rows import read_rows
 

@@ -220,7 +220,8 @@ class Dataset(Writes):
         """With settings of the whole job by dotted key: ``{"cluster.workers": 2}``.
 
         Of the sections job, shuffle (that of the last stage), cluster and storage, or a whole
-        section: ``{"storage": {"region": "eu-north-1"}}``. The environment is not looked at.
+        section: ``{"storage": {"region": "eu-north-1"}}``. From the environment nothing is
+        added but what the stores' clients find there themselves: see `read_table`.
         """
         return replace(self, _settings={**self._settings, **settings})
 
