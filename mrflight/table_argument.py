@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrflight.errors import JobFileError
+from mrflight.secret_options import holds_secret
 
 if TYPE_CHECKING:
     from mrflight.storage import Location
-
-_OF_SECRETS = ("access_key", "secret", "token", "password", "customer_key")
-"""In names of options; an access key's id counts as one, as it is of no use without the other."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, what: str) -> None:
@@ -49,7 +47,8 @@ def _option(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise JobFileError("--storage: write KEY=VALUE")
-    if any(word in key.lower() for word in _OF_SECRETS):
+    # An access key's id is of no use without the other.
+    if holds_secret(key, value) or "access_key" in key.lower():
         raise JobFileError(
             f"--storage {key}: whoever lists this machine's processes would see it; leave it to "
             "the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN"

@@ -30,7 +30,7 @@ LAYERS = [
     "job_run job_shuffles moving sink_stage stage_clock api driver cli maintain_command "
     "preload partition_count job_words stage_words explain explain_command dataset drafts "
     "writes result progress __init__ __main__ ray_cluster supervised_cluster job_place "
-    "ray_paths ray_place ray_layout local_place placing on_ray",
+    "ray_paths ray_place ray_layout local_place placing on_ray job_storage table_argument",
     "servers testing",
 ]
 """From the lowest to the highest. A folder stands for its modules but those named elsewhere."""
