@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -65,6 +66,8 @@ def put_inputs(folder: Location, formats: Sequence[str] = ("csv",) * FILES) -> N
         table = table_of(file)
         if format == "csv":
             pa.csv.write_csv(table, data)
+        elif format == "json":
+            data.writelines(json.dumps(row).encode() + b"\n" for row in table.to_pylist())
         elif format == "parquet":
             pa.parquet.write_table(table, data, row_group_size=1000)
         else:
@@ -110,7 +113,7 @@ def files(table: Location) -> int:
 
 def test_files_become_a_table(place: Location, tmp_path: Path) -> None:
     """Of every format that is read in splits, two files and one each."""
-    formats = ["csv", "csv", "parquet", "arrow"]
+    formats = ["csv", "csv", "json", "parquet", "arrow"]
     put_inputs(place.child("in"), formats)
     table = place.child("table=1,@a+b")
     job = job_file(tmp_path, place.child("in/*.csv").url, table)
