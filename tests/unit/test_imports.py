@@ -42,7 +42,9 @@ NOT_FOR_SERVERS = {"workers", "executors", "driver", "job", "plan"}
 
 STORAGE_LIBRARIES = {"deltalake", "pyarrow.fs"}
 STORAGE_FOLDERS = {"storage", "sinks", "sources"}
+"""Which may name what they are handed; deltalake only for type checking."""
 STORAGE_CLIENTS = {"obstore", "hdfs_native"}
+TYPE_CHECKING = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 BANNED = {"pyarrow.dataset", "pyarrow.acero"}
 ON_RAY = {
     *(f"executors.ray_{name}" for name in ("gateway", "losses", "server", "worker", "workers")),
@@ -50,6 +52,22 @@ ON_RAY = {
 }
 """Run in processes of Ray, in the one that speaks to it, or in its users'; others where there may
 be no Ray."""
+
+IMPORTS = """
+if TYPE_CHECKING:
+    from deltalake import a
+else:
+    import deltalake.b
+if typing.TYPE_CHECKING:
+    from deltalake import c
+if not TYPE_CHECKING:
+    from deltalake import d
+
+def f():
+    try:
+        from deltalake import e
+    except ImportError: ...
+"""
 
 
 @dataclass(frozen=True)
@@ -83,13 +101,14 @@ MODULES = list(_modules())
 NAMES = {module.name for module in MODULES} | {"_kernel"}
 
 
-def imports_of(module: Module) -> set[str]:
+def imports_of(module: Module, *, at_runtime: bool = False) -> set[str]:
     """The full names that a module imports anywhere: in functions and for type checking as well.
 
-    ``from package import name`` gives ``package.name`` where that may be a module.
+    ``from package import name`` gives ``package.name`` where that may be a module. ``at_runtime``
+    leaves out what is only for type checking.
     """
     found: set[str] = set()
-    for node in ast.walk(module.tree):
+    for node in _run(module.tree) if at_runtime else ast.walk(module.tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -97,6 +116,14 @@ def imports_of(module: Module) -> set[str]:
             source = ".".join([*base, *([node.module] if node.module else [])])
             found |= {f"{source}.{alias.name}" for alias in node.names}
     return found
+
+
+def _run(tree: ast.AST) -> Iterator[ast.AST]:
+    """What `ast.walk` gives, but for what stands under ``if TYPE_CHECKING``."""
+    yield tree
+    is_unrun = isinstance(tree, ast.If) and ast.unparse(tree.test) in TYPE_CHECKING
+    for child in tree.orelse if is_unrun else ast.iter_child_nodes(tree):
+        yield from _run(child)
 
 
 def library_imports_of(module: Module) -> set[str]:
@@ -124,10 +151,10 @@ def layer_of(name: str) -> int:
     raise KeyError(name)
 
 
-def imports_any(module: Module, libraries: set[str]) -> set[str]:
+def imports_any(module: Module, libraries: set[str], *, at_runtime: bool = False) -> set[str]:
     return {
         name
-        for name in imports_of(module)
+        for name in imports_of(module, at_runtime=at_runtime)
         if any(name == library or name.startswith(f"{library}.") for library in libraries)
     }
 
@@ -190,7 +217,17 @@ def test_storage_libraries_stay_behind_their_door(module: Module) -> None:
         assert imports_any(module, STORAGE_LIBRARIES) == set()
     if module.name.partition(".")[0] != "storage":
         assert imports_any(module, STORAGE_CLIENTS) == set()
+        assert imports_any(module, {"deltalake"}, at_runtime=True) == set()
     assert imports_any(module, BANNED) == set()
+
+
+def test_an_import_is_run_unless_it_is_for_type_checking(tmp_path: Path) -> None:
+    path = tmp_path / "sinks.py"
+    path.write_text(IMPORTS)
+    module = Module("sinks.some", path)
+    assert imports_any(module, {"deltalake"}) == {f"deltalake.{name}" for name in "abcde"}
+    run = imports_any(module, {"deltalake"}, at_runtime=True)
+    assert run == {f"deltalake.{name}" for name in "bde"}
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
