@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
+from typing import TypeVar
 
 import pytest
 from hypothesis import settings
 
 from mrflight.job_file import load_job
-from tests.needed import fail_or_skip
 
 pytest.register_assert_rewrite("tests.support")  # before any of it is imported
 
@@ -19,6 +19,8 @@ from tests.support import driver  # noqa: E402
 pytest_plugins = ["tests.services.fixtures", "tests.support.places", "tests.support.ray_head"]
 
 CI = os.environ.get("CI") == "true"
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 # A failure prints what reproduces it. In CI the examples are the same in every run.
 settings.register_profile("mrflight", deadline=None, print_blob=True, derandomize=CI)
@@ -31,6 +33,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run jobs on Ray: those of the contract, the fault matrix, richer jobs; some minutes",
     )
+
+
+# CI leaves nothing out: what is skipped there fails, a file as well as a test. Both are called
+# where tests are collected and run, which is in the workers of xdist, and see a report last.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return _failed_in_ci((yield))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return _failed_in_ci((yield))
+
+
+def _failed_in_ci(report: Report) -> Report:
+    """The same; xfail leaves reports of skipped tests too, and nothing was left out there."""
+    if CI and report.skipped and not hasattr(report, "wasxfail"):
+        path, line, reason = report.longrepr  # type: ignore[misc]
+        report.outcome = "failed"
+        report.longrepr = f"{path}:{line}: {reason}; with CI=true nothing may be skipped"
+    return report
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -53,4 +76,4 @@ def all_on_ray(request: pytest.FixtureRequest) -> Iterator[None]:
 def needs_kernel() -> None:
     """The kernel in Rust: without it the test is skipped, in CI it fails."""
     if find_spec("mrflight._kernel") is None:
-        fail_or_skip("the kernel in Rust is not built: install cargo, then make -B install")
+        pytest.skip("the kernel in Rust is not built: install cargo, then make -B install")

@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.needed import fail_or_skip
 from tests.services import built
 from tests.services.reserved_port import LOOPBACK, reserved_port
 from tests.services.server_process import (
@@ -118,12 +117,3 @@ def test_what_is_not_built_is_asked_for(tmp_path: Path, monkeypatch: pytest.Monk
         built.minio_program()
     with pytest.raises(built.NotBuiltError, match="install Java 17 and Maven, then make services"):
         built.hdfs_class_path()
-
-
-def test_what_is_missing_is_skipped_but_not_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CI", raising=False)
-    with pytest.raises(pytest.skip.Exception, match="no luck"):
-        fail_or_skip("no luck")
-    monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match="no luck"):
-        fail_or_skip("no luck")

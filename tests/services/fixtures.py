@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.needed import fail_or_skip
 from tests.services.built import NotBuiltError, hdfs_class_path, hopsfs_python, minio_program
 from tests.services.hdfs import Hdfs, running_hdfs
 from tests.services.minio import Bucket, Minio, running_minio
@@ -23,7 +22,7 @@ def needs_minio() -> None:
     try:
         minio_program()
     except NotBuiltError as error:
-        fail_or_skip(str(error))
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +31,7 @@ def needs_hdfs() -> None:
     try:
         hdfs_class_path()
     except NotBuiltError as error:
-        fail_or_skip(str(error))
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +61,7 @@ def needs_hopsfs() -> None:
     try:
         hopsfs_python()
     except NotBuiltError as error:
-        fail_or_skip(str(error))
+        pytest.skip(str(error))
 
 
 @pytest.fixture
