@@ -1,10 +1,11 @@
 """Two processes that commit to one Delta table as fast as they can: whether anything is lost.
 
-    python -m experiments.concurrent_commits [--commits N] [--stores disk,s3,hdfs] [--out FOLDER]
+    python -m experiments.concurrent_commits [--commits N] [--stores disk,hopsfs] [--out FOLDER]
 
-Each commits N times (100) a row of its own, as a job's sink does, to a table
-that neither has made before; then every row has to be there once, in a table
-of as many versions. MinIO and HDFS are started for it.
+Each commits N times (100) a row of its own, as a job's sink does and without
+a job around it, to a table that neither has made before; then every row has to
+be there once, in a table of as many versions. MinIO and HDFS are started for it.
+HopsFS is its own client on that HDFS, and a metadata server for the turns.
 """
 
 from __future__ import annotations
@@ -15,37 +16,46 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import deltalake
-import pyarrow as pa
 
 from experiments import datasets, machine
-from mrflight.errors import MrflightError
-from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit
-from mrflight.spec import OutputSection
+from experiments.commit_writer import Task, run_in
 from mrflight.storage import locate
 from mrflight.storage.delta import storage_options, table_uri
+from tests.services.built import hopsfs_python
 from tests.services.hdfs import running_hdfs
 from tests.services.minio import running_minio
+from tests.services.name_node_proxy import name_node_proxy
+from tests.support.cluster import standing_cluster
 
 WORK = datasets.REPOSITORY / "experiments/.work"
 WRITERS = 2
-SCHEMA = pa.schema([("writer", pa.int64()), ("number", pa.int64())])
+SINKS_ALONE = (
+    "Each commit is a row that a job's sink appends, part file and log entry. No whole job runs "
+    "around it: nothing is read, shuffled or reduced."
+)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Where it is, and how that is reached."""
+    """Where it is, and how that is reached: by its writers, and by deltalake afterwards.
+
+    ``python`` has the writers' client. ``fence`` is a metadata server, of a store that needs one.
+    """
 
     url: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(default_factory=dict)
+    written_url: str | None = None
+    fence: str | None = None
+    python: Path = Path(sys.executable)
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,7 @@ class Outcome:
     """``seconds`` from the first process's start to the last one's end."""
 
     store: str
+    client: str
     commits: int
     seconds: float
     versions: int
@@ -66,32 +77,13 @@ class Outcome:
         return not (self.lost or self.twice or self.failures) and self.versions == self.commits
 
 
-def commit_all(table: Table, writer: int, commits: int) -> list[str]:
-    """What was raised, of so many commits."""
-    failures = []
-    for number in range(commits):
-        try:
-            _commit(table, writer, number)
-        except MrflightError as error:
-            failures.append(f"writer {writer}, commit {number}: {error}")
-    return failures
-
-
-def _commit(table: Table, writer: int, number: int) -> None:
-    job_id = f"20260101T000000-{writer:04x}{number:08x}"
-    section = OutputSection(table=table.url, mode="append")
-    sink = open_sink(section, Path("/"), table.options, job_id, None)
-    row = pa.record_batch({"writer": [writer], "number": [number]}, schema=SCHEMA)
-    sink.commit(Commit(tuple(sink.part_writer.write(0, 0, SCHEMA, [row])), SCHEMA))
-
-
 def measure(store: str, table: Table, commits: int) -> Outcome:
     """Run the writers on a table that is not there yet."""
-    spawn = get_context("spawn")
-    with ProcessPoolExecutor(WRITERS, mp_context=spawn) as processes:
+    url = table.written_url or table.url
+    tasks = [Task(url, table.options, table.fence, writer, commits) for writer in range(WRITERS)]
+    with ThreadPoolExecutor(WRITERS) as waiting:
         started = time.perf_counter()
-        asked = [processes.submit(commit_all, table, w, commits) for w in range(WRITERS)]
-        failures = tuple(text for each in asked for text in each.result())
+        told = list(waiting.map(partial(run_in, table.python), tasks))
         seconds = time.perf_counter() - started
     location = locate(table.url, Path("/"), table.options)
     found = deltalake.DeltaTable(table_uri(location), storage_options=storage_options(location))
@@ -99,20 +91,21 @@ def measure(store: str, table: Table, commits: int) -> Outcome:
     wanted = {(writer, number) for writer in range(WRITERS) for number in range(commits)}
     return Outcome(
         store,
+        told[0].client,
         WRITERS * commits,
         seconds,
         found.version() + 1,
         len(rows),
         len(wanted - set(rows)),
         len(rows) - len(set(rows)),
-        failures,
+        tuple(failure for each in told for failure in each.failures),
     )
 
 
 @contextmanager
 def on_disk() -> Iterator[Table]:
     with tempfile.TemporaryDirectory(prefix="mrflight-commits-") as folder:
-        yield Table(f"{folder}/table", {})
+        yield Table(f"{folder}/table")
 
 
 @contextmanager
@@ -124,10 +117,28 @@ def on_s3() -> Iterator[Table]:
 @contextmanager
 def on_hdfs() -> Iterator[Table]:
     with running_hdfs() as hdfs:
-        yield Table(f"{hdfs.folder()}/table", {})
+        yield Table(f"{hdfs.folder()}/table")
 
 
-STORES: dict[str, Callable[[], Any]] = {"disk": on_disk, "s3": on_s3, "hdfs": on_hdfs}
+@contextmanager
+def on_hopsfs() -> Iterator[Table]:
+    python = hopsfs_python()
+    with (
+        running_hdfs() as hdfs,
+        name_node_proxy(hdfs.port) as name_node,
+        standing_cluster(data_servers=0) as cluster,
+    ):
+        url = f"{hdfs.folder()}/table"
+        written_url = f"{name_node.url}{urlsplit(url).path}"
+        yield Table(url, written_url=written_url, fence=cluster.metadata, python=python)
+
+
+STORES: dict[str, Callable[[], Any]] = {
+    "disk": on_disk,
+    "s3": on_s3,
+    "hdfs": on_hdfs,
+    "hopsfs": on_hopsfs,
+}
 
 
 def page(outcomes: list[Outcome]) -> str:
@@ -135,12 +146,15 @@ def page(outcomes: list[Outcome]) -> str:
     lines = [
         f"# {WRITERS} processes that commit to one table",
         "",
-        "| store | commits | versions | lost | twice | failed | seconds | commits per second |",
-        "|---" * 8 + "|",
+        SINKS_ALONE,
+        "",
+        "| store | client | commits | versions | lost | twice | failed | seconds "
+        "| commits per second |",
+        "|---" * 9 + "|",
     ]
     lines += [
-        f"| {o.store} | {o.commits} | {o.versions} | {o.lost} | {o.twice} | {len(o.failures)} "
-        f"| {o.seconds:.1f} | {o.commits / o.seconds:.1f} |"
+        f"| {o.store} | {o.client} | {o.commits} | {o.versions} | {o.lost} | {o.twice} "
+        f"| {len(o.failures)} | {o.seconds:.1f} | {o.commits / o.seconds:.1f} |"
         for o in outcomes
     ]
     return "\n".join(lines) + "\n"
@@ -149,7 +163,7 @@ def page(outcomes: list[Outcome]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--commits", type=int, default=100, help="of each process")
-    parser.add_argument("--stores", default="disk,s3,hdfs")
+    parser.add_argument("--stores", default=",".join(STORES))
     parser.add_argument("--out", type=Path, default=WORK / "concurrent_commits")
     options = parser.parse_args()
     stores = options.stores.split(",")

@@ -90,7 +90,14 @@ def test_requests_are_counted(needs_minio: None, tmp_path: Path) -> None:
     assert "## A merge of a few rows into one file of a table of 2" in page
 
 
-def test_no_commit_of_two_processes_is_lost(tmp_path: Path) -> None:
-    words = ["--commits", 3, "--stores", "disk", "--out", tmp_path]
+def test_no_commit_of_two_processes_is_lost(
+    needs_hdfs: None, needs_hopsfs: None, tmp_path: Path
+) -> None:
+    """HopsFS's client commits by turns, of which the other stores need none."""
+    words = ["--commits", 3, "--stores", "disk,hopsfs", "--out", tmp_path]
     page = python("-m", "experiments.concurrent_commits", *words)
-    assert "| disk | 6 | 6 | 0 | 0 | 0 |" in page
+    outcomes = json.loads((tmp_path / "concurrent_commits.json").read_text())["outcomes"]
+    assert [each["client"].split()[0] for each in outcomes] == ["deltalake", "hops-deltalake"]
+    for each in outcomes:
+        assert f"| {each['store']} | {each['client']} | 6 | 6 | 0 | 0 | 0 |" in page
+    assert "No whole job runs around it" in page

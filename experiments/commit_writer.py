@@ -1,0 +1,86 @@
+"""A process of `concurrent_commits`, in the environment of its store's client, which has no more.
+
+    python -m experiments.commit_writer < TASK
+
+Prints what became of its commits, a JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+import pyarrow as pa
+
+from mrflight.errors import MrflightError
+from mrflight.sinks import open_sink
+from mrflight.sinks.base import Commit
+from mrflight.sinks.commit_fence import CommitFence
+from mrflight.spec import OutputSection
+from mrflight.storage import hopsfs
+
+REPOSITORY = Path(__file__).parents[1]
+SCHEMA = pa.schema([("writer", pa.int64()), ("number", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Task:
+    """``fence``: the metadata server whose turns it takes, where the store needs them."""
+
+    url: str
+    options: Mapping[str, str]
+    fence: str | None
+    writer: int
+    commits: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """The client's name and version, and what was raised."""
+
+    client: str
+    failures: list[str]
+
+
+def run_in(python: Path, task: Task) -> Told:
+    """The task, by another interpreter; the options may hold secrets, so no argument has them."""
+    done = subprocess.run(
+        [python, "-m", "experiments.commit_writer"],
+        input=json.dumps(asdict(task)),
+        stdout=subprocess.PIPE,
+        cwd=REPOSITORY,
+        text=True,
+        check=True,
+    )
+    return Told(**json.loads(done.stdout))
+
+
+def commit_all(task: Task) -> Told:
+    """Commit as often as is said, whatever becomes of each."""
+    failures = []
+    for number in range(task.commits):
+        try:
+            _commit(task, number)
+        except MrflightError as error:
+            failures.append(f"writer {task.writer}, commit {number}: {error}")
+    client = "hops-deltalake" if hopsfs.is_client() else "deltalake"
+    return Told(f"{client} {metadata.version(client)}", failures)
+
+
+def _commit(task: Task, number: int) -> None:
+    job_id = f"20260101T000000-{task.writer:04x}{number:08x}"
+    section = OutputSection(table=task.url, mode="append")
+    sink = open_sink(section, Path("/"), task.options, job_id, None)
+    row = pa.record_batch({"writer": [task.writer], "number": [number]}, schema=SCHEMA)
+    parts = tuple(sink.part_writer.write(0, 0, SCHEMA, [row]))
+    fence = None if task.fence is None else CommitFence(task.fence)
+    sink.commit(Commit(parts, SCHEMA, fence=fence))
+
+
+if __name__ == "__main__":
+    json.dump(asdict(commit_all(Task(**json.load(sys.stdin)))), sys.stdout)
