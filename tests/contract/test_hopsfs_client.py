@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ JOB = """
 [job]
 name = "hopsfs"
 [inputs.rows]
-path = "IN"
+path = "IN/*.csv"
+key = ["k"]
+[inputs.more]
+path = "IN/*.json"
 key = ["k"]
 [shuffle]
 partitions = 1
@@ -53,9 +57,10 @@ def rows(table: Location) -> list[dict[str, Any]]:
 def test_a_job_from_and_to_hopsfs(
     name_node: NameNodeProxy, place: Location, tmp_path: Path
 ) -> None:
-    with place.child("in.csv").create() as file:
-        file.write(b"k,v\na,1\nb,2\n")
-    source, target = (f"{name_node.url}{place.child(name).path}" for name in ("in.csv", "table"))
+    for name, lines in (("1.csv", b"k,v\na,1\nb,2\n"), ("2.json", b'{"k": "c", "v": 3}\n')):
+        with place.child(f"in/{name}").create() as file:
+            file.write(lines)
+    source, target = (f"{name_node.url}{place.child(name).path}" for name in ("in", "table"))
     job = write_job(tmp_path, JOB.replace("IN", source).replace("OUT", target))
     done = drive(job, python=HOPSFS_PYTHON)
     assert done.code == 0, done.stderr
@@ -63,7 +68,7 @@ def test_a_job_from_and_to_hopsfs(
     at_port = target.replace("hopsfs", "hdfs").replace(name_node.host, f"{name_node.host}:8020")
     assert (done.result["table"], done.result["version"]) == (at_port, 0)
     assert f"{at_port}: let no other job commit to this table at the same time" in done.stderr
-    assert rows(place.child("table")) == [{"k": "a", "v": 1}, {"k": "b", "v": 2}]
+    assert rows(place.child("table")) == [{"k": k, "v": v} for v, k in enumerate("abc", 1)]
     names = {info.base_name for info in place.child("table").walk() if info.is_file}
     assert len(names) == 2
 
@@ -165,3 +170,86 @@ def test_names_are_taken_as_they_are(name_node: NameNodeProxy, place: Location) 
     subprocess.run([HOPSFS_PYTHON, "-c", NAMES, url], check=True, timeout=60)
     names = {info.path.removeprefix(place.path) for info in place.walk() if info.is_file}
     assert names == {f"{name}.again" for name in ODD}
+
+
+LARGE_BYTES = 20 << 20
+LARGE = f"""
+import hashlib, random, sys
+from pathlib import Path
+from mrflight.storage import locate
+place = locate(sys.argv[1], Path("/"))
+chance = random.Random(11)
+data = chance.randbytes({LARGE_BYTES})
+file = place.child("deep/large")
+with file.create() as stream:
+    at = 0
+    while at < len(data):
+        size = chance.choice([1, 1000, 1 << 16, 3 << 20])
+        stream.write(memoryview(data)[at : at + size])
+        at += size
+    assert stream.tell() == len(data)
+assert file.info().size == len(data)
+for read in (file, place.child("theirs")):
+    assert read.read_bytes() == data
+    with read.open_input() as stream:
+        assert stream.size() == len(data)
+        for _ in range(20):
+            start = chance.randrange(len(data))
+            size = chance.randrange(1 << 20)
+            assert stream.read_at(size, start) == data[start : start + size], (start, size)
+        stream.seek(len(data) - 3)
+        assert (stream.read(), stream.read()) == (data[-3:], b"")
+"""
+
+
+def test_a_large_file_is_written_in_pieces_and_read_by_ranges(
+    name_node: NameNodeProxy, place: Location
+) -> None:
+    """Its own, and one that another client wrote."""
+    data = random.Random(11).randbytes(LARGE_BYTES)
+    with place.child("theirs").create() as file:
+        file.write(data)
+    url = f"{name_node.url}{place.path}"
+    subprocess.run([HOPSFS_PYTHON, "-c", LARGE, url], check=True, timeout=60)
+    assert place.child("deep/large").read_bytes() == data
+
+
+LISTS = """
+import json, sys
+from pathlib import Path
+from mrflight.storage import locate
+def told(infos):
+    return sorted([info.path, info.is_file, info.size or 0] for info in infos)
+place = locate(sys.argv[1], Path("/"))
+for name in ("a", "", "a/one", "nothing"):
+    folder = place.child(name) if name else place
+    info = folder.info()
+    print(json.dumps([info.type.name, told(folder.children()), told(folder.walk())]))
+"""
+
+
+def test_folders_are_listed_as_another_client_lists_them(
+    name_node: NameNodeProxy, place: Location
+) -> None:
+    """One by one and to their depths; a folder's neighbours of a longer name are not in it."""
+    for name in ("a/one", "a/b/two", "a/b/c/d/three", "ab/four"):
+        with place.child(name).create() as file:
+            file.write(name.encode())
+    url = f"{name_node.url}{place.path}"
+    done = subprocess.run(
+        [HOPSFS_PYTHON, "-c", LISTS, url], check=True, capture_output=True, text=True, timeout=60
+    )
+    of_a, of_all, of_file, of_nothing = map(json.loads, done.stdout.splitlines())
+    one, b = below(place, "a/one", 5), below(place, "a/b")
+    deeper = [below(place, "a/b/c"), below(place, "a/b/c/d")]
+    files = [below(place, "a/b/c/d/three", 13), below(place, "a/b/two", 7)]
+    assert of_a == ["Directory", [b, one], sorted([b, *deeper, *files, one])]
+    assert of_all[1] == [below(place, "a"), below(place, "ab")]
+    assert of_all[2] == sorted([*of_all[1], *of_a[2], below(place, "ab/four", 7)])
+    assert of_file[0] == "File"
+    assert of_nothing == ["NotFound", [], []]
+
+
+def below(place: Location, name: str, size: int = 0) -> list[Any]:
+    """What is told of a file, or of a folder where it has no size."""
+    return [f"{place.path}/{name}", bool(size), size]
