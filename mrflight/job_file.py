@@ -25,6 +25,9 @@ _STORAGE = "storage"
 _NOT_OF_A_KEY = re.compile(r"[^\w.-]")
 """What follows may be a secret, after something else than an equals sign."""
 
+_OF_FILES = ("format", "columns", "types", "csv", "version", "timestamp")
+"""Keys of an input that a stage's result has no use for."""
+
 
 def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
     """The job in a file, with ``overrides`` by dotted key (``shuffle.partitions``) on top.
@@ -110,7 +113,10 @@ def _text(value: Any) -> Any:
 
 
 def _check_inputs(inputs: Mapping[str, InputSpec], at: str) -> None:
-    """Raise JobFileError unless each is told by one key where it is, and by at most one its map."""
+    """Raise JobFileError unless each is told by one key where it is, and by at most one its map.
+
+    What says how files are read is not for the result of a stage.
+    """
     if not inputs:
         raise JobFileError(f"{at}: at least one is needed, [{at}.NAME]")
     for name, section in inputs.items():
@@ -122,8 +128,19 @@ def _check_inputs(inputs: Mapping[str, InputSpec], at: str) -> None:
             )
         if section.path is not None and section.stage is not None:
             raise JobFileError(f"{key}.stage: takes the place of path; keep one")
+        if section.stage is not None and (told := _of_files_alone(section)):
+            raise JobFileError(
+                f"{key}.{told}: is for files, and {key} is what stage {section.stage} makes; leave "
+                "it out, and select or cast columns in sql or a map"
+            )
         if section.map is not None and section.sql is not None:
             raise JobFileError(f"{key}.sql: takes the place of map; keep one")
+
+
+def _of_files_alone(section: InputSpec) -> str | None:
+    """A key that says something of files, if one is told."""
+    unsaid = InputSpec()
+    return next((key for key in _OF_FILES if getattr(section, key) != getattr(unsaid, key)), None)
 
 
 def _set(document: dict[str, Any], path: Sequence[str], value: Any) -> None:

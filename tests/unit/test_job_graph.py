@@ -125,6 +125,27 @@ def test_an_input_is_told_once(section: dict[str, Any], message: str) -> None:
         job("a", stages={"a": {"inputs": {"x": section}}})
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("version", 0),
+        ("timestamp", "2026-11-21T10:00:00Z"),
+        ("format", "csv"),
+        ("types", {"k": "string"}),
+        ("columns", ["zz"]),
+        ("csv", {"delimiter": ";"}),
+    ],
+)
+def test_what_is_for_files_is_not_for_a_stage(key: str, value: Any) -> None:
+    stages: dict[str, Any] = {"a": {"inputs": {"x": {"path": "x"}}}}
+    told = f"inputs.a.{key}: is for files, and inputs.a is what stage a makes; leave it out, and"
+    with pytest.raises(JobFileError, match=rf"^{told} select or cast columns in sql or a map$"):
+        job(inputs={"a": {"stage": "a", key: value}}, stages=stages)
+    stages["b"] = {"inputs": {"a": {"stage": "a", key: value}}}
+    with pytest.raises(JobFileError, match=rf"^stages\.b\.inputs\.a\.{key}: is for files, "):
+        job(inputs={"b": {"stage": "b"}}, stages=stages)
+
+
 def test_a_stage_without_inputs_is_refused() -> None:
     with pytest.raises(JobFileError, match=r"^stages\.a\.inputs: at least one is needed"):
         job("a", stages={"a": {"inputs": {}}})
