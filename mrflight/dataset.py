@@ -115,18 +115,15 @@ class Dataset(Writes):
     ) -> Dataset:
         """What a statement makes of the rows, which it knows by their name (see `named`).
 
-        Without a key of one row at a time, in place of a map. With a key, or with others, of whole
-        keys: it sees all rows of one together, and those of the others with the same key, which
-        `keyed` tells of each. Needs ``mrflight[sql]``.
+        Without a key of one row at a time, in place of a map; it knows those of a union by the
+        name of the first, and they may be called otherwise later. With a key, or with others, of
+        whole keys: it sees all rows of one together, and those of the others with the same key,
+        which `keyed` tells of each. Needs ``mrflight[sql]``.
         """
         if key is None and not others:
-            for each in self._begun():
-                if "map" in each.told or "sql" in each.told:
-                    raise JobFileError(
-                        f"inputs.{each.name}.sql: these rows are mapped already; do both in one, "
-                        "or put .repartition() in between"
-                    )
-            return self._read(sql=query)
+            begun = self._begun()
+            inputs = tuple(each.queried(query, begun[0].name) for each in begun)
+            return replace(self, _inputs=inputs, _stage=None)
         told = {} if key is None else {"key": names_of(key)}
         mine = self._as_one().with_told(**told)
         return self._met(

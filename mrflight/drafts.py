@@ -26,6 +26,15 @@ class InputDraft:
     told: Mapping[str, Any]
     """What ``[inputs.NAME]`` would say, but for ``stage``."""
     stage: StageDraft | None = None
+    table: str | None = None
+    """What its sql calls the rows: their name when it was written, which may be another one by
+    now."""
+
+    @property
+    def section(self) -> dict[str, Any]:
+        """What the job file would say of it, but for ``stage``."""
+        renamed = {} if self.table in (None, self.name) else {"sql_table": self.table}
+        return {**self.told, **renamed}
 
     def mapped(self, text: str) -> InputDraft:
         """With a map, of what another one has made if there is one; JobFileError if it cannot."""
@@ -38,6 +47,15 @@ class InputDraft:
                 "function, or put .repartition() in between"
             )
         return self.with_told(map=both)
+
+    def queried(self, query: str, table: str) -> InputDraft:
+        """With sql in place of a map, which calls the rows so; JobFileError if it cannot be."""
+        if "map" in self.told or "sql" in self.told:
+            raise JobFileError(
+                f"inputs.{self.name}.sql: these rows are mapped already; do both in one, "
+                "or put .repartition() in between"
+            )
+        return replace(self.with_told(sql=query), table=table)
 
     def with_told(self, **told: Any) -> InputDraft:
         """With these keys as well."""
@@ -103,7 +121,7 @@ def _inputs(
     """The inputs of a stage; the stages that they read are put before it."""
     inputs = {}
     for each in stage.inputs:
-        inputs[each.name] = dict(each.told)
+        inputs[each.name] = each.section
         if each.stage is not None:
             inputs[each.name]["stage"] = _add(each.stage, stages, names)
     return inputs

@@ -135,6 +135,8 @@ def _check_inputs(inputs: Mapping[str, InputSpec], at: str) -> None:
             )
         if section.map is not None and section.sql is not None:
             raise JobFileError(f"{key}.sql: takes the place of map; keep one")
+        if section.sql_table is not None and section.sql is None:
+            raise JobFileError(f"{key}.sql_table: is what sql calls the rows; write sql, too")
 
 
 def _of_files_alone(section: InputSpec) -> str | None:

@@ -168,7 +168,7 @@ def _check_inputs_agree(spec: JobSpec, sources: Sequence[Source]) -> None:
 def plan_map(name: str, section: InputSpec, folder: str) -> RowMap | None:
     """What maps the rows of an input; JobFileError where it is no name of a function."""
     if section.sql is not None:
-        return SqlMap(section.sql, name, f"inputs.{name}.sql")
+        return SqlMap(section.sql, section.sql_table or name, f"inputs.{name}.sql")
     if section.map is None:
         return None
     return FunctionRef.parse(section.map, f"inputs.{name}.map", folder)

@@ -53,7 +53,9 @@ class InputSpec(_Section, frozen=True):
     format: InputFormat | None = None
     map: str | None = None
     sql: str | None = None
-    """In place of a map: of one row, by the input's name."""
+    """In place of a map: of one row, by the input's name, or ``sql_table``."""
+    sql_table: str | None = None
+    """What ``sql`` calls the rows, where that is not the input's name."""
     key: list[str] = []
     broadcast: bool | None = None
     """Of a join or sql: whether its rows are sent to everyone, as they are few. Where nothing is

@@ -41,7 +41,7 @@ class SqlMap:
 
     text: str
     table: str
-    """The input's name, which is the table's."""
+    """What the query calls the rows: as the input, unless told."""
     key_path: str
     """Where the job file has it, for messages."""
 

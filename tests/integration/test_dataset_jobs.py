@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -69,6 +71,60 @@ def test_a_join_of_what_a_local_function_made(visits: mrflight.Dataset) -> None:
     made = pq.read_table("out")
     assert sorted(made["weight"].to_pylist()) == list(range(ROWS))
     assert made["weight_min"].to_pylist() == [n % 7 for n in made["weight"].to_pylist()]
+
+
+RENAMED: list[tuple[str, Callable[[mrflight.Dataset, mrflight.Dataset], mrflight.Dataset]]] = [
+    (
+        "select * from a join (select id, v as v2 from a) using (id)",
+        lambda a, _: a.join(a.sql("select id, v as v2 from a"), on="id"),
+    ),
+    (
+        "select id, v from a where v > 3 union all by name select id, -v as v from a",
+        lambda a, _: a.sql("select id, v from a where v > 3").union(
+            a.sql("select id, -v as v from a")
+        ),
+    ),
+    (
+        "select id, b.v as v, a.v as w from b join a using (id) where a.v > 2",
+        lambda a, b: b.join(a.sql("select id, v as w from a where v > 2"), on="id"),
+    ),
+    (
+        "select id, a.v as v, b.v as w from a join b using (id) where b.v > 12",
+        lambda a, b: a.sql("select id, v from a").join(
+            b.sql("select id, v as w from a where v > 12"), on="id"
+        ),
+    ),
+    (
+        "select id, v + 1 as n from a union all select id, v + 1 as n from b",
+        lambda a, b: a.union(b).sql("select id, v + 1 as n from a"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("query", "made"), RENAMED, ids=[query for query, _ in RENAMED])
+def test_sql_of_inputs_of_one_name_gives_what_duckdb_gives(
+    query: str,
+    made: Callable[[mrflight.Dataset, mrflight.Dataset], mrflight.Dataset],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two files are called ``a``, as their base names are."""
+    monkeypatch.chdir(tmp_path)
+    tables = {}
+    for name, start in (("a", 0), ("b", 10)):
+        tables[name] = pa.table({"id": list(range(6)), "v": [start + n for n in range(6)]})
+        (tmp_path / name).mkdir()
+        pq.write_table(tables[name], tmp_path / name / "a.parquet")
+    a, b = (mrflight.read(f"{name}/a.parquet").with_settings(SMALL) for name in tables)
+    made(a, b).write_parquet("out")
+    database: Any = duckdb.connect()
+    for name, table in tables.items():
+        database.register(name, table)
+    expected = database.sql(query).to_arrow_table()
+    found = pq.read_table("out")
+    assert found.column_names == expected.column_names
+    by_all = [(name, "ascending") for name in found.column_names]
+    assert found.sort_by(by_all).to_pylist() == expected.sort_by(by_all).to_pylist()
 
 
 SCRIPT = """

@@ -98,6 +98,19 @@ CASES: list[tuple[Dataset, str]] = [
         "[reduce]\ngroup_by = ['url']",
     ),
     (
+        VISITS.join(VISITS.sql("select url, 1 as n from visits").named("v"), on="url"),
+        "[inputs.visits]\npath = 'visits/*.csv'\nkey = ['url']\n"
+        "[inputs.v]\npath = 'visits/*.csv'\nkey = ['url']\n"
+        "sql = 'select url, 1 as n from visits'\nsql_table = 'visits'\n"
+        "[reduce]\njoin = 'inner'\nleft = 'visits'\nright = 'v'",
+    ),
+    (
+        VISITS.union(USERS).sql("select id from visits").distinct(),
+        "[inputs.visits]\npath = 'visits/*.csv'\nsql = 'select id from visits'\n"
+        "[inputs.users]\npath = 'users.parquet'\nsql = 'select id from visits'\n"
+        "sql_table = 'visits'\n[reduce]\ndistinct = true",
+    ),
+    (
         VISITS.named("v").sql(
             "select * from v join users using (id)", key="id", others=[USERS.keyed("id")]
         ),

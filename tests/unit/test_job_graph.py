@@ -118,6 +118,10 @@ def test_what_cannot_be_run_is_told(
             {"path": "x", "map": "m:f", "sql": "select 1"},
             "stages.a.inputs.x.sql: takes the place of map",
         ),
+        (
+            {"path": "x", "sql_table": "y"},
+            "stages.a.inputs.x.sql_table: is what sql calls the rows; write sql, too",
+        ),
     ],
 )
 def test_an_input_is_told_once(section: dict[str, Any], message: str) -> None:
