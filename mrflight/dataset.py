@@ -6,11 +6,12 @@ Nothing is read before that. What comes of it is the `JobSpec` that a job file o
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from mrflight.drafts import (
     InputDraft,
@@ -23,7 +24,7 @@ from mrflight.errors import JobFileError, UserFunctionError
 from mrflight.job_file import decode_job
 from mrflight.pickled import pickled
 from mrflight.spec import InputFormat, JobSpec
-from mrflight.writes import Names, Writes, names_of
+from mrflight.writes import Names, Writes, all_names_of, names_of
 
 Function = Callable[..., Any] | str
 """A callable, which is pickled as it is now, or ``module:function`` in the current folder."""
@@ -47,8 +48,9 @@ def read(
 
     A relative path is in the folder that is the current one when the job runs. ``name`` is what
     sql and messages call the rows; the last part of the path that can be a name unless told.
+    Raises JobFileError for several paths.
     """
-    path = os.fspath(path)
+    path = _one_path(path)
     told: dict[str, Any] = {"path": path, "format": format, "version": version}
     told |= {"timestamp": timestamp, "key": None if key is None else names_of(key)}
     told |= {"columns": None if columns is None else names_of(columns)}
@@ -82,9 +84,9 @@ class Dataset(Writes):
             raise JobFileError(f"named: {self!r} is several inputs; name each before the union")
         return replace(self, _inputs=(replace(self._inputs[0], name=name),))
 
-    def keyed(self, *columns: str) -> Dataset:
+    def keyed(self, *columns: Names) -> Dataset:
         """Partitioned by these columns by whatever comes next, unless that says otherwise."""
-        return self._read(key=list(columns))
+        return self._read(key=all_names_of(columns))
 
     def broadcast(self, *, wanted: bool = True) -> Dataset:
         """Sent to everyone by the join or sql that comes next, as its rows are few; or not."""
@@ -102,6 +104,7 @@ class Dataset(Writes):
 
     def union(self, *others: Dataset) -> Dataset:
         """These rows and those of others, in one table; the columns are to be the same."""
+        _check_datasets("union", *others)
         inputs = [each for one in (self, *others) for each in one._begun()]
         return replace(
             self,
@@ -111,7 +114,7 @@ class Dataset(Writes):
         )
 
     def sql(
-        self, query: str, *, key: Names | None = None, others: Sequence[Dataset] = ()
+        self, query: str, *, key: Names | None = None, others: Dataset | Sequence[Dataset] = ()
     ) -> Dataset:
         """What a statement makes of the rows, which it knows by their name (see `named`).
 
@@ -124,15 +127,17 @@ class Dataset(Writes):
             begun = self._begun()
             inputs = tuple(each.queried(query, begun[0].name) for each in begun)
             return replace(self, _inputs=inputs, _stage=None)
+        others = [others] if isinstance(others, Dataset | str) else list(others)
+        _check_datasets("sql", *others)
         told = {} if key is None else {"key": names_of(key)}
         mine = self._as_one().with_told(**told)
         return self._met(
             [mine, *(other._as_one() for other in others)], others, "queried", sql=query
         )
 
-    def group_by(self, *columns: str) -> Grouped:
+    def group_by(self, *columns: Names) -> Grouped:
         """Groups of rows that are equal in these columns; `Grouped.agg` makes a row of each."""
-        return Grouped(self, columns)
+        return Grouped(self, tuple(all_names_of(columns)))
 
     def reduce(self, function: Function, *, key: Names | None = None) -> Dataset:
         """What ``function(pyarrow.Table)`` returns for the rows of whole keys, as a table.
@@ -154,6 +159,7 @@ class Dataset(Writes):
 
         Null keys meet nothing. ``semi`` and ``anti`` are the left rows that meet some, or none.
         """
+        _check_datasets("join", other)
         if on is not None and (left_on is not None or right_on is not None):
             raise JobFileError("join: on is for both sides; give it, or left_on and right_on")
         keys = [left_on if on is None else on, right_on if on is None else on]
@@ -181,9 +187,9 @@ class Dataset(Writes):
         order = {} if order_by is None else {"order_by": names_of(order_by)}
         return self._made("kept", key, keep=which, **order)
 
-    def sort_by(self, *order: str) -> Dataset:
+    def sort_by(self, *order: Names) -> Dataset:
         """In this order over all part files: ``"revenue desc nulls first", "day"``."""
-        return self._ordered("ordered", sort_by=list(order))
+        return self._ordered("ordered", sort_by=all_names_of(order))
 
     def limit(self, rows: int) -> Dataset:
         """The first so many rows by the order of `sort_by`; any without one."""
@@ -191,7 +197,7 @@ class Dataset(Writes):
 
     def repartition(
         self,
-        *key: str,
+        *key: Names,
         partitions: int | Literal["auto"] | None = None,
         partitioner: Function | None = None,
     ) -> Dataset:
@@ -202,7 +208,7 @@ class Dataset(Writes):
         """
         kind = None if partitioner is None else _text(partitioner, "partitioner")
         told = _without_none({"partitions": partitions, "partitioner": kind})
-        made = self._made("repartitioned", list(key) or None)
+        made = self._made("repartitioned", all_names_of(key) or None)
         assert made._stage is not None
         return replace(made, _stage=replace(made._stage, shuffle={**made._stage.shuffle, **told}))
 
@@ -290,6 +296,36 @@ class Grouped:
         told = {**(aggregates or {}), **named}
         reduce = {"group_by": list(self._columns), **({"aggregate": told} if told else {})}
         return self._rows._made("grouped", None, **reduce)
+
+    if not TYPE_CHECKING:  # which would take any name for one that is there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """A step, or an end, of a dataset, that groups are not one yet."""
+            if not name.startswith("_") and hasattr(Dataset, name):
+                raise JobFileError(
+                    f"{name}: is for rows, and group_by gives groups; .agg(...) comes between, "
+                    'which makes a row of each: .agg(n="count(*)")'
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _one_path(path: object) -> str:
+    if isinstance(path, str | PathLike) and isinstance(text := os.fspath(path), str):
+        return text
+    raise JobFileError(
+        f"read: {reprlib.repr(path)} is not one path; give a folder or a glob such as "
+        '"visits/*.csv", or bring several together: read(...).union(read(...))'
+    )
+
+
+def _check_datasets(step: str, *given: object) -> None:
+    """Raise JobFileError for what is none: a path, perhaps."""
+    for each in given:
+        if not isinstance(each, Dataset):
+            path = f'"{each}"' if isinstance(each, str | PathLike) else "..."
+            raise JobFileError(
+                f"{step}: {reprlib.repr(each)} is no Dataset; give one: mrflight.read({path})"
+            )
 
 
 def _text(function: Function, what: str) -> str:

@@ -36,6 +36,7 @@ def _look(spec: JobSpec, folder: Path, settings: RunSettings, *, with_output: bo
     asked = (spec, folder, new_job_id(), settings.workers, settings.memory)
     if not with_output:
         plan = plan_inputs(*asked)
+        _ = plan.last.result_schema  # which raises what is wrong with the result's columns
         _check_functions(plan)
         return plan_in_words(spec, plan, settings)
     plan, sink = open_job(*asked)

@@ -187,9 +187,11 @@ def _plan_partitioner(
         return PartitionerSpec("one", (), 1)  # wherever rows would go by a key
     is_whole = spec.reduce is not None and spec.reduce.distinct and kind == "hash"
     if kind in ("hash", "range") and not key and not is_whole:
+        wanted = "without a key there is shuffle.partitioner = 'round_robin'"
+        if spec.reduce is not None:
+            wanted = "what is reduced are all rows of a key; say which, key = [...]"
         raise JobFileError(
-            f"inputs.{name}.key: the {kind} partitioner needs the columns to partition by; "
-            "without a key there is shuffle.partitioner = 'round_robin'"
+            f"inputs.{name}.key: the {kind} partitioner needs the columns to partition by; {wanted}"
         )
     if len(set(key)) < len(key):
         raise JobFileError(f"inputs.{name}.key: {key} names a column twice")

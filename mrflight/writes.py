@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -98,6 +98,11 @@ class Writes(ABC):
 def names_of(given: Names) -> list[str]:
     """The columns."""
     return [given] if isinstance(given, str) else list(given)
+
+
+def all_names_of(given: Iterable[Names]) -> list[str]:
+    """The columns of several arguments."""
+    return [name for each in given for name in names_of(each)]
 
 
 def _run(spec: JobSpec) -> JobResult:

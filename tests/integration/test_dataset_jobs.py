@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mrflight
-from mrflight.errors import UserFunctionError
+from mrflight.errors import JobError, UserFunctionError
 from tests.support.leftovers import tree
 
 ROWS = 3_000
@@ -125,6 +125,35 @@ def test_sql_of_inputs_of_one_name_gives_what_duckdb_gives(
     assert found.column_names == expected.column_names
     by_all = [(name, "ascending") for name in found.column_names]
     assert found.sort_by(by_all).to_pylist() == expected.sort_by(by_all).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (
+            lambda rows: rows.join(rows, on="url"),
+            "reduce.join: the result would have 2 columns 'weight'; rename one in a map or sql",
+        ),
+        (
+            lambda rows: rows.sql("select url as x, weight as x from visits", key="url"),
+            "reduce.sql: ",
+        ),
+        (
+            lambda rows: rows.reduce(len),
+            "inputs.visits.key: the hash partitioner needs the columns to partition by; what is "
+            "reduced are all rows of a key; say which, key = [...]",
+        ),
+    ],
+)
+def test_a_mistake_is_told_without_an_output(
+    visits: mrflight.Dataset,
+    made: Callable[[mrflight.Dataset], mrflight.Dataset],
+    message: str,
+) -> None:
+    for output in ((), ("out",)):
+        with pytest.raises(JobError) as refused:
+            made(visits).explain(*output)
+        assert str(refused.value).startswith(message)
 
 
 SCRIPT = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import tomllib
 from collections.abc import Callable
@@ -176,6 +177,18 @@ def test_the_job_is_that_of_the_job_file(rows: Dataset, text: str) -> None:
     assert list(spec.stages) == list(job_file(text).stages)
 
 
+def test_columns_are_told_one_by_one_or_in_a_list() -> None:
+    assert VISITS.keyed(["a", "b"]).job("out") == VISITS.keyed("a", "b").job("out")
+    assert VISITS.repartition(["a"]).job("out") == VISITS.repartition("a").job("out")
+    grouped = VISITS.group_by(["a", "b"]).agg().sort_by(["a desc"], "b")
+    assert grouped.job("out") == VISITS.group_by("a", "b").agg().sort_by("a desc", "b").job("out")
+
+
+def test_a_name_that_groups_do_not_have_is_an_attribute_error() -> None:
+    assert not hasattr(VISITS.group_by("url"), "averaged")
+    assert copy.copy(VISITS.group_by("url")) == VISITS.group_by("url")
+
+
 def test_a_stage_that_two_others_read_is_made_once() -> None:
     top = CLICKS.map("clicks:top").distinct()
     spec = CLICKS.join(top, on="url").job("out")
@@ -274,6 +287,24 @@ def test_what_cannot_be_pickled_is_refused_at_once() -> None:
         (lambda: VISITS.map("a:b").sql("select 1"), "inputs.visits.sql: these rows are mapped al"),
         (lambda: VISITS.union(USERS).named("all"), "named: <mrflight.Dataset visits, users> is s"),
         (lambda: VISITS.with_shuffle(partitions=3), "with_shuffle: nothing has shuffled <mrflig"),
+        (
+            lambda: VISITS.join("b.parquet"),  # type: ignore[arg-type]
+            "join: 'b.parquet' is no Dataset; give one: mrflight.read(\"b.parquet\")",
+        ),
+        (lambda: VISITS.union(3), "union: 3 is no Dataset; give one: mrfl"),  # type: ignore[arg-type]
+        (
+            lambda: VISITS.sql("select 1", others="b"),  # type: ignore[arg-type]
+            "sql: 'b' is no Dataset; give one: mrflight.read(\"b\")",
+        ),
+        (
+            lambda: mrflight.read(["a.csv", "b.csv"]),  # type: ignore[arg-type]
+            "read: ['a.csv', 'b.csv'] is not one path; give a folder or a glob such as ",
+        ),
+        (lambda: mrflight.read(b"a.csv"), "read: b'a.csv' is not one path;"),  # type: ignore[arg-type]
+        (
+            lambda: VISITS.group_by("url").write_parquet("out"),  # type: ignore[attr-defined]
+            "write_parquet: is for rows, and group_by gives groups; .agg(...) comes between, which",
+        ),
         (lambda: VISITS.join(USERS, on="a", left_on="b"), "join: on is for both sides; give it,"),
         (lambda: VISITS.job("out", tabel="x"), "output.tabel: no such key; did you mean 'table'"),
         (
