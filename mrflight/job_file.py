@@ -28,6 +28,9 @@ _NOT_OF_A_KEY = re.compile(r"[^\w.-]")
 _OF_FILES = ("format", "columns", "types", "csv", "version", "timestamp")
 """Keys of an input that a stage's result has no use for."""
 
+_MEANT = {"outer": "full", "full_outer": "full", "left_outer": "left", "right_outer": "right"}
+"""Choices by what others call them."""
+
 
 def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
     """The job in a file, with ``overrides`` by dotted key (``shuffle.partitions``) on top.
@@ -209,6 +212,8 @@ def _check_value(value: Any, kind: Any, path: str) -> None:
         choices = _choices(kind)
         if choices and not inside:
             reason = f"{_shown(value)} is not {_listed(choices)}"
+            if value in _MEANT and repr(_MEANT[value]) in choices:
+                reason += f"; write {_MEANT[value]!r}"
         elif "datetime" in reason:
             reason = f"{_shown(str(value))} is no time such as '2026-11-21T10:00:00Z'"
         elif reason.startswith("Expected"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mrflight.errors import JobFileError
+from mrflight.side_plan import rows_of
 from mrflight.spec import JobSpec, ReduceSection
 from mrflight.sql.reduce import SqlReduce
 from mrflight.workers.joined_tables import JoinedTables
@@ -66,6 +67,11 @@ def _sql_stream(spec: JobSpec) -> str | None:
 
 def _plan_join(spec: JobSpec, reduce: ReduceSection, how: How) -> JoinedTables:
     names = list(spec.inputs)
+    if len(names) == 1:
+        raise JobFileError(
+            f"reduce.join: joins two inputs, and there is only {names[0]}; a second [inputs.NAME] "
+            "is missing"
+        )
     if len(names) != 2:
         raise JobFileError(
             f"reduce.join: joins two inputs, and there are {len(names)} ({', '.join(names)}); join "
@@ -95,7 +101,9 @@ def _plan_join(spec: JobSpec, reduce: ReduceSection, how: How) -> JoinedTables:
                 f"has {len(others)}; a join compares them one by one"
             )
     _check_broadcast(spec, left, right, how)
-    return JoinedTables(left, right, Join(how, keys[0], keys[1]))
+    called = [f"inputs.{name}.key: {rows_of(name, spec.inputs[name])}" for name in (left, right)]
+    join = Join(how, keys[0], keys[1], rows=(called[0], called[1]))
+    return JoinedTables(left, right, join)
 
 
 def _check_broadcast(spec: JobSpec, left: str, right: str, how: How) -> None:

@@ -22,7 +22,7 @@ def check_sortable(schema: pa.Schema, keys: Sequence[SortKey], rows: str = "a ma
     for key in keys:
         found = schema.get_all_field_indices(key.column)
         if not found:
-            raise ColumnNotFoundError.among(key.column, schema.names, rows)
+            raise _no_such_column(key.column, schema.names, rows)
         if len(found) > 1:
             raise ColumnNotFoundError(
                 f"{rows} has {len(found)} columns {key.column!r}; rename them to sort by one"
@@ -32,6 +32,16 @@ def check_sortable(schema: pa.Schema, keys: Sequence[SortKey], rows: str = "a ma
                 f"column {key.column!r} is {plain_type(kind)}, which has no order; take another "
                 "key, or make a plain column of it in the map"
             )
+
+
+def _no_such_column(column: str, names: list[str], rows: str) -> ColumnNotFoundError:
+    """The error, with how a direction is written where the last word seems to be one."""
+    error = ColumnNotFoundError.among(column, names, rows)
+    before, _, last = column.rpartition(" ")
+    word = next((word for word in ("desc", "asc") if last.lower().startswith(word)), None)
+    if word is None or before not in names:
+        return error
+    return ColumnNotFoundError(f"{error}; write '{before} {word}' to order by {before!r}")
 
 
 def has_order(kind: pa.DataType) -> bool:

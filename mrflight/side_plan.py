@@ -86,7 +86,7 @@ def plan_side(
         partitioners[source.name] = partitioner
         share = memory.halved() if source.is_made else memory
         if schema is not None:  # names are checked now
-            rows = _rows_of(source.name, section)
+            rows = rows_of(source.name, section)
             orders = spec.reduce is not None and spec.reduce.orders
             if not orders and (section.key or not reduction.unique):  # or others name it better
                 _check_key(schema, f"inputs.{source.name}.key: {rows}", partitioner)
@@ -124,7 +124,7 @@ def key_of(spec: JobSpec, section: InputSpec) -> list[str]:
     return section.key or (spec.reduce.group_by if spec.reduce else []) or spec.output.keys
 
 
-def _rows_of(name: str, section: InputSpec) -> str:
+def rows_of(name: str, section: InputSpec) -> str:
     """What messages call the rows of an input without a map: by the key that may have to change."""
     if section.sql is not None:
         return f"what inputs.{name}.sql gives"

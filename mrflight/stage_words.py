@@ -137,6 +137,8 @@ class StageWords:
     def _combined(self) -> str:
         """Whether maps make fewer of their rows before they send them, and why not."""
         reduction = self.plan.reduction
+        if self.plan.meeting is not None and len(self.stage.spec.inputs) == 1:
+            return "no: sql sees all rows"
         if self.plan.meeting is not None:
             return "no: rows meet those of the other inputs first"
         if reduction.combiner(1) is None:

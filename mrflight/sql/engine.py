@@ -29,6 +29,12 @@ EXACT = {"datafusion.sql_parser.parse_float_as_decimal": "true"}
 make decimals of those to compare them, which NaN and large ones are not."""
 
 _UNKNOWN_COLUMN = re.compile(r"No field named (.+?)\. ")
+_NO_QUERY = re.compile(
+    r"(DDL|DML|Statement) not supported: |only supports a single SQL statement|No SQL statements"
+)
+_SAME_NAME = re.compile(
+    r'expression names but the expression "(.+)" at position \d+ and "(.+)" at position \d+ have '
+)
 _UNKNOWN_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.+?)' not found")
 
 
@@ -98,6 +104,16 @@ def blamed(key_path: str, schemas: Mapping[str, pa.Schema]) -> Iterator[None]:
             raise JobFileError(
                 f"{key_path}: there is no table {found[1]!r}; there is "
                 f"{', '.join(map(repr, schemas))}, called as the inputs are"
+            ) from error
+        if _NO_QUERY.search(words):
+            raise JobFileError(
+                f"{key_path}: takes one query, which selects rows, and not what changes tables or "
+                f"settings, several statements, or none ({said(error)})"
+            ) from error
+        if twice := _SAME_NAME.search(words):
+            raise JobFileError(
+                f"{key_path}: {twice[1]} and {twice[2]} would be columns of one name; give one "
+                "another name with `as`"
             ) from error
         raise JobFileError(f"{key_path}: {said(error)}") from error
 

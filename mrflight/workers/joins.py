@@ -36,6 +36,9 @@ class Join:
     right_on: tuple[str, ...]
     key_path: str = "reduce.join"
     """Where the job file has it, for messages."""
+    rows: tuple[str, str] | None = None
+    """What messages call the left and the right rows that have no such key, with where the job
+    file has the key."""
 
     def result_schema(self, left: pa.Schema, right: pa.Schema) -> pa.Schema:
         """The left's columns, then the right's, in their plain types.
@@ -107,11 +110,14 @@ class Join:
                 f"{self.key_path}: the left has {len(self.left_on)} key columns and the right "
                 f"{len(self.right_on)}; give both the same number, at least one"
             )
-        for name, schema, on in (("left", left, self.left_on), ("right", right, self.right_on)):
+        called = self.rows or tuple(
+            f"{self.key_path}: the {name} input" for name in ("left", "right")
+        )
+        both = ((left, self.left_on), (right, self.right_on))
+        for rows, (schema, on) in zip(called, both, strict=True):
             for column in on:
                 if column not in schema.names:
-                    where = f"{self.key_path}: the {name} input"
-                    raise ColumnNotFoundError.among(column, schema.names, where)
+                    raise ColumnNotFoundError.among(column, schema.names, rows)
             kernel.check_key_types(schema, on)
         for a, b in zip(self.left_on, self.right_on, strict=True):
             kinds = left.field(a).type, right.field(b).type

@@ -217,7 +217,7 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
     [
         (
             VISITS_BY_USER + "[reduce]\njoin = 'inner'\n",
-            "reduce.join: joins two inputs, and there are 1 (visits); join more in stages",
+            "reduce.join: joins two inputs, and there is only visits; a second [inputs.NAME] is mi",
         ),
         (
             JOIN.format("inner") + "left = 'user'\n",
@@ -232,12 +232,23 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
             "inputs.users.key: a join needs the columns that are equal in both inputs",
         ),
         (
+            VISITS_BY_USER.replace("['user']", "['usr']")
+            + BROADCAST
+            + "[reduce]\njoin = 'inner'\n",
+            "inputs.visits.key: inputs.visits has no column 'usr'; it has 'user', 'weight', 'row'",
+        ),
+        (
             JOIN.format("inner").replace("['id']", "['country']"),
             "reduce.join: key column 'user' of the left is int64 and 'country' of the right is",
         ),
         (
             VISITS_BY_USER + "[reduce]\nsort_by = ['wieght desc']\n",
             "reduce.sort_by: a row of the result has no column 'wieght'; it has 'user', 'weight', ",
+        ),
+        (
+            VISITS_BY_USER + "[reduce]\nsort_by = ['weight Descending nulls first']\n",
+            "reduce.sort_by: a row of the result has no column 'weight Descending'; it has 'user', "
+            "'weight', 'row'; write 'weight desc' to order by 'weight'",
         ),
         (
             JOIN.format("right").replace(USERS_BY_ID, BROADCAST),

@@ -303,6 +303,7 @@ def test_a_run_that_was_committed_is_told(folder: Path, capsys: pytest.CaptureFi
         ({"shuffle": {"partitioner": "a:b"}}, "rows go      where a:b puts them, by url"),
         ({}, "combined     no: every row is in the result"),
         ({"reduce": {"function": "a:b"}}, "combined     no: a:b sees all rows"),
+        ({"reduce": {"sql": "select url from visits"}}, "combined     no: sql sees all rows"),
         (
             {"reduce": {"group_by": ["url"]}, "shuffle": {"partitioner": "a:b"}},
             "combined     no: the partitioner a:b may look at any column",

@@ -204,6 +204,8 @@ def test_a_path_below_a_named_table_holds_the_name(load: Load, more: str, path: 
         ("[shuffle]\ncompression = 'gzip'", ["none", "lz4", "zstd"]),
         ("[shuffle]\npartitions = 'many'", ["auto"]),
         ("[cluster]\nexecutor = 'yarn'", ["local"]),
+        ("[reduce]\njoin = 'outer'", ["'semi' or 'anti'; write 'full'"]),
+        ("[reduce]\njoin = 'left_outer'", ["'semi' or 'anti'; write 'left'"]),
     ],
 )
 def test_a_choice_that_is_none_comes_with_those_that_are(

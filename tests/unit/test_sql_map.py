@@ -134,6 +134,11 @@ def test_no_rows_are_a_batch_without_any() -> None:
 
 OTHER_ROWS = "a map is given one row at a time, and this sql "
 
+ONE_QUERY = (
+    "takes one query, which selects rows, and not what changes tables or settings, several "
+    "statements, or none "
+)
+
 
 @pytest.mark.parametrize(
     ("text", "kind", "reason"),
@@ -166,13 +171,18 @@ OTHER_ROWS = "a map is given one row at a time, and this sql "
         ),
         ('select v."a b" from visits v', ColumnNotFoundError, "visits has no column 'a b'; it has"),
         ("select n from Visits", JobFileError, "there is no table 'Visits'; there is 'visits', ca"),
-        ("select n as a, day as a from visits", JobFileError, 'Consider aliasing ("AS") one of'),
+        (
+            "select n as a, day as a from visits",
+            JobFileError,
+            "visits.n AS a and visits.day AS a would be columns of one name; give one another ",
+        ),
         ("select day * n from visits", JobFileError, "operation Date32 * Int32"),
         ("selec n from visits", JobFileError, "SQL error"),
-        ("", JobFileError, "No SQL statements were provided"),
-        ("select n from visits; select n from visits", JobFileError, "only supports a single SQL"),
-        ("drop table visits", JobFileError, "DDL not supported: DropTable"),
-        ("copy visits to 'rows.csv'", JobFileError, "DML not supported: COPY"),
+        ("", JobFileError, ONE_QUERY + "(Error during planning: No SQL statements were"),
+        ("select n from visits; select n from visits", JobFileError, ONE_QUERY),
+        ("drop table visits", JobFileError, ONE_QUERY),
+        ("set x = 1", JobFileError, ONE_QUERY),
+        ("copy visits to 'rows.csv'", JobFileError, ONE_QUERY),
     ],
 )
 def test_what_is_refused(text: str, kind: type[JobError], reason: str) -> None:
