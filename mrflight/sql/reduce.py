@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from mrflight.sql.plans import (
     used_columns,
     why_not_of_shares,
 )
+from mrflight.sql.whole_keys import why_not_of_keys
 from mrflight.workers.held_rows import HeldRows
 from mrflight.workers.pieces import PieceWriter, local_files
 
@@ -103,6 +104,8 @@ class SqlReduce:
     """Where the job file has it, for messages."""
     stream: str | None = None
     """The table of which only a share is told, where all others are whole."""
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of the tables of which a partition is told, where there may be several."""
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """The result's schema, in plain types. Raises JobFileError and ColumnNotFoundError."""
@@ -120,6 +123,17 @@ class SqlReduce:
             raise JobFileError(
                 f"{self.key_path}: this sql is told of a partition at a time, and would {clause} "
                 "the rows of each; put the result in order by reduce.sort_by and reduce.limit"
+            )
+
+    def check_keys(self, schemas: Mapping[str, pa.Schema]) -> None:
+        """JobFileError where the results of the partitions are not that of all rows."""
+        if not self.keys:
+            return
+        if reason := why_not_of_keys(self._planned(schemas)[0], self.keys, schemas):
+            told = " and ".join(f"{table} by {', '.join(key)}" for table, key in self.keys.items())
+            raise JobFileError(
+                f"{self.key_path}: this sql is told of a partition at a time, of {told}, and it "
+                f"{reason}"
             )
 
     def columns(self, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
