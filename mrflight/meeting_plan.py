@@ -22,7 +22,9 @@ def plan_meeting(spec: JobSpec) -> Meeting | None:
         return None
     if reduce.sql is not None:
         _check_sql_keys(spec)
-        return QueriedTables(SqlReduce(reduce.sql, "reduce.sql", _sql_stream(spec)))
+        return QueriedTables(
+            SqlReduce(reduce.sql, "reduce.sql", _sql_stream(spec), _keys_in_partitions(spec))
+        )
     if reduce.join is not None:
         return _plan_join(spec, reduce, reduce.join)
     for name, value in (("left", reduce.left), ("right", reduce.right)):
@@ -63,6 +65,17 @@ def _sql_stream(spec: JobSpec) -> str | None:
     if len(others) == len(spec.inputs) or any(spec.inputs[name].key for name in others):
         return None
     return others[0] if len(others) == 1 else None
+
+
+def _keys_in_partitions(spec: JobSpec) -> dict[str, tuple[str, ...]]:
+    """The keys by which inputs are in several partitions; none where there is surely one.
+
+    With a user's partitioner nobody knows what is together.
+    """
+    if spec.shuffle.partitions == 1 or ":" in spec.shuffle.partitioner:
+        return {}
+    sections = spec.inputs.items()
+    return {n: tuple(each.key) for n, each in sections if each.key and not each.broadcast}
 
 
 def _plan_join(spec: JobSpec, reduce: ReduceSection, how: How) -> JoinedTables:

@@ -20,13 +20,14 @@ class QueriedTables:
     query: SqlReduce
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-        """See `Meeting.check`; raises as `SqlReduce.check`, and for an order of the result."""
+        """See `Meeting.check`; raises as `SqlReduce.check`, and for what is not of a partition."""
         self.query.check_order(schemas)
+        self.query.check_keys(schemas)
         return self.query.check(schemas)
 
     def apply(self, tables: Mapping[str, Rows], space: Workspace) -> Rows:
         """See `Meeting.apply`."""
-        schema = self.query.check({name: schema for name, (schema, _) in tables.items()})
+        schema = self.check({name: schema for name, (schema, _) in tables.items()})
         return schema, self._rows(tables, space)
 
     def _rows(self, tables: Mapping[str, Rows], space: Workspace) -> Iterator[pa.RecordBatch]:

@@ -55,6 +55,7 @@ class Case:
     sections: str
     query: str
     is_ordered: bool = False
+    partitions: int = 3
 
     def __str__(self) -> str:
         return self.name
@@ -132,6 +133,15 @@ CASES = [
         "select avg(weight) mean, count(*) n from visits",
     ),
     Case(
+        "sql of a key, and of all rows in one partition after it",
+        VISITS_BY_USER.replace("[inputs", "[stages.s.inputs")
+        + '[stages.s.reduce]\nsql = \'select "user", count(*) c from visits group by "user"\'\n'
+        "[inputs.s]\nstage = 's'\nkey = ['user']\n"
+        "[reduce]\nsql = 'select c, count(*) as n from s group by c'\n",
+        'select c, count(*) n from (select count(*) c from visits group by "user") group by c',
+        partitions=1,
+    ),
+    Case(
         "distinct",
         "[inputs.visits]\npath = 'visits.parquet'\ncolumns = ['user', 'weight']\n"
         "[reduce]\ndistinct = true\n",
@@ -180,8 +190,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, inputs: Path, sections: str) -> pa.Table:
-    job = write_job(folder, HEAD + sections.replace("path = '", f"path = '{inputs}/"))
+def run(folder: Path, inputs: Path, sections: str, partitions: int = 3) -> pa.Table:
+    head = HEAD.replace("partitions = 3", f"partitions = {partitions}")
+    job = write_job(folder, head + sections.replace("path = '", f"path = '{inputs}/"))
     result = mrflight.run(job)
     paths = sorted((folder / "out").glob("part-*.parquet"))
     table = pa.concat_tables([pq.read_table(path) for path in paths])
@@ -192,7 +203,7 @@ def run(folder: Path, inputs: Path, sections: str) -> pa.Table:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_job_gives_what_duckdb_gives(case: Case, inputs: Path, tmp_path: Path) -> None:
-    table = run(tmp_path, inputs, case.sections)
+    table = run(tmp_path, inputs, case.sections, case.partitions)
     database: Any = duckdb.connect()
     for name in ("visits", "users"):
         database.execute(f"create view {name} as from '{inputs}/{name}.parquet'")
@@ -272,6 +283,11 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
             + USERS_BY_ID.replace("key = ['id']", "")
             + "[reduce]\nsql = 'select * from visits join users on id = user'\n",
             "inputs.users.key: is missing, and inputs.visits has one, by which their rows are to ",
+        ),
+        (
+            VISITS_BY_USER + "[reduce]\nsql = 'select weight, count(*) n from visits group by 1'\n",
+            "reduce.sql: this sql is told of a partition at a time, of visits by user, and it "
+            "groups by visits.weight, without the whole key; make inputs.visits.key of these, do ",
         ),
         (
             VISITS

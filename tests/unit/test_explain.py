@@ -375,3 +375,22 @@ def test_columns_are_told_where_some_are_not_needed(
     sections["inputs"] = {"visits": {"path": "visits.parquet", "key": ["url"]}}
     words = words_of(planner(tmp_path), tmp_path, sections)
     assert [each for each in words if each.startswith("columns")] == columns
+
+
+def test_sql_that_is_not_of_whole_keys_is_told(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("datafusion")
+    text = CLICKS[: CLICKS.index("[reduce]")] + CLICKS[CLICKS.index("[output]") :]
+    text = text.replace('map = "clicks:weigh"\n', 'key = ["url"]\n')
+    sql = "select visitor, count(*) n from visits group by visitor"
+    code, out, told = explained(folder, capsys, f'{text}[reduce]\nsql = "{sql}"\n')
+    assert (code, out) == (2, "")
+    assert "reduce.sql: this sql is told of a partition at a time, of visits by url, and it" in told
+    text = text.replace("partitions = 7", "partitions = 1")
+    code, out, told = explained(folder, capsys, f'{text}[reduce]\nsql = "{sql}"\n')
+    assert (code, told) == (0, "")
+    keyless = text.replace("partitions = 1", "partitions = 7").replace('key = ["url"]\n', "")
+    code, out, told = explained(folder, capsys, f'{keyless}[reduce]\nsql = "{sql}"\n')
+    assert (code, told) == (0, "")
+    assert "1, as sql of inputs without a key sees all rows" in out
