@@ -212,7 +212,7 @@ def _check_value(value: Any, kind: Any, path: str) -> None:
         choices = _choices(kind)
         if choices and not inside:
             reason = f"{_shown(value)} is not {_listed(choices)}"
-            if value in _MEANT and repr(_MEANT[value]) in choices:
+            if isinstance(value, str) and value in _MEANT and repr(_MEANT[value]) in choices:
                 reason += f"; write {_MEANT[value]!r}"
         elif "datetime" in reason:
             reason = f"{_shown(str(value))} is no time such as '2026-11-21T10:00:00Z'"

@@ -96,7 +96,7 @@ def test_the_job_goes_on_without_the_node(needs_ray: None, tmp_path: Path) -> No
         all_gone(head)
     assert done.code == 0, done.stderr
     assert "was lost with its node" in done.stderr or "cannot be reached" in done.stderr
-    assert done.result["attempts"]["failed"] >= 1
+    assert done.result["attempts"]["map"] > FILES  # of which some fail, and others are stopped
     found = DeltaTable(tmp_path / "out").to_pyarrow_table().sort_by("k")
     expected = rows_of_all().group_by("k").aggregate([("v", "sum"), ([], "count_all")])
     assert found.to_pydict() == expected.rename_columns(found.column_names).sort_by("k").to_pydict()
