@@ -22,8 +22,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import psutil
 import pyarrow.compute as pc
 
 from experiments import datasets, machine, mrflight_job
@@ -44,9 +45,16 @@ sys.stdin.read()
 """
 
 
+class Ray(NamedTuple):
+    """One that runs; its processes are below ``process``."""
+
+    address: str
+    process: psutil.Process
+
+
 @contextmanager
-def a_ray() -> Iterator[str]:
-    """The address of a Ray that ends with the block."""
+def a_ray() -> Iterator[Ray]:
+    """A Ray that ends with the block."""
     folder = tempfile.mkdtemp(prefix="mrfr")  # short, as a socket's path is
     command = [sys.executable, "-c", RAY, folder, str(machine.cores())]
     os.environ |= {
@@ -59,7 +67,7 @@ def a_ray() -> Iterator[str]:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:
             assert process.stdout is not None
-            yield process.stdout.readline().split()[-1]
+            yield Ray(process.stdout.readline().split()[-1], psutil.Process(process.pid))
             process.communicate()  # which closes its stdin
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -104,10 +112,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=WORK / "executors")
     options = parser.parse_args()
     runs: list[dict[str, Any]] = []
-    with a_ray() as address, tempfile.TemporaryDirectory(prefix="executors-") as folder:
+    with a_ray() as ray, tempfile.TemporaryDirectory(prefix="executors-") as folder:
         settings = {
             "local": ["cluster.executor=local"],
-            "ray": ["cluster.executor=ray", f"cluster.ray_address={address}"],
+            "ray": ["cluster.executor=ray", f"cluster.ray_address={ray.address}"],
         }
         for rows in options.rows:
             files = datasets.generate(datasets.DataSet("unique", rows, FILES), options.data)

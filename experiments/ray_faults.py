@@ -3,13 +3,14 @@
     python -m experiments.ray_faults [--rows N] [--rounds N] [--data FOLDER] [--out FOLDER]
 
 A Ray of this machine with all its cores is up already; the job has four data servers. Who is
-killed is, when half of an undisturbed job's map stage is over. Kinds take turns in every round.
+killed is, when the job says that half of its maps are done. Kinds take turns in every round.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -22,26 +23,34 @@ import psutil
 import pyarrow.compute as pc
 
 from experiments import datasets, machine, mrflight_job
-from experiments.executors import FILES, WORK, a_ray
+from experiments.executors import FILES, WORK, Ray, a_ray
 from experiments.oracle import WrongResultError
 
 KINDS = {"nothing": "", "worker": "ray::MrflightWorker", "data server": "ray::MrflightData"}
 SERVERS = 4
+MAPS_DONE = re.compile(r"map: (\d+) of (\d+)")
 
 
-def run(command: list[str], kind: str, after_s: float) -> dict[str, Any]:
-    """A job, of whose processes on Ray one is killed so long after its start."""
+def run(command: list[str], kind: str, ray: Ray) -> dict[str, Any]:
+    """A job, of whose processes one is killed once it says that half of its maps are done."""
     started = time.perf_counter()
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as job:
-        if kind != "nothing":
-            time.sleep(after_s)
-            everyone = psutil.process_iter()
-            next(each for each in everyone if _title(each).startswith(KINDS[kind])).kill()
-        stdout, stderr = job.communicate()
-    if job.returncode:
-        raise RuntimeError(f"the job that lost a {kind} ended with {job.returncode}:\n{stderr}")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as job:
+        assert job.stdout is not None
+        assert job.stderr is not None
+        said = []
+        is_hit = kind == "nothing"
+        for line in job.stderr:
+            said.append(line)
+            done = MAPS_DONE.match(line)
+            if done and 2 * int(done[1]) >= int(done[2]) and not is_hit:
+                everyone = ray.process.children(recursive=True)
+                next(each for each in everyone if _title(each).startswith(KINDS[kind])).kill()
+                is_hit = True
+        stdout = job.stdout.read()
+    if job.returncode or not is_hit:
+        told = "".join(said)
+        raise RuntimeError(f"the job that lost {kind} ended with {job.returncode}:\n{told}")
     report = json.loads(stdout.splitlines()[-1])
     figures = {name: report[name] for name in ("seconds", "attempts")}
     return {"kind": kind, "wall_s": time.perf_counter() - started, **figures}
@@ -83,16 +92,14 @@ def main() -> None:
     datasets.warm(files)
     runs: list[dict[str, Any]] = []
     sums = set()
-    with a_ray() as address, tempfile.TemporaryDirectory(prefix="ray-faults-") as folder:
-        settings = ["cluster.executor=ray", f"cluster.ray_address={address}"]
+    with a_ray() as ray, tempfile.TemporaryDirectory(prefix="ray-faults-") as folder:
+        settings = ["cluster.executor=ray", f"cluster.ray_address={ray.address}"]
         settings.append(f"cluster.data_servers={SERVERS}")
         for number in range(options.rounds):
             for kind in KINDS:
                 table = Path(folder, f"out{len(runs)}")
-                before = [each["seconds"] for each in runs if each["kind"] == "nothing"]
-                half = [each["start"] + each["map"] / 2 for each in before] or [0.0]
                 command = mrflight_job.command(files, table, settings)
-                runs.append(run(command, kind, statistics.median(half)) | {"round": number})
+                runs.append(run(command, kind, ray) | {"round": number})
                 written = mrflight_job.read_table(table)
                 sums.add((len(written), pc.sum(written["clicks"]).as_py()))
                 del written

@@ -54,7 +54,7 @@ class TestSmallExperiments:
             ),
             (
                 "ray_faults",
-                ["--rows", "400000", "--rounds", 1],
+                ["--rows", "3000000", "--rounds", 1],
                 ["ray_faults.json", "ray_faults.md"],
             ),
             ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),
