@@ -174,8 +174,8 @@ class Gateway:
                 self._told.put(Ready(number, *started.result()))
             except lost.RayTaskError as error:  # it raised
                 self._told.put(Failed(number, first_line(error.cause or error)))
-            except Exception:  # its end is told below
-                log.info("server %d ended in its start", number)
+            except Exception as error:  # its end is told below
+                log.info("server %d ended in its start: %s", number, first_line(error))
 
         def tell_end(ended: Future[Any]) -> None:
             error = ended.exception()
