@@ -49,6 +49,7 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _COMMIT_GRACE_S = 2.5
 """For a commit that is under way when an interrupt comes. It takes milliseconds, but may wait for
 other writers; all is to end within 5 s."""
+_SOON_S = 0.01
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +128,8 @@ class _Signals(Interrupts):
 
     def handle(self) -> None:
         """From now on signals come here."""
-        signal.signal(signal.SIGALRM, self._end_the_commit)
+        sys.unraisablehook = self._raise_later
+        signal.signal(signal.SIGALRM, self._raise)
         for number in _INTERRUPTS:
             if signal.getsignal(number) != signal.SIG_IGN:  # as nohup, or a shell's &, has it
                 signal.signal(number, self._interrupt)
@@ -163,9 +165,19 @@ class _Signals(Interrupts):
         elif is_first:
             raise KeyboardInterrupt
 
-    def _end_the_commit(self, signum: int, frame: FrameType | None) -> None:
+    def _raise(self, signum: int, frame: FrameType | None) -> None:
         if not self._is_decided:
             raise KeyboardInterrupt
+
+    def _raise_later(self, lost: sys.UnraisableHookArgs) -> None:
+        """Raise an interrupt once more that hit a __del__, or a callback of a weak reference.
+
+        Python drops what is raised there, and the job would go on. An import has such callbacks.
+        """
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, _SOON_S)
+        else:
+            sys.__unraisablehook__(lost)
 
 
 def message(error: MrflightError) -> str:

@@ -41,6 +41,21 @@ def wait(batch):
     threading.Event().wait()
 """
 
+INTERRUPTED_IN_A_FINALIZER = """
+import signal
+import sys
+
+class Interrupting:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def audit(event, arguments):
+    if event == "open" and str(arguments[0]).endswith("/job.toml"):
+        Interrupting()
+
+sys.addaudithook(audit)
+"""
+
 EVERY_S = 0.04
 END_S = 30.0
 """For what takes a tenth of a second, on a machine that has other things to do."""
@@ -103,6 +118,21 @@ def test_of_the_driver(job: Path) -> None:
 )
 def test_of_the_command(job: Path, command: list[str]) -> None:
     assert_all_end_with_130([*command, str(job)], job.parent, last_s=0.2)
+
+
+def test_in_a_finalizer_which_python_lets_nothing_leave(job: Path) -> None:
+    """As in the callbacks of an import: the job, which waits for ever, ends all the same."""
+    (job.parent / "sitecustomize.py").write_text(INTERRUPTED_IN_A_FINALIZER)
+    with nothing_left_over(job.parent / "tmp") as environment:
+        done = subprocess.run(
+            driver_command(job),
+            env={**environment, "PYTHONPATH": str(job.parent)},
+            capture_output=True,
+            timeout=END_S,
+            text=True,
+        )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == "mrflight: interrupted\n"
 
 
 @pytest.mark.parametrize("server", ["metadata", "data"])
