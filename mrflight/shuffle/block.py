@@ -24,12 +24,13 @@ import xxhash
 
 from mrflight.errors import CorruptBlockError, ProtocolError
 from mrflight.ids import MAX_PARTITIONS
+from mrflight.shuffle.narrow import widen
 
 WIRE_SCHEMA = pa.schema([pa.field("block", pa.uint8(), nullable=False)])
 """Of a stream of blocks; each message's column is one block's bytes."""
 
 _TAG = struct.Struct("<BxxxIQQ")
-_TAG_VERSION = 2
+_TAG_VERSION = 3
 _MAX_ROWS = 2**40
 _ALIGNMENT = 8
 
@@ -86,8 +87,10 @@ def encode_block(batches: list[pa.RecordBatch], options: pa.ipc.IpcWriteOptions)
     return Block.of(batch.num_rows, out.getvalue())
 
 
-def decode_block(block: Block) -> pa.RecordBatch:
-    """The rows of a block, checked by its hash and its count.
+def decode_block(block: Block, *, keeps_dictionaries: bool = False) -> pa.RecordBatch:
+    """The rows of a block in their plain layout, checked by its hash and its count.
+
+    Where dictionaries are kept, columns that travelled narrow come as those: see `widen`.
 
     CorruptBlockError where either differs, or the bytes are none of Arrow's.
 
@@ -101,6 +104,7 @@ def decode_block(block: Block) -> pa.RecordBatch:
             batch = stream.read_next_batch()
         batch.validate(full=True)  # 0.2 ms a MiB, and nobody after this reads outside of a buffer
         batch.schema.names  # noqa: B018 - decoded here, as they may be no UTF-8
+        batch = widen(batch, keeps_dictionaries=keeps_dictionaries)
     except (pa.ArrowException, OSError, StopIteration, UnicodeDecodeError) as error:
         raise _corrupt(f"a block of {block.body.size} bytes cannot be read: {error}") from error
     if batch.num_rows != block.rows:

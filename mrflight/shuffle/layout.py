@@ -1,9 +1,10 @@
-"""The layout that rows travel in.
+"""The layout that rows arrive in.
 
 Two maps, or two clients, may hold the same column in other layouts: strings
-as large strings, views or a dictionary. On the wire there is one, so that the
+as large strings, views or a dictionary. Whoever reads gets one, so that the
 blocks of a partition always go together: the values themselves, with 32-bit
-offsets (a batch of more than 2 GiB in one column is cut before).
+offsets (a batch of more than 2 GiB in one column is cut before). What some
+columns are while they travel is another thing: `mrflight.shuffle.narrow`.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     columns = [
-        column if column.type == field.type else _plain(column, field.type)
+        plain_column(column, field.type)
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def plain_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column in its plain layout ``kind``; not copied where it has that already."""
+    if column.type == kind:
+        return column
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
     elif types.is_run_end_encoded(column.type):

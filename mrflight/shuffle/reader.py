@@ -62,17 +62,29 @@ def read_partition(
 
 
 def read_share(
-    shuffle_id: str, info: PartitionInfo, share: Share, connections: Connections
+    shuffle_id: str,
+    info: PartitionInfo,
+    share: Share,
+    connections: Connections,
+    *,
+    keeps_dictionaries: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """As `read_partition`, a share of its rows; whoever has all shares read is to count them."""
-    for _, rows in _Reading(shuffle_id, [info], connections, share).blocks():
+    reading = _Reading(shuffle_id, [info], connections, keeps_dictionaries, share)
+    for _, rows in reading.blocks():
         yield rows
 
 
 def read_partitions(
-    shuffle_id: str, infos: Sequence[PartitionInfo], connections: Connections
+    shuffle_id: str,
+    infos: Sequence[PartitionInfo],
+    connections: Connections,
+    *,
+    keeps_dictionaries: bool = False,
 ) -> Iterator[Iterator[pa.RecordBatch]]:
     """Of each partition its rows, as `read_partition`; used up before the next is asked for.
+
+    Where dictionaries are kept, columns of few strings may come as those, in any of the batches.
 
     Neighbours on one server are asked for together, as small ones would wait
     for the answers longer than for the rows.
@@ -80,14 +92,17 @@ def read_partitions(
     for _, neighbours in groupby(infos, lambda info: (info.locations, info.epoch, info.generation)):
         run = list(neighbours)
         for start in range(0, len(run), _PARTITIONS_AT_ONCE):
-            yield from _read_run(shuffle_id, run[start : start + _PARTITIONS_AT_ONCE], connections)
+            part = run[start : start + _PARTITIONS_AT_ONCE]
+            wanted = [info for info in part if info.rows]
+            yield from _read_run(
+                part, _Reading(shuffle_id, wanted, connections, keeps_dictionaries)
+            )
 
 
 def _read_run(
-    shuffle_id: str, run: Sequence[PartitionInfo], connections: Connections
+    run: Sequence[PartitionInfo], reading: _Reading
 ) -> Iterator[Iterator[pa.RecordBatch]]:
-    wanted = [info for info in run if info.rows]
-    blocks = _Reading(shuffle_id, wanted, connections).blocks() if wanted else iter(())
+    blocks = reading.blocks() if any(info.rows for info in run) else iter(())
     by_partition = groupby(blocks, lambda block: block[0].partition)
     for info in run:
         yield _rows(by_partition) if info.rows else iter(())
@@ -108,11 +123,13 @@ class _Reading:
         shuffle_id: str,
         wanted: Sequence[PartitionInfo],
         connections: Connections,
+        keeps_dictionaries: bool,
         share: Share | None = None,
     ) -> None:
         self._shuffle_id = shuffle_id
         self._wanted = wanted
         self._connections = connections
+        self._keeps_dictionaries = keeps_dictionaries
         self._share = share
         self._seen: list[BlockTag] = []
 
@@ -176,7 +193,8 @@ class _Reading:
 
     def _decoded(self, tag: BlockTag, message: pa.RecordBatch, location: str) -> pa.RecordBatch:
         try:
-            return decode_block(from_wire(message, tag))
+            block = from_wire(message, tag)
+            return decode_block(block, keeps_dictionaries=self._keeps_dictionaries)
         except CorruptBlockError as error:
             told = f"partition {tag.partition} of shuffle {self._shuffle_id!r}, of {location}"
             raise _about(tag.partition, CorruptBlockError(f"{told}: {error}")) from error

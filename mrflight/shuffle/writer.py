@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from enum import Enum
 from types import TracebackType
 from typing import Self
@@ -25,6 +26,7 @@ from mrflight.shuffle.calls import tell
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.layout import plain_batch, plain_schema
 from mrflight.shuffle.metadata_client import MetadataClient
+from mrflight.shuffle.narrow import Narrowing
 from mrflight.shuffle.partition_buffers import (
     BUFFER_BYTES,
     PartitionBuffers,
@@ -99,6 +101,7 @@ class ShuffleWriter:
         self._schema: pa.Schema | None = None
         self._buffer_bytes = buffer_bytes
         self._buffers: PartitionBuffers | None = None
+        self._narrowing: Narrowing | None = None
         self._state = _State.OPEN
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -112,19 +115,40 @@ class ShuffleWriter:
             self._write(batch.slice(start, _DECODED_ROWS))
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        if self._buffers is None:
-            self._buffers = partition_buffers(
-                self._schema, self._partitions, budget_bytes=self._buffer_bytes
-            )
         ids = self._partitioner.ids(batch)  # a dictionary is hashed once as it is
-        plain = plain_batch(batch, self._schema)
         self._routing.update(ids.to_numpy())
         if not _goes_by_values(self._partitioner):
-            self._routing.update(plain.serialize())
+            self._routing.update(plain_batch(batch, self._schema).serialize())
+        buffers, rows = self._narrow(batch)
         if self._wanted is not None:
-            plain, ids = self._only(self._wanted, plain, ids)
-        for partition, rows in self._buffers.add(plain, ids):
-            self._sender.send(partition, rows)
+            rows, ids = self._only(self._wanted, rows, ids)
+        self._send(buffers.add(rows, ids))
+
+    def _narrow(self, batch: pa.RecordBatch) -> tuple[PartitionBuffers, pa.RecordBatch]:
+        """The rows as they travel, and what they wait in; rows before them may be sent."""
+        if self._narrowing is None or self._buffers is None:
+            return self._begin(Narrowing.of(batch, self._schema), batch)
+        if (rows := self._narrowing.narrow(batch)) is not None:
+            return self._buffers, rows
+        self._send(self._buffers.take_all())
+        return self._begin(self._narrowing.widened(), batch)
+
+    def _begin(
+        self, narrowing: Narrowing, batch: pa.RecordBatch
+    ) -> tuple[PartitionBuffers, pa.RecordBatch]:
+        rows = narrowing.narrow(batch)
+        if rows is None:
+            return self._begin(narrowing.widened(), batch)
+        self._narrowing = narrowing
+        self._buffers = partition_buffers(
+            narrowing.schema, self._partitions, budget_bytes=self._buffer_bytes
+        )
+        return self._buffers, rows
+
+    def _send(self, due: Iterable[tuple[int, pa.RecordBatch]]) -> None:
+        assert self._narrowing is not None
+        for partition, rows in due:
+            self._sender.send(partition, self._narrowing.block(rows))
 
     def _only(
         self, wanted: npt.NDArray[np.bool_], batch: pa.RecordBatch, ids: pa.Int32Array
@@ -144,8 +168,7 @@ class ShuffleWriter:
         if self._state in (_State.COMMITTED, _State.MADE_BEFORE):
             return
         if self._buffers is not None:
-            for partition, rows in self._buffers.take_all():
-                self._sender.send(partition, rows)
+            self._send(self._buffers.take_all())
         self._sender.finish()
         winner = self._ask_for_the_commit()
         if winner == self._source:

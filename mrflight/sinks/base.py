@@ -116,6 +116,11 @@ class PartWriter(ABC):
         """
 
     @property
+    def takes_dictionaries(self) -> bool:
+        """Whether columns of few strings (`mrflight.few_values`) are best given as dictionaries."""
+        return False
+
+    @property
     @abstractmethod
     def closing_files(self) -> int:
         """How many files are closed at a time beside what is written; 0: closing takes no time."""

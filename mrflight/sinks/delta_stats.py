@@ -69,7 +69,7 @@ class FileStatistics:
         for column in self._columns:
             values = rows.column(column.name)
             self._nulls[column.name] += values.null_count
-            if pa.types.is_string(column.type) and _is_long(values):
+            if pa.types.is_string(values.type) and _is_long(values):
                 range_ = _range_of_prefixes(values)
                 self._long_strings[column.name] = _joined(
                     self._long_strings.get(column.name), range_

@@ -54,6 +54,10 @@ class FilePartWriter(PartWriter):
         return self._write(partition, attempt, schema, batches, share, closings, is_last=False)
 
     @property
+    def takes_dictionaries(self) -> bool:
+        return self.encoding.suffix == "parquet"
+
+    @property
     def closing_files(self) -> int:
         return self.bounds.closing_files if self.table.store.closes_late else 0
 
@@ -79,7 +83,9 @@ class FilePartWriter(PartWriter):
                     if batch.schema is not seen and batch.schema != seen:
                         self.schema.check_same(batch.schema, stored)
                         seen = batch.schema
-                    rows = self.schema.rows(batch, stored)
+                    rows = self.schema.rows(
+                        batch, stored, keeps_dictionaries=self.takes_dictionaries
+                    )
                     for values, piece in split(rows, columns, self.schema.is_delta):
                         files.add(values, piece)
             parts = files.finish()

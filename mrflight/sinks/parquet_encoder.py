@@ -5,12 +5,15 @@ The choices are measured by experiments/parquet_encoding.py.
 
 from __future__ import annotations
 
+import base64
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mrflight.sinks.delta_stats import FileStatistics
+from mrflight.sinks.dictionaries import plain, unified, with_types
 from mrflight.sinks.encoder import PARQUET_CHUNK, Encoder
 from mrflight.sinks.integer_arrays import to_arrow
 from mrflight.sinks.parquet_leaves import leaf_paths
@@ -41,11 +44,13 @@ class ParquetEncoder(Encoder):
         statistics_columns: int | None,
         codec: ParquetCodec,
     ) -> None:
+        self._schema = first.schema
+        values = plain(first.schema)
         self._footers: list[pq.FileMetaData] = []
         self._nan_columns = _columns_with_nan(first)
         self._statistics: FileStatistics | None = None
         if statistics_columns is not None:
-            self._statistics = FileStatistics(first.schema, statistics_columns)
+            self._statistics = FileStatistics(values, statistics_columns)
         self._writer = pq.ParquetWriter(
             stream,
             first.schema,
@@ -55,7 +60,11 @@ class ParquetEncoder(Encoder):
             store_decimal_as_integer=True,
             write_statistics=_bounded_columns(first.schema, self._nan_columns) or False,
             metadata_collector=self._footers,
+            store_schema=False,
         )
+        # As Arrow would, but that a column which is written from a dictionary is none for readers.
+        told = base64.b64encode(values.serialize()).decode()
+        self._writer.add_key_value_metadata({"ARROW:schema": told})
 
     def takes(self, rows: pa.Table) -> bool:
         return _columns_with_nan(rows) <= self._nan_columns
@@ -63,8 +72,11 @@ class ParquetEncoder(Encoder):
     def write(self, rows: pa.Table) -> None:
         if self._statistics is not None:
             self._statistics.observe(rows)
+        rows = with_types(rows, self._schema)
         groups = max(1, round(rows.num_rows / PARQUET_CHUNK.rows))  # of a large batch several
-        self._writer.write_table(rows, row_group_size=max(1, -(-rows.num_rows // groups)))
+        size = max(1, -(-rows.num_rows // groups))
+        for start in range(0, max(1, rows.num_rows), size):
+            self._writer.write_table(unified(rows.slice(start, size)), row_group_size=size)
 
     def close(self) -> str:
         self._writer.close()

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from mrflight.sinks.base import PartFile
 from mrflight.sinks.closings import Closings
+from mrflight.sinks.dictionaries import table_of
 from mrflight.sinks.encoder import Chunk
 from mrflight.sinks.part_file import OpenPartFile
 from mrflight.sinks.partition_split import Values
@@ -105,7 +106,7 @@ class PartFiles:
     def _encode(self, values: Values) -> None:
         waiting = self._waiting[values]
         self._waiting_bytes -= waiting.size_bytes
-        rows = pa.Table.from_batches(waiting.take())
+        rows = table_of(waiting.take())
         file = self._open.get(values)
         if file is not None and not file.takes(rows):
             self._end(values)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
+from mrflight.few_values import has_few
 from mrflight.sinks.partition_folder import can_partition
 from mrflight.sinks.stored_type import UnstorableTypeError, delta_type, file_type, same_type
 
@@ -152,15 +153,22 @@ class TableSchema:
     def _refused(self, field: pa.Field, reason: str) -> OutputError:
         return OutputError(f"{self.url}: column {field.name!r} is {field.type}: {reason}")
 
-    def rows(self, batch: pa.RecordBatch, stored: pa.Schema) -> pa.RecordBatch:
+    def rows(
+        self, batch: pa.RecordBatch, stored: pa.Schema, *, keeps_dictionaries: bool = False
+    ) -> pa.RecordBatch:
         """``batch`` with the columns of ``stored``, by name; those that fit are not copied.
 
+        Where dictionaries are kept, a column of few strings may be one: then that is its type.
         Raises OutputError for a value that the stored type cannot hold.
         """
-        columns = [self._column(batch, field) for field in stored]
-        return pa.RecordBatch.from_arrays(columns, schema=stored)
+        columns = [
+            self._column(batch, field, keeps_dictionaries and field.name not in self.partition_by)
+            for field in stored
+        ]
+        fields = [field.with_type(each.type) for field, each in zip(stored, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
-    def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    def _column(self, batch: pa.RecordBatch, field: pa.Field, keeps_dictionary: bool) -> pa.Array:
         if field.name not in batch.schema.names:
             raise SchemaMismatchError(
                 f"a batch of the result has no column {field.name!r}; it has {batch.schema.names}"
@@ -171,6 +179,8 @@ class TableSchema:
                 f"{self.url}: column {field.name!r} is NOT NULL there, and the result has nulls in "
                 "it; fill them in the map"
             )
+        if keeps_dictionary and has_few(column) and column.dictionary.type == field.type:
+            return column
         try:
             return _cast(column, field.type)
         except pa.ArrowException as error:

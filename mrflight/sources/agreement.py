@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.errors import ColumnNotFoundError, InputError, SchemaMismatchError
+from mrflight.few_values import has_few
 from mrflight.plain_types import plain_type
 from mrflight.sources.discovery import FoundInput
 
@@ -87,10 +88,17 @@ def same_values(a: pa.DataType, b: pa.DataType) -> bool:
     return bool(plain_type(a) == plain_type(b))
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of ``schema``, by name, in its order and types; no cast loses a value."""
-    columns = []
+def conform(
+    batch: pa.RecordBatch, schema: pa.Schema, *, keeps_dictionaries: bool = False
+) -> pa.RecordBatch:
+    """The columns of ``schema``, by name, in its order and types; no cast loses a value.
+
+    Where dictionaries are kept, a column of few strings may be one: then that is its type.
+    """
+    columns, fields = [], []
     for field in schema:
         column = batch.column(field.name)
-        columns.append(column if column.type == field.type else column.cast(field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+        is_kept = keeps_dictionaries and has_few(column) and field.type == column.dictionary.type
+        columns.append(column if is_kept or column.type == field.type else column.cast(field.type))
+        fields.append(field.with_type(columns[-1].type))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

@@ -73,6 +73,13 @@ class Reader(ABC):
         """
         return self
 
+    def keeping_dictionaries(self) -> Reader:
+        """One that may give columns of few strings as the dictionaries that they are stored as.
+
+        Whatever `schema` says of them. Or the same one, where the format has none.
+        """
+        return self
+
     def file_rows(self, rows: int) -> int:
         """Of ``rows`` that `read` has given, how many were read from files: all but a stage's."""
         return rows

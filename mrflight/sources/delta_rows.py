@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mrflight.errors import InputError
-from mrflight.sources.delta_source import ActiveFile, as_table_rows, check_size, read_version
+from mrflight.sources.agreement import conform
+from mrflight.sources.delta_source import ActiveFile, check_size, read_version, with_constants
 from mrflight.sources.discovery import FoundInput
 from mrflight.sources.file_version import FileVersion
 from mrflight.sources.row_groups import open_row_groups, row_group_weights
@@ -100,4 +101,7 @@ def _read(run: _Run, schema: pa.Schema) -> list[pa.RecordBatch]:
         stored = set(parquet.schema_arrow.names) - set(run.constants)
         names = [name for name in schema.names if name in stored]
         rows = parquet.read_row_groups(run.row_groups, names, use_threads=True)
-        return [as_table_rows(batch, schema, run.constants) for batch in rows.to_batches()]
+        return [
+            conform(with_constants(batch, schema, run.constants), schema)
+            for batch in rows.to_batches()
+        ]

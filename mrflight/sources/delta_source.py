@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mrflight.errors import InputError
-from mrflight.sources.agreement import select_columns
+from mrflight.sources.agreement import conform, select_columns
 from mrflight.sources.base import COMPRESSED, Reader, Source, Split
 from mrflight.sources.delta_version import check_gone, open_version
 from mrflight.sources.discovery import FoundInput
@@ -70,6 +70,10 @@ class DeltaReader(Reader):
 
     schema: pa.Schema
     root: Location
+    keeps_dictionaries: bool = False
+
+    def keeping_dictionaries(self) -> DeltaReader:
+        return replace(self, keeps_dictionaries=True)
 
     def narrowed(self, columns: Sequence[str]) -> DeltaReader:
         return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
@@ -79,24 +83,23 @@ class DeltaReader(Reader):
         constants = dict(split.constants)
         stored = [name for name in self.schema.names if name not in constants]
         with reading("parquet", location), unchanged(location, split.version) as location:
-            for batch in read_row_groups(location, split, stored):
+            for batch in read_row_groups(
+                location, split, stored, keeps_dictionaries=self.keeps_dictionaries
+            ):
                 if batch.num_rows:
-                    yield as_table_rows(batch, self.schema, constants)
+                    rows = with_constants(batch, self.schema, constants)
+                    yield conform(rows, self.schema, keeps_dictionaries=self.keeps_dictionaries)
 
 
-def as_table_rows(
+def with_constants(
     batch: pa.RecordBatch, schema: pa.Schema, constants: dict[str, object]
 ) -> pa.RecordBatch:
-    """The batch with every column of the schema: from the file, else its constant, else null."""
-    columns = []
+    """The batch with the schema's columns that its file lacks: their constant, else null."""
     for field in schema:
-        if field.name in batch.schema.names:
-            column = batch.column(field.name)
-            columns.append(column if column.type == field.type else column.cast(field.type))
-        else:
+        if field.name not in batch.schema.names:
             value = pa.scalar(constants.get(field.name), field.type)
-            columns.append(pa.repeat(value, batch.num_rows))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+            batch = batch.append_column(field, pa.repeat(value, batch.num_rows))
+    return batch
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,10 @@ class ParquetReader(Reader):
 
     schema: pa.Schema
     root: Location
+    keeps_dictionaries: bool = False
+
+    def keeping_dictionaries(self) -> ParquetReader:
+        return replace(self, keeps_dictionaries=True)
 
     def narrowed(self, columns: Sequence[str]) -> ParquetReader:
         return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
@@ -30,9 +34,11 @@ class ParquetReader(Reader):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
         with reading("parquet", location), unchanged(location, split.version) as location:
-            for batch in read_row_groups(location, split, self.schema.names):
+            for batch in read_row_groups(
+                location, split, self.schema.names, keeps_dictionaries=self.keeps_dictionaries
+            ):
                 if batch.num_rows:
-                    yield conform(batch, self.schema)
+                    yield conform(batch, self.schema, keeps_dictionaries=self.keeps_dictionaries)
 
 
 def open_parquet(found: FoundInput, split_bytes: int) -> Source:

@@ -73,10 +73,18 @@ class SharedSide:
         self._rows: Iterator[pa.RecordBatch] = iter(())
 
     def read(
-        self, shuffle_id: str, info: PartitionInfo, connections: Connections
+        self,
+        shuffle_id: str,
+        info: PartitionInfo,
+        connections: Connections,
+        *,
+        keeps_dictionaries: bool,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the share."""
-        self._rows = self._counted(read_share(shuffle_id, info, self._share, connections))
+        rows = read_share(
+            shuffle_id, info, self._share, connections, keeps_dictionaries=keeps_dictionaries
+        )
+        self._rows = self._counted(rows)
         return self._rows
 
     def read_on(self) -> None:
@@ -108,14 +116,20 @@ class StageRows:
         return self.reduction.made_schema(met)
 
     def of(
-        self, partitions: Sequence[StagePartition], shared: SharedSide | None = None
+        self,
+        partitions: Sequence[StagePartition],
+        shared: SharedSide | None = None,
+        *,
+        keeps_dictionaries: bool = False,
     ) -> Generator[Rows]:
         """The result of each partition, to be used up before the next is asked for.
 
-        ``shared`` is of the only partition; it has been counted once that is used up.
+        ``shared`` is of the only partition; it has been counted once that is used up. Where
+        dictionaries are kept, columns of few strings may come as those.
         """
+        keeps = keeps_dictionaries and self.meeting is None and self.reduction.keeps_rows
         with Connections(self.sides[0].shuffle.timeouts) as connections:
-            tables = self._tables(partitions, shared, connections)
+            tables = self._tables(partitions, shared, connections, keeps_dictionaries=keeps)
             for partition, of_partition in zip(partitions, tables, strict=True):
                 schema, batches = self._met(of_partition)
                 yield self.reduction.apply(partition.partition, schema, batches, self.space)
@@ -125,19 +139,25 @@ class StageRows:
         partitions: Sequence[StagePartition],
         shared: SharedSide | None,
         connections: Connections,
+        *,
+        keeps_dictionaries: bool,
     ) -> Iterator[dict[str, Rows]]:
         """Of each partition the tables by their names."""
         if len(self.sides) == 1 and shared is None:
             (side,) = self.sides
             infos = [each.infos[0] for each in partitions]
-            for batches in read_partitions(side.shuffle.id, infos, connections):
+            for batches in read_partitions(
+                side.shuffle.id, infos, connections, keeps_dictionaries=keeps_dictionaries
+            ):
                 yield {side.name: (side.schema, batches)}
             return
         for partition in partitions:
             tables: dict[str, Rows] = {}
             for number, (side, info) in enumerate(zip(self.sides, partition.infos, strict=True)):
                 if shared is not None and shared.side == number:
-                    rows = shared.read(side.shuffle.id, info, connections)
+                    rows = shared.read(
+                        side.shuffle.id, info, connections, keeps_dictionaries=keeps_dictionaries
+                    )
                 else:
                     rows = read_partition(side.shuffle.id, info, connections)
                 tables[side.name] = side.schema, rows

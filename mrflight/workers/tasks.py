@@ -145,7 +145,10 @@ class ReduceResult:
 
 def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> MapResult:
     """Run one attempt of a map; its rows, or those of a twin, are committed when this returns."""
-    mapper = Mapper(task.reader, task.split, task.row_map)
+    combiner = task.reduction.combiner(task.combiner_bytes)
+    is_sent_as_read = combiner is None and task.row_map is None
+    reader = task.reader.keeping_dictionaries() if is_sent_as_read else task.reader
+    mapper = Mapper(reader, task.split, task.row_map)
     writer = shuffle.writer(
         task.map_id,
         attempt,
@@ -155,7 +158,7 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
         writer_id=writer_id,
     )
     batches = _checked(task, mapper.batches())
-    if (combiner := task.reduction.combiner(task.combiner_bytes)) is not None:
+    if combiner is not None:
         batches = combiner.combine(batches)
     rows_out = shuffle_batches(batches, writer)
     file_rows = task.reader.file_rows(mapper.rows_in)
@@ -241,7 +244,8 @@ def _reduced(task: ReduceTask, shared: SharedSide | None) -> Generator[_Result]:
     """The results of all partitions, file after file: of each at least a batch without rows."""
     partitions = [partition for file in task.files for partition in file]
     numbers = (number for number, file in enumerate(task.files) for _ in file)
-    with closing(task.rows.of(partitions, shared)) as results:
+    keeps = task.part_writer.takes_dictionaries
+    with closing(task.rows.of(partitions, shared, keeps_dictionaries=keeps)) as results:
         for number, (schema, batches) in zip(numbers, results, strict=True):
             yield _Result(number, empty_batch(schema))
             for batch in batches:

@@ -20,8 +20,9 @@ LAYERS = [
     "supervision timeouts deadline patience interruptible interrupts signal_relay",
     "spec job_file job_graph functions pickled memory merge_counts run_settings "
     "secret_options sort_key",
-    "canonical_floats comparable kernel kernel_native kernel_reference _kernel key_types "
-    "order_codes ordering plain_types storage shuffle.protocol shuffle.share shuffle.tickets",
+    "canonical_floats comparable few_values kernel kernel_native kernel_reference _kernel "
+    "key_types order_codes ordering plain_types storage shuffle.protocol shuffle.share "
+    "shuffle.tickets",
     "aggregates sources sinks shuffle sql",
     "workers executors sql.reduce",
     "plan side_plan stream_plan narrowing reduction_plan job_plan meeting_plan merge_plan "

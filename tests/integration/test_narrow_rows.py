@@ -1,0 +1,170 @@
+"""Columns that travel narrow, through real servers and whole jobs."""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyarrow import flight
+
+import mrflight
+from tests.support.driver import drive, write_job
+from tests.support.leftovers import nothing_left_over
+
+ROWS = 60_000
+MODES = ["AIR", "RAIL", "SHIP", None]
+JOB = """
+[job]
+name = "narrow"
+[inputs.lines]
+path = "lines/*.parquet"
+key = ["k"]
+{input}
+[shuffle]
+partitions = 3
+compression = "none"
+[output]
+{output}
+[cluster]
+workers = 2
+"""
+
+
+def lines(first: int) -> pa.Table:
+    chance = random.Random(first)
+    return pa.table(
+        {
+            "k": range(first, first + ROWS),
+            "mode": pa.array(chance.choices(MODES, k=ROWS), pa.string()),
+            "price": pa.array(
+                [Decimal(chance.randrange(-(10**14), 10**14)).scaleb(-2) for _ in range(ROWS)],
+                pa.decimal128(15, 2),
+            ),
+            "comment": [f"comment {chance.randrange(10**9)}" for _ in range(ROWS)],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of two files, the second of which has more modes than are few, and no dictionary."""
+    folder = tmp_path_factory.mktemp("narrow")
+    (folder / "lines").mkdir()
+    pq.write_table(lines(0), folder / "lines" / "a.parquet", row_group_size=20_000)
+    second = lines(ROWS)
+    modes = pa.array([f"mode {n % 400}" for n in range(ROWS)])
+    second = second.set_column(1, "mode", modes)
+    pq.write_table(second, folder / "lines" / "b.parquet", use_dictionary=False)
+    return folder
+
+
+def as_duckdb_reads(files: list[str] | str) -> list[tuple[object, ...]]:
+    query = "select k, mode, price, comment from read_parquet(?) order by k"
+    return duckdb.execute(query, [files]).fetchall()
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        'table = "out"',
+        'table = "out"\npartition_by = ["part"]',
+        'table = "out"\nformat = "parquet"',
+    ],
+    ids=["delta", "partitioned", "folder"],
+)
+def test_a_job_writes_what_it_read(folder: Path, tmp_path: Path, output: str) -> None:
+    spec = JOB.format(input="", output=output.replace('"out"', f'"{tmp_path}/out"'))
+    if "part" in output and "partition_by" in output:
+        spec = spec.replace('"part"', '"mode"')
+    job = write_job(folder, spec)
+    with nothing_left_over(tmp_path / "tmp") as environment:
+        done = drive(job, environment=environment)
+    assert done.code == 0, done.stderr
+    expected = as_duckdb_reads(f"{folder}/lines/*.parquet")
+    if "format" in output:
+        assert as_duckdb_reads(f"{tmp_path}/out/*.parquet") == expected
+        return
+    table = DeltaTable(tmp_path / "out").to_pyarrow_table().sort_by("k")
+    assert table.schema.field("mode").type == pa.string()
+    found = table.select(["k", "mode", "price", "comment"]).to_pylist()
+    assert [tuple(row.values()) for row in found] == expected
+
+
+def test_csv_gets_the_values(folder: Path, tmp_path: Path) -> None:
+    output = f'table = "{tmp_path}/out"\nformat = "csv"'
+    done = drive(write_job(folder, JOB.format(input="", output=output)))
+    assert done.code == 0, done.stderr
+    query = "select k, mode, price, comment from read_csv(?, all_varchar=true) order by k::int"
+    found = duckdb.execute(query, [f"{tmp_path}/out/*.csv"]).fetchall()
+    told = [
+        tuple(None if value is None else str(value) for value in row)
+        for row in as_duckdb_reads(f"{folder}/lines/*.parquet")
+    ]
+    assert found == told
+
+
+def test_less_is_shuffled_than_by_a_map_that_takes_strings(folder: Path, tmp_path: Path) -> None:
+    """Of a row's byte and dictionary there were 4 bytes of an offset and those of a string."""
+    found = {}
+    for name, section in [("as read", ""), ("mapped", 'map = "same:same"')]:
+        (folder / "same.py").write_text(
+            "import pyarrow as pa\n\ndef same(batch):\n"
+            "    assert batch.schema.field('mode').type == pa.string()\n    return batch\n"
+        )
+        output = f'table = "{tmp_path}/{name}"'
+        done = drive(write_job(folder, JOB.format(input=section, output=output)))
+        assert done.code == 0, done.stderr
+        found[name] = done.result["bytes_shuffled"]
+    characters = sum(len(mode or "") for mode in lines(0)["mode"].to_pylist())
+    saved = 3 * ROWS + characters
+    assert saved * 0.9 < found["mapped"] - found["as read"] < saved * 1.1
+
+
+def test_bounds_and_nulls_are_of_a_files_own_rows(folder: Path, tmp_path: Path) -> None:
+    """A block's dictionary has values that its rows, or its file's, have not."""
+    sorted_by_mode = 'table = "out"'.replace("out", str(tmp_path / "out"))
+    spec = JOB.format(input="", output=sorted_by_mode).replace('key = ["k"]', 'key = ["mode"]')
+    job = write_job(folder, spec.replace("lines/*", "lines/a"))
+    done = drive(job)
+    assert done.code == 0, done.stderr
+    table = DeltaTable(tmp_path / "out")
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    for action in actions:
+        column = pq.read_table(tmp_path / "out" / action["path"])["mode"]
+        values = [mode for mode in column.to_pylist() if mode is not None]
+        assert action["null_count.mode"] == column.null_count
+        assert (action["min.mode"], action["max.mode"]) == (
+            min(values, default=None),
+            max(values, default=None),
+        )
+    assert sum(action["num_records"] for action in actions) == ROWS
+
+
+def test_a_writer_whose_later_rows_do_not_fit(cluster: mrflight.Cluster) -> None:
+    few = pa.array([["a", "b", None][n % 3] for n in range(5000)])
+    many = pa.array([f"{n % 300}" for n in range(5000)])
+    shuffle = cluster.create_shuffle("narrow", partitions=2)
+    columns = [few.dictionary_encode(), few, many.dictionary_encode(), few.dictionary_encode()]
+    with shuffle.writer(0, key=["k"]) as out:
+        for number, column in enumerate(columns):
+            keys = range(number * 5000, number * 5000 + 5000)
+            out.write(pa.record_batch({"k": keys, "text": column}))
+    expected = [value for each in (few, few, many, few) for value in each.to_pylist()]
+    read = pa.Table.from_batches([b for p in range(2) for b in shuffle.reader(p)]).sort_by("k")
+    assert read["text"].to_pylist() == expected
+    with flight.FlightClient(cluster.location) as metadata:
+        info = metadata.get_flight_info(flight.FlightDescriptor.for_path("narrow"))
+    tables = []
+    for endpoint in info.endpoints:
+        with flight.FlightClient(endpoint.locations[0]) as data:
+            tables.append(data.do_get(endpoint.ticket).read_all())
+    plain = pa.concat_tables(tables).sort_by("k")
+    assert plain.schema == pa.schema([("k", pa.int64()), ("text", pa.string())])
+    assert plain["text"].to_pylist() == expected
+    shuffle.drop()

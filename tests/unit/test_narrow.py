@@ -1,0 +1,163 @@
+"""Rows that travel narrow come back as they were; what no writer narrows is refused."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrflight.errors import CorruptBlockError
+from mrflight.few_values import FEW, SHORT_BYTES, are_few
+from mrflight.shuffle.block import Block, decode_block, encode_block, ipc_options
+from mrflight.shuffle.layout import plain_batch, plain_schema
+from mrflight.shuffle.narrow import Narrowing
+
+PLAIN = ipc_options("none")
+KIND = pa.decimal128(18, 3)
+LARGEST = 10**18 - 1
+ENOUGH = 1024
+"""Rows of a block that is sent narrow."""
+
+words = st.lists(st.none() | st.text(max_size=8), min_size=1, max_size=40)
+numbers = st.lists(st.none() | st.integers(-LARGEST, LARGEST), min_size=1, max_size=40)
+
+
+def decimals(values: list[int | None]) -> pa.Array:
+    return pa.array([None if v is None else Decimal(v).scaleb(-3) for v in values], KIND)
+
+
+def times(column: pa.Array, rows: int) -> pa.Array:
+    """The column again and again."""
+    return column.take(pa.array(np.arange(rows) % len(column)))
+
+
+def sent(*batches: pa.RecordBatch, keeps_dictionaries: bool = False) -> list[pa.RecordBatch]:
+    """The batches as blocks of one writer, decoded."""
+    narrowing = Narrowing.of(batches[0], plain_schema(batches[0].schema))
+    decoded = []
+    for batch in batches:
+        rows = narrowing.narrow(batch)
+        assert rows is not None
+        block = encode_block([narrowing.block(rows)], PLAIN)
+        decoded.append(decode_block(block, keeps_dictionaries=keeps_dictionaries))
+    return decoded
+
+
+@settings(max_examples=200, deadline=None)
+@given(words, numbers, st.integers(0, 9), st.sampled_from([1, ENOUGH, 1500]))
+def test_rows_come_back_as_they_were(
+    texts: list[str | None], digits: list[int | None], start: int, count: int
+) -> None:
+    rows = count + start
+    text = times(pa.array(texts, pa.string()).dictionary_encode(), rows)
+    batch = pa.record_batch({"text": text, "n": times(decimals(digits), rows)}).slice(start)
+    plain = plain_batch(batch, plain_schema(batch.schema))
+    (decoded,) = sent(batch)
+    assert decoded.equals(plain, check_metadata=True)
+    (kept,) = sent(batch, keeps_dictionaries=True)
+    assert plain_batch(kept, plain.schema).equals(plain)
+
+
+def test_what_travels_is_a_byte_and_half_a_decimal() -> None:
+    batch = pa.record_batch(
+        {
+            "text": times(pa.array(["yes", "no"]), 100_000).dictionary_encode(),
+            "n": times(decimals([1, -LARGEST, None]), 100_000),
+        }
+    )
+    narrowing = Narrowing.of(batch, plain_schema(batch.schema))
+    rows = narrowing.narrow(batch)
+    assert rows is not None
+    assert encode_block([narrowing.block(rows)], PLAIN).body.size < 100_000 * (1 + 8 + 1 / 8) + 2000
+
+
+def test_each_batch_may_have_a_dictionary_of_its_own_or_none() -> None:
+    texts = [["a", "b"], ["b", "c", None], ["c", "a"]]
+    columns = [times(pa.array(each), ENOUGH) for each in texts]
+    encoded = [columns[0].dictionary_encode(), columns[1].dictionary_encode(), columns[2]]
+    decoded = sent(*(pa.record_batch({"text": each}) for each in encoded))
+    assert [each.column(0) for each in decoded] == columns
+
+
+def test_few_rows_travel_plain() -> None:
+    batch = pa.record_batch(
+        {"text": pa.array(["a", "b"]).dictionary_encode(), "n": decimals([1, 2])}
+    )
+    narrowing = Narrowing.of(batch, plain_schema(batch.schema))
+    rows = narrowing.narrow(batch)
+    assert rows is not None
+    assert narrowing.block(rows).equals(plain_batch(batch, plain_schema(batch.schema)))
+
+
+@pytest.mark.parametrize(
+    "dictionary",
+    [
+        pa.array([str(n) for n in range(FEW + 1)]),
+        pa.array(["x" * (SHORT_BYTES + 1)]),
+        pa.array(["ä" * (SHORT_BYTES // 2 + 1)]),
+        pa.array(["a", None]),
+        pa.array([b"a"]),
+        pa.array([1]),
+    ],
+    ids=["many", "long", "long in bytes", "null", "binary", "numbers"],
+)
+def test_other_dictionaries_travel_as_their_values(dictionary: pa.Array) -> None:
+    assert not are_few(dictionary)
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * ENOUGH, pa.int32()), dictionary)
+    batch = pa.record_batch({"c": column})
+    narrowing = Narrowing.of(batch, plain_schema(batch.schema))
+    assert narrowing.schema == plain_schema(batch.schema)
+
+
+def test_what_does_not_fit_later_is_told() -> None:
+    few = pa.array(["a"] * ENOUGH).dictionary_encode()
+    many = pa.array([str(n) for n in range(FEW)]).dictionary_encode()
+    narrowing = Narrowing.of(pa.record_batch({"text": few}), pa.schema([("text", pa.string())]))
+    assert narrowing.narrow(pa.record_batch({"text": few})) is not None
+    assert narrowing.narrow(pa.record_batch({"text": many})) is None
+    wide = narrowing.widened().narrow(pa.record_batch({"text": many}))
+    assert wide == pa.record_batch({"text": many.dictionary_decode()})
+
+
+def test_a_decimal_of_more_digits_than_its_type_says_is_not_cut() -> None:
+    """Arrow lets it be until it is validated."""
+    halves = np.array([[0, 1]], "<i8")
+    column = pa.Array.from_buffers(KIND, 1, [None, pa.py_buffer(halves)])
+    batch = pa.record_batch({"n": column})
+    assert Narrowing.of(batch, batch.schema).narrow(batch) is None
+
+
+def narrow_block(column: pa.Array) -> Block:
+    field = pa.field("c", column.type, metadata={"mrflight": "narrow"})
+    return encode_block([pa.RecordBatch.from_arrays([column], schema=pa.schema([field]))], PLAIN)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.DictionaryArray.from_arrays(pa.array([0], pa.uint8()), pa.array(["x" * 2**20])),
+        pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(["a"])),
+        pa.DictionaryArray.from_arrays(pa.array([0], pa.uint8()), pa.array([1])),
+        pa.array([1]),
+        pa.array([[1]]),
+    ],
+    ids=["long", "other indices", "numbers", "no dictionary", "nested"],
+)
+def test_a_block_that_no_writer_narrowed_is_refused(column: pa.Array) -> None:
+    """A row of a byte would become as large as whoever sends it likes."""
+    with pytest.raises(CorruptBlockError, match="narrow"):
+        decode_block(narrow_block(column))
+
+
+def test_users_columns_of_such_types_are_their_own() -> None:
+    batch = pa.record_batch(
+        {
+            "codes": pa.DictionaryArray.from_arrays(pa.array([0], pa.uint8()), pa.array(["a"])),
+            "n": pa.array([Decimal("1.25")], pa.decimal64(9, 2)),
+        }
+    )
+    assert decode_block(encode_block([batch], PLAIN)).equals(batch)
