@@ -52,7 +52,7 @@ def test_a_tag_comes_back(partition: int, rows: int, xxh3: int) -> None:
     encoded = tag.encode()
     assert encoded == b"".join(
         number.to_bytes(size, "little")
-        for number, size in ((2, 4), (partition, 4), (rows, 8), (xxh3, 8))
+        for number, size in ((3, 4), (partition, 4), (rows, 8), (xxh3, 8))
     )
     assert BlockTag.decode(pa.py_buffer(encoded)) == tag
 
@@ -61,7 +61,7 @@ def test_a_tag_comes_back(partition: int, rows: int, xxh3: int) -> None:
 @given(
     st.none()
     | st.binary(max_size=32)
-    | st.binary(min_size=23, max_size=23).map(lambda behind: b"\x02" + behind)
+    | st.binary(min_size=23, max_size=23).map(lambda behind: b"\x03" + behind)
     | st.tuples(st.integers(0, 2**18), st.integers(0, 2**41), st.integers(0, 2**64 - 1)).map(
         lambda numbers: BlockTag(*numbers).encode()
     )
@@ -81,7 +81,7 @@ def test_any_bytes_are_a_tag_within_bounds_or_refused(data: bytes | None) -> Non
     [
         (BlockTag(1, 1, 1).encode()[:-1], "24 bytes"),
         (b"\x01" + BlockTag(1, 1, 1).encode()[1:16], "24 bytes"),  # as version 1 was
-        (b"\x03" + BlockTag(1, 1, 1).encode()[1:], "version 3, not 2"),
+        (b"\x02" + BlockTag(1, 1, 1).encode()[1:], "version 2, not 3"),
         (BlockTag(MAX_PARTITIONS, 1, 1).encode(), "partition 100000"),
         (BlockTag(1, 2**40 + 1, 1).encode(), "rows"),
     ],
