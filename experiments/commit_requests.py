@@ -15,14 +15,12 @@ to be written.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from experiments import datasets, machine
+from experiments import datasets, keeping
 from experiments.committing import found, merging, published
 from experiments.committing.merging import SmallMerge
 from experiments.committing.output import Output
@@ -235,13 +233,8 @@ def main() -> None:
         costs = _costs(minio, ways, parts, options.rows)
         files = [int(text) for text in options.merges.split(",") if text]
         merges = _merge_costs(minio, list(merging.WAYS), files, options.rows)
-    report: dict[str, Any] = {"machine": machine.description(), "rows": options.rows}
-    report["costs"] = [asdict(cost) for cost in costs]
-    report["merges"] = [asdict(cost) for cost in merges]
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "commit_requests.json").write_text(json.dumps(report, indent=1) + "\n")
-    (options.out / "commit_requests.md").write_text(page(costs, merges))
-    print(page(costs, merges))
+    report = {"rows": options.rows, "costs": costs, "merges": merges}
+    keeping.keep(options.out, "commit_requests", report, page(costs, merges))
 
 
 if __name__ == "__main__":

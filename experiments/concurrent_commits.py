@@ -11,14 +11,13 @@ HopsFS is its own client on that HDFS, and a metadata server for the turns.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from urllib.parse import urlsplit
 
 import deltalake
 
-from experiments import datasets, machine
+from experiments import datasets, keeping
 from experiments.commit_writer import Task, run_in
 from mrflight.storage import locate
 from mrflight.storage.delta import storage_options, table_uri
@@ -175,11 +174,7 @@ def main() -> int:
             outcomes.append(measure(store, table, options.commits))
         for failure in outcomes[-1].failures:
             print(f"{store}: {failure}", file=sys.stderr)
-    report = {"machine": machine.description(), "outcomes": [asdict(o) for o in outcomes]}
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "concurrent_commits.json").write_text(json.dumps(report, indent=1) + "\n")
-    (options.out / "concurrent_commits.md").write_text(page(outcomes))
-    print(page(outcomes))
+    keeping.keep(options.out, "concurrent_commits", {"outcomes": outcomes}, page(outcomes))
     return 0 if all(outcome.is_right for outcome in outcomes) else 1
 
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import psutil
 import pyarrow.compute as pc
 
-from experiments import datasets, machine, mrflight_job
+from experiments import datasets, keeping, machine, mrflight_job
 from experiments.oracle import WrongResultError
 
 WORK = datasets.REPOSITORY / "experiments" / ".work"
@@ -135,12 +135,7 @@ def main() -> None:
                     print(told, file=sys.stderr, flush=True)
             if len(sums) > 1:
                 raise WrongResultError(f"rows and sums are not the same: {sums}")
-    options.out.mkdir(parents=True, exist_ok=True)
-    report = {"machine": machine.description(), "runs": runs}
-    (options.out / "executors.json").write_text(json.dumps(report, indent=1) + "\n")
-    told = page(runs)
-    (options.out / "executors.md").write_text(told)
-    print(told)
+    keeping.keep(options.out, "executors", {"runs": runs}, page(runs))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ could use at most.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import mrflight
-from experiments import datasets, machine
+from experiments import datasets, keeping, machine
 from experiments.comparison import inputs
 from experiments.comparison.cases import Case, Sizes, cases
 from experiments.timed_call import timed_call
@@ -126,7 +125,7 @@ def main() -> None:
         "| job | stage | tasks | seconds | workers busy | tail, s | waited in the tail |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    report: dict[str, Any] = {"machine": machine.description(), "workers": options.workers}
+    report: dict[str, Any] = {"workers": options.workers}
     for case in cases(options.jobs.split(","), sizes, sizes):
         rounds = [run(case, options.data, options.workers) for _ in range(options.rounds)]
         report[case.name] = rounds
@@ -140,10 +139,7 @@ def main() -> None:
                 f"| {figures['seconds']:.2f} | {figures['busy']:.0%} | {figures['tail_s']:.2f} "
                 f"| {figures['waited_in_tail']:.1%} |"
             )
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "idle_workers.json").write_text(json.dumps(report, indent=1) + "\n")
-    (options.out / "idle_workers.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    keeping.keep(options.out, "idle_workers", report, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

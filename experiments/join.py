@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from experiments import machine
+from experiments import keeping
 from experiments.datasets import REPOSITORY
 from mrflight.pandas_later import pandas_later
 from mrflight.scratch import ScratchFolder
@@ -148,7 +148,7 @@ def main() -> None:
         print(json.dumps(measure(case, options.orders, kind, order, options.rounds)))
         return
     lines = ["| keys | order | engine | seconds | growth, MiB |", "| --- | --- | --- | --- | --- |"]
-    report: dict[str, object] = {"machine": machine.description()}
+    report: dict[str, object] = {}
     sizes = ("--orders", options.orders, "--rounds", options.rounds)
     for kind, order in map(str.split, options.keys.split(",")):
         counts = set()
@@ -165,9 +165,7 @@ def main() -> None:
         assert len(counts) == 1, counts
     report["sql"] = in_a_process("--first-queries")
     lines += ["", f"SQL in a process: {json.dumps(report['sql'])}"]
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "join.json").write_text(json.dumps(report, indent=1))
-    (options.out / "join.md").write_text("\n".join(lines) + "\n")
+    keeping.keep(options.out, "join", report, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

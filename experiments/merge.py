@@ -13,7 +13,6 @@ merge it into a copy of the table, in turn, each a process of its own; time and 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
@@ -27,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from experiments import datasets, machine, mrflight_job, timed_process
+from experiments import datasets, keeping, mrflight_job, timed_process
 from mrflight.quantities import parse_bytes
 
 TIMEOUT_S = 3600.0
@@ -178,11 +177,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.out, prefix="run-") as work:
         rounds = list(measure(options, Path(work)))
     settings = {"rows": options.rows, "share": options.share, "memory": options.memory}
-    kept = {"machine": machine.description(), **settings, "rounds": rounds}
-    (options.out / "merge.json").write_text(json.dumps(kept, indent=1) + "\n")
-    told = page(options, rounds)
-    (options.out / "merge.md").write_text(told)
-    print(told)
+    keeping.keep(options.out, "merge", {**settings, "rounds": rounds}, page(options, rounds))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ level 1. Of every result the keys are in order, and the sums of other columns ar
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from typing import Any
 
 import duckdb
 
-from experiments import datasets, machine, mrflight_job, timed_process
+from experiments import datasets, keeping, mrflight_job, timed_process
 from experiments.comparison.inputs import files_of, tpch
 from experiments.oracle import WrongResultError
 
@@ -115,12 +114,7 @@ def main() -> None:
         for engine in sorted(("mrflight", "polars"), reverse=number % 2 == 1):
             runs.append(run(engine, data, right) | {"round": number})
             print(f"{number + 1}: {engine} {runs[-1]['wall_s']:.2f} s", file=sys.stderr, flush=True)
-    options.out.mkdir(parents=True, exist_ok=True)
-    report = {"machine": machine.description(), "scale": options.scale, "runs": runs}
-    (options.out / "ordering.json").write_text(json.dumps(report, indent=1) + "\n")
-    told = page(runs)
-    (options.out / "ordering.md").write_text(told)
-    print(told)
+    keeping.keep(options.out, "ordering", {"scale": options.scale, "runs": runs}, page(runs))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from experiments import datasets, machine, mrflight_job, timed_process
+from experiments import datasets, keeping, mrflight_job, timed_process
 from experiments.comparison import inputs
 from experiments.comparison.cases import Case
 
@@ -222,7 +222,7 @@ def main() -> None:
         "size": lambda: size(data, scales, options.python),
         "small": lambda: small(data),
     }
-    report: dict[str, Any] = {"machine": machine.description()}
+    report: dict[str, Any] = {}
     lines = [
         "| what | it: median, peak | against: median, peak | ratio, by round |",
         "|---" * 4 + "|",
@@ -231,10 +231,7 @@ def main() -> None:
         for ratio in makers[name]():
             report[ratio.name] = measure(ratio, options.rounds)
             lines.append(f"| {ratio.what} | {_line(report[ratio.name])} |")
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "ratios.json").write_text(json.dumps(report, indent=1))
-    (options.out / "ratios.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    keeping.keep(options.out, "ratios", report, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 import pyarrow.compute as pc
 
-from experiments import datasets, machine, mrflight_job
+from experiments import datasets, keeping, mrflight_job
 from experiments.executors import FILES, WORK, Ray, a_ray
 from experiments.oracle import WrongResultError
 
@@ -106,12 +106,7 @@ def main() -> None:
                 if len(sums) > 1:
                     raise WrongResultError(f"with a lost {kind} the rows and sums are {sums}")
                 print(f"{number + 1}: {runs[-1]}", file=sys.stderr, flush=True)
-    options.out.mkdir(parents=True, exist_ok=True)
-    report = {"machine": machine.description(), "rows": options.rows, "runs": runs}
-    (options.out / "ray_faults.json").write_text(json.dumps(report, indent=1) + "\n")
-    told = page(runs)
-    (options.out / "ray_faults.md").write_text(told)
-    print(told)
+    keeping.keep(options.out, "ray_faults", {"rows": options.rows, "runs": runs}, page(runs))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from experiments import datasets, machine
+from experiments import datasets, keeping
 from experiments.scaling.run import Run
 from experiments.scaling.tables import page
 
@@ -43,12 +43,7 @@ def main() -> None:
     runs = [_measured(size, options.servers, loses=False) for size in sizes]
     if options.loses:
         runs.append(_measured(sizes[-1], options.servers, loses=True))
-    options.out.mkdir(parents=True, exist_ok=True)
-    report = {"machine": machine.description(), "runs": runs}
-    text = msgspec.json.format(msgspec.json.encode(report), indent=1)
-    (options.out / "scale.json").write_bytes(text + b"\n")
-    (options.out / "scale.md").write_text(page(runs))
-    print(page(runs))
+    keeping.keep(options.out, "scale", {"runs": runs}, page(runs))
 
 
 if __name__ == "__main__":

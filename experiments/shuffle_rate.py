@@ -14,7 +14,6 @@ Arrow data over the time of put and get together, ratios are by round.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -27,7 +26,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 import mrflight
-from experiments import machine
+from experiments import keeping
 from experiments.datasets import REPOSITORY
 from experiments.transport import clicks, echo
 from mrflight.cluster import EmbeddedCluster
@@ -111,7 +110,7 @@ def main() -> None:
     keep_freed_blocks()  # keeps freed pages as well; raw Flight has the same
     partitions = [int(text) for text in options.partitions.split(",")]
     cases = [(count, "none") for count in partitions] + [(partitions[0], f) for f in FORMS[1:]]
-    report: dict[str, object] = {"machine": machine.description()}
+    report: dict[str, object] = {}
     lines = [
         "| rows | partitions | compression | raw MB/s | mrflight MB/s: put | get | both | of raw |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -145,10 +144,7 @@ def main() -> None:
                 f"({min(of_raw):.2f} to {max(of_raw):.2f}) |"
             )
             print(lines[-1], file=sys.stderr)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "shuffle_rate.json").write_text(json.dumps(report, indent=1))
-    (options.out / "shuffle_rate.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    keeping.keep(options.out, "shuffle_rate", report, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
