@@ -1,0 +1,38 @@
+"""The right clicks of very many sites, by DuckDB: a pair of numbers in place of a table of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from experiments.comparison.checks import files_of
+from experiments.oracle import WrongResultError
+
+_OF_VISITS = """
+select url, sum(if(visitor = 'User', 2, 1))::bigint as clicks
+from read_csv({files}, header = true, columns = {{'url': 'varchar', 'visitor': 'varchar'}})
+group by url
+"""
+_FACTS = "select count(*), sum(hash(url, clicks)::hugeint) from ({rows})"
+
+Fingerprint = tuple[Any, ...]
+
+
+def of_visits(files: list[Path]) -> Fingerprint:
+    """How many sites the csv ``files`` name, and the sum of the hashes of each with its clicks."""
+    return _facts(_OF_VISITS.format(files=[str(path) for path in files]))
+
+
+def check(table: Path, expected: Fingerprint, what: str) -> None:
+    """Raise WrongResultError unless the Delta table at ``table`` comes to ``expected``."""
+    found = _facts(f"select url, clicks::bigint as clicks from read_parquet({files_of(table)})")
+    if found != expected:
+        raise WrongResultError(f"{what}: (sites, sum of hashes) is {found}, not {expected}")
+
+
+def _facts(rows: str) -> Fingerprint:
+    with duckdb.connect() as database:
+        (facts,) = database.execute(_FACTS.format(rows=rows)).fetchall()
+    return tuple(facts)
