@@ -35,6 +35,11 @@ class Aggregate(NamedTuple):
     function: AggregateFunction
     column: str | None
 
+    @property
+    def is_count(self) -> bool:
+        """Whether it is 0, and not null, where there is nothing."""
+        return self.function in ("count", "count_distinct")
+
 
 def parse_aggregate(name: str, text: str) -> Aggregate:
     """The aggregate that ``text`` calls; JobFileError says which there are."""
@@ -67,6 +72,9 @@ def check_aggregates(
         _type_of(schema, column, f"reduce.group_by: {rows}")
     if group_by:
         kernel.check_key_types(schema, group_by)
+    if not group_by and aggregates and all(each.column is None for each in aggregates):
+        for column in schema.names[:1]:  # by which rows are counted that have no group
+            _type_of(schema, column, f"reduce.aggregate: {rows}")
     for aggregate in aggregates:
         if aggregate.column is not None:
             _check_column(schema, aggregate, aggregate.column, rows)

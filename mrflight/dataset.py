@@ -137,7 +137,22 @@ class Dataset(Writes):
 
     def group_by(self, *columns: Names) -> Grouped:
         """Groups of rows that are equal in these columns; `Grouped.agg` makes a row of each."""
-        return Grouped(self, tuple(all_names_of(columns)))
+        names = all_names_of(columns)
+        if not names:
+            raise JobFileError(
+                'group_by: names no column; one row of all rows is read(...).agg(n="count(*)")'
+            )
+        return Grouped(self, tuple(names))
+
+    def agg(self, aggregates: Mapping[str, str] | None = None, /, **named: str) -> Dataset:
+        """One row of all rows, also of none: aggregates by name, ``clicks="sum(weight)"``.
+
+        A mapping is for names that Python does not take.
+        """
+        told = {**(aggregates or {}), **named}
+        if not told:
+            raise JobFileError('agg: tells nothing to make of the rows; write .agg(n="count(*)")')
+        return self._made("totals", None, aggregate=told)
 
     def reduce(self, function: Function, *, key: Names | None = None) -> Dataset:
         """What ``function(pyarrow.Table)`` returns for the rows of whole keys, as a table.

@@ -27,14 +27,15 @@ def narrowed(spec: JobSpec, source: Source, row_map: RowMap | None) -> Source:
     needed = _grouped(spec, spec.inputs[source.name]) if row_map is None else None
     if needed is None or not set(needed) <= set(schema.names):
         return source
-    return source.narrowed([name for name in schema.names if name in needed])
+    # Of no column nobody would know how many rows there are, which count(*) asks for.
+    return source.narrowed([name for name in schema.names if name in needed] or schema.names[:1])
 
 
 def _grouped(spec: JobSpec, section: InputSpec) -> set[str] | None:
     """What groups of an input's rows are made of; None where its rows are of other use."""
     reduce = spec.reduce
     by_key = spec.shuffle.partitioner in ("hash", "range")  # others may look at any column
-    if reduce is None or not reduce.group_by or not by_key:
+    if reduce is None or not reduce.groups or not by_key:
         return None
     try:
         aggregates = [parse_aggregate(name, text) for name, text in reduce.aggregate.items()]

@@ -17,7 +17,9 @@ million rows took 1.1 of the time to HDFS, in two of three pairs; in the third t
 LEAST_BLOCK_BYTES = 16 * 2**10
 """A shuffle writer's budget should hold such a block for each partition; see transport.py."""
 
-Reason = Literal["told", "rows", "workers", "writer", "most", "limit", "broadcast", "no key"]
+Reason = Literal[
+    "told", "rows", "workers", "writer", "most", "limit", "broadcast", "no key", "total"
+]
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,9 @@ class PartitionCount:
     reason: Reason
     """``told`` by the job; as many as the ``rows`` fill; one for each of the ``workers``; as many
     as a ``writer`` can hold a block for; the ``most`` that a shuffle can have; one, which the first
-    rows of each map go to by a ``limit``, from which all rows are ``broadcast``, or where sql has
-    ``no key`` that tells which rows it is to see together."""
+    rows of each map go to by a ``limit``, from which all rows are ``broadcast``, where sql has
+    ``no key`` that tells which rows it is to see together, or where the result is a ``total``, one
+    row of all rows."""
     rows_bytes: int
     """That are shuffled, in memory, roughly."""
     each_bytes: int
@@ -47,6 +50,8 @@ def count_partitions(
     each = min(AUTO_PARTITION_BYTES, max(1, memory.reducer // 4))
     if spec.reduce is not None and spec.reduce.limit is not None:
         return PartitionCount(1, "limit", rows_bytes, each)
+    if spec.reduce is not None and spec.reduce.is_total:
+        return PartitionCount(1, "total", rows_bytes, each)
     has_keys = any(section.key for section in spec.inputs.values())
     if spec.reduce is not None and spec.reduce.sql is not None and not has_keys:
         return PartitionCount(1, "no key", rows_bytes, each)

@@ -27,7 +27,7 @@ def modules_of(spec: JobSpec) -> list[str]:
     ]
     if spec.output.mode == "merge":
         modules.append("mrflight.sinks.merge_sink")
-    if any(reduce is not None and reduce.group_by for reduce in spec.all_reduces):
+    if any(reduce is not None and reduce.groups for reduce in spec.all_reduces):
         modules.append("pyarrow.acero")  # by which `pyarrow.Table.group_by` groups
     if any(split_pickled(text) for text in _functions(spec)):
         modules.append("cloudpickle")

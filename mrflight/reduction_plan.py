@@ -36,7 +36,7 @@ def plan_reduction(spec: JobSpec, folder: str) -> Reduction:
 def _check_one_kind(section: ReduceSection) -> None:
     """Raise JobFileError where more than one thing is to be made of the rows."""
     kinds = {
-        "group_by" if section.group_by else "aggregate": section.group_by or section.aggregate,
+        "group_by" if section.group_by else "aggregate": section.groups,
         "function": section.function,
         "sql": section.sql,
         "join": section.join,
@@ -50,8 +50,6 @@ def _check_one_kind(section: ReduceSection) -> None:
             f"reduce.{second}: takes the place of {first}; keep one, or make the other a stage of "
             "its own, [stages.NAME]"
         )
-    if section.aggregate and not section.group_by:
-        raise JobFileError("reduce.group_by: an aggregate needs the columns to group by")
     if section.order_by and section.keep is None:
         raise JobFileError(
             "reduce.order_by: is for keep, and says which row of a key is the first; to put the "

@@ -121,6 +121,8 @@ def plan_side(
 
 def key_of(spec: JobSpec, section: InputSpec) -> list[str]:
     """The key columns of an input: the groups' or a merge's where nothing else is said."""
+    if spec.reduce is not None and spec.reduce.is_total:
+        return section.key
     return section.key or (spec.reduce.group_by if spec.reduce else []) or spec.output.keys
 
 
@@ -180,6 +182,9 @@ def _plan_partitioner(
     if spec.reduce is not None and spec.reduce.orders:
         return _plan_order(spec.reduce, partitions)
     kind, key = spec.shuffle.partitioner, key_of(spec, section)
+    if spec.reduce is not None and spec.reduce.is_total:
+        _check_total(name, kind, key)
+        return PartitionerSpec("one", (), 1)
     group_by = spec.reduce.group_by if spec.reduce else []
     if spec.reduce is not None and spec.reduce.sql is not None and partitions == 1:
         return PartitionerSpec("one", (), 1)
@@ -214,6 +219,21 @@ def _plan_partitioner(
         )
     function = FunctionRef.parse(kind, "shuffle.partitioner", folder)
     return PartitionerSpec("function", tuple(key), partitions, function)
+
+
+def _check_total(name: str, kind: str, key: list[str]) -> None:
+    """Raise JobFileError for what would bring rows apart of which one is made."""
+    all_rows = "without reduce.group_by one row is made of all rows"
+    if kind != "hash":
+        raise JobFileError(
+            f"shuffle.partitioner: {kind} is for several partitions, and {all_rows}; leave it out, "
+            "or write group_by = [...]"
+        )
+    if key:
+        raise JobFileError(
+            f"inputs.{name}.key: {key} tells which rows belong together, and {all_rows}; write "
+            f"group_by = {key}, or leave the key out"
+        )
 
 
 def _plan_order(reduce: ReduceSection, partitions: int) -> PartitionerSpec:

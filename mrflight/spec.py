@@ -87,6 +87,7 @@ class ReduceSection(_Section, frozen=True):
 
     group_by: list[str] = []
     aggregate: dict[str, str] = {}
+    """Of each group; without ``group_by`` of all rows, which become one row."""
     function: str | None = None
     sql: str | None = None
     """Of whole keys, by the inputs' names."""
@@ -104,6 +105,16 @@ class ReduceSection(_Section, frozen=True):
     """``column [asc|desc] [nulls first|last]``: the order of the result over all part files."""
     limit: int | None = None
     """How many rows the result has at most: the first by ``sort_by``."""
+
+    @property
+    def groups(self) -> bool:
+        """Whether groups are made: by columns, or one of all rows."""
+        return bool(self.group_by or self.aggregate)
+
+    @property
+    def is_total(self) -> bool:
+        """Whether one row is made of all rows."""
+        return bool(self.aggregate) and not self.group_by
 
     @property
     def orders(self) -> bool:

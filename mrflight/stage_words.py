@@ -39,6 +39,7 @@ _PLAIN_REASONS: dict[Reason, str] = {
     "limit": "as each map sends only its first rows",
     "broadcast": "as everyone reads all of it",
     "no key": "as sql of inputs without a key sees all rows",
+    "total": "as one row is made of all rows",
 }
 
 
@@ -145,7 +146,7 @@ class StageWords:
             return f"no: {self._why_not_combined()}"
         if reduction.limit is not None:
             return f"each map sends at most {reduction.limit:,} rows, the first in the order"
-        if reduction.group_by and (apart := self._not_apart()):
+        if reduction.groups and (apart := self._not_apart()):
             columns = ", ".join(needed_columns(reduction.group_by, reduction.aggregates))
             return f"no: {apart}; only {columns} of each row are sent"
         return "where the first rows of a map show that it leaves half of them or fewer"
@@ -154,7 +155,7 @@ class StageWords:
         reduction, shuffle = self.plan.reduction, self.stage.spec.shuffle
         if reduction.function is not None:
             return f"{reduction.function} sees all rows"
-        if reduction.group_by or reduction.distinct or reduction.kept:
+        if reduction.groups or reduction.distinct or reduction.kept:
             return f"the partitioner {shuffle.partitioner} may look at any column"
         return "every row is in the result"
 
@@ -229,7 +230,7 @@ def _where(partitioner: PartitionerSpec, samples: int) -> str:
 def _reduced(spec: JobSpec, function: FunctionRef | None, meeting: Meeting | None) -> str:
     """What is made of the rows of a partition, before they are put in order."""
     reduce = spec.reduce or ReduceSection()
-    if reduce.group_by:
+    if reduce.groups:
         return _groups(reduce)
     if reduce.function:
         return f"what {function} makes of its rows"
@@ -249,6 +250,8 @@ def _reduced(spec: JobSpec, function: FunctionRef | None, meeting: Meeting | Non
 
 def _groups(reduce: ReduceSection) -> str:
     aggregates = ", ".join(f"{name} = {text}" for name, text in reduce.aggregate.items())
+    if reduce.is_total:
+        return f"one row of all rows: {aggregates}"
     return f"groups by {', '.join(reduce.group_by)}" + (f": {aggregates}" if aggregates else "")
 
 

@@ -52,7 +52,8 @@ class Combiner:
     """Makes of one map's rows what is sent of them; counts the rows in and out.
 
     ``memory_bytes`` is what it holds: half of it rows that wait to be merged,
-    half groups. Without ``group_by`` the groups are of rows that are equal in all columns.
+    half groups. Where ``group_by`` is None the groups are of rows that are equal in all columns,
+    and where it is empty all rows are one.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Combiner:
             return
         group_by = first.schema.names if self._group_by is None else self._group_by
         columns = needed_columns(group_by, self._aggregates)
+        columns = columns or first.schema.names[:1]  # of no column nobody knows how many rows
         schema = plain_schema(first.schema.empty_table().select(columns).schema)
         plan = plan_partials(schema, group_by, self._aggregates)
         rows = self._needed(first, batches, schema)

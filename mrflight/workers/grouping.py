@@ -41,20 +41,26 @@ class Call(NamedTuple):
 def group(table: pa.Table, group_by: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
     """One row per distinct key, null a key like others: the keys, then the aggregates in order.
 
-    The rows come in no particular order. The table's columns are plain (no
-    dictionaries or views), as they come from a shuffle. Raises JobError for a
-    sum that does not fit its type.
+    Without ``group_by`` all rows have one key; `group_of_nothing` is for where there are none. The
+    rows come in no particular order. The table's columns are plain (no dictionaries or views), as
+    they come from a shuffle. Raises JobError for a sum that does not fit its type.
     """
     calls = [Call(asked.name, asked.function, asked.column, asked) for asked in aggregates]
     return call_by_group(table, group_by, calls)
 
 
+def group_of_nothing(schema: pa.Schema, aggregates: Sequence[Aggregate]) -> pa.Table:
+    """What no rows come to where all rows are one group, in the columns of such a result."""
+    row = {each.name: [0 if each.is_count else None] for each in aggregates}
+    return pa.table(row, schema=schema)
+
+
 def call_by_group(table: pa.Table, group_by: Sequence[str], calls: Sequence[Call]) -> pa.Table:
     """`group` for single calls, whose columns are named by them."""
-    keys = [f"key{i}" for i in range(len(group_by))]
-    columns = {
-        name: canonical_floats(table[column]) for name, column in zip(keys, group_by, strict=True)
-    }
+    columns = {f"key{i}": canonical_floats(table[name]) for i, name in enumerate(group_by)}
+    if not group_by:
+        columns["key"] = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int8()), len(table))])
+    keys = list(columns)
     wanted: list[tuple[str | list[str], str]] = []
     for i, call in enumerate(calls):
         column, functions = _prepare(table, call)
@@ -63,7 +69,7 @@ def call_by_group(table: pa.Table, group_by: Sequence[str], calls: Sequence[Call
         wanted += [([] if column is None else f"value{i}", function) for function in functions]
     grouped = pa.table(columns).group_by(keys, use_threads=False).aggregate(wanted)
     results = iter(grouped.columns[len(keys) :])
-    outputs = grouped.columns[: len(keys)]
+    outputs = grouped.columns[: len(group_by)]
     outputs += [_finish(table, call, results) for call in calls]
     return pa.table(outputs, names=[*group_by, *(call.name for call in calls)])
 

@@ -26,9 +26,12 @@ def split_lone_rows(table: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.T
     """The rows whose key is no other row's, and the others; each part in the order of the table.
 
     A lone row may be among the others: where there seem to be few, or where a
-    different key has the same hash. ``key`` has columns that can be hashed.
+    different key has the same hash. ``key`` has columns that can be hashed; where it has none, all
+    rows have the same.
     """
     nothing = table.slice(0, 0)
+    if not key:
+        return nothing, table
     sample = _hashes(table.slice(0, _SAMPLE_ROWS), key)
     repeats = len(_repeated(sample)) / max(1, len(sample))
     if 1 + repeats * table.num_rows / max(1, len(sample)) > _MOST_ROWS_PER_KEY:

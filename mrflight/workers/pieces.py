@@ -142,11 +142,15 @@ def hash_writer(
 ) -> PieceWriter:
     """Cuts by the hash of some columns into `PIECES`; rows of equal keys go together.
 
+    Without columns all rows are equal, and there is one piece.
+
     The partition is made of the highest bits of its key's hash, so that rows
     of one partition may share them. Level n looks at four bits from the 4n-th
     lowest on: they say nothing about the partition, whether its key is hashed
     here or other columns, and every level has its own.
     """
+    if not columns:
+        return PieceWriter(scratch, name)
 
     def ids(batch: pa.RecordBatch) -> pa.Int32Array:
         return piece_numbers(kernel.hash_rows([batch[name] for name in columns]), level)

@@ -23,7 +23,7 @@ from mrflight.workers.bounded_groups import MergedGroups, WholeGroups
 from mrflight.workers.combiner import Combiner
 from mrflight.workers.external_sort import ExternalSort
 from mrflight.workers.first_rows import FirstRows
-from mrflight.workers.grouping import group
+from mrflight.workers.grouping import group, group_of_nothing
 from mrflight.workers.kept_rows import KeptRows
 from mrflight.workers.partials import Partials, partials_of, plan_partials
 from mrflight.workers.unique_rows import UniqueRows, check_no_nulls
@@ -48,6 +48,7 @@ class Reduction:
 
     group_by: tuple[str, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
+    """Of each group; without ``group_by`` of all rows, which become one row, be there none."""
     function: FunctionRef | None = None
     distinct: bool = False
     """Rows that are equal in all columns become one: groups by all columns, whatever they are."""
@@ -76,7 +77,7 @@ class Reduction:
             self.kept.check(plain, rows)
         if self.sort_by and (result := self.result_schema(plain)) is not None:
             check_sortable(result, self.sort_by, f"reduce.sort_by: {_RESULT}")
-        if self.unique is not None and self.group_by:
+        if self.unique is not None and self.groups:
             self.unique.check_names(
                 [*self.group_by, *(each.name for each in self.aggregates)], "the result"
             )
@@ -88,7 +89,7 @@ class Reduction:
         plain = plain_schema(schema)
         if self.function:
             return None
-        if self.group_by:
+        if self.groups:
             return group(plain.empty_table(), self.group_by, self.aggregates).schema
         return plain
 
@@ -108,13 +109,18 @@ class Reduction:
             return self.kept.combiner(memory_bytes)
         if self.distinct:
             return Combiner(None, (), memory_bytes)
-        return Combiner(self.group_by, self.aggregates, memory_bytes) if self.group_by else None
+        return Combiner(self.group_by, self.aggregates, memory_bytes) if self.groups else None
 
     def of_rows(self, schema: pa.Schema) -> Reduction:
         """The same for rows of this schema, whose columns are the groups of ``distinct``."""
         if not self.distinct:
             return self
         return replace(self, group_by=tuple(schema.names), distinct=False)
+
+    @property
+    def groups(self) -> bool:
+        """Whether the result is groups, or one of all rows."""
+        return bool(self.group_by or self.aggregates)
 
     @property
     def keeps_rows(self) -> bool:
@@ -129,7 +135,7 @@ class Reduction:
     @property
     def _takes_rows(self) -> bool:
         """Whether what is sorted, if at all, are the rows themselves."""
-        made = self.group_by or self.function or self.distinct or self.kept or self.unique
+        made = self.groups or self.function or self.distinct or self.kept or self.unique
         return not made
 
     def partials(self, schema: pa.Schema) -> Partials | None:
@@ -165,11 +171,11 @@ class Reduction:
         space: Workspace,
     ) -> Iterator[pa.Table]:
         """The result in tables, at least one."""
-        made = self.group_by or self.function or self.kept
+        made = self.groups or self.function or self.kept
         stages = [made, self._has_duplicates, self.sort_by]
         rows_bytes = space.rows_bytes // max(1, sum(map(bool, stages)))
         with ScratchFolder("reduce", space.folder) as scratch:
-            if self.group_by:
+            if self.groups:
                 tables = self._groups(schema, batches, rows_bytes, scratch)
             elif self.function:
                 tables = self._function_results(partition, schema, batches, rows_bytes, scratch)
@@ -189,7 +195,7 @@ class Reduction:
         """Whether there may be several rows of a key that are to be one."""
         if self.unique is None:
             return False
-        return not self.group_by or not set(self.group_by) <= set(self.unique.keys)
+        return not self.groups or not set(self.group_by) <= set(self.unique.keys)
 
     def _unique(
         self,
@@ -226,6 +232,8 @@ class Reduction:
         else:
             tables = WholeGroups(schema, *asked, rows_bytes, scratch).results(batches)
             empty = partial(group, schema.empty_table(), *asked)
+        if not self.group_by:
+            return _at_least_one(tables, lambda: group_of_nothing(empty().schema, self.aggregates))
         return _at_least_one(tables, empty)
 
     def _function_results(

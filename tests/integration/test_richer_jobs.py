@@ -44,6 +44,15 @@ sql = '''select country, sum(twice) as total, (select count(*) from everyone) as
 from visits join users on id = "user" group by country, id'''
 """
 BROADCAST = USERS_BY_ID + "broadcast = true\n"
+TOTALS = """
+[reduce.aggregate]
+n = "count(*)"
+weights = "count(weight)"
+total = "sum(weight)"
+mean = "mean(weight)"
+most = "max(row)"
+"""
+TOTALS_SQL = "count(*) n, count(weight) weights, sum(weight) total, avg(weight) mean, max(row) most"
 JOIN = VISITS_BY_USER + USERS_BY_ID + "[reduce]\njoin = '{}'\n"
 
 
@@ -140,6 +149,43 @@ CASES = [
         "[reduce]\nsql = 'select c, count(*) as n from s group by c'\n",
         'select c, count(*) n from (select count(*) c from visits group by "user") group by c',
         partitions=1,
+    ),
+    Case("one row of all rows", VISITS + TOTALS, f"select {TOTALS_SQL} from visits"),
+    Case(
+        "one row of no rows",
+        VISITS + "sql = 'select * from visits where weight > 1000'\n" + TOTALS,
+        f"select {TOTALS_SQL} from visits where weight > 1000",
+    ),
+    Case(
+        "one row of all rows, of which values are counted once",
+        VISITS + "[reduce]\naggregate = { users = 'count_distinct(user)', n = 'count(*)' }\n",
+        'select count(distinct "user") users, count(*) n from visits',
+    ),
+    Case(
+        "how many rows there are",
+        VISITS + "[reduce]\naggregate = { n = 'count(*)' }\n",
+        "select count(*) n from visits",
+    ),
+    Case(
+        "one row of a stage's rows, in order",
+        VISITS_BY_USER.replace("[inputs", "[stages.s.inputs")
+        + "[stages.s.reduce]\ngroup_by = ['user']\naggregate = { most = 'max(weight)' }\n"
+        "[inputs.s]\nstage = 's'\n[reduce]\n"
+        "aggregate = { users = 'count(*)', most = 'sum(most)' }\nsort_by = ['users']\nlimit = 3\n",
+        "select count(*) users, sum(most) most "
+        'from (select max(weight) most from visits group by "user")',
+    ),
+    *(
+        Case(
+            f"one row of {which} in a stage",
+            VISITS.replace("[inputs", "[stages.s.inputs")
+            + f"sql = 'select * from visits where weight > {least}'\n"
+            + TOTALS.replace("[reduce", "[stages.s.reduce")
+            + "[inputs.s]\nstage = 's'\nkey = ['n']\n"
+            "sql = 'select n + 1 as n, total from s'\n",
+            f"select count(*) + 1 n, sum(weight) total from visits where weight > {least}",
+        )
+        for which, least in (("some rows", 20), ("no rows", 1000))
     ),
     Case(
         "distinct",

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.aggregates import FUNCTIONS, Aggregate, check_aggregates, parse_aggregate
-from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
+from mrflight.errors import ColumnNotFoundError, JobError, JobFileError, SchemaMismatchError
 from mrflight.shuffle.layout import plain_schema
 
 examples = settings(max_examples=200, derandomize=True)
@@ -147,3 +147,11 @@ def test_a_column_that_is_there_twice_is_refused(group_by: str, text: str) -> No
     twice = pa.schema([("url", pa.string()), ("weight", pa.int64()), ("weight", pa.int64())])
     with pytest.raises(JobError, match="'weight'"):
         check_aggregates(twice, (group_by,), (parse_aggregate("x", text),))
+
+
+def test_rows_that_have_no_group_are_counted_by_a_column_of_one_name() -> None:
+    count = (parse_aggregate("n", "count(*)"),)
+    twice = pa.schema([("a", pa.int64()), ("a", pa.int64())])
+    with pytest.raises(SchemaMismatchError, match=r"reduce.aggregate: a mapped row has 2 columns"):
+        check_aggregates(twice, (), count)
+    check_aggregates(pa.schema([("b", pa.int64()), *twice]), (), count)

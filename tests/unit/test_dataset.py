@@ -65,6 +65,18 @@ CASES: list[tuple[Dataset, str]] = [
         "[reduce]\ngroup_by = ['url']\naggregate = { 'n of' = 'count(*)', clicks = 'sum(w)' }",
     ),
     (
+        VISITS.agg({"n of": "count(*)"}, clicks="sum(w)"),
+        "[inputs.visits]\npath = 'visits/*.csv'\n"
+        "[reduce]\naggregate = { 'n of' = 'count(*)', clicks = 'sum(w)' }",
+    ),
+    (
+        CLICKS.agg(clicks="sum(clicks)").sort_by("clicks"),
+        "[stages.grouped.inputs.visits]\npath = 'visits/*.csv'\n"
+        "[stages.grouped.reduce]\ngroup_by = ['url']\naggregate = { clicks = 'sum(weight)' }\n"
+        "[inputs.grouped]\nstage = 'grouped'\n"
+        "[reduce]\naggregate = { clicks = 'sum(clicks)' }\nsort_by = ['clicks']",
+    ),
+    (
         CLICKS.sort_by("clicks desc", "url").limit(10),
         "[inputs.visits]\npath = 'visits/*.csv'\n[reduce]\ngroup_by = ['url']\n"
         "aggregate = { clicks = 'sum(weight)' }\nsort_by = ['clicks desc', 'url']\nlimit = 10",
@@ -305,6 +317,8 @@ def test_what_cannot_be_pickled_is_refused_at_once() -> None:
             lambda: VISITS.group_by("url").write_parquet("out"),  # type: ignore[attr-defined]
             "write_parquet: is for rows, and group_by gives groups; .agg(...) comes between, which",
         ),
+        (lambda: VISITS.agg(), "agg: tells nothing to make of the rows; write .agg(n="),
+        (lambda: VISITS.group_by(), "group_by: names no column; one row of all rows is read(...)"),
         (lambda: VISITS.join(USERS, on="a", left_on="b"), "join: on is for both sides; give it,"),
         (lambda: VISITS.job("out", tabel="x"), "output.tabel: no such key; did you mean 'table'"),
         (

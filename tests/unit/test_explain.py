@@ -320,6 +320,17 @@ def test_what_a_stage_does(tmp_path: Path, sections: dict[str, Any], line: str) 
     assert any(each.startswith(line) for each in words_of(planner(tmp_path), tmp_path, sections))
 
 
+def test_one_row_of_all_rows(tmp_path: Path) -> None:
+    sections = {"inputs": {"visits": {"path": "visits.csv"}}}
+    reduce = {"aggregate": {"n": "count(*)", "w": "count_distinct(weight)"}}
+    words = words_of(planner(tmp_path), tmp_path, {**sections, "reduce": reduce})
+    assert "rows go      to one partition" in words
+    assert "partitions   1, as one row is made of all rows" in words
+    assert "makes        one row of all rows: n = count(*), w = count_distinct(weight)" in words
+    (combined,) = (each for each in words if each.startswith("combined"))
+    assert combined.endswith("come in several maps; only weight of each row are sent")
+
+
 def words_of(plan: Plan, folder: Path, sections: dict[str, Any]) -> list[str]:
     from mrflight.sources import open_source
 
@@ -366,13 +377,19 @@ def test_every_reason_has_words(tmp_path: Path, reason: Reason) -> None:
 
 @pytest.mark.parametrize(
     ("sections", "columns"),
-    [({"reduce": {"group_by": ["url"]}}, ["columns      url"]), ({}, [])],
+    [
+        ({"reduce": {"group_by": ["url"]}}, ["columns      url"]),
+        ({"reduce": {"aggregate": {"w": "sum(weight)"}}}, ["columns      weight"]),
+        ({"reduce": {"aggregate": {"n": "count(*)"}}}, ["columns      url"]),  # some column
+        ({}, []),
+    ],
 )
 def test_columns_are_told_where_some_are_not_needed(
     tmp_path: Path, sections: dict[str, Any], columns: list[str]
 ) -> None:
     pq.write_table(pa.table({"url": ["a"], "weight": [1]}), tmp_path / "visits.parquet")
-    sections["inputs"] = {"visits": {"path": "visits.parquet", "key": ["url"]}}
+    key = [] if "aggregate" in sections.get("reduce", {}) else ["url"]
+    sections = {**sections, "inputs": {"visits": {"path": "visits.parquet", "key": key}}}
     words = words_of(planner(tmp_path), tmp_path, sections)
     assert [each for each in words if each.startswith("columns")] == columns
 

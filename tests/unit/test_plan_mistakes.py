@@ -37,7 +37,16 @@ from tests.support.plans import Plan, job
         ),
         (
             {"reduce": {"aggregate": {"n": "count(*)"}}},
-            "reduce.group_by: an aggregate needs the columns to group by",
+            "inputs.visits.key: ['url'] tells which rows belong together, and without "
+            "reduce.group_by one row is made of all rows; write group_by = ['url'], or leave the ",
+        ),
+        (
+            {
+                "reduce": {"aggregate": {"n": "count(*)"}},
+                "shuffle": {"partitioner": "range"},
+            },
+            "shuffle.partitioner: range is for several partitions, and without reduce.group_by one "
+            "row is made of all rows; leave it out, or write group_by = [...]",
         ),
         (
             {"reduce": {"group_by": ["url"], "aggregate": {"url": "count(*)"}}},

@@ -1,0 +1,107 @@
+"""Aggregates without groups: one row of all rows, also of none, however the maps sent them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mrflight.aggregates import Aggregate
+from mrflight.workers.grouping import group
+from mrflight.workers.reducer import Reduction
+from mrflight.workers.workspace import Workspace
+from tests.support.column_kinds import KINDS, Kind, admitted, aggregate
+from tests.support.reductions import LITTLE, MUCH, every, reduce, table_of
+
+examples = settings(
+    max_examples=40,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # a folder that is left empty
+)
+
+ROWS = Aggregate("rows", "count", None)
+EVERY = (*every(), ROWS)
+QUERY = """
+select sum(v)::bigint as sum, min(v) as min, max(v) as max, count(v) as count, avg(v) as mean,
+       count(distinct v) as count_distinct, first(v order by row) filter (v is not null) as first,
+       last(v order by row) filter (v is not null) as last, count(*) as rows
+from given
+"""
+
+tables = st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=60).map(
+    lambda values: pa.table({"v": pa.array(values, pa.int64()), "row": range(len(values))})
+)
+
+
+def sent_by(reduction: Reduction, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Each batch is a map of its own, which combines its rows."""
+    for batch in batches:
+        combiner = reduction.combiner(LITTLE)
+        assert combiner is not None
+        yield from combiner.combine([batch])
+
+
+def made_of(
+    reduction: Reduction, batches: list[pa.RecordBatch], folder: Path
+) -> list[dict[str, Any]]:
+    """The result's rows."""
+    sent = list(sent_by(reduction, batches))
+    schema, results = reduction.apply(0, sent[0].schema, iter(sent), Workspace(LITTLE, folder))
+    assert schema == reduction.made_schema(sent[0].schema)
+    rows: list[dict[str, Any]] = pa.Table.from_batches(results, schema).to_pylist()
+    return rows
+
+
+def asked_for(names: set[str]) -> Reduction:
+    return Reduction(aggregates=tuple(each for each in EVERY if each.name in names), combines=True)
+
+
+@examples
+@given(
+    given=tables,
+    maps=st.integers(1, 5),
+    names=st.sets(st.sampled_from([each.name for each in EVERY]), min_size=1),
+)
+def test_they_are_those_of_sql(given: pa.Table, maps: int, names: set[str], folder: Path) -> None:
+    with duckdb.connect() as database:
+        database.register("given", given)
+        (wanted,) = database.sql(QUERY).to_arrow_table().to_pylist()
+    size = -(-len(given) // maps) or 1
+    batches = given.to_batches(max_chunksize=size) or [pa.RecordBatch.from_pylist([], given.schema)]
+    (row,) = made_of(asked_for(names), batches, folder)
+    assert row.pop("mean", None) == pytest.approx(wanted["mean"] if "mean" in names else None)
+    assert row == {name: wanted[name] for name in names - {"mean"}}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.type))
+def test_of_no_rows_a_count_is_0_and_all_else_null(kind: Kind, folder: Path) -> None:
+    functions = admitted(kind.type)
+    aggregates = (*map(aggregate, functions), ROWS)
+    empty = pa.table({"v": kind.array([])})
+    of_one = group(pa.table({"v": kind.array([None])}), (), aggregates)
+    for combines in (False, True):
+        reduction = Reduction(aggregates=aggregates, combines=combines)
+        result = reduce(reduction, empty, MUCH, folder)
+        assert result.schema == of_one.schema
+        counts = {"rows", "count", "count_distinct"}
+        assert result.to_pylist() == [
+            {each.name: 0 if each.name in counts else None for each in aggregates}
+        ]
+
+
+@pytest.mark.parametrize("rows", [1, 3000])
+def test_they_are_those_of_a_group_by_a_constant(rows: int, folder: Path) -> None:
+    """In little memory and in much: values that are counted once go through local files."""
+    table = table_of(20, rows)
+    aggregates = (*EVERY, Aggregate("texts", "count_distinct", "text"))
+    constant = table.append_column("one", pa.repeat(1, rows))
+    wanted = group(constant, ["one"], aggregates).drop_columns("one")
+    for memory_bytes in (LITTLE, MUCH):
+        assert reduce(Reduction(aggregates=aggregates), table, memory_bytes, folder) == wanted
+    assert not list(folder.iterdir())
