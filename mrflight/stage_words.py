@@ -71,6 +71,8 @@ class StageWords:
         yield "combined", self._combined()
         yield "compression", self._compression()
         yield "makes", self._makes()
+        if shared := self._shared():
+            yield "heavy keys", shared
         if not self._is_read:
             yield "part files", self._part_files()
 
@@ -179,6 +181,19 @@ class StageWords:
         if reduction.limit is not None:
             told.append(f"the first {reduction.limit:,} of the result")
         return ", ".join(told)
+
+    def _shared(self) -> str:
+        """Of which inputs of a join several tasks can share a partition; none where they cannot."""
+        plan = self.plan
+        if plan.meeting is None or plan.stream is not None or plan.partitions == 1:
+            return ""
+        if not (plan.resizes or self._is_read):
+            return ""
+        names = " or ".join(plan.sides[number].name for number in plan.shared_sides)
+        return names and (
+            f"a partition much larger than others is shared by several tasks: the rows of {names}, "
+            "and each reads all of the other side"
+        )
 
     def _part_files(self) -> str:
         if self.plan.stream is not None:

@@ -17,6 +17,7 @@ from mrflight import cli
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.job_graph import StageJob
 from mrflight.partition_count import PartitionCount, Reason, count_partitions
+from mrflight.sources import open_source
 from mrflight.stage_words import StageWords
 from tests.support.leftovers import tree
 from tests.support.plans import MEMORY, Plan, job, planner
@@ -274,6 +275,43 @@ def test_joins_and_limits(
     assert [line for line in lines if line not in told_lines] == []  # in this order
 
 
+SHARED = (
+    "a partition much larger than others is shared by several tasks: the rows of {}, and each "
+    "reads all of the other side"
+)
+
+
+@pytest.mark.parametrize(
+    ("sections", "partitions", "names"),
+    [
+        ({"reduce": {"join": "inner"}}, 3, "visits or users"),
+        ({"reduce": {"join": "left"}}, 3, "visits"),
+        ({"reduce": {"join": "right"}}, 3, "users"),
+        ({"reduce": {"join": "full"}}, 3, None),
+        ({"reduce": {"join": "inner"}}, 1, None),  # it is not larger than others
+        ({"reduce": {"join": "inner"}, "shuffle": {"partitions": 3}}, 3, None),  # as many files
+        (
+            {"reduce": {"join": "inner"}, "shuffle": {"partitions": 3}, "output": {"table": ""}},
+            3,
+            "visits or users",
+        ),
+    ],
+)
+def test_who_shares_the_heavy_keys_of_a_join(
+    tmp_path: Path, sections: dict[str, Any], partitions: int, names: str | None
+) -> None:
+    files = {"visits": "visits.csv", "users": "more.csv"}
+    inputs = {
+        name: {"path": path, "key": ["url"], "broadcast": False} for name, path in files.items()
+    }
+    plan, spec = planner(tmp_path), job(**{"inputs": inputs, **sections})
+    planned = plan(spec)
+    planned = replace(planned, counted=replace(planned.counted, number=partitions))
+    sources = {name: open_source(name, spec.inputs[name], tmp_path, {}, 100) for name in inputs}
+    words = dict(StageWords(StageJob("", "", spec), planned, sources).lines())
+    assert words.get("heavy keys") == (names and SHARED.format(names))
+
+
 def test_a_function_of_a_later_stage_is_looked_for(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -332,8 +370,6 @@ def test_one_row_of_all_rows(tmp_path: Path) -> None:
 
 
 def words_of(plan: Plan, folder: Path, sections: dict[str, Any]) -> list[str]:
-    from mrflight.sources import open_source
-
     spec = job(**sections)
     source = open_source("visits", spec.inputs["visits"], folder, {}, 100)
     words = StageWords(StageJob("", "", spec), plan(spec), {"visits": source})
