@@ -45,7 +45,7 @@ def count_partitions(
     """The number of partitions: as told, or for ``rows_bytes`` of rows as many as serve them best.
 
     So many that each fits a reducer's memory with room for what is made of it,
-    and that every worker has some; so few that blocks stay worth sending.
+    and that every worker has some, unless one holds all; so few that blocks stay worth sending.
     """
     each = min(AUTO_PARTITION_BYTES, max(1, memory.reducer // 4))
     if spec.reduce is not None and spec.reduce.limit is not None:
