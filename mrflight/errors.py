@@ -22,6 +22,7 @@
         ├── AttemptLostError         another attempt of this map has been committed
         ├── NoDataServersError       no data server is registered, or too few for the replicas
         ├── OutputLostError          what maps had sent is gone with a data server
+        ├── MapsMissingError         rows were to be read before all maps are committed
         ├── PlacementChangedError    partitions went elsewhere while an attempt was sent to them
         ├── NotRepeatableError       a map sent other rows than the first time
         ├── LeaseHeldError           another job commits to this table now
@@ -145,6 +146,12 @@ class NoDataServersError(ShuffleError):
 
 class OutputLostError(ShuffleError):
     """What committed maps had sent is gone with a data server; they are to be written again."""
+
+    retryable = True
+
+
+class MapsMissingError(ShuffleError):
+    """A reader came before the maps: fewer are committed than it was told, or none is."""
 
     retryable = True
 

@@ -19,7 +19,7 @@ def write(shuffle: Shuffle, number: int) -> None:
 @ray.remote
 def count(shuffle: Shuffle, partition: int) -> dict[str, int]:
     """A reduce: all rows of a site are in the same partition."""
-    visits = pa.Table.from_batches(shuffle.reader(partition), shuffle.schema())
+    visits = pa.Table.from_batches(shuffle.reader(partition, maps=TASKS), shuffle.schema())
     counted = visits.group_by("url").aggregate([([], "count_all")])
     return dict(zip(*(column.to_pylist() for column in counted.columns), strict=True))
 

@@ -21,15 +21,18 @@ from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.shuffle.writer import ShuffleWriter
 
 
-def to_dataset(shuffle: Shuffle, partitions: Sequence[int] | None = None) -> ray.data.Dataset:
+def to_dataset(
+    shuffle: Shuffle, partitions: Sequence[int] | None = None, *, maps: int | None = None
+) -> ray.data.Dataset:
     """The rows of a shuffle, or of some of its partitions, in their order.
 
     Each task of Ray's reads whole partitions, one or several, from the data servers, and makes
     its blocks where it runs. A partition's rows may be cut into several blocks. For a shuffle
-    whose maps are all committed: rows that come later are not read. Raises JobError for a
-    partition that is none, ShuffleNotFoundError.
+    whose maps are all committed: with ``maps``, how many there are, MapsMissingError is raised
+    as long as there are fewer; without it where there is none; 0 takes what is there.
+    Raises JobError for a partition that is none, ShuffleNotFoundError.
     """
-    return ray.data.read_datasource(_ShuffleSource(shuffle, partitions))
+    return ray.data.read_datasource(_ShuffleSource(shuffle, partitions, maps))
 
 
 def from_dataset(
@@ -66,10 +69,12 @@ def from_dataset(
 
 
 class _ShuffleSource(Datasource):
-    def __init__(self, shuffle: Shuffle, partitions: Sequence[int] | None) -> None:
+    def __init__(
+        self, shuffle: Shuffle, partitions: Sequence[int] | None, maps: int | None
+    ) -> None:
         super().__init__()
         self._shuffle = shuffle
-        self._schema, infos = shuffle.layout()
+        self._schema, infos = shuffle.layout(maps=maps)
         self._infos = _wanted(infos, partitions)
 
     def get_name(self) -> str:
@@ -144,5 +149,5 @@ def _blocks(shuffle: Shuffle, schema: pa.Schema, partitions: Sequence[int]) -> I
     """In the task: the rows of some partitions, wherever they are by now, or an empty block."""
     yield schema.empty_table()  # what has no rows has columns
     for partition in partitions:
-        for batch in shuffle.reader(partition):
+        for batch in shuffle.reader(partition, maps=0):  # which were looked at when it was made
             yield pa.Table.from_batches([batch])

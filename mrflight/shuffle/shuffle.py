@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from mrflight.errors import JobError, MrflightError
+from mrflight.errors import JobError, MapsMissingError, MrflightError
 from mrflight.ids import MapAttempt, check_attempt, new_writer_id
 from mrflight.shuffle.calls import tell
 from mrflight.shuffle.connections import Connections
@@ -87,23 +87,29 @@ class Shuffle:
             buffer_bytes,
         )
 
-    def reader(self, partition: int) -> Iterator[pa.RecordBatch]:
+    def reader(self, partition: int, *, maps: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a partition that committed maps wrote, in order of the map ids.
 
-        Raises IncompletePartitionError where they are not all there.
+        Maps that are committed later have no rows here. Nobody knows how many there will be but
+        who writes them: tell ``maps``, and MapsMissingError is raised as long as fewer are
+        committed; without it where none is, as a shuffle without any is read too early. 0 takes
+        what is there. Raises IncompletePartitionError where the rows are not all there.
         """
         with Connections(self.timeouts) as connections:
-            _, (info,) = self._metadata(connections).partitions(self.id, partition)
+            _, (info,) = self._layout(connections, maps, partition)
             yield from read_partition(self.id, info, connections)
 
     def schema(self) -> pa.Schema:
         """Of the rows that were written; without columns before the first map is committed."""
         return self.layout()[0]
 
-    def layout(self) -> tuple[pa.Schema, list[PartitionInfo]]:
-        """The schema, and of each partition its locations, rows and bytes so far."""
+    def layout(self, *, maps: int | None = 0) -> tuple[pa.Schema, list[PartitionInfo]]:
+        """The schema, and of each partition its locations, rows and bytes so far.
+
+        ``maps`` is as in `reader`.
+        """
         with Connections(self.timeouts) as connections:
-            return self._metadata(connections).partitions(self.id)
+            return self._layout(connections, maps)
 
     def health(self) -> ShuffleHealth:
         """How often the placement has changed, and which maps have to be written again.
@@ -116,8 +122,7 @@ class Shuffle:
     def committed_maps(self) -> list[int]:
         """The numbers of the maps that are committed, in their order."""
         with Connections(self.timeouts) as connections:
-            commits = self._metadata(connections).commits(self.id, 0)
-        return sorted({commit.source.map_id for commit in commits})
+            return sorted(self._committed(connections))
 
     def placement(self) -> list[tuple[str, ...]]:
         """The locations of each partition.
@@ -196,6 +201,27 @@ class Shuffle:
         failed = tell(locations, DataAction.DROP_SHUFFLE, ShuffleName(self.id, self.token))
         for location, error in failed.items():
             log.warning("%s drops shuffle %s later: %s", location, self.id, error)
+
+    def _layout(
+        self, connections: Connections, maps: int | None, only: int | None = None
+    ) -> tuple[pa.Schema, list[PartitionInfo]]:
+        # Counted first: what is committed between the two is then in the layout.
+        if maps and (found := len(self._committed(connections))) < maps:
+            raise MapsMissingError(
+                f"shuffle {self.id!r}: {found} of {maps} maps are committed, and the rows of the "
+                "others would be missing; read it once all are"
+            )
+        schema, infos = self._metadata(connections).partitions(self.id, only)
+        if maps is None and infos[0].epoch == 0:
+            raise MapsMissingError(
+                f"shuffle {self.id!r}: no map is committed, so that it has no rows yet; read it "
+                "once all are, or take what there is with maps=0"
+            )
+        return schema, infos
+
+    def _committed(self, connections: Connections) -> set[int]:
+        commits = self._metadata(connections).commits(self.id, 0)
+        return {commit.source.map_id for commit in commits}
 
     def _metadata(self, connections: Connections) -> MetadataClient:
         return MetadataClient(self.metadata, connections, self.timeouts.reconnect_s)

@@ -7,7 +7,7 @@ import pytest
 from pyarrow import flight
 
 import mrflight
-from mrflight.errors import AttemptLostError, ShuffleNotFoundError
+from mrflight.errors import AttemptLostError, MapsMissingError, ShuffleNotFoundError
 from tests.support.numbered_rows import batch, held, numbers, stats
 
 
@@ -77,7 +77,26 @@ def test_an_attempt_that_raises_leaves_nothing(cluster: mrflight.Cluster) -> Non
     assert sum(held(shuffle)) > 0
     out.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
     assert held(shuffle) == [0, 0, 0]
-    assert list(shuffle.reader(0)) == []
+    assert list(shuffle.reader(0, maps=0)) == []
+    shuffle.drop()
+
+
+def test_a_reader_that_comes_before_the_maps_is_told(cluster: mrflight.Cluster) -> None:
+    shuffle = cluster.create_shuffle("early", partitions=2)
+    with pytest.raises(MapsMissingError, match="'early': no map is committed, so that it has no"):
+        list(shuffle.reader(0))
+    with pytest.raises(MapsMissingError, match="no map is committed"):
+        shuffle.layout(maps=None)
+    for map_id in (0, 0, 7):  # the one that comes twice is one
+        with shuffle.writer(map_id, key=["url"], writer_id="w") as out:
+            out.write(batch(map_id))
+        with pytest.raises(MapsMissingError, match=f"{1 + map_id // 7} of 3 maps are committed, a"):
+            list(shuffle.reader(0, maps=3))
+    with pytest.raises(MapsMissingError, match="2 of 3 maps"):
+        shuffle.layout(maps=3)
+    for maps in (2, 1, 0, None):
+        read = [piece for p in range(2) for piece in shuffle.reader(p, maps=maps)]
+        assert sum(len(piece) for piece in read) == 2 * len(batch(0))
     shuffle.drop()
 
 

@@ -51,6 +51,12 @@ def test_datasets_at_both_ends(program: Any) -> None:
         "empty": True,
         "part": True,
         "twice": [2 * ROWS, True],
+        "early": [
+            "MapsMissingError: shuffle 'datasets': no map is committed, so that it has no rows yet",
+            0,
+        ],
+        "missing": "1000 maps are committed, and the rows of the others would be missing; read it "
+        "once all are",
         "wrong": "JobError: partitions [200]: the shuffle has those from 0 to 199",
     }
 

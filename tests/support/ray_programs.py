@@ -98,6 +98,8 @@ def datasets(folder: str) -> dict[str, Any]:
     """Through a shuffle from one dataset to another; some partitions are empty."""
     with on_ray.serving(data_servers=2, memory="64 MiB") as cluster:
         shuffle = cluster.create_shuffle("datasets", 200)
+        early = _raised(lambda: on_ray.to_dataset(shuffle))
+        nothing = on_ray.to_dataset(shuffle, maps=0).count()
         source = ray.data.from_arrow([pa.table(rows_of(n)) for n in range(MAPS)])
         on_ray.from_dataset(source, shuffle, key=["k"])
         _, infos = shuffle.layout()
@@ -110,6 +112,8 @@ def datasets(folder: str) -> dict[str, Any]:
             "empty": sum(info.rows == 0 for info in infos) > 0,
             "part": len(part.take_all()) == full.rows,
             "twice": _written_twice(cluster),
+            "early": [early.partition(";")[0], nothing],
+            "missing": _raised(lambda: on_ray.to_dataset(shuffle, maps=1000)).partition(" of ")[2],
             "wrong": _raised(lambda: on_ray.to_dataset(shuffle, [200])),
         }
 
