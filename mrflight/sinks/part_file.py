@@ -101,7 +101,8 @@ def _storing(location: Location) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in ALWAYS_MET:
+        # What a store's server refuses has no number of this system's.
+        if error.errno in ALWAYS_MET or isinstance(error, PermissionError):
             raise OutputError(
                 f"{location.url} cannot be written: {error}; {what_to_do(error)}"
             ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 _RETRY_TIMEOUT = timedelta(minutes=1)
 """After a request's first failure; a refused connection is given up after 10, some seconds."""
+
+_REFUSED = re.compile("The operation lacked (the necessary privileges|valid authentication)")
+"""How object_store begins to tell of a 403 and a 401."""
 
 PART_BYTES = 8 << 20
 """A file that is smaller is one request; of a larger one each part is, and two more."""
@@ -262,5 +266,7 @@ def _as_os_errors(url: str) -> Iterator[None]:
         raise PermissionError(f"{url}: {reason(error)}") from error
     except exceptions.AlreadyExistsError as error:
         raise FileExistsError(f"{url}: it is there already") from error
-    except exceptions.BaseError as error:
-        raise OSError(f"{url}: {reason(error)}") from error
+    except (exceptions.BaseError, OSError) as error:
+        # obstore's writer (0.12) raises OSError for all that its server says.
+        kind = PermissionError if _REFUSED.match(str(error)) else OSError
+        raise kind(f"{url}: {reason(error)}") from error

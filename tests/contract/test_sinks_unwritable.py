@@ -12,7 +12,9 @@ import pytest
 from mrflight.errors import JobFailedError, OutputError
 from mrflight.sinks import part_file
 from mrflight.spec import OutputFormat
-from mrflight.storage import Location
+from mrflight.storage import Location, locate
+from tests.services.minio import Bucket
+from tests.support.half_way_jobs import opened, parts
 from tests.support.leftovers import tree
 from tests.support.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of
 from tests.support.unprivileged import immutable, read_only
@@ -108,3 +110,14 @@ def test_a_disk_that_may_be_better_later_is_tried_again(number: str) -> None:
     ):
         raise OSError(getattr(errno, number), number)
     assert caught.value.retryable
+
+
+def test_a_bucket_that_may_only_be_read(bucket: Bucket, format: OutputFormat) -> None:
+    """Told by the first part file, as no look tells it; another attempt would be refused too."""
+    table = locate(f"{bucket.url}/table", Path("/"), bucket.let_anyone_read())
+    sink = opened(table, format, "new")
+    with pytest.raises(OutputError, match=r"cannot be written: .*; let this user") as caught:
+        parts(sink, 1)
+    assert not caught.value.retryable
+    assert "AccessDenied: Access Denied." in str(caught.value)
+    assert "<" not in str(caught.value)  # whose answer may have the key's name in it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -20,6 +21,7 @@ from tests.services.server_process import (
     wait_for,
 )
 from tests.services.service_folder import service_folder
+from tests.services.signed import put_signed
 
 START_TIMEOUT_S = 30.0
 _SETTLE_TIMEOUT_S = 30.0
@@ -100,6 +102,23 @@ class Bucket:
     @property
     def options(self) -> dict[str, str]:
         return self.minio.options
+
+    def let_anyone_read(self) -> dict[str, str]:
+        """The options of somebody without a key, who may list and read, and not write."""
+        minio, arn = self.minio, f"arn:aws:s3:::{self.name}"
+        everyone = {"Effect": "Allow", "Principal": {"AWS": ["*"]}}
+        told = [
+            {**everyone, "Action": ["s3:GetBucketLocation", "s3:ListBucket"], "Resource": [arn]},
+            {**everyone, "Action": ["s3:GetObject"], "Resource": [f"{arn}/*"]},
+        ]
+        policy = json.dumps({"Version": "2012-10-17", "Statement": told}).encode()
+        status, answer = put_signed(
+            minio.port, f"/{self.name}", "policy=", policy, minio.user, minio.password
+        )
+        assert status == 204, answer
+        keys = ("aws_access_key_id", "aws_secret_access_key")
+        options = {name: value for name, value in self.options.items() if name not in keys}
+        return {**options, "aws_skip_signature": "true"}
 
     def mark(self) -> int:
         """Now, for ``requests``."""
