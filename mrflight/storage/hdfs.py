@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _NOT_IN_URLS = "".join(chr(code) for code in range(128) if chr(code) not in "%?#")
 """What it leaves as it is; letters that are not ASCII it takes encoded as well."""
 
+_DENIED = "org.apache.hadoop.security.AccessControlException"
+"""In what a name node says that forbids something."""
+
 _BEING_WRITTEN = re.compile(r"\.(.+)\.tmp\.\d+")
 """How the client calls a file until it is closed: then it is moved."""
 
@@ -175,7 +178,10 @@ def _at(path: str, info: Any) -> fs.FileInfo:
 
 @contextmanager
 def _as_os_errors(url: str) -> Iterator[None]:
-    """The client raises OSError, FileNotFoundError, and for some causes a bare Exception."""
+    """The client raises OSError, FileNotFoundError, and for some causes a bare Exception.
+
+    What the name node forbids is an OSError as others are.
+    """
     try:
         yield
     except MrflightError:
@@ -183,4 +189,6 @@ def _as_os_errors(url: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{url}: no such file") from error
     except Exception as error:
-        raise OSError(f"{url}: {reason(error)}") from error
+        text = reason(error)
+        kind = PermissionError if _DENIED in text else OSError
+        raise kind(f"{url}: {text}") from error

@@ -25,9 +25,10 @@ _SYSTEM_SAYS = re.compile(r'\bmessage: "([^"]+)"')
 def reason(error: Exception) -> str:
     """Without colours, line ends and the debug form of the same, and most of what S3 answered.
 
-    Values of options are left out, and who asks in a URL.
+    Values of options are left out, who asks in a URL, and a name node's stack in Java.
     """
     text, _, debug = _COLOURS.sub("", str(error)).partition("Debug source")
+    text = text.partition("\n\tat ")[0]
     text = _ANSWER.sub(lambda answer: f"{answer['code']}: {answer['message']}", text)
     text = " ".join(_CHAIN.sub(": ", text).split())
     text = _GIVEN.sub(lambda given: f"{given['before'] or ''}the value", USERINFO.sub("", text))

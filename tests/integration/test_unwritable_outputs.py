@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.driver import driver_command, write_job
+from tests.services.hdfs import Hdfs
+from tests.services.minio import Bucket
+from tests.support.driver import drive, driver_command, write_job
 from tests.support.leftovers import nothing_left_over, tree
 from tests.support.unprivileged import read_only, unprivileged
 
@@ -72,3 +74,33 @@ def test_a_file_in_the_way_fails_the_job_at_its_first_attempt(job: Path, format:
     assert "move away what is in its place" in told["error"]
     assert (told["attempts"]["reduce"], told["attempts"]["failed"]) == (1, 1)
     assert tree(job.parent / "above") == before
+
+
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_a_name_node_that_forbids_it_fails_the_job_at_its_first_attempt(
+    job: Path, hdfs: Hdfs, format: str
+) -> None:
+    options = ["--set=cluster.workers=1", f"--set=output.format={format}"]
+    options += [f"--set=output.table={hdfs.folder()}"]
+    done = drive(job, *options, environment={"HADOOP_USER_NAME": "somebody"})
+    told = done.result
+    assert done.code == 2, done.stderr
+    assert "Permission denied: user=somebody, access=WRITE, inode=" in told["error"]
+    assert "let this user write there, or choose another folder\n" in told["error"]
+    assert ".java:" not in told["error"]
+    assert (told["attempts"]["reduce"], told["attempts"]["failed"]) == (1, 1)
+
+
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_a_bucket_that_may_only_be_read_fails_the_job_at_its_first_attempt(
+    job: Path, bucket: Bucket, format: str
+) -> None:
+    storage = bucket.let_anyone_read()
+    options = ["--set=cluster.workers=1", f"--set=output.format={format}"]
+    options += [f"--set=output.table={bucket.url}/table"]
+    options += [f'--set=storage.{name}="{value}"' for name, value in storage.items()]
+    done = drive(job, *options)
+    told = done.result
+    assert done.code == 2, done.stderr
+    assert "AccessDenied: Access Denied.; let this user write there" in told["error"]
+    assert (told["attempts"]["reduce"], told["attempts"]["failed"]) == (1, 1)

@@ -41,7 +41,7 @@ def write_settings(
         "dfs.namenode.fs-limits.min-block-size": min(block_bytes, 1 << 20),
         "dfs.blocksize": block_bytes,
         "dfs.replication": replication,
-        "dfs.permissions.enabled": False,
+        "dfs.permissions.enabled": True,  # whoever runs the tests may do all: he started it
         "dfs.heartbeat.interval": 1,
         "dfs.datanode.hostname": LOOPBACK,
     }
