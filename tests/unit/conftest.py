@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mrflight.shuffle.registry import Registry
+from tests.support.job_files import Load, loader
 from tests.support.placed_shuffles import registry_with_clicks
 from tests.support.plans import Plan, planner
 from tests.support.registries import Clock
@@ -31,6 +33,25 @@ def registry(clock: Clock) -> Registry:
 def plan(tmp_path: Path) -> Plan:
     """Plans a job over two csv files that are cut into several splits each."""
     return planner(tmp_path)
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Writes a job file and loads it."""
+    return loader(tmp_path)
+
+
+@pytest.fixture
+def clicks_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With the inputs and the functions of `tests.support.explained.CLICKS`."""
+    (tmp_path / "visits").mkdir()
+    (tmp_path / "spilled").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "visits" / f"{name}.csv").write_text("url,visitor\n" + "x,1\n" * 500)
+    (tmp_path / "clicks.py").write_text("def weigh(batch):\n    return batch\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "clicks", raising=False)
+    return tmp_path
 
 
 @pytest.fixture(params=["scattered", "sliced"], scope="module")

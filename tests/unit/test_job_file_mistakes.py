@@ -1,0 +1,120 @@
+"""What is wrong in a job file is told with the path of its key."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.job_files import MINIMAL, Load, refusal
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("[shufle]", "shufle: no such key; did you mean 'shuffle'?"),
+        ("[shuffle]\npartitons = 3", "shuffle.partitons: no such key; did you mean 'partitions'?"),
+        (
+            "[inputs.more]\npaht = 'x'",
+            "inputs.more.paht: no such key; did you mean 'path'?",
+        ),
+        (
+            "[inputs.more]\npath = 'x'\ncsv = { delimter = ';' }",
+            "inputs.more.csv.delimter: no such key; did you mean 'delimiter'?",
+        ),
+        (
+            "[reduce]\nxyz = 1",
+            "reduce.xyz: no such key; there are group_by, aggregate, function, sql, join, left, "
+            "right, distinct, keep, order_by, sort_by, limit",
+        ),
+    ],
+)
+def test_an_unknown_key_is_named_by_its_path_with_the_nearest(
+    load: Load, more: str, message: str
+) -> None:
+    assert refusal(load, f"{MINIMAL}\n{more}") == message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", 'job: this key is missing; write [job] with name = "..."'),
+        (
+            "[job]\nname = 'x'",
+            'inputs: this key is missing; write [inputs.NAME] with path = "..."',
+        ),
+        (
+            "[job]\n[inputs.v]\npath = 'x'\n[output]\ntable = 't'",
+            'job.name: this key is missing; write name = "..." in [job]',
+        ),
+        (
+            "[job]\nname = 'x'\n[inputs.v]\npath = 'x'\n[output]",
+            'output.table: this key is missing; write table = "..." in [output]',
+        ),
+    ],
+)
+def test_a_missing_key_is_named_by_its_path(load: Load, text: str, message: str) -> None:
+    assert refusal(load, text) == message
+
+
+@pytest.mark.parametrize(
+    ("more", "path"),
+    [
+        ("[shuffle]\npartitions = 1.5", "shuffle.partitions: "),
+        ("[shuffle]\npartitions = true", "shuffle.partitions: "),
+        ("[shuffle]\npartitions = 'many'", "shuffle.partitions: "),
+        ("[shuffle]\nreplicas = '2'", "shuffle.replicas: expected `int`, got `str`"),
+        ("[shuffle]\ncompression = 'gzip'", "shuffle.compression: "),
+        ("[reduce]\ngroup_by = 'url'", "reduce.group_by: expected `array`, got `str`"),
+        ("[reduce]\ngroup_by = [1]", "reduce.group_by[0]: expected `str`, got `int`"),
+        ("[cluster]\nexecutor = 'yarn'", "cluster.executor: "),
+        ("[cluster]\nworkers = 'two'", "cluster.workers: "),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named_by_its_path(load: Load, more: str, path: str) -> None:
+    assert refusal(load, f"{MINIMAL}\n{more}").startswith(path)
+
+
+@pytest.mark.parametrize(
+    ("more", "path"),
+    [
+        ("[inputs.more]\nformat = 'csv'", "inputs.more.path: this key is missing"),
+        ("[inputs.more]\npath = 3", "inputs.more.path: "),
+        ("[inputs.more]\npath = 'x'\nkey = 'url'", "inputs.more.key: "),
+        ("[inputs.more]\npath = 'x'\nkey = [1]", "inputs.more.key[0]: "),
+        ("[inputs.more]\npath = 'x'\ntypes = { a = 1 }", "inputs.more.types.a: "),
+        ("[inputs.more]\npath = 'x'\ncsv = { header = 1 }", "inputs.more.csv.header: "),
+        ("[inputs]\nmore = 'x'", "inputs.more: "),
+        ("[reduce]\naggregate = { clicks = 1 }", "reduce.aggregate.clicks: "),
+        ("[storage]\nendpoint = 1.5", "storage.endpoint: "),
+    ],
+)
+def test_a_path_below_a_named_table_holds_the_name(load: Load, more: str, path: str) -> None:
+    assert refusal(load, f"{MINIMAL}\n{more}").startswith(path)
+
+
+@pytest.mark.parametrize(
+    ("more", "choices"),
+    [
+        ("[shuffle]\ncompression = 'gzip'", ["none", "lz4", "zstd"]),
+        ("[shuffle]\npartitions = 'many'", ["auto"]),
+        ("[cluster]\nexecutor = 'yarn'", ["local"]),
+        ("[reduce]\njoin = 'outer'", ["'semi' or 'anti'; write 'full'"]),
+        ("[reduce]\njoin = 'left_outer'", ["'semi' or 'anti'; write 'left'"]),
+    ],
+)
+def test_a_choice_that_is_none_comes_with_those_that_are(
+    load: Load, more: str, choices: list[str]
+) -> None:
+    message = refusal(load, f"{MINIMAL}\n{more}")
+    assert [choice for choice in choices if choice not in message] == []
+
+
+def test_a_job_has_at_least_one_input(load: Load) -> None:
+    text = "[job]\nname = 'x'\n[inputs]\n[output]\ntable = 't'"
+    assert refusal(load, text).startswith("inputs: ")
+
+
+@pytest.mark.parametrize("value", ["'aws_secret_access_key=HUSH'", "['HUSH']"])
+def test_what_is_no_table_of_options_is_not_shown(load: Load, value: str) -> None:
+    message = refusal(load, f"storage = {value}\n{MINIMAL}")
+    assert message.startswith("storage: is a table, [storage], not a value of type ")
+    assert "HUSH" not in message
