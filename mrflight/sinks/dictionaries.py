@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
+
+from mrflight.sinks.integer_arrays import to_arrow, to_numpy
 
 
 def table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
@@ -77,13 +80,15 @@ def _used(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if column.num_chunks == 0:
         return column
     dictionary = column.chunk(0).dictionary
-    codes = pa.chunked_array([chunk.indices for chunk in column.chunks])
-    used = codes.unique().drop_null().sort()
-    if len(used) == len(dictionary):
+    is_used = np.zeros(len(dictionary), np.bool_)
+    for chunk in column.chunks:
+        is_used[to_numpy(chunk.indices.drop_null())] = True
+    if is_used.all():
         return column
+    used = to_arrow(np.flatnonzero(is_used))
     chunks = [
         pa.DictionaryArray.from_arrays(
-            pc.index_in(chunk.indices, value_set=used), dictionary.take(used)
+            pc.index_in(chunk.indices, value_set=used.cast(pa.int32())), dictionary.take(used)
         )
         for chunk in column.chunks
     ]
