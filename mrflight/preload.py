@@ -16,11 +16,18 @@ _ENCODERS = {"delta": "parquet", "parquet": "parquet", "csv": "csv", "arrow": "a
 
 
 def modules_of(spec: JobSpec) -> list[str]:
-    """The modules that the servers and workers of a job need."""
+    """The modules that the servers and workers of a job need, in processes of one origin."""
+    servers = (
+        [] if spec.cluster.metadata else ["mrflight.servers.metadata", "mrflight.servers.data"]
+    )
+    return worker_modules(spec) + servers
+
+
+def worker_modules(spec: JobSpec) -> list[str]:
+    """Those that its workers need."""
     inputs = filter(None, map(_format_of, spec.all_inputs))
     modules = [
         "mrflight.executors.worker",
-        *([] if spec.cluster.metadata else ["mrflight.servers.metadata", "mrflight.servers.data"]),
         *(f"mrflight.sources.{format}_source" for format in dict.fromkeys(inputs)),
         f"mrflight.sinks.{'delta' if spec.output.format == 'delta' else 'folder'}_sink",
         f"mrflight.sinks.{_ENCODERS[spec.output.format]}_encoder",

@@ -15,7 +15,7 @@ from mrflight.executors.ray_messages import Connect, Connected, JobHere
 from mrflight.fork_server import load_here
 from mrflight.interruptible import interruptibly
 from mrflight.job_place import JobPlace, Surroundings, keep_connections
-from mrflight.preload import modules_of
+from mrflight.preload import worker_modules
 from mrflight.private_folder import PrivateFolder, short_root
 from mrflight.ray_cluster import Layout, RayCluster
 from mrflight.ray_paths import check_seen, left_out
@@ -39,7 +39,7 @@ def open_ray(stack: ExitStack, around: Surroundings) -> JobPlace:
     """Connect to Ray, or start one, and start the job's servers and workers there."""
     _check_installed()
     settings, spec = around.settings, around.spec
-    modules = modules_of(spec)
+    modules = worker_modules(spec)
     _check_listens(spec.cluster.ray_address)
     around.interrupts.threads_begin()
     if around.owns_process:

@@ -70,6 +70,15 @@ class RayWorkers:
         self._fill()
         self._deal()
 
+    def here(self) -> list[psutil.Process]:
+        """The processes of those on the driver's node. Safe for any thread."""
+        found = []
+        for worker in (*self._idle.copy(), *self._busy.copy().values()):
+            if worker.place is not None and worker.place[0] == self._job.home:
+                with suppress(psutil.NoSuchProcess):
+                    found.append(psutil.Process(worker.place[1]))
+        return found
+
     def stop(self, number: int) -> bool:
         """End a call, with the worker that makes it; whether it was one that has not ended."""
         if (worker := self._busy.get(number)) is not None:

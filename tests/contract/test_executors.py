@@ -127,6 +127,13 @@ def test_a_call_that_is_stopped_as_it_ends_takes_no_other_with_it(executor: Exec
         assert [other.result(WAIT_S) for other in others] == [(3, 1)] * 3
 
 
+def test_idle_workers_are_gone_once_all_is_closed(start: Start) -> None:
+    with start(2) as executor:
+        calls = [executor.submit(os.getpid) for _ in range(20)]
+        workers = {call.result(WAIT_S) for call in calls}
+    assert [pid for pid in workers if psutil.pid_exists(pid)] == []
+
+
 def test_closing_ends_workers_whatever_they_do(start: Start, gates: Path) -> None:
     with start(1) as executor:
         worker = psutil.Process(executor.submit(os.getpid).result(WAIT_S))

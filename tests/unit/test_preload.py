@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from mrflight.job_file import load_job
-from mrflight.preload import modules_of
+from mrflight.preload import modules_of, worker_modules
 from mrflight.spec import InputFormat, OutputFormat
 from tests.support.driver import drive, write_job
 from tests.support.plans import job
@@ -40,6 +40,11 @@ def test_a_standing_cluster_has_its_own_servers() -> None:
         "mrflight.servers.metadata",
         "mrflight.servers.data",
     }
+
+
+def test_workers_of_a_process_of_their_own_load_no_servers() -> None:
+    assert [module for module in worker_modules(job()) if "servers" in module] == []
+    assert set(worker_modules(job())) < set(modules_of(job()))
 
 
 LOADED = """
