@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,7 +17,7 @@ from deltalake import DeltaTable
 from tests.support.driver import RUN_TIMEOUT_S, DriverRun, driver_command, write_job
 from tests.support.faults import await_that
 from tests.support.ray_head import RayHead, a_head
-from tests.support.ray_run import all_gone
+from tests.support.ray_run import EMPTY_MIB, TITLES, all_gone
 
 FILES, ROWS = 6, 5_000
 
@@ -45,6 +46,7 @@ map = "functions:stopping"
 key = ["k"]
 [shuffle]
 partitions = 8
+memory = "256 MiB"
 replicas = {replicas}
 [reduce]
 group_by = ["k"]
@@ -118,6 +120,7 @@ def run(folder: Path, head: RayHead, node: psutil.Process) -> DriverRun:
         here = {int(path.name.rpartition("-")[2]) for path in places.glob("at-*")}
         there = {process.pid for process in node.children(recursive=True)}
         assert len(here & there) == 1
+        check_spread(head, node)
         kill_all_of(node)
         (places / "go").touch()
         stdout, stderr = driver.communicate(timeout=RUN_TIMEOUT_S)
@@ -125,6 +128,14 @@ def run(folder: Path, head: RayHead, node: psutil.Process) -> DriverRun:
         driver.kill()
         driver.wait()
     return DriverRun(driver.returncode, stdout.decode(), stderr.decode())
+
+
+def check_spread(head: RayHead, node: psutil.Process) -> None:
+    """Assert that each node has one of the data servers, and that Ray counts what they may hold."""
+    head.has_taken(memory=(256 + 3 * EMPTY_MIB) << 20, CPU=2)
+    nodes = [head, replace(head, process=node)]
+    assert [len(each.workers(TITLES["data"])) for each in nodes] == [1, 1]
+    assert [len(each.workers(TITLES["metadata"])) for each in nodes] == [1, 0]
 
 
 def table_of(number: int) -> pa.Table:

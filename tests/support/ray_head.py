@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -20,6 +21,7 @@ import pytest
 from mrflight.executors.ray import RayExecutor
 from mrflight.executors.ray_link import RayLink
 from mrflight.executors.ray_messages import Connect, JobHere
+from tests.support.faults import await_that
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +37,15 @@ ray.init(
 )
 print("at", ray.get_runtime_context().gcs_address, flush=True)
 sys.stdin.read()
+"""
+
+
+_TAKEN = """
+import json, sys
+import ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+has, free = ray.cluster_resources(), ray.available_resources()
+print(json.dumps({name: has[name] - free.get(name, 0) for name in has}))
 """
 
 
@@ -59,6 +70,19 @@ class RayHead:
                 if called.startswith(title) and "Agent" not in called:
                     found.append(process)
         return found
+
+    def has_taken(self, **taken: float) -> dict[str, float]:
+        """Wait until so much is taken of some of Ray's resources; what is taken of all of them.
+
+        Of ``memory`` and ``CPU`` it is what is declared, of ``object_store_memory`` what is held.
+        """
+
+        def look() -> dict[str, float] | None:
+            command = [sys.executable, "-c", _TAKEN, self.address]
+            found: dict[str, float] = json.loads(subprocess.check_output(command))
+            return found if all(found[name] == value for name, value in taken.items()) else None
+
+        return await_that(look, f"{taken} to be taken of Ray")
 
 
 @pytest.fixture(scope="session")

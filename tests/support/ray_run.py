@@ -16,6 +16,9 @@ TITLES = {
     "worker": "ray::MrflightWorker",
 }
 
+EMPTY_MIB = 128
+"""What a server declares beside what it may hold."""
+
 
 @dataclass
 class RayRun(FaultyRun):
@@ -29,6 +32,8 @@ class RayRun(FaultyRun):
         return self.head.workers(TITLES[name])
 
     def metadata(self) -> str:
+        if self.standing is not None:
+            return self.standing
         return f"grpc+tcp://127.0.0.1:{_port(self.processes('metadata')[0])}"
 
     def server_of(self, partition: int) -> psutil.Process:

@@ -1,0 +1,52 @@
+"""What a job on Ray takes of it, and what it does not; and one whose servers stand already."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import mrflight
+from tests.support import faulty_job
+from tests.support.fault_matrix import at_the_moment, rows_of
+from tests.support.ray_head import RayHead
+from tests.support.ray_run import EMPTY_MIB, all_gone, on_ray
+
+OPTIONS = ("cluster.data_servers=2", "shuffle.memory=64 MiB")
+MIB = 2**20
+
+
+def test_ray_counts_cores_and_memory_and_holds_no_blocks(ray_head: RayHead, tmp_path: Path) -> None:
+    seen_by = partial(on_ray, head=ray_head)
+    with at_the_moment(tmp_path, "shuffle", *ray_head.options, *OPTIONS, seen_by=seen_by) as (
+        run,
+        _,
+    ):
+        assert run.shuffle().size_bytes > 8 * MIB
+        taken = ray_head.has_taken(memory=(64 + 3 * EMPTY_MIB) * MIB, CPU=2)
+        assert taken["object_store_memory"] == 0
+        run.go_on()
+        done = run.finish()
+    assert done.code == 0, done.stderr
+    assert rows_of(tmp_path) == faulty_job.expected_rows()
+    all_gone(ray_head)
+    taken = ray_head.has_taken(memory=0, CPU=0)
+    assert taken["object_store_memory"] == 0
+
+
+def test_workers_on_ray_use_the_servers_of_a_standing_cluster(
+    ray_head: RayHead, cluster: mrflight.Cluster, tmp_path: Path
+) -> None:
+    seen_by = partial(on_ray, head=ray_head)
+    standing = cluster.location
+    with at_the_moment(tmp_path, "map", *ray_head.options, standing=standing, seen_by=seen_by) as (
+        run,
+        _,
+    ):
+        assert len(run.processes("worker")) == 2
+        assert run.processes("metadata") + run.processes("data") == []
+        assert cluster.status().shuffles == [run.shuffle()]
+        run.go_on()
+        done = run.finish()
+    assert done.code == 0, done.stderr
+    assert rows_of(tmp_path) == faulty_job.expected_rows()
+    all_gone(ray_head)
