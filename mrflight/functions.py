@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from mrflight.errors import UserFunctionError, UserFunctionRaisedError
+from mrflight.in_common import InCommon
 from mrflight.pickled import load_pickled, split_pickled
 
 _LIBRARY = str(Path(__file__).parent)
@@ -25,7 +26,7 @@ copies: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
-class FunctionRef:
+class FunctionRef(InCommon):
     """A function by the name that the job file gives it; loaded in the process that calls it."""
 
     key_path: str

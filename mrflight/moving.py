@@ -159,9 +159,14 @@ class Moving:
         ]
         boundaries = choose_boundaries(sample, sort_keys, plan.partitions, repeats=spreads)
         maps = len(side.map_tasks) if spreads else None
+        # One for all maps of an input, as it goes to a worker once.
+        planned = {id(task.partitioner): task.partitioner for task in side.map_tasks}
+        partitioners = {
+            place: replace(each, boundaries=boundaries, maps=maps)
+            for place, each in planned.items()
+        }
         return tuple(
-            replace(task, partitioner=replace(task.partitioner, boundaries=boundaries, maps=maps))
-            for task in side.map_tasks
+            replace(task, partitioner=partitioners[id(task.partitioner)]) for task in side.map_tasks
         )
 
 

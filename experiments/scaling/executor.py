@@ -10,7 +10,8 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from mrflight.executors.calls import decode_answer, encode_call
+from mrflight.executors.calls import decode_answer
+from mrflight.executors.common_parts import CallEncoder
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -18,11 +19,13 @@ R = TypeVar("R")
 
 class _Call(NamedTuple):
     encoded: bytes
+    parts: dict[int, bytes]
+    """Those that are sent for the first time."""
     future: Future[Any]
 
 
 class PlayedExecutor:
-    """Sends calls, encoded as any executor's, of ``workers`` at a time, and counts their bytes."""
+    """Sends calls of ``workers`` at a time, encoded as for those on Ray, and counts their bytes."""
 
     def __init__(self, workers: int, channel: Connection) -> None:
         self.workers = workers
@@ -31,6 +34,8 @@ class PlayedExecutor:
         self.received: Counter[str] = Counter()
         self._channel = channel
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._parts: dict[int, bytes] = {}
+        self._encoder = CallEncoder(self._parts.__setitem__)
         self._room = threading.Semaphore(workers)
         self._running: dict[int, Future[Any]] = {}
         self._threads = [
@@ -41,10 +46,12 @@ class PlayedExecutor:
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         future: Future[R] = Future()
-        encoded = encode_call(function, args, kwargs)
+        encoded = self._encoder.encode(function, args, kwargs).call
+        parts = self._parts.copy()
+        self._parts.clear()
         self.messages["calls"] += 1
-        self.sent["calls"] += len(encoded)
-        self._calls.put(_Call(encoded, future))
+        self.sent["calls"] += len(encoded) + sum(map(len, parts.values()))
+        self._calls.put(_Call(encoded, parts, future))
         return future
 
     def stop(self, future: Future[Any]) -> None:
@@ -62,9 +69,9 @@ class PlayedExecutor:
             if call.future.set_running_or_notify_cancel():
                 self._room.acquire()
                 self._running[number] = call.future
-                self._channel.send((number, call.encoded))
+                self._channel.send((number, call.encoded, call.parts))
                 number += 1
-        self._channel.send((-1, b""))
+        self._channel.send((-1, b"", {}))
 
     def _receive(self) -> None:
         while True:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from typing import Any
 
 from experiments.scaling.size import SCHEMA, Size
 from mrflight.executors.calls import answer, encode_call
+from mrflight.executors.common_parts import decode_call
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.connections import Connections, keep_idle
 from mrflight.shuffle.metadata_client import MetadataClient
@@ -107,15 +107,18 @@ def play(channel: Connection, size: Size, threads: int) -> None:
     """Answer calls, of which each has a number, until one below 0 ends it."""
     keep_idle()
     played = PlayedCalls(size)
+    known: dict[int, bytes] = {}
     sending = threading.Lock()
 
     def make(number: int, call: bytes) -> None:
-        function, args, kwargs = pickle.loads(call)
+        function, args, kwargs = decode_call(call, known)
         made = answer(encode_call(played.of(function), args, kwargs), lambda _: None)
         with sending:
             channel.send((number, made))
 
     with ThreadPoolExecutor(threads) as pool:
         while (message := channel.recv())[0] >= 0:
-            pool.submit(make, *message)
+            number, call, parts = message
+            known.update(parts)
+            pool.submit(make, number, call)
     channel.send((-1, b""))

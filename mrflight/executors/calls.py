@@ -7,6 +7,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+Call = tuple[Callable[..., Any], Any, Any]
+"""A function, and what it is called with: args and kwargs."""
+
 
 class WorkerTracebackError(Exception):
     """The cause of an error that came from a worker: where it was raised there."""
@@ -20,13 +23,17 @@ def encode_call(function: Callable[..., Any], args: Any, kwargs: Any) -> bytes:
     return pickle.dumps((function, args, kwargs))
 
 
-def answer(call: bytes, about_to: Callable[[Callable[..., Any]], None]) -> bytes:
+def answer(
+    call: bytes,
+    about_to: Callable[[Callable[..., Any]], None],
+    decode: Callable[[bytes], Call] = pickle.loads,
+) -> bytes:
     """In the worker: make the call; ``(value, None)``, or ``(its error, the traceback)``.
 
     ``about_to`` is told the function first.
     """
     try:
-        function, args, kwargs = pickle.loads(call)
+        function, args, kwargs = decode(call)
         about_to(function)
         return pickle.dumps((function(*args, **kwargs), None))
     except BaseException as error:  # a user's function may raise anything: the driver decides

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from mrflight.closing import Closes
 from mrflight.errors import WorkerLostError
 from mrflight.executors.calls import decode_answer, encode_call
+from mrflight.executors.common_parts import CallEncoder
 from mrflight.executors.ray_link import RayLink
 from mrflight.executors.ray_messages import Answered, Lost
 
@@ -47,6 +48,7 @@ class RayExecutor(Closes):
         """``link`` is connected; it is not closed here."""
         self.workers = workers
         self._link = link
+        self._encoder = CallEncoder(link.send_part)
         self._waiting: deque[_Call] = deque()
         self._running: dict[Future[Any], int] = {}
         self._changing = threading.Condition()  # of these two, and of whether it is closed
@@ -101,9 +103,11 @@ class RayExecutor(Closes):
                 if call is None:
                     return
                 try:
-                    encoded = encode_call(call.function, call.args, call.kwargs)
+                    encoded = self._encoder.encode(call.function, call.args, call.kwargs)
                     tell = partial(self._take_end, call.future)
-                    self._running[call.future] = self._link.start_task(encoded, tell)
+                    self._running[call.future] = self._link.start_task(
+                        encoded.call, tell, parts=encoded.parts
+                    )
                     continue
                 except Exception as error:  # whoever asked for the call decides
                     failure = error

@@ -33,6 +33,7 @@ from mrflight.executors.ray_messages import (
     JobHere,
     Lost,
     Node,
+    Part,
     Ready,
     Refused,
     StartServer,
@@ -130,6 +131,8 @@ class Gateway:
                 self._workers = RayWorkers(message, self._strategy, self._told.put, self._asked.put)
             case StartWorkers(workers):
                 self._workers.keep(workers)
+            case Part():
+                self._workers.know(message)
             case StartTask(node=None):
                 self._workers.start(message)
             case StartTask():

@@ -30,6 +30,7 @@ from mrflight.executors.ray_messages import (
     Connected,
     JobHere,
     Lost,
+    Part,
     Ready,
     Refused,
     StartServer,
@@ -102,10 +103,19 @@ class RayLink(Closes):
         """Start so many, which load what calls need; from now on others take their places."""
         self._messages.put(StartWorkers(count))
 
-    def start_task(self, call: bytes, tell: Tell, node: str | None = None) -> int:
-        """Start a call; its number. ``tell`` hears `Answered` or `Lost`, from another thread."""
+    def send_part(self, number: int, encoded: bytes) -> None:
+        """What calls have in common: before the first of them."""
+        self._messages.put(Part(number, encoded))
+
+    def start_task(
+        self, call: bytes, tell: Tell, node: str | None = None, parts: tuple[int, ...] = ()
+    ) -> int:
+        """Start a call; its number. ``tell`` hears `Answered` or `Lost`, from another thread.
+
+        ``parts`` are the numbers of those that were sent for it.
+        """
         number = self._begin(tell)
-        self._messages.put(StartTask(number, call, node))
+        self._messages.put(StartTask(number, call, node, parts))
         return number
 
     def start_server(self, server: StartServer, tell: Tell) -> int:

@@ -70,12 +70,21 @@ class StartWorkers(NamedTuple):
     workers: int
 
 
+class Part(NamedTuple):
+    """What many calls have in common; see `mrflight.executors.common_parts`."""
+
+    number: int
+    encoded: bytes
+
+
 class StartTask(NamedTuple):
     """A call of `mrflight.executors.calls`, by a worker, or else beside them on a certain node."""
 
     number: int
     call: bytes
     node: str | None = None
+    parts: tuple[int, ...] = ()
+    """The numbers of its parts, which are there by then; a worker is told each once."""
 
 
 class StartServer(NamedTuple):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from mrflight.executors.ray_messages import JobHere
@@ -26,22 +27,25 @@ class MrflightWorker:
 
     def __init__(self, job: JobHere) -> None:
         self._place = _become_worker(job)
+        self._parts: dict[int, bytes] = {}
 
     def here(self) -> tuple[str, int]:
         """The node's id, and the process's."""
         return self._place.node, os.getpid()
 
-    def make(self, call: bytes) -> bytes:
-        """The answer to a call, as `answer` gives it."""
+    def make(self, call: bytes, parts: Mapping[int, bytes]) -> bytes:
+        """The answer to a call, as `answer` gives it; ``parts`` are those that are new here."""
         from mrflight.executors.calls import answer
+        from mrflight.executors.common_parts import decode_call
 
-        return answer(call, self._place.turns.about_to)
+        self._parts.update(parts)
+        return answer(call, self._place.turns.about_to, partial(decode_call, parts=self._parts))
 
 
 def make_once(job: JobHere, call: bytes) -> tuple[str, int, bytes]:
     """As a task: the node's id, the process's, and the answer."""
     worker = MrflightWorker(job)
-    return *worker.here(), worker.make(call)
+    return *worker.here(), worker.make(call, {})
 
 
 @cache

@@ -21,7 +21,7 @@ import psutil
 import ray
 
 from mrflight.executors.ray_losses import how_it_was_lost
-from mrflight.executors.ray_messages import Answered, JobHere, Lost, StartTask
+from mrflight.executors.ray_messages import Answered, JobHere, Lost, Part, StartTask
 from mrflight.executors.ray_worker import MrflightWorker
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ class _Worker:
         self.actor = actor
         self.place: tuple[str, int] | None = None
         self.is_killed = False
+        self.knows: set[int] = set()
+        """The parts of calls that it has been told."""
 
 
 class RayWorkers:
@@ -59,11 +61,16 @@ class RayWorkers:
         self._idle: list[_Worker] = []
         self._busy: dict[int, _Worker] = {}
         self._waiting: deque[StartTask] = deque()
+        self._parts: dict[int, bytes] = {}
 
     def keep(self, count: int) -> None:
         """Start workers until there are so many, and others where some end."""
         self._wanted = count
         self._fill()
+
+    def know(self, part: Part) -> None:
+        """What calls from now on may name."""
+        self._parts[part.number] = part.encoded
 
     def start(self, call: StartTask) -> None:
         self._waiting.append(call)
@@ -126,7 +133,9 @@ class RayWorkers:
         while self._waiting and self._idle:
             call, worker = self._waiting.popleft(), self._idle.pop()
             self._busy[call.number] = worker
-            self._watch(worker.actor.make.remote(call.call), self._end, call.number)
+            news = {part: self._parts[part] for part in call.parts if part not in worker.knows}
+            worker.knows.update(news)
+            self._watch(worker.actor.make.remote(call.call, news), self._end, call.number)
 
     def _end(self, made: Future[Any], number: int) -> None:
         worker = self._busy.pop(number)

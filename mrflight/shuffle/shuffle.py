@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from mrflight.errors import JobError, MapsMissingError, MrflightError
 from mrflight.ids import MapAttempt, check_attempt, new_writer_id
+from mrflight.in_common import InCommon
 from mrflight.shuffle.calls import tell
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.lost_by import lost_by
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Shuffle:
+class Shuffle(InCommon):
     """A shuffle on a cluster, made by `Cluster.create_shuffle`.
 
     Pickles to a few hundred bytes and works in any process that reaches the

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.deadline import NO_DEADLINE, Deadline
+from mrflight.in_common import InCommon
 from mrflight.merge_counts import MergeCounts
 from mrflight.sinks.closings import Closings
 from mrflight.sinks.commit_fence import CommitFence
@@ -89,7 +90,7 @@ class Commit:
     """Where a sink that `needs_fence` asks for its turn."""
 
 
-class PartWriter(ABC):
+class PartWriter(InCommon, ABC):
     """Writes one reduce attempt's rows as part files; picklable."""
 
     @abstractmethod

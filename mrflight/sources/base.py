@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from mrflight.in_common import InCommon
 from mrflight.sources.file_version import FileVersion
 
 COMPRESSED = 4
@@ -51,7 +52,7 @@ class Split:
         ]
 
 
-class Reader(ABC):
+class Reader(InCommon, ABC):
     """Reads splits; picklable, without the list of files. Made by a `Source`."""
 
     schema: pa.Schema | None

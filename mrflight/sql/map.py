@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, JobFileError
+from mrflight.in_common import InCommon
 from mrflight.schemas import empty_batch
 from mrflight.shuffle.layout import plain_batch
 from mrflight.sql.engine import (
@@ -36,7 +37,7 @@ _OPTIONS = {"datafusion.execution.batch_size": str(2**20)}
 
 
 @dataclass(frozen=True)
-class SqlMap:
+class SqlMap(InCommon):
     """A query of one input's rows that needs no other rows. Picklable."""
 
     text: str

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from mrflight import kernel
 from mrflight.functions import FunctionRef
+from mrflight.in_common import InCommon
 from mrflight.ordering import check_sortable
 from mrflight.shuffle.partitioners import (
     FunctionPartitioner,
@@ -21,7 +22,7 @@ from mrflight.sort_key import SortKey
 
 
 @dataclass(frozen=True)
-class PartitionerSpec:
+class PartitionerSpec(InCommon):
     """``hash``, ``range``, ``one``, ``round_robin`` or ``function``, with what it needs."""
 
     kind: str

@@ -13,6 +13,7 @@ import pyarrow as pa
 from mrflight.aggregates import MAPPED, Aggregate, check_aggregates, check_distinct
 from mrflight.errors import UserFunctionError
 from mrflight.functions import FunctionRef, calling_user
+from mrflight.in_common import InCommon
 from mrflight.ordering import check_sortable
 from mrflight.schemas import describe_difference
 from mrflight.scratch import ScratchFolder
@@ -40,7 +41,7 @@ class MapCombiner(Protocol):
 
 
 @dataclass(frozen=True)
-class Reduction:
+class Reduction(InCommon):
     """What is made of each partition: groups, a function's table, some of its rows, or all.
 
     These, at most one of them, come before `sort_by` and `limit`.

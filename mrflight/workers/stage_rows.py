@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from mrflight.errors import NotRepeatableError
+from mrflight.in_common import InCommon
 from mrflight.schemas import empty_batch
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.reader import read_partition, read_partitions, read_share
@@ -99,7 +100,7 @@ class SharedSide:
 
 
 @dataclass(frozen=True)
-class StageRows:
+class StageRows(InCommon):
     """Fetches the partitions of a stage, and makes its result of them. Picklable."""
 
     sides: tuple[StageSide, ...]
