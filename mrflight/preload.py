@@ -17,10 +17,16 @@ _ENCODERS = {"delta": "parquet", "parquet": "parquet", "csv": "csv", "arrow": "a
 
 def modules_of(spec: JobSpec) -> list[str]:
     """The modules that the servers and workers of a job need, in processes of one origin."""
-    servers = (
-        [] if spec.cluster.metadata else ["mrflight.servers.metadata", "mrflight.servers.data"]
-    )
-    return worker_modules(spec) + servers
+    own = [] if spec.cluster.metadata else ["metadata", "data"]
+    return driver_modules(spec) + [f"mrflight.servers.{kind}" for kind in own]
+
+
+def driver_modules(spec: JobSpec) -> list[str]:
+    """Those that its workers need, and those by which the driver commits what they wrote."""
+    modules = [*worker_modules(spec), f"mrflight.sinks.{_sink(spec)}_sink"]
+    if spec.output.mode == "merge":
+        modules.append("mrflight.sinks.merge_sink")
+    return modules
 
 
 def worker_modules(spec: JobSpec) -> list[str]:
@@ -29,16 +35,20 @@ def worker_modules(spec: JobSpec) -> list[str]:
     modules = [
         "mrflight.executors.worker",
         *(f"mrflight.sources.{format}_source" for format in dict.fromkeys(inputs)),
-        f"mrflight.sinks.{'delta' if spec.output.format == 'delta' else 'folder'}_sink",
+        "mrflight.sinks.file_part_writer",
         f"mrflight.sinks.{_ENCODERS[spec.output.format]}_encoder",
     ]
     if spec.output.mode == "merge":
-        modules.append("mrflight.sinks.merge_sink")
+        modules.append("mrflight.sinks.merge_writer")
     if any(reduce is not None and reduce.groups for reduce in spec.all_reduces):
         modules.append("pyarrow.acero")  # by which `pyarrow.Table.group_by` groups
     if any(split_pickled(text) for text in _functions(spec)):
         modules.append("cloudpickle")
     return modules
+
+
+def _sink(spec: JobSpec) -> str:
+    return "delta" if spec.output.format == "delta" else "folder"
 
 
 def _functions(spec: JobSpec) -> Iterator[str]:

@@ -15,7 +15,7 @@ from mrflight.executors.ray_messages import Connect, Connected, JobHere
 from mrflight.fork_server import load_here
 from mrflight.interruptible import interruptibly
 from mrflight.job_place import JobPlace, Surroundings, keep_connections
-from mrflight.preload import worker_modules
+from mrflight.preload import driver_modules, worker_modules
 from mrflight.private_folder import PrivateFolder, short_root
 from mrflight.ray_cluster import Layout, RayCluster
 from mrflight.ray_paths import check_seen, left_out
@@ -39,7 +39,6 @@ def open_ray(stack: ExitStack, around: Surroundings) -> JobPlace:
     """Connect to Ray, or start one, and start the job's servers and workers there."""
     _check_installed()
     settings, spec = around.settings, around.spec
-    modules = worker_modules(spec)
     _check_listens(spec.cluster.ray_address)
     around.interrupts.threads_begin()
     if around.owns_process:
@@ -47,7 +46,7 @@ def open_ray(stack: ExitStack, around: Surroundings) -> JobPlace:
     private = stack.enter_context(PrivateFolder())
     link = stack.enter_context(_link(stack, around, private))
     if around.owns_process:
-        load_here(modules)  # meanwhile
+        load_here(driver_modules(spec))  # meanwhile
     ray = _connected(link, spec.cluster.ray_address, settings.timeout_s)
     is_local = len(ray.nodes) == 1
     if not is_local:
@@ -63,7 +62,7 @@ def open_ray(stack: ExitStack, around: Surroundings) -> JobPlace:
             str(around.folder),
             not is_local,
             str(settings.spill_root),
-            tuple(modules),
+            tuple(worker_modules(spec)),
         )
     )
     cluster = _cluster(stack, around, settings, link, ray, private, scratch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
@@ -42,9 +43,10 @@ def test_a_standing_cluster_has_its_own_servers() -> None:
     }
 
 
-def test_workers_of_a_process_of_their_own_load_no_servers() -> None:
-    assert [module for module in worker_modules(job()) if "servers" in module] == []
-    assert set(worker_modules(job())) < set(modules_of(job()))
+@pytest.mark.parametrize("output", get_args(OutputFormat))
+def test_workers_of_a_process_of_their_own_load_no_servers_and_no_sinks(output: str) -> None:
+    modules = worker_modules(job(output={"table": "out", "format": output}))
+    assert [module for module in modules if re.search("servers|_sink", module)] == []
 
 
 LOADED = """
