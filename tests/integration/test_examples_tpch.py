@@ -6,7 +6,7 @@ import importlib.util
 import math
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 import mrflight
 from tests.support.experiments import TPCH, load
+from tests.support.ray_head import RayHead
 
 SCALE = 0.1
 NAMES = tuple(f"q{number}" for number in (1, 3, 4, 5, 6, 10, 12, 13, 14, 18, 21))
@@ -53,7 +54,19 @@ def database(example: Path) -> Iterator[Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_job_gives_what_duckdb_gives(name: str, example: Path, database: Any) -> None:
-    result = mrflight.run(example / f"{name}.toml")
+    run_and_compare(name, example, database, {})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_on_ray_it_gives_the_same(
+    name: str, example: Path, database: Any, ray_head: RayHead
+) -> None:
+    options = dict(each.split("=", 1) for each in ray_head.options)
+    run_and_compare(name, example, database, options)
+
+
+def run_and_compare(name: str, example: Path, database: Any, options: Mapping[str, str]) -> None:
+    result = mrflight.run(example / f"{name}.toml", options)
     paths = sorted((example / "out" / name).glob("part-*.parquet"))
     table = pa.concat_tables([pq.read_table(path) for path in paths])
     expected = database.sql((TPCH / "queries" / f"{name}.sql").read_text()).to_arrow_table()
