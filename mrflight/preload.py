@@ -44,6 +44,8 @@ def worker_modules(spec: JobSpec) -> list[str]:
         modules.append("pyarrow.acero")  # by which `pyarrow.Table.group_by` groups
     if any(split_pickled(text) for text in _functions(spec)):
         modules.append("cloudpickle")
+    if spec.has_sql:  # after the workers' module, without which it would load pandas
+        modules.append("datafusion")
     return modules
 
 

@@ -1,6 +1,7 @@
 """DataFusion's sessions, and what it says as errors of ours.
 
-It is loaded by the process that evaluates, as its threads would not outlast a fork.
+It may be loaded before a fork, where it has no threads yet. It starts them with its first query,
+and they do not outlast a fork.
 """
 
 from __future__ import annotations

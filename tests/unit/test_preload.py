@@ -49,6 +49,14 @@ def test_workers_of_a_process_of_their_own_load_no_servers_and_no_sinks(output: 
     assert [module for module in modules if re.search("servers|_sink", module)] == []
 
 
+@pytest.mark.parametrize("has_sql", [False, True])
+def test_datafusion_is_for_jobs_with_sql(has_sql: bool) -> None:
+    inputs = {"rows": {"path": "rows.csv", "key": ["n"]}}
+    if has_sql:
+        inputs["rows"]["sql"] = "select n from rows"
+    assert ("datafusion" in modules_of(job(inputs=inputs))) == has_sql
+
+
 LOADED = """
 import sys
 import pyarrow as pa
@@ -76,10 +84,19 @@ workers = 1
 """
 
 
-def test_a_worker_has_it_all_before_its_first_map(tmp_path: Path) -> None:
+BESIDE = """
+[inputs.others]
+path = "in.csv"
+sql = "select cast(k as varchar) as module from others where false"
+key = ["module"]
+"""
+
+
+@pytest.mark.parametrize("beside", ["", BESIDE], ids=["without sql", "with sql"])
+def test_a_worker_has_it_all_before_its_first_map(beside: str, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("k\n1\n")
     (tmp_path / "loaded.py").write_text(LOADED)
-    path = write_job(tmp_path, JOB)
+    path = write_job(tmp_path, JOB + beside)
     run = drive(path)
     assert run.code == 0, run.stderr
     loaded = DeltaTable(str(tmp_path / "out")).to_pyarrow_table()["module"].to_pylist()
