@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from mrflight.sql.engine import (
     query,
     quoted,
 )
+from mrflight.sql.kept_plans import MOST_KEPT, Tables
 from mrflight.sql.plans import reads_floats, result_of, used_columns, why_not_of_a_row
 
 if TYPE_CHECKING:
@@ -96,23 +98,31 @@ class SqlMap(InCommon):
 
     def _planned(self, schema: pa.Schema) -> tuple[DataFrame, dict[str, str]]:
         """The query of no rows, once it has been found to need none but each; and its options."""
-        check_installed(self.key_path)
-        with blamed(self.key_path, {self.table: schema}):
-            rows = self._planned_with(_OPTIONS, schema)
-            if reads_floats(rows, {self.table: schema}):
-                return rows, _OPTIONS
-            return self._planned_with(_OPTIONS | EXACT, schema), _OPTIONS | EXACT
+        return _planned(self, Tables.of({self.table: schema}))
 
-    def _planned_with(self, options: dict[str, str], schema: pa.Schema) -> DataFrame:
-        session = new_session(options)
-        add_table(session, self.table, [empty_batch(schema)])
-        rows = query(session, self.text)
-        if reason := why_not_of_a_row(rows, self.table):
-            raise JobFileError(
-                f"{self.key_path}: a map is given one row at a time, and this sql {reason}"
-            )
-        rows.execution_plan()  # which finds what is wrong with types
-        return rows
+
+@lru_cache(MOST_KEPT)
+def _planned(asked: SqlMap, tables: Tables) -> tuple[DataFrame, dict[str, str]]:
+    schemas = dict(tables.schemas)
+    check_installed(asked.key_path)
+    with blamed(asked.key_path, schemas):
+        rows = _planned_with(_OPTIONS, asked, schemas[asked.table])
+        if reads_floats(rows, schemas):
+            return rows, _OPTIONS
+        exact = _OPTIONS | EXACT
+        return _planned_with(exact, asked, schemas[asked.table]), exact
+
+
+def _planned_with(options: dict[str, str], asked: SqlMap, schema: pa.Schema) -> DataFrame:
+    session = new_session(options)
+    add_table(session, asked.table, [empty_batch(schema)])
+    rows = query(session, asked.text)
+    if reason := why_not_of_a_row(rows, asked.table):
+        raise JobFileError(
+            f"{asked.key_path}: a map is given one row at a time, and this sql {reason}"
+        )
+    rows.execution_plan()  # which finds what is wrong with types
+    return rows
 
 
 def _grouped(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from mrflight.sql.engine import (
     quoted,
     said,
 )
+from mrflight.sql.kept_plans import MOST_KEPT, Tables
 from mrflight.sql.plans import (
     order_at_the_end,
     reads_floats,
@@ -229,20 +231,29 @@ class SqlReduce:
 
     def _planned(self, schemas: Mapping[str, pa.Schema]) -> tuple[DataFrame, dict[str, str]]:
         """The query of no rows, and how its numbers are read."""
-        check_installed(self.key_path)
-        with blamed(self.key_path, schemas):
-            rows = self._planned_with({}, schemas)
-            if reads_floats(rows, schemas):
-                return rows, {}
-            return self._planned_with(EXACT, schemas), EXACT
+        return _planned(self.text, self.key_path, Tables.of(schemas))
 
-    def _planned_with(self, options: dict[str, str], schemas: Mapping[str, pa.Schema]) -> DataFrame:
-        session = new_session(options)
-        for name, schema in schemas.items():
-            add_table(session, name, [empty_batch(schema)])
-        rows = query(session, self.text)
-        rows.execution_plan()  # which finds what is wrong with types
-        return rows
+
+@lru_cache(MOST_KEPT)
+def _planned(text: str, key_path: str, tables: Tables) -> tuple[DataFrame, dict[str, str]]:
+    schemas = dict(tables.schemas)
+    check_installed(key_path)
+    with blamed(key_path, schemas):
+        rows = _planned_with({}, text, schemas)
+        if reads_floats(rows, schemas):
+            return rows, {}
+        return _planned_with(EXACT, text, schemas), EXACT
+
+
+def _planned_with(
+    options: dict[str, str], text: str, schemas: Mapping[str, pa.Schema]
+) -> DataFrame:
+    session = new_session(options)
+    for name, schema in schemas.items():
+        add_table(session, name, [empty_batch(schema)])
+    rows = query(session, text)
+    rows.execution_plan()  # which finds what is wrong with types
+    return rows
 
 
 def _written(

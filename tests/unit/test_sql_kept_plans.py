@@ -1,0 +1,45 @@
+"""Plans of queries that are kept: for whom, and for whom not."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import JobFileError
+from mrflight.sql.kept_plans import Tables
+from mrflight.sql.map import SqlMap
+from mrflight.sql.reduce import SqlReduce
+
+ROWS = pa.schema([("n", pa.int64()), ("url", pa.string())])
+TOLD = ROWS.with_metadata({"of": "another file"})
+
+
+def test_the_next_task_has_the_plan_of_a_map() -> None:
+    asked = SqlMap("select n + 40 as m from visits", "visits", "inputs.visits.sql")
+    plan = asked._planned(ROWS)[0]
+    assert pickle.loads(pickle.dumps(asked))._planned(pa.schema(list(ROWS)))[0] is plan
+    assert asked._planned(pa.schema(list(ROWS)[:1]))[0] is not plan
+
+
+def test_the_next_task_has_the_plan_of_a_reduce() -> None:
+    asked = SqlReduce("select n + 41 as m from visits", "reduce.sql", keys={"visits": ("n",)})
+    plan = asked._planned({"visits": ROWS})[0]
+    assert pickle.loads(pickle.dumps(asked))._planned({"visits": pa.schema(list(ROWS))})[0] is plan
+    assert asked._planned({"visits": pa.schema(list(ROWS)[:1])})[0] is not plan
+
+
+def test_tables_are_the_same_by_all_that_a_plan_may_tell() -> None:
+    same = Tables.of({"visits": pa.schema(list(ROWS))})
+    assert {Tables.of({"visits": ROWS})} == {same}
+    one, two = Tables.of({"visits": ROWS}), Tables.of({"visits": ROWS, "pages": ROWS})
+    others = [{"pages": ROWS}, {"visits": TOLD}, {"pages": ROWS, "visits": ROWS}]
+    assert len({one, two, *map(Tables.of, others)}) == 5
+    assert one != ROWS
+
+
+def test_a_mistake_is_told_of_whoever_makes_it() -> None:
+    for number in (1, 1, 2):
+        with pytest.raises(JobFileError, match=rf"^inputs\.v{number}\.sql: "):
+            SqlMap("select max(n) from v", "v", f"inputs.v{number}.sql").check(ROWS)
