@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
+from mrflight.numpy_arrays import to_arrow
 from mrflight.order_codes import Rows, group_codes, sort_codes
 from mrflight.plain_types import plain_type
 from mrflight.sort_key import SortKey
@@ -66,7 +67,7 @@ def sort_indices(table: pa.Table, keys: Sequence[SortKey]) -> pa.Array:
 
 def indices(rows: Rows) -> pa.Array:
     """Numbers of rows for Arrow to take."""
-    return pa.array(rows.astype(np.uint32) if len(rows) < 2**32 else rows)
+    return to_arrow(rows.astype(np.uint32) if len(rows) < 2**32 else rows)
 
 
 def is_new(rows: pa.Table) -> pa.Array:
@@ -74,4 +75,4 @@ def is_new(rows: pa.Table) -> pa.Array:
     codes = group_codes(rows, rows.column_names).values
     new = np.ones(rows.num_rows, np.bool_)
     np.not_equal(codes[1:], codes[:-1], out=new[1:])
-    return pa.array(new)
+    return to_arrow(new)

@@ -54,7 +54,7 @@ class _Codes(_Narrowed):
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
-        self._values = pa.array([], pa.string())
+        self._values = pa.nulls(0, pa.string())
         self._seen: tuple[pa.Array, pa.Array] | None = None
         """The last dictionary, and the codes of its values."""
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from mrflight import kernel
 from mrflight.errors import UserFunctionError
 from mrflight.functions import calling_user
+from mrflight.numpy_arrays import to_arrow
 
 
 class Partitioner(Protocol):
@@ -62,7 +63,7 @@ class RoundRobinPartitioner(Partitioner):
     def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
         turn = (np.arange(batch.num_rows, dtype=np.int64) + self.first) % self.partitions
         self.first = (self.first + batch.num_rows) % self.partitions
-        return pa.array(turn.astype(np.int32))
+        return to_arrow(turn.astype(np.int32))
 
 
 @dataclass(frozen=True)

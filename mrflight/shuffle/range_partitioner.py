@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mrflight.numpy_arrays import to_arrow
 from mrflight.order_codes import Codes, UInt64s, sort_codes
 from mrflight.ordering import check_sortable, is_new, sort_indices
 from mrflight.shuffle.layout import plain_batch, plain_schema
@@ -41,7 +42,7 @@ class RangePartitioner(Partitioner):
         codes = sort_codes(self._beside_boundaries(batch), self.sort_keys)
         count = self.boundaries.num_rows
         cuts, rows = codes.values[:count], Codes(codes.values[count:], codes.largest)
-        return pa.array(_ranges(cuts, rows, self.place))
+        return to_arrow(_ranges(cuts, rows, self.place))
 
     def _beside_boundaries(self, batch: pa.RecordBatch) -> pa.Table:
         """The keys of the boundaries, then those of the rows, in columns of the same types."""

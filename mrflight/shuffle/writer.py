@@ -21,6 +21,7 @@ from mrflight.errors import (
     ServerUnavailableError,
 )
 from mrflight.ids import MapAttempt
+from mrflight.numpy_arrays import to_arrow
 from mrflight.schemas import describe_difference
 from mrflight.shuffle.calls import tell
 from mrflight.shuffle.connections import Connections
@@ -156,7 +157,7 @@ class ShuffleWriter:
         """The rows of wanted partitions. All are counted, to be compared with those of before."""
         numbers = ids.to_numpy()
         self._rows += np.bincount(numbers, minlength=self._partitions)
-        mask = pa.array(wanted[numbers])
+        mask = to_arrow(wanted[numbers])
         return batch.filter(mask), ids.filter(mask)
 
     def commit(self) -> None:

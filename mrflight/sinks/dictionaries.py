@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from mrflight.sinks.integer_arrays import to_arrow, to_numpy
+from mrflight.numpy_arrays import to_arrow, to_numpy
 
 
 def table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
@@ -85,10 +85,10 @@ def _used(column: pa.ChunkedArray) -> pa.ChunkedArray:
         is_used[to_numpy(chunk.indices.drop_null())] = True
     if is_used.all():
         return column
-    used = to_arrow(np.flatnonzero(is_used))
+    used = to_arrow(np.flatnonzero(is_used).astype(np.int32))
     chunks = [
         pa.DictionaryArray.from_arrays(
-            pc.index_in(chunk.indices, value_set=used.cast(pa.int32())), dictionary.take(used)
+            pc.index_in(chunk.indices, value_set=used), dictionary.take(used)
         )
         for chunk in column.chunks
     ]

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mrflight.numpy_arrays import to_arrow
 from mrflight.sinks.delta_stats import FileStatistics
 from mrflight.sinks.dictionaries import plain, unified, with_types
 from mrflight.sinks.encoder import PARQUET_CHUNK, Encoder
-from mrflight.sinks.integer_arrays import to_arrow
 from mrflight.sinks.parquet_leaves import leaf_paths
 from mrflight.spec import ParquetCodec
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mrflight.sinks.integer_arrays import to_arrow, to_numpy
+from mrflight.numpy_arrays import to_arrow, to_numpy
 from mrflight.sinks.partition_folder import check_texts, value_texts
 
 Values = tuple[str | None, ...]

@@ -15,6 +15,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
+from mrflight.numpy_arrays import to_arrow
 from mrflight.scratch import ScratchFolder
 from mrflight.workers.held_rows import HeldRows
 from mrflight.workers.join_plan import JoinPlan, JoinSide
@@ -140,7 +141,7 @@ class BoundedJoin:
         """The rows of a batch that are in the result alone."""
         if side.keeps_rows:
             wanted = met if side.keeps_met else ~met
-            rows = batch if wanted.all() else batch.filter(pa.array(wanted))
+            rows = batch if wanted.all() else batch.filter(to_arrow(wanted))
             yield self._plan.alone(side, pa.Table.from_batches([rows]))
 
 

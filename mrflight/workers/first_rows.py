@@ -14,6 +14,7 @@ from itertools import chain
 import pyarrow as pa
 from pyarrow import types
 
+from mrflight.numpy_arrays import to_arrow
 from mrflight.order_codes import sort_codes
 from mrflight.ordering import check_sortable, sort_indices
 from mrflight.schemas import empty_batch
@@ -127,7 +128,7 @@ class _BestRows:
             return batch
         keys = _table(batch).select(self._last.column_names)
         codes = sort_codes(pa.concat_tables([self._last, keys]), self._wanted.sort_keys).values
-        return batch.filter(pa.array(codes[1:] < codes[0]))
+        return batch.filter(to_arrow(codes[1:] < codes[0]))
 
     def pop(self) -> Iterator[pa.Table]:
         """The wanted rows in their order, in at most one table; nothing is held then."""

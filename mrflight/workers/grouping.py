@@ -19,6 +19,7 @@ from mrflight.aggregates import Aggregate, AggregateFunction
 from mrflight.canonical_floats import canonical_floats
 from mrflight.comparable import comparable
 from mrflight.errors import JobError
+from mrflight.numpy_arrays import to_arrow
 
 _WIDE = Context(prec=80)
 """Digits of a decimal256, and some."""
@@ -145,7 +146,7 @@ def _rows_with_value(column: pa.ChunkedArray) -> pa.ChunkedArray:
     import numpy as np
     import pyarrow.compute as pc
 
-    rows = pa.array(np.arange(len(column), dtype=np.int64))
+    rows = to_arrow(np.arange(len(column), dtype=np.int64))
     return pc.if_else(column.is_valid().combine_chunks(), rows, pa.scalar(None, pa.int64()))
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight import kernel
+from mrflight.numpy_arrays import to_arrow
 
 _SAMPLE_ROWS = 2**13
 
@@ -42,7 +43,7 @@ def split_lone_rows(table: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.T
         return table, nothing
     import pyarrow.compute as pc
 
-    shared = pc.is_in(pa.array(hashes), value_set=pa.array(repeated))
+    shared = pc.is_in(to_arrow(hashes), value_set=to_arrow(repeated))
     return table.filter(pc.invert(shared)), table.filter(shared)
 
 

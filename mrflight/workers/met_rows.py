@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight import kernel
+from mrflight.numpy_arrays import to_arrow
 from mrflight.shuffle.decoded_size import fixed_bytes, row_bytes
 from mrflight.workers.join_plan import JoinPlan, JoinSide
 
@@ -96,7 +97,7 @@ class HeldSide:
             wanted = self._all_met() if self._side.keeps_met else ~self._all_met()
             rows = np.flatnonzero(wanted)
             for start in range(0, len(rows), SLICE_ROWS):
-                found = self._held.table.take(pa.array(rows[start : start + SLICE_ROWS]))
+                found = self._held.table.take(to_arrow(rows[start : start + SLICE_ROWS]))
                 yield self._plan.alone(self._side, found)
 
     def _all_met(self) -> Mask:

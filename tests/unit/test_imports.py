@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = [
     "errors early_interrupt ids in_common quantities schemas closing free_memory lifeline "
     "fork_server fork_server_process forked_process forking locations malloc memory_meter "
+    "numpy_arrays "
     "oom_kills pandas_later prefetch private_folder scratch server_process signal_name "
     "stopped_process supervision timeouts deadline patience interruptible interrupts signal_relay",
     "spec job_file job_graph functions pickled memory merge_counts run_settings "

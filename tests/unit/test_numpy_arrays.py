@@ -1,0 +1,49 @@
+"""Values of NumPy as Arrow has them, without what `pa.array` loads for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mrflight.numpy_arrays import to_arrow, to_numpy
+
+LOADED = """
+import sys
+import pyarrow as pa
+from mrflight.pandas_later import pandas_later
+from mrflight.ordering import is_new, sort_indices
+from mrflight.sort_key import ascending
+from mrflight.workers.lone_rows import split_lone_rows
+
+pandas_later()
+rows = pa.table({"k": ["b", "c", "a", "b"], "n": [4, 3, 2, 1]})
+print(sort_indices(rows, ascending(["k", "n"])).to_pylist())
+print(is_new(rows.select(["k"])).to_pylist())
+print([len(part) for part in split_lone_rows(rows, ["k"])])
+print([name for name in ("numpy.ma", "pandas") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("kind", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"])
+@pytest.mark.parametrize("count", [0, 1, 8, 13])
+def test_values_and_types_are_those_of_pyarrow(kind: str, count: int) -> None:
+    values = (np.arange(count) % 3).astype(kind)
+    made = to_arrow(values)
+    made.validate(full=True)
+    assert made.equals(pa.array(values))
+    assert to_arrow(values[1:]).equals(pa.array(values[1:]))
+
+
+def test_numbers_come_back_from_within_an_array() -> None:
+    assert to_numpy(pa.array([5, 6, 7, 8], pa.int32())[1:3]).tolist() == [6, 7]
+
+
+def test_a_sort_and_a_search_for_lone_rows_load_neither_pandas_nor_masked_arrays() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines() == ["[2, 3, 0, 1]", "[True, True, True, True]", "[2, 2]", "[]"]
