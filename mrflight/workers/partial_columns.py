@@ -57,6 +57,8 @@ class PartialColumn(NamedTuple):
             return ones(column, kind)
         if types.is_float16(column.type) and self.function == "sum":
             column = column.cast(pa.float32())
+        if types.is_decimal128(kind) and types.is_decimal128(column.type):
+            return column.view(kind)  # of as many digits after the point, and room for more before
         return column if column.type == kind else column.cast(kind)
 
 

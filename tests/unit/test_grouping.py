@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mrflight.aggregates import Aggregate
 from mrflight.errors import JobError
-from mrflight.workers.grouping import group
+from mrflight.workers.grouping import group, may_overflow
 from tests.support.column_kinds import KINDS, Kind, admitted, aggregate, chunked, same, with_nulls
 
 few_examples = settings(max_examples=12, derandomize=True)
@@ -267,6 +267,17 @@ def test_decimal_sums_are_exact_or_do_not_fit(
         return
     with pytest.raises(JobError, match=r"^reduce\.aggregate\.x: "):
         group(table, ["k"], [SUM])
+
+
+@pytest.mark.parametrize("rows", [1, 3, 1000])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("bits", [0, 1, 63, 64, 65, 80, 116, 117, 118, 124, 125, 126])
+def test_what_decimals_may_come_to_is_told_by_the_largest(bits: int, sign: int, rows: int) -> None:
+    largest = min(2**bits, 10**38 - 1)
+    values = [Decimal(sign * largest), None, *[Decimal(-sign)] * rows, Decimal(sign * largest)]
+    column = pa.array([Decimal(10**38 - 1), *values], pa.decimal128(38, 0))[1:]
+    cut = pa.chunked_array([column[:1], column[1:1], column[1:]])
+    assert may_overflow(cut) == (largest * len(column) >= 10**38)
 
 
 def test_decimal_sums_of_several_groups_fit_one_by_one() -> None:

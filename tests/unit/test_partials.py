@@ -171,8 +171,9 @@ def test_aggregates_share_columns() -> None:
     )
 
 
-def test_values_are_not_copied_to_become_partial_rows() -> None:
-    batch = pa.record_batch({"k": ["a", "b"], "v": pa.array([1, 2], pa.int64())})
+@pytest.mark.parametrize("kind", [pa.int64(), pa.decimal128(25, 2)], ids=str)
+def test_values_are_not_copied_to_become_partial_rows(kind: pa.DataType) -> None:
+    batch = pa.record_batch({"k": ["a", "b", "c"], "v": pa.array([1, None, -2]).cast(kind)})
     plan = plan_partials(batch.schema, ["k"], [aggregate("sum"), aggregate("last")])
     assert plan is not None
     made = plan.from_rows(batch)
