@@ -6,8 +6,9 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from mrflight.closing import Closes
 
@@ -19,6 +20,8 @@ _SHARED_EVERY_S = 4.0
 """What processes share changes little once they have started. Read every second it was 2 % of the
 time of a job on two cores."""
 _NEW_PEAK = 1.1
+_GROWN = 1.05
+"""Of a process, so that what it shares is read for a new peak. Of a job's six two or three grow."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _HAS_PROC = Path("/proc/self/statm").exists()
 
@@ -29,15 +32,14 @@ class MemoryMeter(Closes):
     On Linux what processes share, Arrow's own code above all, counts once (PSS);
     elsewhere it counts for each (RSS). Reading a PSS makes the kernel walk all
     pages, so it is read every four seconds, when processes come and go, and before a
-    new peak; how much less it is than the RSS is taken off the RSS, which is
-    read 20 times a second, or 4 times after a look that took long.
+    new peak of those that have grown; how much less it is than the RSS is taken off
+    the RSS, which is read 20 times a second, or 4 times after a look that took long.
     """
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self._pids = pids
         self._peak_bytes = 0
-        self._shared_bytes = 0
-        self._known_pids: list[int] = []
+        self._shared: dict[int, _Shared] = {}
         self._shared_known_at = -math.inf
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="memory meter", daemon=True)
@@ -61,20 +63,31 @@ class MemoryMeter(Closes):
             pause_s = min(max(_SAMPLE_EVERY_S, took_s / _TIME_SHARE), _LONGEST_PAUSE_S)
 
     def _look(self) -> None:
-        pids = [os.getpid(), *self._pids()]
-        held = sum(map(_rss_bytes, pids)) - self._shared_bytes
+        rss = {pid: _rss_bytes(pid) for pid in (os.getpid(), *self._pids())}
         now = time.monotonic()
-        is_due = now - self._shared_known_at >= _SHARED_EVERY_S
-        if is_due or pids != self._known_pids or held > self._peak_bytes * _NEW_PEAK:
-            self._shared_known_at, self._known_pids = now, pids
-            shared = 0
-            for pid in pids:
-                if self._closed.is_set():
-                    return  # whoever closes waits for this look
-                shared += _shared_bytes(pid)
-            self._shared_bytes = shared
-            held = sum(map(_rss_bytes, pids)) - self._shared_bytes
-        self._peak_bytes = max(self._peak_bytes, held)
+        if now - self._shared_known_at >= _SHARED_EVERY_S or rss.keys() != self._shared.keys():
+            self._shared_known_at, self._shared = now, {}
+            stale = list(rss)
+        elif self._held(rss) > self._peak_bytes * _NEW_PEAK:
+            stale = [pid for pid, size in rss.items() if size > self._shared[pid].of_rss * _GROWN]
+        else:
+            stale = []
+        for pid in stale:
+            if self._closed.is_set():
+                return  # whoever closes waits for this look
+            rss[pid] = _rss_bytes(pid)
+            self._shared[pid] = _Shared(_shared_bytes(pid), rss[pid])
+        self._peak_bytes = max(self._peak_bytes, self._held(rss))
+
+    def _held(self, rss: Mapping[int, int]) -> int:
+        return sum(rss.values()) - sum(shared.size_bytes for shared in self._shared.values())
+
+
+class _Shared(NamedTuple):
+    """What a process shares, and its RSS when that was read."""
+
+    size_bytes: int
+    of_rss: int
 
 
 def _rss_bytes(pid: int) -> int:

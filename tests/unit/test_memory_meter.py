@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mrflight import memory_meter
 from mrflight.memory_meter import MemoryMeter
 
 MIB = 2**20
@@ -168,6 +169,28 @@ def test_a_page_that_is_written_to_is_no_longer_shared(watched: Watched) -> None
         top = watched.peak()
         assert 300 * MIB < own_bytes(os.getpid(), child) <= top
         assert top <= mapped_bytes(os.getpid()) + 100 * MIB + FORK_BYTES
+
+
+@needs_pss
+def test_for_a_new_peak_who_has_not_grown_is_not_read(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    shared_bytes = memory_meter._shared_bytes
+
+    def noted(pid: int) -> int:
+        read.append(pid)
+        return shared_bytes(pid)
+
+    monkeypatch.setattr(memory_meter, "_shared_bytes", noted)
+    with process_with(100 * MIB) as other:
+        watched.pids += [other.pid]
+        watched.peak()
+        assert set(read) == {os.getpid(), other.pid}
+        read.clear()
+        with written_pages(300 * MIB):
+            assert watched.peak() > 400 * MIB
+        assert read.count(os.getpid()) > read.count(other.pid)
 
 
 def test_a_process_that_is_gone_weighs_nothing(watched: Watched) -> None:
