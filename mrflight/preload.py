@@ -44,6 +44,10 @@ def worker_modules(spec: JobSpec) -> list[str]:
         modules.append("pyarrow.acero")  # by which `pyarrow.Table.group_by` groups
     if any(split_pickled(text) for text in _functions(spec)):
         modules.append("cloudpickle")
+    if len(spec.all_inputs) > 1:  # which may meet where one of them is read
+        modules.append("mrflight.workers.streamed_rows")
+    if any(reduce is not None and reduce.sql for reduce in spec.all_reduces):
+        modules.append("mrflight.workers.queried_tables")
     if spec.has_sql:  # after the workers' module, without which it would load pandas
         modules.append("datafusion")
     return modules

@@ -57,6 +57,15 @@ def test_datafusion_is_for_jobs_with_sql(has_sql: bool) -> None:
     assert ("datafusion" in modules_of(job(inputs=inputs))) == has_sql
 
 
+def test_what_makes_tables_meet_is_for_jobs_with_several() -> None:
+    inputs = {name: {"path": f"{name}.csv"} for name in ("left", "right")}
+    modules = modules_of(job(inputs=inputs, reduce={"sql": "select 1 from left", "group_by": []}))
+    meet = {"mrflight.workers.streamed_rows", "mrflight.workers.queried_tables"}
+    assert meet <= set(modules)
+    assert [module for module in modules if find_spec(module) is None] == []
+    assert not meet & set(modules_of(job()))
+
+
 LOADED = """
 import sys
 import pyarrow as pa
