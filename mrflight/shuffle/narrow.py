@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.few_values import FEW, SHORT_BYTES, are_few, has_few
+from mrflight.numpy_arrays import to_arrow
 from mrflight.shuffle.layout import plain_column
 
 _NARROW = {b"mrflight": b"narrow"}
@@ -69,14 +70,17 @@ class _Codes(_Narrowed):
             return self._seen[1]
         if not are_few(dictionary):
             return None
-        codes = [
-            self._codes.setdefault(value, len(self._codes)) for value in dictionary.to_pylist()
-        ]
-        if len(self._codes) > FEW:
+        values = dictionary.to_pylist()
+        new = {value: place for place, value in enumerate(values) if value not in self._codes}
+        if len(self._codes) + len(new) > FEW:
             return None
-        self._values = pa.array(list(self._codes), pa.string())
-        self._seen = dictionary, pa.array(codes, pa.uint8())
-        return self._seen[1]
+        for value in new:
+            self._codes[value] = len(self._codes)
+        more = dictionary.take(to_arrow(np.array(list(new.values()), np.int32)))
+        self._values = pa.concat_arrays([self._values, more])
+        codes = to_arrow(np.array([self._codes[value] for value in values], np.uint8))
+        self._seen = dictionary, codes
+        return codes
 
     def block(self, values: pa.Array) -> pa.Array:
         return pa.DictionaryArray.from_arrays(values, self._values)

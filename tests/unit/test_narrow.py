@@ -76,9 +76,10 @@ def test_what_travels_is_a_byte_and_half_a_decimal() -> None:
 
 
 def test_each_batch_may_have_a_dictionary_of_its_own_or_none() -> None:
-    texts = [["a", "b"], ["b", "c", None], ["c", "a"]]
+    texts = [["a", "b"], ["b", "c", None], ["c", "a"], ["d", "e", "d"]]
     columns = [times(pa.array(each), ENOUGH) for each in texts]
-    encoded = [columns[0].dictionary_encode(), columns[1].dictionary_encode(), columns[2]]
+    twice = pa.DictionaryArray.from_arrays(times(pa.array([0, 1, 2]), ENOUGH), pa.array(texts[3]))
+    encoded = [columns[0].dictionary_encode(), columns[1].dictionary_encode(), columns[2], twice]
     decoded = sent(*(pa.record_batch({"text": each}) for each in encoded))
     assert [each.column(0) for each in decoded] == columns
 
