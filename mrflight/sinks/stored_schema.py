@@ -180,7 +180,9 @@ class TableSchema:
                 "it; fill them in the map"
             )
         if keeps_dictionary and has_few(column) and column.dictionary.type == field.type:
-            return column
+            # A function's batches may have other indices, of a byte that are too few for all.
+            indices = column.indices.cast(pa.int32())
+            return pa.DictionaryArray.from_arrays(indices, column.dictionary)
         try:
             return _cast(column, field.type)
         except pa.ArrowException as error:

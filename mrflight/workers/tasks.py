@@ -146,7 +146,8 @@ class ReduceResult:
 def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> MapResult:
     """Run one attempt of a map; its rows, or those of a twin, are committed when this returns."""
     combiner = task.reduction.combiner(task.combiner_bytes)
-    is_sent_as_read = combiner is None and task.row_map is None
+    user_sees_rows = task.row_map is not None or task.partitioner.function is not None
+    is_sent_as_read = combiner is None and not user_sees_rows
     reader = task.reader.keeping_dictionaries() if is_sent_as_read else task.reader
     mapper = Mapper(reader, task.split, task.row_map)
     writer = shuffle.writer(

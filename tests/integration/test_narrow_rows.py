@@ -126,6 +126,38 @@ def test_less_is_shuffled_than_by_a_map_that_takes_strings(folder: Path, tmp_pat
     assert saved * 0.9 < found["mapped"] - found["as read"] < saved * 1.1
 
 
+def test_a_users_partitioner_is_given_strings(folder: Path, tmp_path: Path) -> None:
+    (folder / "placing.py").write_text(
+        "import pyarrow as pa\nimport pyarrow.compute as pc\n\ndef place(batch, key, partitions):\n"
+        "    return pc.fill_null(pc.starts_with(batch['mode'], 'A'), False).cast(pa.int32())\n"
+    )
+    output = f'table = "{tmp_path}/out"'
+    spec = JOB.format(input="", output=output)
+    spec = spec.replace("[shuffle]", '[shuffle]\npartitioner = "placing:place"')
+    done = drive(write_job(folder, spec))
+    assert done.code == 0, done.stderr
+    assert done.result["rows_out"] == 2 * ROWS
+
+
+def test_a_function_may_return_dictionaries_of_too_small_indices(
+    folder: Path, tmp_path: Path
+) -> None:
+    """As pandas makes them: a byte is enough for the values of each, and not for those of all."""
+    (folder / "texts.py").write_text(
+        "import pyarrow as pa\n\nBYTE = pa.dictionary(pa.int8(), pa.string())\n\n"
+        "def texts(table):\n"
+        "    rows = range(100)\n"
+        "    made = [pa.array([f'{part} {n}' for n in rows]).cast(BYTE) for part in range(3)]\n"
+        "    return pa.table({'text': pa.chunked_array(made)})\n"
+    )
+    output = f'table = "{tmp_path}/out"\n[reduce]\nfunction = "texts:texts"'
+    done = drive(write_job(folder, JOB.format(input="", output=output)))
+    assert done.code == 0, done.stderr
+    table = DeltaTable(tmp_path / "out").to_pyarrow_table()
+    assert table.schema.field("text").type == pa.string()
+    assert len(table["text"].unique()) == 300
+
+
 def test_bounds_and_nulls_are_of_a_files_own_rows(folder: Path, tmp_path: Path) -> None:
     """A block's dictionary has values that its rows, or its file's, have not."""
     sorted_by_mode = 'table = "out"'.replace("out", str(tmp_path / "out"))
