@@ -165,7 +165,10 @@ class TableSchema:
             self._column(batch, field, keeps_dictionaries and field.name not in self.partition_by)
             for field in stored
         ]
-        fields = [field.with_type(each.type) for field, each in zip(stored, columns, strict=True)]
+        fields = [
+            field.with_type(each.type) if pa.types.is_dictionary(each.type) else field
+            for field, each in zip(stored, columns, strict=True)
+        ]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
     def _column(self, batch: pa.RecordBatch, field: pa.Field, keeps_dictionary: bool) -> pa.Array:

@@ -100,5 +100,7 @@ def conform(
         column = batch.column(field.name)
         is_kept = keeps_dictionaries and has_few(column) and field.type == column.dictionary.type
         columns.append(column if is_kept or column.type == field.type else column.cast(field.type))
-        fields.append(field.with_type(columns[-1].type))
+        fields.append(
+            field.with_type(column.type) if is_kept else field
+        )  # lists of other names are equal
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mrflight.sources.base import Split
@@ -12,6 +13,7 @@ from mrflight.storage import Location
 
 _BATCH_BYTES = 4 << 20
 _BATCH_ROWS = 128 << 10
+_DECODED_BYTES = 128 << 20
 
 
 def open_row_groups(
@@ -59,27 +61,45 @@ def read_row_groups(
         if split.start == split.stop:
             return
         names = set(parquet.schema_arrow.names)
-        if keeps_dictionaries and (few := _few_valued(parquet, split)):
+        wanted = [name for name in columns if name in names]
+        few = _few_valued(parquet, split, wanted) if keeps_dictionaries else []
+        if few:
             parquet = open_row_groups(file, parquet.metadata, few)
-        yield from parquet.iter_batches(
+        for batch in parquet.iter_batches(
             batch_size=_batch_rows(parquet, split.start),
             row_groups=list(range(split.start, split.stop)),
-            columns=[name for name in columns if name in names],
+            columns=wanted,
             use_threads=False,
-        )
+        ):
+            yield from _decodable(batch, few)
 
 
-def _few_valued(parquet: pq.ParquetFile, split: Split) -> list[str]:
-    """The string columns of which a row takes no more than a byte, as of a dictionary it does."""
+def _decodable(batch: pa.RecordBatch, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces of no more than `_DECODED_BYTES` in a column that was a dictionary.
+
+    A column's 128 Ki rows are small in the file even with values of which 32-bit offsets reach
+    fewer, so that no number of the footer tells.
+    """
+    longest = 1
+    for column in map(batch.column, dictionaries):
+        if isinstance(column, pa.DictionaryArray):  # not where a struct's leaf has its name
+            longest = max(longest, pc.max(pc.binary_length(column.dictionary)).as_py() or 0)
+    rows = max(1, _DECODED_BYTES // longest)
+    for start in range(0, max(1, batch.num_rows), rows):
+        yield batch.slice(start, rows)
+
+
+def _few_valued(parquet: pq.ParquetFile, split: Split, columns: Sequence[str]) -> list[str]:
+    """Those string columns of which a row takes no more than a byte, as of a dictionary it does."""
     metadata, schema = parquet.metadata, parquet.schema_arrow
     groups = [metadata.row_group(number) for number in range(split.start, split.stop)]
     rows = sum(group.num_rows for group in groups)
     leaves = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
     return [
-        field.name
-        for field in schema
-        if field.type == pa.string()
-        and sum(group.column(leaves[field.name]).total_uncompressed_size for group in groups) < rows
+        name
+        for name in columns
+        if schema.field(name).type == pa.string()
+        and sum(group.column(leaves[name]).total_uncompressed_size for group in groups) < rows
     ]
 
 

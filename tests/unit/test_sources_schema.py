@@ -264,6 +264,44 @@ def test_fields_within_that_one_file_says_are_never_null(tmp_path: Path, first: 
     assert sorted(found, key=repr) == [{"x": 1}, {"x": None}]
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_items_of_lists_are_named_alike_in_all_batches(tmp_path: Path, keeps: bool) -> None:
+    """Types are equal whatever the name, and writers see to it that rows have one schema."""
+    for file, name in [("a", "item"), ("b", "element"), ("c", "array")]:
+        kind = pa.list_(pa.field(name, pa.int64()))
+        table = pa.table({"l": pa.array([[1]], kind)})
+        pa.parquet.write_table(
+            table, tmp_path / f"{file}.parquet", use_compliant_nested_type=name == "element"
+        )
+    source = open_folder(tmp_path)
+    reader = source.reader.keeping_dictionaries() if keeps else source.reader
+    for split in source.splits:
+        for batch in reader.read(split):
+            assert str(batch.schema) == str(reader.schema)
+
+
+@pytest.mark.parametrize("names", [("a", "a.b"), ("a.b", "a")])
+def test_a_column_may_be_named_as_a_leaf_of_another(tmp_path: Path, names: list[str]) -> None:
+    columns = {"a": [{"b": "x"}, {"b": "y"}] * 1000, "a.b": ["u", None] * 1000}
+    table = pa.table(columns).select(list(names))
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    (split,) = (source := open_folder(tmp_path)).splits
+    batches = list(source.reader.keeping_dictionaries().read(split))
+    assert [row for batch in batches for row in batch.to_pylist()] == table.to_pylist()
+
+
+def test_few_long_strings_are_decoded_by_pieces(tmp_path: Path) -> None:
+    """Of the file's 100 kB the parts of 2 GiB are not told, and 32-bit offsets reach no further."""
+    values = pa.array([letter * 20_000 for letter in "abc"])
+    codes = pa.array([n % 3 for n in range(130_000)], pa.int32())
+    strings = pa.DictionaryArray.from_arrays(codes, values)
+    pa.parquet.write_table(pa.table({"s": strings}), tmp_path / "a.parquet", store_schema=False)
+    (split,) = (source := open_folder(tmp_path)).splits
+    batch = next(source.reader.keeping_dictionaries().read(split))
+    assert batch.schema.field("s").type == pa.string()
+    assert batch.column("s")[:4].to_pylist() == strings[:4].to_pylist()
+
+
 def test_typed_files_that_do_not_agree(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", n=pa.array([1], pa.int64()), s=pa.array(["x"]))
     write(tmp_path / "b.parquet", n=pa.array([1], pa.int32()), s=pa.array(["x"]))
