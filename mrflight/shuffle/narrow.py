@@ -61,7 +61,7 @@ class _Codes(_Narrowed):
 
     def narrow(self, column: pa.Array) -> pa.Array | None:
         if not isinstance(column, pa.DictionaryArray):
-            column = column.cast(pa.string()).dictionary_encode()
+            column = plain_column(column, pa.string()).dictionary_encode()
         codes = self._codes_of(column.dictionary)
         return None if codes is None else codes.take(column.indices)
 
@@ -90,9 +90,11 @@ class _Integers(_Narrowed):
     """Decimals of 128 bits, by their lower 64."""
 
     def __init__(self, kind: pa.DataType) -> None:
+        self._plain = kind
         self.kind = pa.decimal64(kind.precision, kind.scale)
 
     def narrow(self, column: pa.Array) -> pa.Array | None:
+        column = plain_column(column, self._plain)
         halves = np.frombuffer(column.buffers()[1], "<i8")[2 * column.offset :][: 2 * len(column)]
         lower = np.ascontiguousarray(halves[::2])
         if not np.array_equal(halves[1::2], lower >> 63):

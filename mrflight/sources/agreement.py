@@ -100,7 +100,6 @@ def conform(
         column = batch.column(field.name)
         is_kept = keeps_dictionaries and has_few(column) and field.type == column.dictionary.type
         columns.append(column if is_kept or column.type == field.type else column.cast(field.type))
-        fields.append(
-            field.with_type(column.type) if is_kept else field
-        )  # lists of other names are equal
+        # Of a list an equal type may have another name for its items.
+        fields.append(field.with_type(column.type) if is_kept else field)
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

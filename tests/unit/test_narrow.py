@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 
 import numpy as np
@@ -82,6 +83,23 @@ def test_each_batch_may_have_a_dictionary_of_its_own_or_none() -> None:
     encoded = [columns[0].dictionary_encode(), columns[1].dictionary_encode(), columns[2], twice]
     decoded = sent(*(pa.record_batch({"text": each}) for each in encoded))
     assert [each.column(0) for each in decoded] == columns
+
+
+def dictionary(value: pa.Array) -> pa.Array:
+    return times(value, ENOUGH).dictionary_encode()
+
+
+def run_ends(value: pa.Array) -> pa.Array:
+    return pa.RunEndEncodedArray.from_arrays(pa.array([ENOUGH], pa.int32()), value)
+
+
+@pytest.mark.parametrize("encoded", [dictionary, run_ends])
+def test_later_batches_may_have_other_layouts(encoded: Callable[[pa.Array], pa.Array]) -> None:
+    text, zero = pa.array(["a"]), decimals([0])
+    first = pa.record_batch({"text": dictionary(text), "n": times(zero, ENOUGH)})
+    later = pa.record_batch([encoded(text), encoded(zero)], names=["text", "n"])
+    for decoded in sent(first, later):
+        assert decoded.equals(plain_batch(first, plain_schema(first.schema)))
 
 
 def test_few_rows_travel_plain() -> None:
