@@ -29,6 +29,7 @@ from experiments.latency import figures, tables
 from experiments.latency.cells import SYSTEMS, THESIS_DATA, Cell, Data, cells
 from experiments.latency.results import Results
 from experiments.latency.runs import Runner
+from mrflight.quantities import parse_bytes
 from tests.services.hdfs import running_hdfs
 
 WORK = datasets.REPOSITORY / "experiments/.work"
@@ -79,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--memory", help='of a job, like "2 GiB"; its default is half of what is free'
     )
+    parser.add_argument(
+        "--touch", default="0 B", help="memory that is filled, and freed, before each run: 13 GiB"
+    )
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="has tpchgen-cli")
     parser.add_argument("--data", type=Path, default=WORK / "data")
     parser.add_argument("--out", type=Path, default=WORK / "delta_latency")
@@ -93,7 +97,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     options.data.mkdir(parents=True, exist_ok=True)
     memory = options.memory or "half of what is free"
-    settings = {"servers": SERVERS, "cluster.memory": memory}
+    settings = {"servers": SERVERS, "cluster.memory": memory, "filled before": options.touch}
     try:
         results = Results.load(options.out / "delta_latency.json", settings)
     except ValueError as error:
@@ -105,7 +109,13 @@ def main() -> None:
         if "disk" in stores:
             temporary = tempfile.TemporaryDirectory(dir=options.data, prefix="tables-")
             roots["disk"] = stack.enter_context(temporary)
-        runner = Runner(roots, options.data.absolute(), options.python, options.memory)
+        runner = Runner(
+            roots,
+            options.data.absolute(),
+            options.python,
+            options.memory,
+            parse_bytes(options.touch),
+        )
         measure(runner, all_cells, options.repeats, results)
     page = tables.page(results)
     (options.out / "delta_latency.md").write_text(page)

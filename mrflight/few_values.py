@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 FEW = 256
 """That one byte tells apart."""
@@ -16,8 +16,10 @@ def are_few(dictionary: pa.Array) -> bool:
     """Whether a dictionary's values are strings, short, none of them null, and few."""
     if not pa.types.is_string(dictionary.type) or dictionary.null_count or len(dictionary) > FEW:
         return False
-    longest = pc.max(pc.binary_length(dictionary)).as_py()
-    return longest is None or longest <= SHORT_BYTES
+    if not len(dictionary):
+        return True
+    ends = np.frombuffer(dictionary.buffers()[1], "<i4")[dictionary.offset :]
+    return all(np.diff(ends[: len(dictionary) + 1]) <= SHORT_BYTES)
 
 
 def has_few(column: pa.Array) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,6 +55,12 @@ class Runner:
     python: Path
     memory: str | None = None
     """Of a job, ``cluster.memory``; None for what it takes by itself."""
+    touched_bytes: int = 0
+    """Of memory that a process fills and lets go of before each run.
+
+    The host of a virtual machine may have taken back what was free: the first who fills it waits
+    for that, 0.05 to 3 s a GiB, and the next one does not.
+    """
 
     def run(self, cell: Cell) -> Run:
         """RuntimeError where it fails, or the rows are not as many as there are."""
@@ -107,6 +114,9 @@ class Runner:
         return Run(seconds["total"] - seconds["start"], timed.wall_s, peak)
 
     def _timed(self, cell: Cell, command: list[str]) -> timed_process.Timed:
+        if self.touched_bytes:
+            fill = f"bytearray(b'1') * {self.touched_bytes}"
+            subprocess.run([sys.executable, "-I", "-S", "-c", fill], check=True)
         pin = [sys.executable, "-I", "-S", pinned.__file__, str(cell.cores)]
         return timed_process.run([*pin, *command], TIMEOUT_S)
 

@@ -1,12 +1,13 @@
-"""The narrow form in which some columns travel: a third of the bytes of TPC-H's lineitem less.
+"""The narrow form in which some columns travel: TPC-H's lineitem takes three fifths of its bytes.
 
 Strings that come as a dictionary of few values (`mrflight.few_values`) go as one byte a row, in a
-block with a dictionary of its own, and decimals of up to 18 digits as integers of 64 bits. What
-is narrow says so in its field's metadata, and `widen` makes the plain layout of it again, or for
-who writes dictionaries, such as Parquet, gives the strings as one.
+block with a dictionary of its own; whole numbers, dates and decimals of up to 18 digits in as few
+bytes as the largest takes. What is narrow says in its field's metadata what it is,
+and `widen` makes the plain layout of it again, or for who writes dictionaries, such as Parquet,
+gives the strings as one.
 
-A writer decides by its first rows. Where later ones do not fit, its next blocks are plain: every
-block says for itself what it has.
+A writer decides by its first rows, and again where later ones do not fit: every block says for
+itself what it has.
 """
 
 from __future__ import annotations
@@ -15,19 +16,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
 from mrflight.few_values import FEW, SHORT_BYTES, are_few, has_few
 from mrflight.numpy_arrays import to_arrow
 from mrflight.shuffle.layout import plain_column
+from mrflight.shuffle.narrow_integers import (
+    grown,
+    is_short_decimal,
+    is_shrinkable,
+    kind_named,
+    shrunk,
+    smallest,
+    whole_numbers,
+)
 
-_NARROW = {b"mrflight": b"narrow"}
-"""Of a field in a block: users' own columns of these types have it not."""
-
-_DIGITS = 18
-"""That fit into 64 bits whatever they are."""
+_PLAIN = b"mrflight"
+"""Of the metadata of a narrow field in a block: its plain type. Users' own columns have it not."""
 
 _FEWEST_ROWS = 1024
 """Of a block that is sent narrow: each has its dictionaries, of some hundred bytes."""
@@ -37,14 +43,18 @@ class _Narrowed(ABC):
     """How one column of a writer travels."""
 
     kind: pa.DataType
-    """Of the narrow values while they wait."""
+    """Of its values while they wait."""
 
     @abstractmethod
     def narrow(self, column: pa.Array) -> pa.Array | None:
-        """None where a value does not fit."""
+        """A column of any layout as it waits; None where a value does not fit."""
+
+    @abstractmethod
+    def wider(self, column: pa.Array) -> _Narrowed | None:
+        """What holds these values as well; None for their plain layout."""
 
     def block(self, values: pa.Array) -> pa.Array:
-        """Narrow values as they are in a block."""
+        """Values that waited as they are in a block."""
         return values
 
 
@@ -82,24 +92,34 @@ class _Codes(_Narrowed):
         self._seen = dictionary, codes
         return codes
 
+    def wider(self, column: pa.Array) -> _Narrowed | None:
+        return None if self.narrow(column) is None else self
+
     def block(self, values: pa.Array) -> pa.Array:
         return pa.DictionaryArray.from_arrays(values, self._values)
 
 
-class _Integers(_Narrowed):
-    """Decimals of 128 bits, by their lower 64."""
+class _Numbers(_Narrowed):
+    """Whole numbers, and decimals as such, in fewer bytes."""
 
-    def __init__(self, kind: pa.DataType) -> None:
-        self._plain = kind
-        self.kind = pa.decimal64(kind.precision, kind.scale)
+    def __init__(self, plain: pa.DataType, kind: pa.DataType) -> None:
+        self._plain = plain
+        self.kind = kind
+
+    @classmethod
+    def of(cls, plain: pa.DataType, column: pa.Array) -> _Numbers | None:
+        """As small as these values let them be."""
+        numbers = _whole(column, plain)
+        kind = plain if numbers is None else smallest(numbers)
+        return None if kind == plain else cls(plain, kind)
 
     def narrow(self, column: pa.Array) -> pa.Array | None:
-        column = plain_column(column, self._plain)
-        halves = np.frombuffer(column.buffers()[1], "<i8")[2 * column.offset :][: 2 * len(column)]
-        lower = np.ascontiguousarray(halves[::2])
-        if not np.array_equal(halves[1::2], lower >> 63):
-            return None
-        return _array(self.kind, column, lower)
+        numbers = _whole(column, self._plain)
+        return None if numbers is None else shrunk(numbers, self.kind)
+
+    def wider(self, column: pa.Array) -> _Narrowed | None:
+        found = self.of(self._plain, column)
+        return self if found and found.kind.bit_width <= self.kind.bit_width else found
 
 
 class Narrowing:
@@ -122,9 +142,10 @@ class Narrowing:
         columns = zip(plain, batch.columns, strict=True)
         return cls(plain, [_narrowed(field.type, column) for field, column in columns])
 
-    def widened(self) -> Narrowing:
-        """The same rows with no column narrow."""
-        return Narrowing(self._plain, [None] * len(self._plain))
+    def wider(self, batch: pa.RecordBatch) -> Narrowing:
+        """What holds these rows as well."""
+        columns = zip(self._narrowed, batch.columns, strict=True)
+        return Narrowing(self._plain, [each and each.wider(column) for each, column in columns])
 
     def narrow(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Rows of any layout as rows of `schema`; None where one does not fit."""
@@ -144,7 +165,8 @@ class Narrowing:
         for field, each, column in zip(self._plain, self._narrowed, rows.columns, strict=True):
             found = each.block(column) if each else column
             columns.append(found)
-            fields.append(pa.field(field.name, found.type, metadata=_NARROW if each else None))
+            told = {_PLAIN: str(field.type)} if each else None
+            fields.append(pa.field(field.name, found.type, metadata=told))
         batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
         return widen(batch) if rows.num_rows < _FEWEST_ROWS else batch
 
@@ -154,35 +176,38 @@ def widen(batch: pa.RecordBatch, *, keeps_dictionaries: bool = False) -> pa.Reco
 
     Their indices are of 32 bits, as they may be unified. ArrowInvalid for what no writer narrows.
     """
-    if not any(map(_is_narrow, batch.schema)):
+    if not any(map(_plain_name, batch.schema)):
         return batch
     columns = [
-        _wide(column, keeps_dictionaries) if _is_narrow(field) else column
+        _wide(column, name, keeps_dictionaries) if (name := _plain_name(field)) else column
         for field, column in zip(batch.schema, batch.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _narrowed(kind: pa.DataType, column: pa.Array) -> _Narrowed | None:
-    if types.is_decimal128(kind) and kind.precision <= _DIGITS and column.type == kind:
-        return _Integers(kind)
+    if is_shrinkable(kind):
+        return _Numbers.of(kind, column)
     return _Codes() if has_few(column) else None
 
 
-def _is_narrow(field: pa.Field) -> bool:
-    return bool(field.metadata) and field.metadata.items() >= _NARROW.items()
+def _whole(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """A column of any layout as whole numbers; None for decimals of too many digits."""
+    plain = plain_column(column, kind)
+    return whole_numbers(plain) if is_short_decimal(kind) else plain
 
 
-def _wide(column: pa.Array, keeps_dictionaries: bool) -> pa.Array:
+def _plain_name(field: pa.Field) -> str:
+    """Of a narrow field the plain type; empty for others."""
+    return (field.metadata or {}).get(_PLAIN, b"").decode(errors="replace")
+
+
+def _wide(column: pa.Array, plain: str, keeps_dictionaries: bool) -> pa.Array:
+    if (kind := kind_named(plain)) is not None:
+        return grown(column, kind)
     kind = column.type
-    if types.is_decimal64(kind):
-        values = np.frombuffer(column.buffers()[1], "<i8")[column.offset :][: len(column)]
-        halves = np.empty((len(column), 2), "<i8")
-        halves[:, 0] = values
-        np.right_shift(values, 63, out=halves[:, 1])
-        return _array(pa.decimal128(kind.precision, kind.scale), column, halves)
-    if not types.is_dictionary(kind) or kind.index_type != pa.uint8():
-        raise pa.ArrowInvalid(f"{kind} is no narrow column's type")
+    if plain != "string" or not types.is_dictionary(kind) or kind.index_type != pa.uint8():
+        raise pa.ArrowInvalid(f"{kind} is no narrow {plain}")
     if not are_few(column.dictionary):
         raise pa.ArrowInvalid(
             f"a narrow column's dictionary has up to {FEW} strings of up to {SHORT_BYTES} bytes"
@@ -191,9 +216,3 @@ def _wide(column: pa.Array, keeps_dictionaries: bool) -> pa.Array:
         indices = column.indices.cast(pa.int32())
         return pa.DictionaryArray.from_arrays(indices, column.dictionary)
     return column.dictionary_decode()
-
-
-def _array(kind: pa.DataType, column: pa.Array, values: npt.NDArray[np.int64]) -> pa.Array:
-    """An array of these values, null where the column is."""
-    nulls = column.is_valid().buffers()[1] if column.null_count else None
-    return pa.Array.from_buffers(kind, len(column), [nulls, pa.py_buffer(values)])

@@ -132,14 +132,13 @@ class ShuffleWriter:
         if (rows := self._narrowing.narrow(batch)) is not None:
             return self._buffers, rows
         self._send(self._buffers.take_all())
-        return self._begin(self._narrowing.widened(), batch)
+        return self._begin(self._narrowing.wider(batch), batch)
 
     def _begin(
         self, narrowing: Narrowing, batch: pa.RecordBatch
     ) -> tuple[PartitionBuffers, pa.RecordBatch]:
         rows = narrowing.narrow(batch)
-        if rows is None:
-            return self._begin(narrowing.widened(), batch)
+        assert rows is not None, "it was made for this batch"
         self._narrowing = narrowing
         self._buffers = partition_buffers(
             narrowing.schema, self._partitions, budget_bytes=self._buffer_bytes

@@ -26,7 +26,7 @@ from mrflight.spec import InputSpec
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import data_file
 
-_RUN_BYTES = 32 * 2**20
+_RUN_BYTES = 8 * 2**20
 """Of row groups that are read together, by few, large ranges, other than a map task's: all rows are
 to be held anyway. Whole files at once held 150 MiB more of lineitem's six million rows, which took
 as long to be given by the system as a third of the decoding."""

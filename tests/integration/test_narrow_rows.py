@@ -110,7 +110,10 @@ def test_csv_gets_the_values(folder: Path, tmp_path: Path) -> None:
 
 
 def test_less_is_shuffled_than_by_a_map_that_takes_strings(folder: Path, tmp_path: Path) -> None:
-    """Of a row's byte and dictionary there were 4 bytes of an offset and those of a string."""
+    """A byte a row, and of the mapped column 4 bytes of an offset and those of the string.
+
+    Blocks are cut elsewhere then, so it is not that to the byte.
+    """
     found = {}
     for name, section in [("as read", ""), ("mapped", 'map = "same:same"')]:
         (folder / "same.py").write_text(
@@ -123,7 +126,7 @@ def test_less_is_shuffled_than_by_a_map_that_takes_strings(folder: Path, tmp_pat
         found[name] = done.result["bytes_shuffled"]
     characters = sum(len(mode or "") for mode in lines(0)["mode"].to_pylist())
     saved = 3 * ROWS + characters
-    assert saved * 0.9 < found["mapped"] - found["as read"] < saved * 1.1
+    assert saved * 0.9 < found["mapped"] - found["as read"] < saved * 1.2
 
 
 def test_a_users_partitioner_is_given_strings(folder: Path, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_the_process_holds_little_more_than_its_budget(tmp_path: Path) -> None:
     with spilling(32 * MIB, tmp_path) as server:
         shuffle = server.cluster.create_shuffle("memory", partitions=2_000)
         before = resident_peak(server.process)
-        write(shuffle, maps=4, parts=100)
+        write(shuffle, maps=4, parts=125)
         stats = server.stats()
         assert stats.size_bytes > 9 * 32 * MIB
         assert stats.memory_bytes <= 32 * MIB

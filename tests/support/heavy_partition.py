@@ -35,13 +35,16 @@ def watch_shares(monkeypatch: pytest.MonkeyPatch) -> list[PlannedReduce]:
 
 
 def write_rows(folder: Path, seed: int) -> pa.Table:
-    """A fifth of the rows have key 7, which is too few to be combined; the others one each."""
+    """A fifth of the rows have key 7, which is too few to be combined; the others one each.
+
+    Values are large, as small ones would travel in fewer bytes.
+    """
     folder.mkdir()
     random = np.random.default_rng(seed)
     tables = []
     for file in range(FILES):
         key = random.permutation(ROWS) + file * ROWS + 8
         key[random.random(ROWS) < 0.2] = 7
-        tables.append(pa.table({"key": key, "value": np.arange(ROWS) + file * ROWS}))
+        tables.append(pa.table({"key": key, "value": np.arange(ROWS) + file * ROWS + 2**40}))
         pq.write_table(tables[-1], folder / f"{file}.parquet")
     return pa.concat_tables(tables)
