@@ -75,10 +75,13 @@ def kind_named(name: str) -> pa.DataType | None:
 
 
 def whole_numbers(decimals: pa.Array) -> pa.Array | None:
-    """Decimals of 128 bits as int64; None where one has more digits than its type says."""
+    """Decimals of 128 bits as int64; None where one has more digits than its type says.
+
+    Or where that is behind a null, as `grown` looks at all.
+    """
     halves = _values(decimals, "<i8,<i8")
     lower = np.ascontiguousarray(halves["f0"])
-    if not np.array_equal(halves["f1"], lower >> 63):
+    if not np.array_equal(halves["f1"], lower >> 63) or not _has_digits(lower, decimals.type):
         return None
     return _array(pa.int64(), decimals, lower)
 
@@ -106,11 +109,11 @@ def shrunk(numbers: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 def grown(numbers: pa.Array, kind: pa.DataType) -> pa.Array:
     """What `shrunk` made of values of ``kind``; ArrowInvalid for what it made of none."""
-    own, stored, most = _growth(numbers.type, kind)
+    own, stored = _growth(numbers.type, kind)
     values = _values(numbers, own)
-    if most is None:
+    if not is_short_decimal(kind):
         return _array(kind, numbers, values.astype(stored))
-    if len(values) and not -most < values.min() <= values.max() < most:
+    if not _has_digits(values, kind):
         raise pa.ArrowInvalid(f"a narrow {kind} has more digits")
     halves = np.empty((len(values), 2), "<i8")
     halves[:, 0] = values
@@ -118,22 +121,20 @@ def grown(numbers: pa.Array, kind: pa.DataType) -> pa.Array:
     return _array(kind, numbers, halves)
 
 
-class _Growth(NamedTuple):
-    """How values become those of a wider type."""
-
-    own: np.dtype[Any]
-    stored: np.dtype[Any]
-    most: int | None
-    """Of decimals, what is one digit too many."""
-
-
 @lru_cache(maxsize=1024)
-def _growth(narrow: pa.DataType, kind: pa.DataType) -> _Growth:
+def _growth(narrow: pa.DataType, kind: pa.DataType) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """What NumPy calls values of a narrow type, and of a wider one."""
     stored = np.dtype(_STORED.get(kind, "<i8"))
     own = np.dtype(narrow.to_pandas_dtype()) if types.is_integer(narrow) else None
     if own is None or own.kind != stored.kind or own.itemsize > stored.itemsize:
         raise pa.ArrowInvalid(f"{narrow} is no narrow {kind}")
-    return _Growth(own, stored, 10**kind.precision if is_short_decimal(kind) else None)
+    return own, stored
+
+
+def _has_digits(values: npt.NDArray[Any], decimal: pa.DataType) -> bool:
+    """Whether no whole number has more digits than decimals of a type have."""
+    most = 10**decimal.precision
+    return not len(values) or bool(-most < values.min() and values.max() < most)
 
 
 def _values(numbers: pa.Array, kind: npt.DTypeLike) -> npt.NDArray[Any]:

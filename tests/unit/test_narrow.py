@@ -202,6 +202,16 @@ def test_a_decimal_of_more_digits_than_its_type_says_is_not_cut() -> None:
     assert Narrowing.of(fits, batch.schema).narrow(batch) is None
 
 
+def test_what_lies_behind_a_null_is_no_mistake() -> None:
+    halves = np.zeros((ENOUGH, 2), "<i8")
+    halves[0, 0] = 10**18
+    nulls = pa.py_buffer(b"\xfe" + b"\xff" * (ENOUGH // 8 - 1))
+    column = pa.Array.from_buffers(KIND, ENOUGH, [nulls, pa.py_buffer(halves)])
+    batch = pa.record_batch({"n": column})
+    assert column.null_count == 1
+    assert sent(batch) == [batch]
+
+
 def narrow_block(column: pa.Array, plain: str) -> Block:
     field = pa.field("c", column.type, metadata={"mrflight": plain})
     return encode_block([pa.RecordBatch.from_arrays([column], schema=pa.schema([field]))], PLAIN)
