@@ -32,6 +32,8 @@ WAIT_S = 20.0
 """For what takes some milliseconds."""
 MIB = 2**20
 ROWS = 2_000_000
+LARGE = 2**40
+"""Small numbers would travel in fewer bytes."""
 
 WRITER = """
 import os, sys
@@ -145,7 +147,8 @@ class Spilling:
         self._made.append(shuffle)
         with shuffle.writer(map_id=0, key=["n"]) as out:
             for start in range(0, ROWS, 50_000):
-                out.write(pa.record_batch({"n": pa.array(range(start, start + 50_000))}))
+                numbers = range(LARGE + start, LARGE + start + 50_000)
+                out.write(pa.record_batch({"n": pa.array(numbers)}))
         return shuffle
 
     def drop_all(self) -> None:
@@ -155,7 +158,7 @@ class Spilling:
 
     @staticmethod
     def total(shuffle: mrflight.Shuffle) -> int:
-        return sum(sum(piece["n"].to_pylist()) for piece in shuffle.reader(0))
+        return sum(n - LARGE for piece in shuffle.reader(0) for n in piece["n"].to_pylist())
 
 
 @pytest.fixture
