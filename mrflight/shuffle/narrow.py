@@ -35,7 +35,7 @@ from mrflight.shuffle.narrow_integers import (
 _PLAIN = b"mrflight"
 """Of the metadata of a narrow field in a block: its plain type. Users' own columns have it not."""
 
-_FEWEST_ROWS = 1024
+_FEWEST_ROWS = 256
 """Of a block that is sent narrow: each has its dictionaries, of some hundred bytes."""
 
 

@@ -20,7 +20,7 @@ from mrflight.shuffle.narrow import Narrowing
 PLAIN = ipc_options("none")
 KIND = pa.decimal128(18, 3)
 LARGEST = 10**18 - 1
-ENOUGH = 1024
+ENOUGH = 256
 """Rows of a block that is sent narrow."""
 
 words = st.lists(st.none() | st.text(max_size=8), min_size=1, max_size=40)
