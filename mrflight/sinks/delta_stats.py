@@ -64,12 +64,19 @@ class FileStatistics:
         self._long_strings: dict[str, Range] = {}
 
     def observe(self, rows: pa.Table) -> None:
-        """Note what the footer will not say of ``rows``, which are about to be written."""
+        """Note what the footer will not say of ``rows``, which are about to be written.
+
+        A column may be of one dictionary, which has no values but theirs.
+        """
         self._rows += rows.num_rows
         for column in self._columns:
             values = rows.column(column.name)
             self._nulls[column.name] += values.null_count
-            if pa.types.is_string(values.type) and _is_long(values):
+            if not pa.types.is_string(column.type):
+                continue
+            if pa.types.is_dictionary(values.type):
+                values = pa.chunked_array([each.dictionary for each in values.chunks], pa.string())
+            if _is_long(values):
                 range_ = _range_of_prefixes(values)
                 self._long_strings[column.name] = _joined(
                     self._long_strings.get(column.name), range_

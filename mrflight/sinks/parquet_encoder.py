@@ -70,13 +70,14 @@ class ParquetEncoder(Encoder):
         return _columns_with_nan(rows) <= self._nan_columns
 
     def write(self, rows: pa.Table) -> None:
-        if self._statistics is not None:
-            self._statistics.observe(rows)
         rows = with_types(rows, self._schema)
         groups = max(1, round(rows.num_rows / PARQUET_CHUNK.rows))  # of a large batch several
         size = max(1, -(-rows.num_rows // groups))
         for start in range(0, max(1, rows.num_rows), size):
-            self._writer.write_table(unified(rows.slice(start, size)), row_group_size=size)
+            group = unified(rows.slice(start, size))
+            if self._statistics is not None:
+                self._statistics.observe(group)
+            self._writer.write_table(group, row_group_size=size)
 
     def close(self) -> str:
         self._writer.close()

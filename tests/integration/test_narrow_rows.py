@@ -181,6 +181,21 @@ def test_bounds_and_nulls_are_of_a_files_own_rows(folder: Path, tmp_path: Path) 
     assert sum(action["num_records"] for action in actions) == ROWS
 
 
+def test_a_few_strings_beside_long_ones_have_bounds(tmp_path: Path) -> None:
+    """In one row group; of strings above 4 KiB the footer has none."""
+    (tmp_path / "lines").mkdir()
+    long = [f"{n:03}" + "x" * 5000 for n in range(300)]
+    for name, text in [("a", ["a", "b"] * 2500), ("b", long)]:
+        table = pa.table({"k": range(len(text)), "mode": text})
+        pq.write_table(table, tmp_path / "lines" / f"{name}.parquet", use_dictionary=name == "a")
+    done = drive(write_job(tmp_path, JOB.format(input="", output='table = "out"')))
+    assert done.code == 0, done.stderr
+    actions = pa.table(DeltaTable(tmp_path / "out").get_add_actions(flatten=True)).to_pylist()
+    assert min(action["min.mode"] for action in actions) == "000" + "x" * 29
+    assert {action["max.mode"] for action in actions} == {"b"}
+    assert {action["null_count.mode"] for action in actions} == {0}
+
+
 def test_a_writer_whose_later_rows_do_not_fit(cluster: mrflight.Cluster) -> None:
     few = pa.array([["a", "b", None][n % 3] for n in range(5000)])
     many = pa.array([f"{n % 300}" for n in range(5000)])
