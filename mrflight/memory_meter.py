@@ -39,6 +39,7 @@ class MemoryMeter(Closes):
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self._pids = pids
         self._peak_bytes = 0
+        self._read_at_bytes = 0
         self._shared: dict[int, _Shared] = {}
         self._shared_known_at = -math.inf
         self._closed = threading.Event()
@@ -68,7 +69,7 @@ class MemoryMeter(Closes):
         if now - self._shared_known_at >= _SHARED_EVERY_S or rss.keys() != self._shared.keys():
             self._shared_known_at, self._shared = now, {}
             stale = list(rss)
-        elif self._held(rss) > self._peak_bytes * _NEW_PEAK:
+        elif self._held(rss) > self._read_at_bytes * _NEW_PEAK:
             stale = [pid for pid, size in rss.items() if size > self._shared[pid].of_rss * _GROWN]
         else:
             stale = []
@@ -77,7 +78,10 @@ class MemoryMeter(Closes):
                 return  # whoever closes waits for this look
             rss[pid] = _rss_bytes(pid)
             self._shared[pid] = _Shared(_shared_bytes(pid), rss[pid])
-        self._peak_bytes = max(self._peak_bytes, self._held(rss))
+        held = self._held(rss)
+        self._peak_bytes = max(self._peak_bytes, held)
+        if stale:  # not at each look: a slow growth would never be a tenth more than the last
+            self._read_at_bytes = max(self._read_at_bytes, held)
 
     def _held(self, rss: Mapping[int, int]) -> int:
         return sum(rss.values()) - sum(shared.size_bytes for shared in self._shared.values())

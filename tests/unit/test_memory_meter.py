@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -172,19 +172,26 @@ def test_a_page_that_is_written_to_is_no_longer_shared(watched: Watched) -> None
         assert top <= mapped_bytes(os.getpid()) + 100 * MIB + FORK_BYTES
 
 
+class Read(list[int]):
+    """Who was asked for what it shares, which is not read anew as time goes by here."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        shared_bytes = memory_meter._shared_bytes
+
+        def noted(pid: int) -> int:
+            self.append(pid)
+            return shared_bytes(pid)
+
+        monkeypatch.setattr(memory_meter, "_shared_bytes", noted)
+        monkeypatch.setattr(memory_meter, "_SHARED_EVERY_S", math.inf)
+
+
 @needs_pss
 def test_for_a_new_peak_who_has_not_grown_is_not_read(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read: list[int] = []
-    shared_bytes = memory_meter._shared_bytes
-
-    def noted(pid: int) -> int:
-        read.append(pid)
-        return shared_bytes(pid)
-
-    monkeypatch.setattr(memory_meter, "_shared_bytes", noted)
-    monkeypatch.setattr(memory_meter, "_SHARED_EVERY_S", math.inf)
+    read = Read(monkeypatch)
     with process_with(100 * MIB) as other:
         watched.pids += [other.pid]
         top = watched.peak()
@@ -194,6 +201,21 @@ def test_for_a_new_peak_who_has_not_grown_is_not_read(
         with written_pages(top * 12 // 10):
             assert top < own_bytes(os.getpid(), other.pid) <= watched.peak()
         assert set(read) == {os.getpid()}
+
+
+@needs_pss
+def test_for_a_slow_growth_it_is_read_as_well(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = watched.peak()
+    read = Read(monkeypatch)
+    with ExitStack() as held:
+        for _ in range(50):
+            held.enter_context(written_pages(top // 20))
+            watched.peak()
+            if read:
+                break
+    assert read == [os.getpid()]
 
 
 def test_a_process_that_is_gone_weighs_nothing(watched: Watched) -> None:
