@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from mrflight.errors import ShuffleNotFoundError
 from mrflight.ids import check_shuffle_id
 from mrflight.shuffle.events import (
@@ -64,11 +62,9 @@ class ClusterState:
             case ShuffleDropped():
                 del self.shuffles[event.id]
             case MapCommitted():
-                schema = pa.ipc.read_schema(pa.py_buffer(event.schema))
-                self.shuffles[event.id].apply_commit(event, schema)
+                self.shuffles[event.id].apply_commit(event)
             case MapsCommitted():
-                schema = pa.ipc.read_schema(pa.py_buffer(event.schema))
-                self.shuffles[event.id].apply_commits(event, schema)
+                self.shuffles[event.id].apply_commits(event)
             case PartitionsPlaced():
                 self.shuffles[event.id].apply_placed(event)
             case CommitLeaseGiven() | CommitLeaseEnded() | VersionRecorded() | VersionForgotten():

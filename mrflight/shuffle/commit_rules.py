@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from mrflight.errors import (
@@ -15,6 +16,7 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt
 from mrflight.schemas import describe_difference
+from mrflight.shuffle.counts import Counts
 from mrflight.shuffle.shuffle_state import ShuffleState, hash_of_sent
 
 
@@ -22,16 +24,14 @@ def check_commit(
     state: ShuffleState,
     source: MapAttempt,
     schema: pa.Schema,
-    rows: Sequence[int],
-    sizes: Sequence[int],
+    rows: Counts,
     version: int,
     routing: str = "",
 ) -> None:
     """Raise why an attempt that was written to ``version`` of the placement cannot be committed.
 
-    ProtocolError, SchemaMismatchError, NotRepeatableError or PlacementChangedError.
+    SchemaMismatchError, NotRepeatableError or PlacementChangedError.
     """
-    _check_counts(state, rows, sizes)
     _check_schema(state, source, schema)
     _check_repeated(state, source, rows, routing)
     if (state.moved_in[state.covered(source.map_id, version)] > version).any():
@@ -41,12 +41,18 @@ def check_commit(
         )
 
 
-def _check_counts(state: ShuffleState, rows: Sequence[int], sizes: Sequence[int]) -> None:
-    count = len(state.placement)
-    if len(rows) != count or len(sizes) != count:
-        raise ProtocolError(f"shuffle {state.id!r} has {count} partitions, not {len(rows)}")
-    if any(min(values) < 0 or max(values) >= 2**48 for values in (rows, sizes)):
+def checked_counts(state: ShuffleState, counts: Sequence[int]) -> Counts:
+    """What a commit counts of each partition; ProtocolError where it can't be that."""
+    partitions = len(state.placement)
+    if len(counts) != partitions:
+        raise ProtocolError(f"shuffle {state.id!r} has {partitions} partitions, not {len(counts)}")
+    try:
+        checked = np.array(counts, np.int64)
+    except OverflowError:
+        checked = np.full(partitions, -1)
+    if checked.min() < 0 or checked.max() >= 2**48:
         raise ProtocolError("a commit counts rows and bytes from 0 to 2^48")
+    return checked
 
 
 def _check_schema(state: ShuffleState, source: MapAttempt, schema: pa.Schema) -> None:
@@ -59,9 +65,7 @@ def _check_schema(state: ShuffleState, source: MapAttempt, schema: pa.Schema) ->
         )
 
 
-def _check_repeated(
-    state: ShuffleState, source: MapAttempt, rows: Sequence[int], routing: str
-) -> None:
+def _check_repeated(state: ShuffleState, source: MapAttempt, rows: Counts, routing: str) -> None:
     known = state.sent_by.get(source.map_id)
     if known is not None and known != hash_of_sent(rows, routing):
         raise NotRepeatableError(

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.shuffle.cluster_state import ClusterState
+from mrflight.shuffle.counts import Counts, packed
 from mrflight.shuffle.events import MapsCommitted, decode_event, encode_event
 from mrflight.shuffle.tables_kept import TablesKept
 
@@ -40,7 +39,7 @@ def compacted(records: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:
 
     All events of the shuffles that are there, of each server that is there how it joined last, and
     what `TablesKept` keeps. The commits of a shuffle between two changes of its placement become
-    one: 10,000 of 10,000 partitions have 800 MB, and 0.6 MB as one.
+    one: 10,000 of 10,000 partitions have 580 MB, and less than 1 MB as one.
     """
     kept = _kept(records())
     wanted, sums = iter(kept.positions), _Sums()
@@ -141,8 +140,8 @@ class _Begun(NamedTuple):
     """A shuffle as it was before the first commit of a run."""
 
     commits: int
-    rows: npt.NDArray[np.int64]
-    size_bytes: npt.NDArray[np.int64]
+    rows: Counts
+    size_bytes: Counts
 
 
 class _Sums:
@@ -174,5 +173,5 @@ class _Sums:
         rows, size_bytes = state.rows - begun.rows, state.size_bytes - begun.size_bytes
         encoded = schema.serialize().to_pybytes()
         return encode_event(
-            MapsCommitted(shuffle_id, encoded, commits, rows.tolist(), size_bytes.tolist())
+            MapsCommitted(shuffle_id, encoded, commits, packed(rows), packed(size_bytes))
         )

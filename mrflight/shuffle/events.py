@@ -63,8 +63,9 @@ class MapCommitted(Event, frozen=True):
     version: int
     """Of the placement to which it wrote."""
     schema: bytes
-    rows: list[int]
-    size_bytes: list[int]
+    rows: bytes
+    """As `packed`, and so are ``size_bytes``."""
+    size_bytes: bytes
     routing: str = ""
     """A hash of where each row went, or nothing."""
 
@@ -72,7 +73,8 @@ class MapCommitted(Event, frozen=True):
 class MapsCommitted(Event, frozen=True):
     """Several `MapCommitted` of a shuffle, one after the other.
 
-    Made when a journal is compacted. ``rows`` and ``size_bytes`` are what they add to its sums.
+    Made when a journal is compacted. ``rows`` and ``size_bytes`` are what they add to its sums,
+    `packed`.
     """
 
     id: str
@@ -81,8 +83,8 @@ class MapsCommitted(Event, frozen=True):
     commits: list[tuple[int, int, str, int, int, int]]
     """Of each its map, attempt and writer, between which versions it counts, and what
     `hash_of_sent` was of it."""
-    rows: list[int]
-    size_bytes: list[int]
+    rows: bytes
+    size_bytes: bytes
 
 
 class PartitionsPlaced(Event, frozen=True):

@@ -17,7 +17,8 @@ import pyarrow as pa
 from mrflight.errors import ProtocolError, ShuffleExistsError
 from mrflight.ids import MAX_PARTITIONS, MapAttempt, check_attempt, check_shuffle_id
 from mrflight.shuffle.cluster_state import ClusterState
-from mrflight.shuffle.commit_rules import check_commit, check_not_lost
+from mrflight.shuffle.commit_rules import check_commit, check_not_lost, checked_counts
+from mrflight.shuffle.counts import packed
 from mrflight.shuffle.events import (
     AnyEvent,
     MapCommitted,
@@ -263,12 +264,14 @@ class Registry:
             winner = state.winner(source, version)
             if winner is not None:
                 return winner
-            check_commit(state, source, schema, rows, sizes, version, routing)
+            counted, stored = checked_counts(state, rows), checked_counts(state, sizes)
+            check_commit(state, source, schema, counted, version, routing)
             for location in without:
                 self._changes.lose(state, location)
             encoded = schema.serialize().to_pybytes()
+            counts = packed(counted), packed(stored)
             self._changes.happen(
-                MapCommitted(shuffle_id, *source, version, encoded, rows, sizes, routing)
+                MapCommitted(shuffle_id, *source, version, encoded, *counts, routing)
             )
             return source
 

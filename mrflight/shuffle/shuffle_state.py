@@ -12,7 +12,6 @@ those partitions only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ import pyarrow as pa
 import xxhash
 
 from mrflight.ids import MapAttempt
+from mrflight.shuffle.counts import Counts, unpacked
 from mrflight.shuffle.events import MapCommitted, MapsCommitted, PartitionsPlaced, ShuffleMade
 from mrflight.shuffle.placement import IndexedPlacement
 
@@ -84,8 +84,8 @@ class ShuffleState:
     """Every map asks for it: to make it of 10,000 partitions takes 5 ms."""
     homeless: list[int] = field(init=False)
     """The partitions without a location."""
-    rows: npt.NDArray[np.int64] = field(init=False)
-    size_bytes: npt.NDArray[np.int64] = field(init=False)
+    rows: Counts = field(init=False)
+    size_bytes: Counts = field(init=False)
 
     def __post_init__(self) -> None:
         self.generation, self.moved_in, self.rows, self.size_bytes = (
@@ -146,29 +146,31 @@ class ShuffleState:
         """By partition, whether an attempt of a map that saw ``version`` will count for it."""
         return (self.written_in(map_id) < self.generation) & (self.generation <= version)
 
-    def apply_commit(self, event: MapCommitted, schema: pa.Schema | None) -> None:
+    def apply_commit(self, event: MapCommitted) -> None:
         covered = self.covered(event.map_id, event.version)
         source = MapAttempt(event.map_id, event.attempt, event.writer)
         commit = MapCommit(source, self.written_in(event.map_id), event.version)
-        self.rows[covered] += np.array(event.rows, np.int64)[covered]
-        self.size_bytes[covered] += np.array(event.size_bytes, np.int64)[covered]
-        self._add(commit, hash_of_sent(event.rows, event.routing), schema)
+        rows = unpacked(event.rows)
+        self.rows[covered] += rows[covered]
+        self.size_bytes[covered] += unpacked(event.size_bytes)[covered]
+        self._add(commit, hash_of_sent(rows, event.routing), event.schema)
 
-    def apply_commits(self, event: MapsCommitted, schema: pa.Schema) -> None:
+    def apply_commits(self, event: MapsCommitted) -> None:
         """As `apply_commit` of one after the other."""
-        self.rows += np.array(event.rows, np.int64)
-        self.size_bytes += np.array(event.size_bytes, np.int64)
+        self.rows += unpacked(event.rows)
+        self.size_bytes += unpacked(event.size_bytes)
         for map_id, attempt, writer, since, until, sent in event.commits:
             commit = MapCommit(MapAttempt(map_id, attempt, writer), since, until)
-            self._add(commit, sent, schema)
+            self._add(commit, sent, event.schema)
 
-    def _add(self, commit: MapCommit, sent: int, schema: pa.Schema | None) -> None:
+    def _add(self, commit: MapCommit, sent: int, encoded_schema: bytes) -> None:
         self.commits.append(commit)
         self.sources.add(commit.source)
         self.last_of[commit.source.map_id] = commit
         self.sent_by.setdefault(commit.source.map_id, sent)
-        if schema is not None and len(schema) and self.schema is None:
-            self.schema = schema
+        if self.schema is None:
+            schema = pa.ipc.read_schema(pa.py_buffer(encoded_schema))
+            self.schema = schema if len(schema) else None
 
     def apply_placed(self, event: PartitionsPlaced) -> None:
         self.version += 1
@@ -198,10 +200,10 @@ class ShuffleState:
         )
 
 
-def hash_of_sent(rows: Sequence[int], routing: str) -> int:
+def hash_of_sent(rows: Counts, routing: str) -> int:
     """The same for two attempts of a map that send as many rows to each partition.
 
     And, where both say so by their ``routing``, each row to the same one as the other attempt. Then
     some partitions of the one and the rest of the other are every row once.
     """
-    return xxhash.xxh3_64_intdigest(np.array(rows, np.int64).tobytes() + routing.encode())
+    return xxhash.xxh3_64_intdigest(rows.tobytes() + routing.encode())

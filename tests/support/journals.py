@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from mrflight.shuffle.compacted import compacted
+from mrflight.shuffle.counts import packed
 from mrflight.shuffle.event_journal import COMPACT_BYTES, EventJournal
 from mrflight.shuffle.events import AnyEvent, decode_event, encode_event
 from mrflight.shuffle.journal import Journal
@@ -23,6 +26,11 @@ def check_order(records: list[bytes], expected: dict[int, int]) -> None:
         thread, number = map(int, record.split()[:2])
         found[thread].append(number)
     assert found == {thread: list(range(count)) for thread, count in expected.items()}
+
+
+def counted(counts: Sequence[int]) -> bytes:
+    """Counts as an event has them."""
+    return packed(np.array(counts, np.int64))
 
 
 def recorded(path: Path, events: Iterable[AnyEvent], compact_bytes: int = COMPACT_BYTES) -> int:

@@ -26,14 +26,16 @@ from mrflight.shuffle.events import (
 )
 from mrflight.shuffle.journal import Journal
 from mrflight.shuffle.registry import Registry
-from tests.support.journals import kept, recorded, recorded_in
+from tests.support.journals import counted, kept, recorded, recorded_in
 from tests.support.registries import SCHEMA, TIMEOUT_S, Clock, commit, knowledge, resumed
+
+ENCODED = SCHEMA.serialize().to_pybytes()
 
 HISTORY: list[AnyEvent] = [
     ServerJoined("a", "1"),
     ServerJoined("b", "1"),
     ShuffleMade("x", "", 1, None, ["a", "b"], [[0], [1]]),
-    MapCommitted("x", 0, 0, "w", 0, SCHEMA.serialize().to_pybytes(), [1, 2], [10, 20]),
+    MapCommitted("x", 0, 0, "w", 0, ENCODED, counted([1, 2]), counted([10, 20])),
     PartitionsPlaced("x", [0], [["b"]], [0], avoided=["a"]),
     ServerGone("a"),
     ShuffleDropped("x"),
@@ -51,7 +53,11 @@ def path(tmp_path: Path) -> Path:
 
 
 SUM = MapsCommitted(
-    "x", b"", [(0, 0, "w", -1, 0, 2**64 - 1), (1, 3, "", 0, 2, 0)], [2**40, 0], [0, 7]
+    "x",
+    b"",
+    [(0, 0, "w", -1, 0, 2**64 - 1), (1, 3, "", 0, 2, 0)],
+    counted([2**40, 0]),
+    counted([0, 7]),
 )
 
 

@@ -26,7 +26,7 @@ from mrflight.shuffle.events import (
     ShuffleMade,
     encode_event,
 )
-from tests.support.journals import kept, recorded, recorded_in
+from tests.support.journals import counted, kept, recorded, recorded_in
 from tests.support.registries import SCHEMA, Clock, knowledge, resumed
 from tests.support.threads import WAIT_S, run_threads
 
@@ -43,7 +43,8 @@ def shuffles(count: int, alive: int) -> Iterator[AnyEvent]:
     for number in range(count):
         name = f"s{number}"
         yield ShuffleMade(name, "", 1, None, ["a"], [[0]] * 100)
-        yield MapCommitted(name, 0, 0, "w", 0, schema, [number] * 100, [number] * 100)
+        counts = counted([number] * 100)
+        yield MapCommitted(name, 0, 0, "w", 0, schema, counts, counts)
         if number < count - alive:
             yield ShuffleDropped(name)
 
@@ -77,8 +78,13 @@ def commits_of(name: str, maps: int) -> Iterator[AnyEvent]:
     """The first of another schema, which has no columns; each sends something else."""
     for number in range(maps):
         schema = (SCHEMA if number else pa.schema([])).serialize().to_pybytes()
-        rows = [number * 7 % 13 + partition for partition in range(100)]
-        yield MapCommitted(name, number, 0, f"w{number}", 0, schema, rows, [0, 9] * 50, "r")
+        counts = rows_of(number), counted([0, 9] * 50)
+        yield MapCommitted(name, number, 0, f"w{number}", 0, schema, *counts, "r")
+
+
+def rows_of(map_id: int) -> bytes:
+    """What a map of `commits_of` sends to each partition."""
+    return counted([map_id * 7 % 13 + partition for partition in range(100)])
 
 
 def test_the_commits_of_a_shuffle_become_one(path: Path) -> None:
@@ -90,8 +96,8 @@ def test_the_commits_of_a_shuffle_become_one(path: Path) -> None:
     events += [PartitionsPlaced("x", [0], [["b"]], [0])]
     schema = SCHEMA.serialize().to_pybytes()
     for number in (3, 5, 4):
-        rows = [number * 7 % 13 + partition for partition in range(100)]
-        events += [MapCommitted("x", number, 1, "w", 1, schema, rows, [5] * 100, "r")]
+        counts = rows_of(number), counted([5] * 100)
+        events += [MapCommitted("x", number, 1, "w", 1, schema, *counts, "r")]
     assert recorded(path, events) > 100_000
     assert recorded(path, [ServerDraining("b")], compact_bytes=10_000) < 20_000
     events += [ServerDraining("b")]

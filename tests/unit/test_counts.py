@@ -1,0 +1,24 @@
+"""Counts of partitions come back from a record, and take no more bytes than they need."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrflight.shuffle.counts import packed, unpacked
+
+
+@given(st.lists(st.integers(0, 2**63 - 1)))
+def test_counts_come_back(counts: list[int]) -> None:
+    found = unpacked(packed(np.array(counts, np.int64)))
+    assert (found.tolist(), found.dtype) == (counts, np.dtype(np.int64))
+
+
+@pytest.mark.parametrize(
+    ("largest", "width"),
+    [(0, 1), (255, 1), (256, 2), (2**16, 4), (2**32 - 1, 4), (2**32, 8), (2**63 - 1, 8)],
+)
+def test_the_largest_tells_the_width(largest: int, width: int) -> None:
+    assert len(packed(np.array([0, largest, 0]))) == 1 + 3 * width
