@@ -16,8 +16,9 @@ _ANSWER = re.compile(
 _GIVEN = re.compile(
     r'(?<=Config error: )(?P<before>[^"]*)".*"'  # to the last quote: a value may have some itself
     r"|(?<=Invalid encryption type: ).*(?=\. Valid values)"
+    r'|(?<=failed to parse )\\".*\\"(?= as )'
 )
-"""An option's value in the words of object_store: it may be a secret that is in a wrong place."""
+"""An option's value in the words of object_store, or deltalake: it may be a misplaced secret."""
 _SYSTEM_SAYS = re.compile(r'\bmessage: "([^"]+)"')
 """In the debug form of an error: obstore leaves the cause out before it."""
 

@@ -48,7 +48,10 @@ def test_several_options_that_the_client_does_not_take(tmp_path: Path) -> None:
     assert "SECRET" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("key", "value", "says"), WRONG[1:4])
+OF_DELTALAKE = ("max_retries", 'SE"CR ET', '("max_retries", "Generic DeltaTable error: failed to')
+
+
+@pytest.mark.parametrize(("key", "value", "says"), [*WRONG[1:4], OF_DELTALAKE])
 def test_deltalake_says_it_without_the_value(
     tmp_path: Path, key: str, value: str, says: str
 ) -> None:
