@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from mrflight.errors import JobError
+from mrflight.storage.deltalake_options import DELTALAKE_ALONE
 from mrflight.storage.reasons import reason
 from mrflight.storage.store import FileVersion, FirstComeStore
 from mrflight.storage.streams import RangedFile, WrittenFile
@@ -220,7 +221,7 @@ def _refusal(name: str, given: Mapping[str, str]) -> str | None:
 def _new_client(name: str, given: Mapping[str, str]) -> S3Store:
     from obstore.store import S3Store
 
-    options: Any = dict(given)
+    options: Any = {key: value for key, value in given.items() if not _is_of_others(key)}
     client: Any = {key: options.pop(key) for key in ("allow_http", "timeout") if key in options}
     if options.get("aws_allow_http", "").lower() == "true":
         client["allow_http"] = True
@@ -230,6 +231,11 @@ def _new_client(name: str, given: Mapping[str, str]) -> S3Store:
         client_options=client or None,
         retry_config={"max_retries": 10, "retry_timeout": _RETRY_TIMEOUT},
     )
+
+
+def _is_of_others(key: str) -> bool:
+    """Whether an option is deltalake's alone, or a property of Hadoop's."""
+    return "." in key or key in DELTALAKE_ALONE
 
 
 def _key(path: str) -> str:

@@ -13,7 +13,8 @@ import pyarrow.csv
 import pytest
 
 from mrflight.storage import Location, locate
-from tests.contract.test_jobs_on_stores import KEYS, job_file, table_of
+from tests.contract.test_jobs_on_stores import KEYS, job_file, put_inputs, table_of
+from tests.services.hdfs import Hdfs
 from tests.services.minio import Bucket
 from tests.support.driver import drive
 from tests.support.faults import await_that
@@ -106,6 +107,34 @@ def test_the_jobs_own_key_and_endpoint_are_not_mixed_with_those_of_the_environme
         f"--set=output.format={format}",
         environment={"AWS_SESSION_TOKEN": "of-another", "AWS_ENDPOINT_URL": "http://127.0.0.1:1"},
     )
+    assert done.code == 0, done.stderr
+    assert done.result["rows_out"] == KEYS
+
+
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_what_one_client_alone_takes_does_not_keep_a_job_from_a_bucket(
+    bucket: Bucket, tmp_path: Path, format: str
+) -> None:
+    """obstore would refuse what is deltalake's."""
+    options = {**bucket.options, "max_retries": "3", "aws_s3_locking_provider": "none"}
+    options |= {"AWS_CONDITIONAL_PUT": "etag", "connect_timeout": "5s", "aws_user_agent": "tests"}
+    place = locate(bucket.url, tmp_path, options)
+    put_inputs(place.child("in"))
+    job = job_file(tmp_path, place.child("in").url, place.child("table"))
+    done = drive(job, f"--set=output.format={format}")
+    assert done.code == 0, done.stderr
+    assert done.result["rows_out"] == KEYS
+
+
+def test_a_property_of_hadoops_does_not_keep_a_job_from_a_bucket(
+    bucket: Bucket, hdfs: Hdfs, tmp_path: Path
+) -> None:
+    source = locate(hdfs.folder(), tmp_path).child("in")
+    put_inputs(source)
+    job = job_file(tmp_path, source.url, locate(f"{bucket.url}/table", tmp_path, bucket.options))
+    of_hadoop = '[storage]\n"dfs.client.failover.max.attempts" = 5'
+    job.write_text(job.read_text().replace("[storage]", of_hadoop))
+    done = drive(job)
     assert done.code == 0, done.stderr
     assert done.result["rows_out"] == KEYS
 
