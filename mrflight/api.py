@@ -20,6 +20,7 @@ from mrflight.result import JobResult
 from mrflight.spec import JobSpec
 from mrflight.stage_clock import StageClock
 from mrflight.storage import hopsfs
+from mrflight.storage.known_options import check_options
 
 
 def run(job_file: str | PathLike[str], overrides: Mapping[str, Any] | None = None) -> JobResult:
@@ -51,12 +52,14 @@ def read_table(
     Nothing is added to them from the environment but what deltalake and obstore find there
     themselves: variables of ``AWS_...`` for what the options do not say. Rows come file by
     file, by the files' names. Blocks; files are read at the same time, as many as there are cores.
-    Raises InputError for what is no table or cannot be read, ColumnNotFoundError.
+    Raises InputError for what is no table or cannot be read, ColumnNotFoundError, and
+    JobFileError for an option that its store does not know.
     """
     from mrflight.sources.delta_rows import read_rows
 
     path, given = os.fspath(table), options or {}
     folder = Path.cwd()
+    check_options(given, [path])
     hopsfs.prepare(given, [path], folder)
     return read_rows(path, columns, given, folder)
 

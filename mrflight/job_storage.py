@@ -7,16 +7,18 @@ from pathlib import Path
 from mrflight.errors import JobFileError
 from mrflight.spec import JobSpec
 from mrflight.storage import hopsfs
+from mrflight.storage.known_options import check_options
 
 
 def prepare_storage(spec: JobSpec, folder: Path, *, with_output: bool = True) -> None:
     """Set what the stores' clients read as they are loaded, here and in the job's processes.
 
-    ``folder`` is the job file's. Raises as `hopsfs.prepare` does, and JobFileError where workers
-    would not have it.
+    ``folder`` is the job file's. Raises as `check_options` and `hopsfs.prepare` do, and
+    JobFileError where workers would not have it.
     """
-    _check_workers_have_it(spec)
     paths = spec.paths if with_output else spec.paths[:-1]
+    check_options(spec.storage, paths)
+    _check_workers_have_it(spec)
     hopsfs.prepare(spec.storage, paths, folder)
 
 

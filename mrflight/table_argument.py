@@ -35,8 +35,10 @@ def asked_table(options: argparse.Namespace) -> Location:
     """
     from mrflight.storage import hopsfs, locate
     from mrflight.storage.environment import with_environment
+    from mrflight.storage.known_options import check_options
 
     given = dict(_option(text) for text in options.storage)
+    check_options(given, [options.table], "--storage ")
     storage = with_environment(given, [options.table], os.environ)
     hopsfs.prepare(storage, [options.table], Path.cwd())
     return locate(options.table, Path.cwd(), storage)

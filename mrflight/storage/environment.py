@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from mrflight.storage import hopsfs
-from mrflight.storage.scheme import scheme_of
+from mrflight.storage.scheme import BUCKETS, scheme_of
 
 _VARIABLES = (
     "AWS_ACCESS_KEY_ID",
@@ -29,9 +29,6 @@ _SAME_AS = {
 }
 """Of object_store's names, and AWS's own, for one thing."""
 
-_BUCKETS = {"s3", "s3a"}
-"""Schemes."""
-
 
 def with_environment(
     options: Mapping[str, str], paths: Iterable[str], environment: Mapping[str, str]
@@ -44,7 +41,7 @@ def with_environment(
     found: dict[str, str] = {}
     if "hopsfs" in schemes:
         found |= _of_hopsfs(environment)
-    if schemes & _BUCKETS:
+    if schemes & BUCKETS:
         found |= _of_bucket(options, environment)
     return {**found, **options}
 
@@ -82,7 +79,7 @@ def not_to_be_mixed(
     itself, none that says who asks may stay, and with an endpoint none that says where. Without
     them all stay: tokens of pods and roles of containers come by no others.
     """
-    if not {scheme_of(path) for path in paths} & _BUCKETS:
+    if not {scheme_of(path) for path in paths} & BUCKETS:
         return []
     has_key = any("access_key" in name.lower() for name in options)
     has_endpoint = any(_canonical(name) == _ENDPOINT for name in options)

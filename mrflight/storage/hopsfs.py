@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from mrflight.errors import JobFileError
 from mrflight.storage.certificates import check_certificates
-from mrflight.storage.scheme import scheme_of
+from mrflight.storage.scheme import NAME_NODES, scheme_of
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def _check_client(options: Mapping[str, str], schemes: Mapping[str, str]) -> Non
 
     What is not installed at all is told where it is imported, unless it is HopsFS's.
     """
-    if schemes.keys().isdisjoint({"hdfs", "hopsfs"}):
+    if schemes.keys().isdisjoint(NAME_NODES):
         return
     check_one_client()
     is_hops = is_client()

@@ -238,6 +238,23 @@ def _is_of_others(key: str) -> bool:
     return "." in key or key in DELTALAKE_ALONE
 
 
+def knows_option(key: str) -> bool:
+    """Whether the client has an option of this name; no where it is not installed."""
+    if find_spec("obstore") is None:
+        return False
+    from obstore.exceptions import BaseError, UnknownConfigurationKeyError
+    from obstore.store import S3Store
+
+    options: Any = {key: ""}
+    try:
+        S3Store("any", config=options)
+    except UnknownConfigurationKeyError:
+        return False
+    except (BaseError, ValueError):  # it knows the key, and does not take this value
+        return True
+    return True
+
+
 def _key(path: str) -> str:
     return path.strip("/")
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+BUCKETS = frozenset({"s3", "s3a"})
+NAME_NODES = frozenset({"hdfs", "hopsfs"})
+
 
 def scheme_of(path: str) -> str:
     """As `mrflight.storage.locate` has it, of ``HDFS://`` as well; empty where there is none."""

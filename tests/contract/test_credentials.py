@@ -148,6 +148,18 @@ def test_a_secret_that_is_an_argument_is_refused_and_not_shown(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("key", ["inputs.rows.path", "output.table"])
+def test_a_misspelled_option_is_told_before_anything_is_looked_at(tmp_path: Path, key: str) -> None:
+    job = job_file(tmp_path, "none.csv", locate("table", tmp_path))
+    job.write_text(job.read_text().replace("[storage]", '[storage]\naws_acces_key_id = "a-secret"'))
+    done = drive(job, f"--set={key}=s3://bucket/t")
+    assert done.code == 2
+    told = "storage.aws_acces_key_id: no such key; did you mean 'aws_access_key_id'? All are in"
+    assert done.message.startswith(told)
+    assert done.stderr.count("\n") == 1
+    assert_none_in(done.stdout + done.stderr, ["a-secret"])
+
+
+@pytest.mark.parametrize("key", ["inputs.rows.path", "output.table"])
 def test_a_url_with_credentials_is_refused_and_not_shown(tmp_path: Path, key: str) -> None:
     pa.csv.write_csv(table_of(0), tmp_path / "in.csv")
     job = job_file(tmp_path, "in.csv", locate("table", tmp_path))

@@ -72,6 +72,15 @@ def test_a_secret_is_left_to_the_environment(
 
 
 @COMMANDS
+def test_a_misspelled_option_is_told_with_the_nearest(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = refused(capsys, command, "s3://bucket/t", "--storage", "aws_regoin=hush")
+    assert told.startswith("mrflight: --storage aws_regoin: no such key; did you mean 'aws_region'")
+    assert "hush" not in told
+
+
+@COMMANDS
 @pytest.mark.parametrize("text", ["hush", "=hush"])
 def test_what_is_no_option_is_not_shown(
     command: str, text: str, capsys: pytest.CaptureFixture[str]

@@ -1,0 +1,99 @@
+"""A key of ``[storage]`` that no client takes is told at once, with the one that was meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mrflight
+from mrflight.errors import JobFileError
+from mrflight.job_storage import prepare_storage
+from mrflight.storage import hopsfs, s3
+from mrflight.storage.deltalake_options import DELTALAKE_ALONE
+from mrflight.storage.known_options import OBJECT_STORE, check_options
+from tests.support.job_files import MINIMAL, Load
+
+DOCS = Path(__file__).parents[2] / "docs/storage.md"
+
+BUCKET, HDFS, HOPSFS = "s3://bucket/t", "hdfs://node:8020/t", "hopsfs://node/t"
+STORES = [BUCKET, "s3a://bucket/t", HDFS, HOPSFS]
+TO_BUCKET = MINIMAL.replace("out/clicks", BUCKET)
+
+
+def told(key: str, *paths: str) -> str:
+    with pytest.raises(JobFileError) as caught:
+        check_options(["aws_region", key], ["in.csv", *paths])
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("path", STORES)
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("aws_acces_key_id", "aws_access_key_id"),
+        ("AWS_SECRET_ACESS_KEY", "aws_secret_access_key"),
+        ("regoin", "region"),
+        ("alow_http", "allow_http"),
+        ("aws_s3_locking_provder", "aws_s3_locking_provider"),
+        ("pem_dri", "pem_dir"),
+        ("PEM_DIR", "pem_dir"),
+        ("MAX_RETRIES", "max_retries"),
+    ],
+)
+def test_a_misspelled_key_is_told_with_the_nearest(path: str, key: str, meant: str) -> None:
+    assert told(key, path) == (
+        f"storage.{key}: no such key; did you mean {meant!r}? All are in docs/storage.md"
+    )
+
+
+def test_a_key_that_is_like_no_other_is_told_with_where_all_are() -> None:
+    assert told("secret", BUCKET) == "storage.secret: no such key; all are in docs/storage.md"
+
+
+@pytest.mark.parametrize("path", STORES)
+def test_keys_of_every_client_may_stand_beside_paths_of_any(path: str) -> None:
+    known = [*OBJECT_STORE, *map(str.upper, OBJECT_STORE), *DELTALAKE_ALONE, *hopsfs.VARIABLES]
+    check_options(known, ["in.csv", path])
+
+
+def test_hadoop_has_properties_of_its_own() -> None:
+    check_options(["dfs.nameservices"], [HDFS])
+    check_options(["fs.any"], [BUCKET, HOPSFS])
+    assert told("dfs.nameservices", BUCKET).startswith("storage.dfs.nameservices: no such key; ")
+
+
+def test_disks_have_no_options_that_could_be_missed() -> None:
+    check_options(["aws_acces_key_id", "x"], ["in.csv", "file:///out"])
+
+
+def test_the_installed_client_knows_those_that_are_listed_and_no_others() -> None:
+    assert [key for key in OBJECT_STORE if not s3.knows_option(key)] == []
+    assert [key for key in DELTALAKE_ALONE if s3.knows_option(key)] == []
+
+
+def test_a_key_that_only_the_installed_client_knows_is_left_to_it() -> None:
+    assert "bucket_name" not in OBJECT_STORE
+    check_options(["bucket_name"], [BUCKET])
+
+
+def test_all_are_in_the_docs() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    shortest = {key.removeprefix("aws_") for key in OBJECT_STORE}
+    alone = map(str.lower, DELTALAKE_ALONE)
+    known = [*sorted(shortest), *alone, *hopsfs.VARIABLES]
+    assert [key for key in known if f"`{key}`" not in text] == []
+
+
+def test_a_job_tells_the_key_and_not_its_value(load: Load, tmp_path: Path) -> None:
+    spec = load(f"{TO_BUCKET}\n[storage]\naws_secret_acces_key = 'HUSH'")
+    with pytest.raises(JobFileError, match=r"^storage\.aws_secret_acces_key: no such k") as caught:
+        prepare_storage(spec, tmp_path)
+    assert "HUSH" not in str(caught.value)
+    prepare_storage(spec, tmp_path, with_output=False)  # what is left is on disks
+
+
+def test_so_does_a_table_that_is_read() -> None:
+    with pytest.raises(JobFileError, match=r"^storage\.regoin: no such key; did you m") as caught:
+        mrflight.read_table(BUCKET, options={"regoin": "HUSH"})
+    assert "HUSH" not in str(caught.value)
