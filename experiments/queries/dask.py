@@ -1,4 +1,4 @@
-"""Dask's data frames over threads, which share what they read; processes were not compared.
+"""Dask's data frames over threads, which share what they read; a cluster: dask_distributed.
 
 Rows and columns are chosen as they are read. Decimals are made doubles at once: pandas groups
 decimals one by one in Python.
@@ -259,8 +259,14 @@ QUERIES: dict[str, Callable[[], Frame]] = {
     each.__name__: each for each in (q1, q3, q4, q5, q6, q10, q12, q13, q14, q18, q21)
 }
 
+
+def write() -> None:
+    """The answer, by the scheduler that is set."""
+    answer = QUERIES[this.name]()
+    this.out.mkdir()
+    answer.to_parquet(this.out / "answer.parquet", index=False)
+
+
 if __name__ == "__main__":
     with dask.config.set(scheduler="threads", num_workers=this.threads):
-        answer = QUERIES[this.name]()
-        this.out.mkdir()
-        answer.to_parquet(this.out / "answer.parquet", index=False)
+        write()
