@@ -4,7 +4,7 @@
 
 All have the same cores and take turns in each round, from another one on each time. Each run is a
 process of its own, from its start to its end, with Parquet in and out. Every answer is that of
-DuckDB.
+DuckDB. Dask takes part twice: as threads alone, and with the scheduler and shuffles of distributed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from experiments.oracle import WrongResultError
 WORK = datasets.REPOSITORY / "experiments" / ".work"
 EXAMPLE = datasets.REPOSITORY / "examples" / "tpch"
 QUERIES = tuple(f"q{number}" for number in (1, 3, 4, 5, 6, 10, 12, 13, 14, 18, 21))
-ENGINES = ("mrflight", "datafusion", "pyspark", "dask")
+ENGINES = ("mrflight", "datafusion", "pyspark", "dask", "dask-distributed")
 
 NEAR = 1e-9
 """Relative, of numbers: who makes doubles of decimals, as Dask does here, rounds."""
@@ -82,6 +82,15 @@ def sql_of(query: str) -> Path:
     return EXAMPLE / "queries" / f"{query}.sql"
 
 
+def module_of(engine: str) -> str:
+    return f"experiments.queries.{engine.replace('-', '_')}"
+
+
+def peer_of(engine: str) -> str:
+    """By whose name ``comparison`` knows what it cannot do without."""
+    return "dask" if engine == "dask-distributed" else engine
+
+
 @contextmanager
 def job_folder(setting: Setting, query: str) -> Iterator[Path]:
     """A folder with the job beside its data, and room for its result."""
@@ -101,7 +110,7 @@ def run(engine: str, query: str, setting: Setting, answer: pa.Table) -> Run:
             words = mrflight_job.driver_command(folder / f"{query}.toml", [], str(python))
         else:
             told = [sql_of(query), setting.data, out, machine.cores()]
-            words = [str(python), "-m", f"experiments.queries.{engine}", *map(str, told)]
+            words = [str(python), "-m", module_of(engine), *map(str, told)]
         timed = timed_process.run(words, setting.limit_s)
         check(f"{engine}, {query}", read(out), answer)
         ran: Run = {
@@ -201,11 +210,12 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):  # whatever this process starts inherits it
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
     python = options.python.absolute()
-    theirs = engines.versions(python, [engines.PACKAGES[each] for each in ENGINES[1:]])
+    theirs = engines.versions(python, [engines.PACKAGES[peer_of(each)] for each in ENGINES[1:]])
     installed = theirs | engines.versions(engines.here(), ["mrflight"])
-    taking_part = [each for each in options.engines if not engines.missing(each, installed)]
-    for each in options.engines:
-        if reason := engines.missing(each, installed):
+    reasons = {each: engines.missing(peer_of(each), installed) for each in options.engines}
+    taking_part = [each for each in options.engines if not reasons[each]]
+    for each, reason in reasons.items():
+        if reason:
             print(f"{each} does not take part: {reason}", file=sys.stderr)
     setting = Setting(
         prepare(options.scale, options.data.absolute()),

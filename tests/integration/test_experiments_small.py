@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.experiments import contents, python
 
-TPCH_ENGINES = "mrflight,datafusion,pyspark,dask"
+TPCH_ENGINES = "mrflight,datafusion,pyspark,dask,dask-distributed"
 """Those that are not installed take no part."""
 
 WITH_DATA = ("ratios", "tpch", "idle_workers", "ordering", "executors", "ray_faults")
