@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from mrflight.numpy_arrays import values_in
+
 FEW = 256
 """That one byte tells apart."""
 
@@ -18,8 +20,8 @@ def are_few(dictionary: pa.Array) -> bool:
         return False
     if not len(dictionary):
         return True
-    ends = np.frombuffer(dictionary.buffers()[1], "<i4")[dictionary.offset :]
-    return all(np.diff(ends[: len(dictionary) + 1]) <= SHORT_BYTES)
+    ends = values_in(dictionary.buffers()[1], "<i4", len(dictionary) + 1, dictionary.offset)
+    return all(np.diff(ends) <= SHORT_BYTES)
 
 
 def has_few(column: pa.Array) -> bool:

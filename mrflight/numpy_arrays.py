@@ -22,4 +22,10 @@ def to_arrow(values: npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_]) -> pa
 
 def to_numpy(numbers: pa.Int32Array) -> npt.NDArray[np.int32]:
     """Of numbers without nulls."""
-    return np.frombuffer(numbers.buffers()[1], np.int32, len(numbers), numbers.offset * 4)
+    return values_in(numbers.buffers()[1], np.int32, len(numbers), numbers.offset)
+
+
+def values_in(data: pa.Buffer, kind: npt.DTypeLike, count: int, first: int) -> npt.NDArray[Any]:
+    """So many values of a buffer, not to be written to; it may end within one more."""
+    width = np.dtype(kind)
+    return np.frombuffer(data, width, count, first * width.itemsize)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.errors import ProtocolError
+from mrflight.numpy_arrays import values_in
 
 Sizes = npt.NDArray[np.floating[Any]]
 Places = npt.NDArray[np.int64]
@@ -63,15 +64,7 @@ def numbers_of(integers: pa.Array) -> npt.NDArray[np.integer[Any]]:
 
     Arrow's own ``to_numpy`` imports pandas, 36 MB of a server's memory.
     """
-    return _numbers(integers.buffers()[1], str(integers.type), len(integers), integers.offset)
-
-
-def _numbers(
-    data: pa.Buffer, kind: npt.DTypeLike, count: int, first: int
-) -> npt.NDArray[np.integer[Any]]:
-    """So many numbers of a buffer, which may end within one more."""
-    width = np.dtype(kind)
-    return np.frombuffer(data, width, count, first * width.itemsize)
+    return values_in(integers.buffers()[1], str(integers.type), len(integers), integers.offset)
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -99,12 +92,14 @@ def _decoded_bytes(array: pa.Array, starts: Places, ends: Places) -> Sizes:
         first, last = starts + array.offset, ends + array.offset
         return own + _decoded_bytes(array.values, first * kind.list_size, last * kind.list_size)
     if _is_view(kind):
-        views = _numbers(array.buffers()[1], np.int32, len(array) * 4, array.offset * 4)
+        views = values_in(array.buffers()[1], np.int32, len(array) * 4, array.offset * 4)
         sizes = views[::4]  # of the four words of a view the first
         return own + _added_up(starts, ends, lambda at: np.maximum(sizes[at], 0).astype(float))
     if _is_text(kind):
         width = np.int64 if kind in (pa.large_string(), pa.large_binary()) else np.int32
-        offsets = _numbers(array.buffers()[1], width, len(array) + 1, array.offset).astype(np.int64)
+        offsets = values_in(array.buffers()[1], width, len(array) + 1, array.offset).astype(
+            np.int64
+        )
         return own + (offsets[ends] - offsets[starts])
     if types.is_run_end_encoded(kind):
         raise ProtocolError(f"run-end encoded values within other values, {kind}, are not decoded")

@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
+from mrflight.numpy_arrays import values_in
+
 _DIGITS = 18
 """Of decimals that fit into 64 bits whatever they are."""
 
@@ -141,7 +143,7 @@ def _values(numbers: pa.Array, kind: npt.DTypeLike) -> npt.NDArray[Any]:
     """Of all rows, whatever those have that are null."""
     if not len(numbers):
         return np.empty(0, kind)
-    return np.frombuffer(numbers.buffers()[1], kind)[numbers.offset :][: len(numbers)]
+    return values_in(numbers.buffers()[1], kind, len(numbers), numbers.offset)
 
 
 def _array(kind: pa.DataType, nulls_of: pa.Array, values: npt.NDArray[np.integer[Any]]) -> pa.Array:

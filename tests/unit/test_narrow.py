@@ -212,6 +212,25 @@ def test_what_lies_behind_a_null_is_no_mistake() -> None:
     assert sent(batch) == [batch]
 
 
+def test_buffers_may_end_within_one_more_value() -> None:
+    """As slices of what somebody has received do."""
+    data = np.arange(ENOUGH, dtype="<i8").tobytes()
+    numbers = pa.Array.from_buffers(pa.int64(), ENOUGH, [None, pa.py_buffer(data + b"\0")])
+    ends = np.arange(2, dtype="<i4").tobytes() + b"\0"
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"a")]
+    values = pa.Array.from_buffers(pa.string(), 1, buffers)
+    codes = pa.DictionaryArray.from_arrays(pa.array([0] * ENOUGH, pa.int8()), values)
+    batch = pa.record_batch({"n": numbers, "text": codes})
+    (decoded,) = sent(batch)
+    assert decoded.equals(plain_batch(batch, plain_schema(batch.schema)))
+
+
+def test_a_block_may_have_such_buffers() -> None:
+    column = pa.Array.from_buffers(pa.int16(), 3, [None, pa.py_buffer(b"\1\0\2\0\3\0\0")])
+    (decoded,) = decode_block(narrow_block(column, "int64")).columns
+    assert decoded == pa.array([1, 2, 3])
+
+
 def narrow_block(column: pa.Array, plain: str) -> Block:
     field = pa.field("c", column.type, metadata={"mrflight": plain})
     return encode_block([pa.RecordBatch.from_arrays([column], schema=pa.schema([field]))], PLAIN)
