@@ -35,6 +35,9 @@ from mrflight.shuffle.narrow_integers import (
 _PLAIN = b"mrflight"
 """Of the metadata of a narrow field in a block: its plain type. Users' own columns have it not."""
 
+_LONGEST_NAME = 64
+"""Of a plain type, in bytes. What a block claims beyond that is kept by no cache and no message."""
+
 _FEWEST_ROWS = 256
 """Of a block that is sent narrow: each has its dictionaries, of some hundred bytes."""
 
@@ -178,11 +181,14 @@ def widen(batch: pa.RecordBatch, *, keeps_dictionaries: bool = False) -> pa.Reco
     """
     if not any(map(_plain_name, batch.schema)):
         return batch
-    columns = [
-        _wide(column, name, keeps_dictionaries) if (name := _plain_name(field)) else column
-        for field, column in zip(batch.schema, batch.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    fields, columns = [], []
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if name := _plain_name(field):
+            column = _wide(column, name, keeps_dictionaries)
+            field = pa.field(field.name, column.type)
+        fields.append(field)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _narrowed(kind: pa.DataType, column: pa.Array) -> _Narrowed | None:
@@ -199,7 +205,7 @@ def _whole(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 def _plain_name(field: pa.Field) -> str:
     """Of a narrow field the plain type; empty for others."""
-    return (field.metadata or {}).get(_PLAIN, b"").decode(errors="replace")
+    return (field.metadata or {}).get(_PLAIN, b"")[:_LONGEST_NAME].decode(errors="replace")
 
 
 def _wide(column: pa.Array, plain: str, keeps_dictionaries: bool) -> pa.Array:

@@ -63,8 +63,12 @@ def is_short_decimal(kind: pa.DataType) -> bool:
 
 
 def is_shrinkable(kind: pa.DataType) -> bool:
-    """Whether `smallest` takes such values, decimals as `whole_numbers`."""
-    return kind in _STORED or is_short_decimal(kind)
+    """Whether `smallest` takes such values, decimals as `whole_numbers`.
+
+    Those that a reader knows by their names: no decimals with a scale of thousands, and no
+    extension types, which need not even have a hash.
+    """
+    return bool(kind_named(str(kind)) == kind)
 
 
 @lru_cache(maxsize=1024)
@@ -111,6 +115,8 @@ def shrunk(numbers: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 def grown(numbers: pa.Array, kind: pa.DataType) -> pa.Array:
     """What `shrunk` made of values of ``kind``; ArrowInvalid for what it made of none."""
+    if not types.is_integer(numbers.type):
+        raise pa.ArrowInvalid(f"{numbers.type} is no narrow {kind}")
     own, stored = _growth(numbers.type, kind)
     values = _values(numbers, own)
     if not is_short_decimal(kind):
@@ -125,10 +131,10 @@ def grown(numbers: pa.Array, kind: pa.DataType) -> pa.Array:
 
 @lru_cache(maxsize=1024)
 def _growth(narrow: pa.DataType, kind: pa.DataType) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """What NumPy calls values of a narrow type, and of a wider one."""
+    """What NumPy calls values of a narrow type of integers, and of a wider one."""
     stored = np.dtype(_STORED.get(kind, "<i8"))
-    own = np.dtype(narrow.to_pandas_dtype()) if types.is_integer(narrow) else None
-    if own is None or own.kind != stored.kind or own.itemsize > stored.itemsize:
+    own = np.dtype(narrow.to_pandas_dtype())
+    if own.kind != stored.kind or own.itemsize > stored.itemsize:
         raise pa.ArrowInvalid(f"{narrow} is no narrow {kind}")
     return own, stored
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from decimal import Decimal
 
 import numpy as np
@@ -265,6 +266,73 @@ def test_a_block_that_no_writer_narrowed_is_refused(column: pa.Array, plain: str
 def test_a_narrow_block_may_have_no_rows() -> None:
     block = narrow_block(pa.array([], pa.int8()), "decimal128(15, 2)")
     assert decode_block(block) == pa.record_batch({"c": pa.array([], pa.decimal128(15, 2))})
+
+
+def test_a_long_claim_is_not_repeated() -> None:
+    with pytest.raises(CorruptBlockError, match="no narrow xxx") as told:
+        decode_block(narrow_block(pa.array([1], pa.int8()), "x" * 2**20))
+    assert len(str(told.value)) < 300
+
+
+class Celsius(pa.ExtensionType):  # type: ignore[misc]
+    """Has no hash, as no extension type that Python defines has."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "mrflight.tests.celsius")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> Celsius:
+        return cls()
+
+
+@pytest.fixture
+def celsius() -> Iterator[Celsius]:
+    pa.register_extension_type(Celsius())
+    yield Celsius()
+    with suppress(KeyError):  # a test has done it
+        pa.unregister_extension_type(Celsius().extension_name)
+
+
+def test_extension_types_travel_as_they_are(celsius: Celsius) -> None:
+    column = pa.ExtensionArray.from_storage(celsius, pa.array(range(ENOUGH)))
+    batch = pa.record_batch({"degrees": column, "n": range(ENOUGH)})
+    (decoded,) = sent(batch)
+    assert decoded.equals(batch)
+    assert decoded.schema == batch.schema
+
+
+def test_who_does_not_know_an_extension_type_keeps_its_name(celsius: Celsius) -> None:
+    """A server, for plain clients: whichever columns of a block travel narrow."""
+    column = pa.ExtensionArray.from_storage(celsius, pa.array(range(ENOUGH)))
+    batch = pa.record_batch({"degrees": column, "n": range(ENOUGH)})
+    narrowing = Narrowing.of(batch, plain_schema(batch.schema))
+    rows = narrowing.narrow(batch)
+    assert rows is not None
+    assert rows.column("n").type == pa.int16()
+    block = encode_block([narrowing.block(rows)], PLAIN)
+    pa.unregister_extension_type(celsius.extension_name)
+    told = decode_block(block).schema.field("degrees").metadata
+    assert told[b"ARROW:extension:name"] == celsius.extension_name.encode()
+
+
+def test_no_extension_type_is_narrow(celsius: Celsius) -> None:
+    column = pa.ExtensionArray.from_storage(celsius, pa.array([1]))
+    with pytest.raises(CorruptBlockError, match="no narrow int64"):
+        decode_block(narrow_block(column, "int64"))
+
+
+def test_a_decimal_of_any_scale_comes_back() -> None:
+    """As a narrow one its reader would not know its name."""
+    halves = np.zeros((ENOUGH, 2), "<i8")
+    data = pa.py_buffer(halves)
+    for scale in (999, -999, 1000, -1000, 2**31 - 1):
+        column = pa.Array.from_buffers(pa.decimal128(9, scale), ENOUGH, [None, data])
+        batch = pa.record_batch({"n": column})
+        (decoded,) = sent(batch)
+        assert decoded.equals(batch)
 
 
 def test_users_columns_of_such_types_are_their_own() -> None:
