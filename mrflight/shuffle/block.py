@@ -35,6 +35,12 @@ _MAX_ROWS = 2**40
 _ALIGNMENT = 8
 
 
+_UNREADABLE = (
+    *(pa.ArrowException, OSError, StopIteration, UnicodeDecodeError),
+    KeyError,  # pyarrow reads intervals of months, and has no class for their columns
+)
+
+
 class Block(NamedTuple):
     """A block's bytes, the rows in it, and what the bytes hashed to when they were written."""
 
@@ -105,7 +111,7 @@ def decode_block(block: Block, *, keeps_dictionaries: bool = False) -> pa.Record
         batch.validate(full=True)  # 0.2 ms a MiB, and nobody after this reads outside of a buffer
         batch.schema.names  # noqa: B018 - decoded here, as they may be no UTF-8
         batch = widen(batch, keeps_dictionaries=keeps_dictionaries)
-    except (pa.ArrowException, OSError, StopIteration, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise _corrupt(f"a block of {block.body.size} bytes cannot be read: {error}") from error
     if batch.num_rows != block.rows:
         raise _corrupt(f"a block has {batch.num_rows} rows; its tag says {block.rows}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from decimal import Decimal
@@ -286,6 +287,19 @@ class Celsius(pa.ExtensionType):  # type: ignore[misc]
     @classmethod
     def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> Celsius:
         return cls()
+
+
+def test_columns_that_pyarrow_has_no_class_for_are_refused() -> None:
+    """Intervals of months, which it reads all the same."""
+    schema, batch, months = (ctypes.c_void_p * 9)(), (ctypes.c_void_p * 10)(), b"tiM\0"
+    field = pa.field("c", pa.int32(), metadata={"mrflight": "int64"})
+    rows = pa.RecordBatch.from_arrays([pa.array([1], pa.int32())], schema=pa.schema([field]))
+    rows._export_to_c(ctypes.addressof(batch), ctypes.addressof(schema))
+    (child,) = (ctypes.c_void_p * 1).from_address(schema[5] or 0)
+    ctypes.c_char_p.from_address(child or 0).value = months
+    strange = pa.RecordBatch._import_from_c(ctypes.addressof(batch), ctypes.addressof(schema))
+    with pytest.raises(CorruptBlockError):
+        decode_block(encode_block([strange], PLAIN))
 
 
 @pytest.fixture
