@@ -174,6 +174,21 @@ class Narrowing:
         return widen(batch) if rows.num_rows < _FEWEST_ROWS else batch
 
 
+def decoded_once(batch: pa.RecordBatch, plain: pa.Schema) -> pa.RecordBatch:
+    """Rows of any layout for `Narrowing`: in the layout ``plain``, but for few strings.
+
+    It looks at them more than once, and behind the nulls of runs is what the memory had before,
+    which is another thing whenever they are decoded.
+    """
+    if batch.schema.equals(plain):
+        return batch
+    columns = [
+        column if has_few(column) else plain_column(column, field.type)
+        for field, column in zip(plain, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=plain.names)
+
+
 def widen(batch: pa.RecordBatch, *, keeps_dictionaries: bool = False) -> pa.RecordBatch:
     """A block's rows in their plain layout; where dictionaries are kept, few strings as those.
 

@@ -27,7 +27,7 @@ from mrflight.shuffle.calls import tell
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.layout import plain_batch, plain_schema
 from mrflight.shuffle.metadata_client import MetadataClient
-from mrflight.shuffle.narrow import Narrowing
+from mrflight.shuffle.narrow import Narrowing, decoded_once
 from mrflight.shuffle.partition_buffers import (
     BUFFER_BYTES,
     PartitionBuffers,
@@ -120,7 +120,7 @@ class ShuffleWriter:
         self._routing.update(ids.to_numpy())
         if not _goes_by_values(self._partitioner):
             self._routing.update(plain_batch(batch, self._schema).serialize())
-        buffers, rows = self._narrow(batch)
+        buffers, rows = self._narrow(decoded_once(batch, self._schema))
         if self._wanted is not None:
             rows, ids = self._only(self._wanted, rows, ids)
         self._send(buffers.add(rows, ids))

@@ -17,7 +17,7 @@ from mrflight.errors import CorruptBlockError
 from mrflight.few_values import FEW, SHORT_BYTES, are_few
 from mrflight.shuffle.block import Block, decode_block, encode_block, ipc_options
 from mrflight.shuffle.layout import plain_batch, plain_schema
-from mrflight.shuffle.narrow import Narrowing
+from mrflight.shuffle.narrow import Narrowing, decoded_once
 
 PLAIN = ipc_options("none")
 KIND = pa.decimal128(18, 3)
@@ -40,9 +40,11 @@ def times(column: pa.Array, rows: int) -> pa.Array:
 
 def sent(*batches: pa.RecordBatch, keeps_dictionaries: bool = False) -> list[pa.RecordBatch]:
     """The batches as blocks of one writer, decoded."""
-    narrowing = Narrowing.of(batches[0], plain_schema(batches[0].schema))
+    plain = plain_schema(batches[0].schema)
+    narrowing = Narrowing.of(decoded_once(batches[0], plain), plain)
     decoded = []
     for batch in batches:
+        batch = decoded_once(batch, plain)
         if (rows := narrowing.narrow(batch)) is None:
             narrowing = narrowing.wider(batch)
             rows = narrowing.narrow(batch)
@@ -153,6 +155,22 @@ def test_later_batches_may_have_other_layouts(encoded: Callable[[pa.Array], pa.A
     later = pa.record_batch([encoded(text), encoded(zero)], names=["text", "n"])
     for decoded in sent(first, later):
         assert decoded.equals(plain_batch(first, plain_schema(first.schema)))
+
+
+def test_runs_are_decoded_once() -> None:
+    """Behind their nulls is what the memory had before, another thing each time."""
+    days = pa.array([None, 1] * ENOUGH, pa.int32()).view(pa.date32())
+    ends = pa.array(range(1, len(days) + 1), pa.int32())
+    batch = pa.record_batch({"day": pa.RunEndEncodedArray.from_arrays(ends, days)})
+    plain = plain_schema(batch.schema)
+    for _ in range(20):
+        rows = decoded_once(batch, plain)
+        narrowing = Narrowing.of(rows, plain)
+        freed = [pa.allocate_buffer(len(days) * 4) for _ in range(50)]
+        for buffer in freed:
+            memoryview(buffer).cast("B")[:] = b"\x7f" * buffer.size
+        del freed, buffer
+        assert narrowing.narrow(rows) is not None
 
 
 def test_few_rows_travel_plain() -> None:
