@@ -21,7 +21,7 @@ from pyarrow import types
 
 from mrflight.few_values import FEW, SHORT_BYTES, are_few, has_few
 from mrflight.numpy_arrays import to_arrow
-from mrflight.shuffle.layout import plain_column
+from mrflight.shuffle.layout import plain_batch, plain_column
 from mrflight.shuffle.narrow_integers import (
     grown,
     is_short_decimal,
@@ -152,6 +152,8 @@ class Narrowing:
 
     def narrow(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Rows of any layout as rows of `schema`; None where one does not fit."""
+        if not any(self._narrowed):
+            return plain_batch(batch, self.schema)  # rows without columns stay so many
         columns = []
         for field, each, column in zip(self._plain, self._narrowed, batch.columns, strict=True):
             found = each.narrow(column) if each else plain_column(column, field.type)

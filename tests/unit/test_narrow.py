@@ -173,6 +173,11 @@ def test_runs_are_decoded_once() -> None:
         assert narrowing.narrow(rows) is not None
 
 
+def test_rows_without_columns_stay_so_many() -> None:
+    batch = pa.record_batch({"n": range(ENOUGH)}).select([])
+    assert [rows.num_rows for rows in sent(batch, batch)] == [ENOUGH] * 2
+
+
 def test_few_rows_travel_plain() -> None:
     batch = pa.record_batch(
         {"text": pa.array(["a", "b"]).dictionary_encode(), "n": decimals([1, 2])}
