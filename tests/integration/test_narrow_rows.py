@@ -196,6 +196,22 @@ def test_a_few_strings_beside_long_ones_have_bounds(tmp_path: Path) -> None:
     assert {action["null_count.mode"] for action in actions} == {0}
 
 
+def test_a_client_of_small_messages_reads_what_was_narrow(cluster: mrflight.Cluster) -> None:
+    """gRPC takes 4 MiB where nobody says otherwise; a block of 1 MiB has 16 once it is plain."""
+    rows = pa.record_batch({"price": pa.array([Decimal(7)] * 2**20, pa.decimal128(15, 2))})
+    shuffle = cluster.create_shuffle("small", partitions=1)
+    with shuffle.writer(0, key=["price"]) as out:
+        out.write(rows)
+    with flight.FlightClient(cluster.location) as metadata:
+        info = metadata.get_flight_info(flight.FlightDescriptor.for_path("small"))
+    (endpoint,) = info.endpoints
+    with flight.FlightClient(endpoint.locations[0]) as data:
+        batches = [message.data for message in data.do_get(endpoint.ticket)]
+    assert max(batch.nbytes for batch in batches) < 3 * 2**20
+    assert pa.Table.from_batches(batches) == pa.Table.from_batches([rows])
+    shuffle.drop()
+
+
 def test_a_writer_whose_later_rows_do_not_fit(cluster: mrflight.Cluster) -> None:
     few = pa.array([["a", "b", None][n % 3] for n in range(5000)])
     many = pa.array([f"{n % 300}" for n in range(5000)])
