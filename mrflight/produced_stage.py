@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -15,6 +16,7 @@ from mrflight.mender import Anew, Stop
 from mrflight.plan import StagePlan
 from mrflight.produced import AnyProduced, PlacementMender, Produced
 from mrflight.reduce_plan import check_shares, plan_shares
+from mrflight.shuffle.decoded_size import fixed_bytes
 from mrflight.shuffle.layout import plain_schema
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.sources.base import Source
@@ -89,9 +91,20 @@ class ProducedStage:
         filled = [each for each in partitions if each.rows] or partitions[:1]
         splits = tuple(self._splits(stage, filled))
         size = sum(each.size_bytes for each in filled)
-        expansion = 1 if self.plan.compression == "none" else _ENCODED
         reader = StageReader(rows, rows.schema)
-        return Source(name, reader, (), size, splits, expansion, is_made=True)
+        return Source(name, reader, (), size, splits, self._expansion(filled), is_made=True)
+
+    def _expansion(self, partitions: list[StagePartition]) -> int:
+        """What a byte of them is in memory, roughly: no less than what is as long in every row."""
+        encoded = 1 if self.plan.compression == "none" else _ENCODED
+        size = sum(each.size_bytes for each in partitions)
+        fixed = sum(
+            each.infos[number].rows * (fixed_bytes(field.type) or 0.0)
+            for number, schema in enumerate(self.schemas)
+            for field in schema
+            for each in partitions
+        )
+        return max(encoded, math.ceil(fixed / size)) if size else encoded
 
     def _splits(self, stage: str, partitions: list[StagePartition]) -> Iterator[PartitionSplit]:
         """Those of a stage in the order of its rows."""

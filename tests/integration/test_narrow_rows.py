@@ -234,3 +234,36 @@ def test_a_writer_whose_later_rows_do_not_fit(cluster: mrflight.Cluster) -> None
     assert plain.schema == pa.schema([("k", pa.int64()), ("text", pa.string())])
     assert plain["text"].to_pylist() == expected
     shuffle.drop()
+
+
+STAGES = """
+[job]
+name = "wide again"
+[stages.all.inputs.rows]
+path = "numbers.parquet"
+key = ["k"]
+[inputs.all]
+stage = "all"
+key = ["k"]
+[shuffle]
+compression = "none"
+[cluster]
+workers = 2
+memory = "512 MiB"
+[output]
+table = "out"
+format = "parquet"
+"""
+
+
+def test_a_later_stage_has_partitions_for_rows_as_wide_as_they_are_in_memory(
+    tmp_path: Path,
+) -> None:
+    """Rows take 8 bytes on the wire and 65 in memory: 26 MB, of which a reducer holds some 8."""
+    rows = 400_000
+    numbers = pa.table({name: [n % 100 for n in range(rows)] for name in "kabcdefg"})
+    pq.write_table(numbers, tmp_path / "numbers.parquet")
+    result = mrflight.run(write_job(tmp_path, STAGES))
+    assert result.rows_out == rows
+    assert result.bytes_shuffled < 7_000_000  # of both stages
+    assert result.partitions == 4
