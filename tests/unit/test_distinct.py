@@ -67,7 +67,7 @@ def test_they_are_duckdbs(
         data.draw(st.sampled_from([1, 7, 80])),
     )
     reduction = Reduction(distinct=True, combines=data.draw(st.booleans()))
-    found = distinct(table, memory_bytes, tmp_path_factory.getbasetemp(), each, reduction)
+    found = distinct(table, memory_bytes, tmp_path_factory.mktemp("distinct"), each, reduction)
     assert counted(found) == counted(asked("select distinct * from t", table))
 
 

@@ -41,7 +41,7 @@ def test_they_are_duckdbs(
     keys = data.draw(orders(table.column_names[:-1]))
     wanted = FirstRows(data.draw(st.sampled_from([0, 1, 3, 20, 500])), keys)
     each, rows_bytes = data.draw(st.sampled_from([1, 7, 50])), data.draw(st.sampled_from([1, 900]))
-    folder = tmp_path_factory.getbasetemp()
+    folder = tmp_path_factory.mktemp("first")
     answer = answered(f"select row from t order by {sql_of(keys)}, row limit {wanted.limit}", table)
     assert first_of(wanted, table, MUCH, each, folder) == answer
     assert first_of(wanted, table, rows_bytes, each, folder) == answer

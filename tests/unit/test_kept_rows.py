@@ -52,7 +52,7 @@ def test_they_are_duckdbs(
         " order by row",
         table,
     )
-    folder, each = tmp_path_factory.getbasetemp(), data.draw(st.sampled_from([1, 7, 80]))
+    folder, each = tmp_path_factory.mktemp("kept"), data.draw(st.sampled_from([1, 7, 80]))
     assert kept(wanted, table, MUCH, each, folder) == answer
     assert kept(wanted, table, data.draw(st.sampled_from([50, 800])), each, folder) == answer
     sent = list(wanted.combiner(2**10).combine(in_batches(table, each)))
