@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
@@ -33,6 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run jobs on Ray: those of the contract, the fault matrix, richer jobs; some minutes",
     )
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are there to the end: no search for garbage is to walk them again."""
+    gc.collect()
+    gc.freeze()
 
 
 # CI leaves nothing out: what is skipped there fails, a file as well as a test. Both are called
