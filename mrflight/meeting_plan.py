@@ -7,7 +7,7 @@ from mrflight.side_plan import rows_of
 from mrflight.spec import JobSpec, ReduceSection
 from mrflight.sql.reduce import SqlReduce
 from mrflight.workers.joined_tables import JoinedTables
-from mrflight.workers.joins import How, Join
+from mrflight.workers.joins import How, Join, can_broadcast
 from mrflight.workers.queried_tables import QueriedTables
 from mrflight.workers.stage_rows import Meeting
 
@@ -127,8 +127,3 @@ def _check_broadcast(spec: JobSpec, left: str, right: str, how: How) -> None:
                 f"inputs.{name}.broadcast: nobody could tell which of its rows meet none, as a "
                 f"{how} join asks for them, where everyone has them; leave it out"
             )
-
-
-def can_broadcast(how: How, *, is_left: bool) -> bool:
-    """Whether a side of a join can be with everyone: none of its rows is in the result alone."""
-    return how in (("inner", "right") if is_left else ("inner", "left", "semi", "anti"))

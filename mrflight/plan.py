@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from mrflight.errors import JobFileError
 from mrflight.functions import FunctionRef
-from mrflight.meeting_plan import can_broadcast, plan_meeting
+from mrflight.meeting_plan import plan_meeting
 from mrflight.memory import MemoryPlan
 from mrflight.merge_plan import plan_merge
 from mrflight.narrowing import narrowed
@@ -21,7 +21,6 @@ from mrflight.side_plan import Side, key_of, plan_map, plan_side
 from mrflight.sources.base import Source
 from mrflight.spec import JobSpec
 from mrflight.stream_plan import Stream, plan_stream
-from mrflight.workers.joined_tables import JoinedTables
 from mrflight.workers.reducer import Reduction
 from mrflight.workers.stage_rows import Meeting
 from mrflight.workers.tasks import MapTask, SampleTask
@@ -84,21 +83,18 @@ class StagePlan:
         streamed = self.stream.source.rows_bytes if self.stream is not None else 0
         return self.counted.rows_bytes + streamed
 
-    @property
-    def shared_sides(self) -> tuple[int, ...]:
-        """The sides of which tasks can each have a share, and a join's other side whole."""
+    def shared_sides(self, schemas: Sequence[pa.Schema]) -> tuple[int, ...]:
+        """The sides of which tasks can each have a share, and the other sides whole.
+
+        ``schemas`` are those of the sides' rows.
+        """
         if not self.reduction.keeps_rows:
             return ()
         if self.meeting is None:
             return (0,)
-        if not isinstance(self.meeting, JoinedTables):
-            return ()
         names = [side.name for side in self.sides]
-        sides = ((self.meeting.left, False), (self.meeting.right, True))
-        how = self.meeting.join.how
-        return tuple(
-            names.index(name) for name, is_right in sides if can_broadcast(how, is_left=is_right)
-        )
+        shared = self.meeting.shared(dict(zip(names, map(plain_schema, schemas), strict=True)))
+        return tuple(names.index(name) for name in shared)
 
     @property
     def functions(self) -> set[FunctionRef]:

@@ -108,7 +108,7 @@ class ProducedStage:
 
     def _splits(self, stage: str, partitions: list[StagePartition]) -> Iterator[PartitionSplit]:
         """Those of a stage in the order of its rows."""
-        sides = self.plan.shared_sides
+        sides = self.plan.shared_sides(self.schemas)
         planned = plan_shares(partitions, self.run.stages.workers, sides) if sides else []
         shares = {of: list(each) for of, each in groupby(planned, attrgetter("partition"))}
         whole: list[StagePartition] = []

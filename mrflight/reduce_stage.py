@@ -44,10 +44,10 @@ class ReduceStage:
         second shuffle whose partitions are then reduced as the others are.
         """
         partitions = stage.partitions()
-        schema = stage.schemas[0]
+        schemas = stage.schemas
         reduction, stages = self.plan.reduction, stage.run.stages
         workers = stages.workers
-        sides = self._shared_sides(schema)
+        sides = self._shared_sides(schemas)
         shares = plan_shares(partitions, workers, sides) if sides else []
         heavy = {share.partition for share in shares}
         planned = plan_reduces(
@@ -60,7 +60,7 @@ class ReduceStage:
         if reduction.keeps_rows:
             tasks = [(stage, each) for each in largest_first([*planned, *shares])]
         elif shares:
-            merged = self._merge(stage.sides[0], schema, shares)
+            merged = self._merge(stage.sides[0], schemas[0], shares)
             filled = [each for each in merged.partitions() if each.rows]
             now = stage.by_number()  # last: of what was lost meanwhile there are no news any more
             tasks = [(stage, each.as_in(now)) for each in planned]
@@ -78,14 +78,14 @@ class ReduceStage:
         check_shares([(each.shared, result.share_rows) for each, result in done if each.share])
         return [result for _, result in sorted(done, key=lambda pair: pair[0].place)]
 
-    def _shared_sides(self, schema: pa.Schema) -> Sequence[int]:
+    def _shared_sides(self, schemas: Sequence[pa.Schema]) -> Sequence[int]:
         """The sides of which several tasks can each have a share of one partition."""
         plan = self.plan
         if not plan.resizes:
             return ()
-        if plan.shared_sides:
-            return plan.shared_sides
-        merges = plan.meeting is None and plan.reduction.partials(schema) is not None
+        if sides := plan.shared_sides(schemas):
+            return sides
+        merges = plan.meeting is None and plan.reduction.partials(schemas[0]) is not None
         return (0,) if merges else ()
 
     def _merge(

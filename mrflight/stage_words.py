@@ -189,10 +189,15 @@ class StageWords:
             return ""
         if not (plan.resizes or self._is_read):
             return ""
-        names = " or ".join(plan.sides[number].name for number in plan.shared_sides)
+        is_known = all(side.schema is not None for side in plan.sides)
+        if not is_known and not isinstance(plan.meeting, JoinedTables):
+            return ""
+        schemas = [side.schema or pa.schema([]) for side in plan.sides]
+        names = " or ".join(plan.sides[number].name for number in plan.shared_sides(schemas))
+        others = "all of the other side" if len(plan.sides) == 2 else "all of the other sides"
         return names and (
             f"a partition much larger than others is shared by several tasks: the rows of {names}, "
-            "and each reads all of the other side"
+            f"and each reads {others}"
         )
 
     def _part_files(self) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mrflight.errors import JobFileError
-from mrflight.meeting_plan import can_broadcast
 from mrflight.sources.base import Source
 from mrflight.spec import JobSpec
 from mrflight.workers.joined_tables import JoinedTables
+from mrflight.workers.joins import can_broadcast
 from mrflight.workers.mapper import RowMap, mapped_schema
 from mrflight.workers.queried_tables import QueriedTables
 from mrflight.workers.stage_rows import Meeting

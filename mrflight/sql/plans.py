@@ -57,7 +57,10 @@ def why_not_of_shares(rows: DataFrame, stream: str) -> str | None:
     plan = rows.optimized_logical_plan()
     if _has_subquery(plan):
         return f"has a subquery that is no join; make it a stage, or give {stream} a key"
-    return _of_shares(plan, stream)[1]
+    is_read, reason = _of_shares(plan, stream)
+    if is_read or reason or type(plan.to_variant()).__name__ == "EmptyRelation":
+        return reason
+    return f"does not need {stream}, and would give all of its result for each share"
 
 
 def _of_shares(plan: LogicalPlan, stream: str) -> tuple[bool, str | None]:

@@ -138,6 +138,14 @@ class SqlReduce:
                 f"{reason}"
             )
 
+    def shared(self, schemas: Mapping[str, pa.Schema]) -> list[str]:
+        """The tables in partitions of which the query may be told a share, and all of the others.
+
+        Raises as `check`.
+        """
+        rows = self._planned(schemas)[0]
+        return [table for table in self.keys if why_not_of_shares(rows, table) is None]
+
     def columns(self, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
         """Of each table those that the query needs, in their order, at least one.
 

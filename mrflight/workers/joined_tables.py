@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mrflight.scratch import ScratchFolder
-from mrflight.workers.joins import Join
+from mrflight.workers.joins import Join, can_broadcast
 from mrflight.workers.stage_rows import Rows
 from mrflight.workers.workspace import Workspace
 
@@ -24,6 +24,12 @@ class JoinedTables:
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """See `Meeting.check`; raises as `Join.result_schema`."""
         return self.join.result_schema(schemas[self.left], schemas[self.right])
+
+    def shared(self, schemas: Mapping[str, pa.Schema]) -> list[str]:
+        """See `Meeting.shared`."""
+        how = self.join.how
+        sides = ((self.left, False), (self.right, True))  # and whether the other is the left
+        return [name for name, is_left in sides if can_broadcast(how, is_left=is_left)]
 
     def apply(self, tables: Mapping[str, Rows], space: Workspace) -> Rows:
         """See `Meeting.apply`."""

@@ -23,6 +23,11 @@ Rows = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 """An input's schema and its batches, which may be in other layouts of its types."""
 
 
+def can_broadcast(how: How, *, is_left: bool) -> bool:
+    """Whether a side of a join can be with everyone: none of its rows is in the result alone."""
+    return how in (("inner", "right") if is_left else ("inner", "left", "semi", "anti"))
+
+
 @dataclass(frozen=True)
 class Join:
     """Rows of two inputs whose keys are equal. Picklable.

@@ -25,6 +25,10 @@ class QueriedTables:
         self.query.check_keys(schemas)
         return self.query.check(schemas)
 
+    def shared(self, schemas: Mapping[str, pa.Schema]) -> list[str]:
+        """See `Meeting.shared`."""
+        return self.query.shared(schemas)
+
     def apply(self, tables: Mapping[str, Rows], space: Workspace) -> Rows:
         """See `Meeting.apply`."""
         schema = self.check({name: schema for name, (schema, _) in tables.items()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
@@ -30,6 +30,9 @@ class Meeting(Protocol):
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """The schema of what is made of tables of these names; raises JobError."""
+
+    def shared(self, schemas: Mapping[str, pa.Schema]) -> Collection[str]:
+        """The tables that tasks can each have a share of, with all of the others. As `check`."""
 
     def apply(self, tables: Mapping[str, Rows], space: Workspace) -> Rows:
         """The rows; files in the workspace are removed when they end or are closed."""

@@ -342,6 +342,11 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
             "reduce.sql: visits has no key, so that this sql is told of a share of its rows at a ",
         ),
         (
+            VISITS + BROADCAST + "[reduce]\nsql = 'select * from users'\n",
+            "reduce.sql: visits has no key, so that this sql is told of a share of its rows at a "
+            "time, and it does not need visits, and would give all of its result for each share",
+        ),
+        (
             VISITS_BY_USER + "sql = 'select wieght from visits'\n",
             "inputs.visits.sql: visits has no column 'wieght'; it has 'user', 'weight', 'row'",
         ),

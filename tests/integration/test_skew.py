@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -180,6 +181,53 @@ def test_a_heavy_key_of_a_join_is_shared_where_the_other_side_can_be_with_everyo
     assert all(share.side == 0 for share in shares)
     kind = {"inner": "inner", "full": "full outer", "anti": "left anti"}.get(how, f"{how} outer")
     expected = rows.join(others, "key", join_type=kind)
+    found = DeltaTable(tmp_path / "out").to_pyarrow_table().select(expected.column_names)
+    order = [(name, "ascending") for name in expected.column_names]
+    assert found.sort_by(order) == expected.cast(found.schema).sort_by(order)
+    assert result.rows_out == len(expected)
+    assert result.attempts.failed == 0
+
+
+SQL = """
+[inputs.others]
+path = "others/*.parquet"
+key = ["key"]
+broadcast = false
+[reduce]
+sql = """
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_shared"),
+    [
+        (
+            "select r.*, name from rows r join others o on r.key = o.key where name <> 'name 0'",
+            True,
+        ),
+        ("select r.*, name from rows r left join others o on r.key = o.key", True),
+        ("select r.*, name from others o left join rows r on r.key = o.key", False),
+        ("select * from rows r where not exists (from others o where o.key = r.key)", True),
+        ("select key, name from others o where exists (from rows r where o.key = r.key)", False),
+        ("select key, count(*) as n from rows join others using (key) group by key", False),
+        ("select key, name from others", False),
+        ("select key from rows union all select key from others", False),
+    ],
+)
+def test_a_heavy_key_of_sql_is_shared_where_shares_make_the_answer(
+    sql: str, is_shared: bool, tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+) -> None:
+    keys = [7, 7, *range(8, FILES * ROWS, 3), -1]
+    others = pa.table({"key": keys, "name": [f"name {number}" for number in range(len(keys))]})
+    (tmp_path / "others").mkdir()
+    pq.write_table(others, tmp_path / "others" / "others.parquet")
+    sql = sql.replace("(from ", "(select 1 from ")
+    result = mrflight.run(write_job(tmp_path, JOB.replace("PARTITIONER", "") + SQL + f'"{sql}"'))
+    assert bool(shares) == is_shared
+    assert all(share.side == 0 for share in shares)
+    with duckdb.connect() as database:
+        for name, folder in (("rows", "in"), ("others", "others")):
+            database.execute(f"create view {name} as from '{tmp_path}/{folder}/*.parquet'")
+        expected = database.sql(sql).to_arrow_table()
     found = DeltaTable(tmp_path / "out").to_pyarrow_table().select(expected.column_names)
     order = [(name, "ascending") for name in expected.column_names]
     assert found.sort_by(order) == expected.cast(found.schema).sort_by(order)

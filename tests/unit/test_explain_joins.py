@@ -90,6 +90,9 @@ SHARED = (
         ({"reduce": {"join": "left"}}, 3, "visits"),
         ({"reduce": {"join": "right"}}, 3, "users"),
         ({"reduce": {"join": "full"}}, 3, None),
+        ({"reduce": {"sql": "select v.* from visits v left join users using (url)"}}, 3, "visits"),
+        ({"reduce": {"sql": "select url from users"}}, 3, "users"),
+        ({"reduce": {"sql": "select url from users union all select url from visits"}}, 3, None),
         ({"reduce": {"join": "inner"}}, 1, None),  # it is not larger than others
         ({"reduce": {"join": "inner"}, "shuffle": {"partitions": 3}}, 3, None),  # as many files
         (
