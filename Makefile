@@ -68,7 +68,7 @@ $(hopsfs): pyproject.toml constraints.txt $(installed)
 test: install services
 ifeq ($(strip $(ARGS)),)
 	$(python) -m pytest --numprocesses 3 --dist loadfile tests/contract tests/unit
-	$(python) -m pytest --numprocesses 4 --dist worksteal tests/fault
+	$(python) -m pytest --numprocesses 3 --dist worksteal tests/fault
 	$(python) -m pytest --numprocesses 2 --dist loadfile tests/integration
 else
 	$(python) -m pytest $(ARGS)
