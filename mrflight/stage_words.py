@@ -194,10 +194,12 @@ class StageWords:
             return ""
         schemas = [side.schema or pa.schema([]) for side in plan.sides]
         names = " or ".join(plan.sides[number].name for number in plan.shared_sides(schemas))
-        others = "all of the other side" if len(plan.sides) == 2 else "all of the other sides"
+        others = {1: "", 2: ", and each reads all of the other side"}.get(
+            len(plan.sides), ", and each reads all of the other sides"
+        )
         return names and (
-            f"a partition much larger than others is shared by several tasks: the rows of {names}, "
-            f"and each reads {others}"
+            "a partition much larger than others is shared by several tasks: the rows of "
+            f"{names}{others}"
         )
 
     def _part_files(self) -> str:

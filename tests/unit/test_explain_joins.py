@@ -77,10 +77,7 @@ def test_joins_and_limits(
     assert [line for line in lines if line not in told_lines] == []  # in this order
 
 
-SHARED = (
-    "a partition much larger than others is shared by several tasks: the rows of {}, and each "
-    "reads all of the other side"
-)
+SHARED = "a partition much larger than others is shared by several tasks: the rows of {}{}"
 
 
 @pytest.mark.parametrize(
@@ -93,6 +90,14 @@ SHARED = (
         ({"reduce": {"sql": "select v.* from visits v left join users using (url)"}}, 3, "visits"),
         ({"reduce": {"sql": "select url from users"}}, 3, "users"),
         ({"reduce": {"sql": "select url from users union all select url from visits"}}, 3, None),
+        (
+            {
+                "inputs": {"visits": {"path": "visits.csv", "key": ["url"]}},
+                "reduce": {"sql": "select url from visits"},
+            },
+            3,
+            "visits",
+        ),
         ({"reduce": {"join": "inner"}}, 1, None),  # it is not larger than others
         ({"reduce": {"join": "inner"}, "shuffle": {"partitions": 3}}, 3, None),  # as many files
         (
@@ -112,9 +117,12 @@ def test_who_shares_the_heavy_keys_of_a_join(
     plan, spec = planner(tmp_path), job(**{"inputs": inputs, **sections})
     planned = plan(spec)
     planned = replace(planned, counted=replace(planned.counted, number=partitions))
-    sources = {name: open_source(name, spec.inputs[name], tmp_path, {}, 100) for name in inputs}
+    sources = {
+        name: open_source(name, spec.inputs[name], tmp_path, {}, 100) for name in spec.inputs
+    }
+    others = ", and each reads all of the other side" if len(spec.inputs) > 1 else ""
     words = dict(StageWords(StageJob("", "", spec), planned, sources).lines())
-    assert words.get("heavy keys") == (names and SHARED.format(names))
+    assert words.get("heavy keys") == (names and SHARED.format(names, others))
 
 
 def test_sql_that_is_not_of_whole_keys_is_told(
