@@ -163,6 +163,15 @@ join = "HOW"
 """
 
 
+def write_others(folder: Path) -> pa.Table:
+    """Key 7, which a fifth of the rows have, twice, and others not; in a file of their own."""
+    keys = [7, 7, *range(8, FILES * ROWS, 3), -1]
+    others = pa.table({"key": keys, "name": [f"name {number}" for number in range(len(keys))]})
+    (folder / "others").mkdir()
+    pq.write_table(others, folder / "others" / "others.parquet")
+    return others
+
+
 @pytest.mark.parametrize(
     ("how", "is_shared"),
     [("inner", True), ("left", True), ("anti", True), ("right", False), ("full", False)],
@@ -170,11 +179,7 @@ join = "HOW"
 def test_a_heavy_key_of_a_join_is_shared_where_the_other_side_can_be_with_everyone(
     how: str, is_shared: bool, tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
 ) -> None:
-    """Key 7, which a fifth of the rows have, is in the other input twice, and others are not."""
-    keys = [7, 7, *range(8, FILES * ROWS, 3), -1]
-    others = pa.table({"key": keys, "name": [f"name {number}" for number in range(len(keys))]})
-    (tmp_path / "others").mkdir()
-    pq.write_table(others, tmp_path / "others" / "others.parquet")
+    others = write_others(tmp_path)
     text = JOB.replace("PARTITIONER", "") + JOIN.replace("HOW", how)
     result = mrflight.run(write_job(tmp_path, text))
     assert bool(shares) == is_shared
@@ -216,10 +221,7 @@ sql = """
 def test_a_heavy_key_of_sql_is_shared_where_shares_make_the_answer(
     sql: str, is_shared: bool, tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
 ) -> None:
-    keys = [7, 7, *range(8, FILES * ROWS, 3), -1]
-    others = pa.table({"key": keys, "name": [f"name {number}" for number in range(len(keys))]})
-    (tmp_path / "others").mkdir()
-    pq.write_table(others, tmp_path / "others" / "others.parquet")
+    write_others(tmp_path)
     sql = sql.replace("(from ", "(select 1 from ")
     result = mrflight.run(write_job(tmp_path, JOB.replace("PARTITIONER", "") + SQL + f'"{sql}"'))
     assert bool(shares) == is_shared
@@ -265,10 +267,7 @@ table = "out"
 def test_a_heavy_key_of_a_stage_is_shared_by_the_maps_that_read_it(
     tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
 ) -> None:
-    keys = [7, 7, *range(8, FILES * ROWS, 3), -1]
-    others = pa.table({"key": keys, "name": [f"name {number}" for number in range(len(keys))]})
-    (tmp_path / "others").mkdir()
-    pq.write_table(others, tmp_path / "others" / "others.parquet")
+    others = write_others(tmp_path)
     result = mrflight.run(write_job(tmp_path, STAGES))
     assert len(shares) >= 2
     assert all(share.side == 0 for share in shares)
