@@ -80,7 +80,9 @@ def dump_stacks(processes: list[psutil.Process], logs: Path) -> str:
     with contextlib.suppress(TimeoutError):
         _await(lambda: not any(map(_runs, processes)), "some do not end")
     found = []
-    for path in sorted(logs.rglob("*.log")):
+    # Not rglob, which fails where others remove folders meanwhile, as a driver's fork server does.
+    paths = [Path(folder, name) for folder, _, names in os.walk(logs) for name in names]
+    for path in sorted(path for path in paths if path.suffix == ".log"):
         with contextlib.suppress(OSError):
             found.append(f"--- {path.name}\n{path.read_text(errors='replace')[-8000:]}")
     return "\n".join(found)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from experiments import (
     chaos_checks,
     chaos_crashes,
     chaos_faults,
+    chaos_processes,
     chaos_run,
     datasets,
     oracle,
@@ -219,3 +222,25 @@ def test_files_that_no_log_names_are_told(table: Path) -> None:
     (table / "part-00000-0-20200101T000000-abcdefabcdef.parquet").write_bytes(b"of a dead job")
     (table / "stray").write_bytes(b"of nobody that clean knows")
     assert chaos_checks.files_left(table) == (1, ["file stray"])
+
+
+def test_stacks_are_read_while_others_remove_folders(tmp_path: Path) -> None:
+    """As the fork server of a driver that was ended does."""
+    (tmp_path / "driver.log").write_text("where it was")
+    read = threading.Event()
+
+    def make_and_remove() -> None:
+        while not read.is_set():
+            for name in "abcdefgh":
+                (tmp_path / name / "deep").mkdir(parents=True)
+            for name in "abcdefgh":
+                shutil.rmtree(tmp_path / name)
+
+    remover = threading.Thread(target=make_and_remove)
+    remover.start()
+    try:
+        for _ in range(500):
+            assert chaos_processes.dump_stacks([], tmp_path) == "--- driver.log\nwhere it was"
+    finally:
+        read.set()
+        remover.join()
