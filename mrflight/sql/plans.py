@@ -60,7 +60,10 @@ def why_not_of_shares(rows: DataFrame, stream: str) -> str | None:
     is_read, reason = _of_shares(plan, stream)
     if is_read or reason or type(plan.to_variant()).__name__ == "EmptyRelation":
         return reason
-    return f"does not need {stream}, and would give all of its result for each share"
+    return (
+        f"does not need {stream}, and would give all of its result for each share; leave that "
+        "input out, or select from it"
+    )
 
 
 def _of_shares(plan: LogicalPlan, stream: str) -> tuple[bool, str | None]:
