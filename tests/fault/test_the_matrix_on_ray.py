@@ -55,11 +55,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def as_on_ray(cell: Cell) -> Cell:
-    """A cell of local processes in Ray's words; a metadata server takes longer to start there."""
+    """A cell of local processes in Ray's words.
+
+    Servers take longer to start there: a map that waits for another one may get a twin.
+    """
     options = cell.options
     if local.SINGLE[0] not in options:
         options += TWO
-    if cell.who == "metadata server":
+    if cell.who == "metadata server" or (cell.who, cell.fault) == ("data server", "stop"):
         options += local.ALONE
     return replace(cell, says=IN_OTHER_WORDS.get(cell.says, cell.says), options=options)
 
