@@ -30,7 +30,12 @@ class EndlessServer(flight.FlightServerBase):
 def test_a_stream_that_is_left_ends_at_the_server_whoever_holds_it_yet(ending: str) -> None:
     """As its watcher may, for as long as no other stream is waited for."""
     held: list[flight.FlightStreamReader] = []
-    with EndlessServer() as server, flight.FlightClient(("127.0.0.1", server.port)) as client:
+    # An address of its own: by default a server takes a port of either loopback, and another
+    # server may have the same port of the one that the client asks.
+    with (
+        EndlessServer("grpc+tcp://127.0.0.1:0") as server,
+        flight.FlightClient(("127.0.0.1", server.port)) as client,
+    ):
 
         def open_stream() -> flight.FlightStreamReader:
             held.append(client.do_get(flight.Ticket(b"all")))
