@@ -167,9 +167,6 @@ class RayCluster(SupervisedCluster[RayServer]):
             raise
 
     def close(self) -> None:
-        with self._changing:
-            for server in self._servers:
-                server.kill()  # all, before any of them is waited for
         super().close()
         self._port.close()
 

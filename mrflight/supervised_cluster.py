@@ -124,6 +124,8 @@ class SupervisedCluster(ABC, Generic[S]):
         for supervision in self._supervisions:
             supervision.close()  # first, or it would start others
         with self._changing:
+            for server in self._servers:
+                server.kill()  # all, before any of them is waited for
             while self._servers:
                 self._servers.pop().close()
         if self._probe is not None:

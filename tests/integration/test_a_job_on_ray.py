@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
 import mrflight
+from mrflight.ray_cluster import RayServer
 from tests.support import faulty_job
 from tests.support.fault_matrix import at_the_moment, rows_of
 from tests.support.ray_head import RayHead
 from tests.support.ray_run import EMPTY_MIB, all_gone, on_ray
+from tests.support.threads import WAIT_S
 
 OPTIONS = ("cluster.data_servers=2", "shuffle.memory=64 MiB")
 MIB = 2**20
@@ -49,4 +56,31 @@ def test_workers_on_ray_use_the_servers_of_a_standing_cluster(
         done = run.finish()
     assert done.code == 0, done.stderr
     assert rows_of(tmp_path) == faulty_job.expected_rows()
+    all_gone(ray_head)
+
+
+def test_the_end_of_a_job_is_no_loss_of_its_servers(
+    ray_head: RayHead,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """However soon Ray tells of the ends."""
+    really = RayServer.kill
+    killed: list[str] = []
+
+    def kill(server: RayServer) -> None:
+        really(server)
+        assert server._has_ended.wait(WAIT_S)
+        killed.append(server.name)
+
+    monkeypatch.setattr(RayServer, "kill", kill)
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"k": [1, 2, 2]}), "rows.parquet")
+    options = dict(option.split("=", 1) for option in ray_head.options)
+    with caplog.at_level(logging.INFO, "mrflight.supervised_cluster"):
+        rows = mrflight.read("rows.parquet").group_by("k").agg(n="count(*)")
+        rows.with_settings(options).write_parquet("out")
+    assert {"metadata", "data0"} <= set(killed)
+    assert caplog.messages == []
     all_gone(ray_head)
