@@ -96,7 +96,7 @@ def _check_no_secret(path: Sequence[str], value: Any) -> None:
         raise JobFileError(
             f"--set {'.'.join(path)}: everybody on this machine can read the arguments of a "
             "process, so no secret may be there: write it into [storage] of the job file, or into "
-            "the environment (AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN)"
+            "the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN)"
         )
 
 

@@ -11,9 +11,13 @@ from typing import Literal
 
 import msgspec
 
+from mrflight.secret_options import holds_secret
+
 InputFormat = Literal["csv", "parquet", "arrow", "json", "delta"]
 OutputFormat = Literal["delta", "parquet", "csv", "arrow"]
 ParquetCodec = Literal["zstd", "snappy", "lz4", "none"]
+
+_HIDDEN = "..."
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -193,6 +197,16 @@ class JobSpec(_Section, frozen=True):
     stages: dict[str, StageSpec] = {}
     """That come before the job's own inputs, shuffle and reduce."""
     cluster: ClusterSection = ClusterSection()
+
+    def __repr__(self) -> str:
+        """As of any struct, without the secrets of stores: notebooks and failed asserts show it."""
+        shown = {
+            key: _HIDDEN if holds_secret(key, value) else value
+            for key, value in self.storage.items()
+        }
+        values = {name: getattr(self, name) for name in self.__struct_fields__} | {"storage": shown}
+        told = ", ".join(f"{name}={value!r}" for name, value in values.items())
+        return f"{type(self).__name__}({told})"
 
     @property
     def all_inputs(self) -> list[InputSpec]:

@@ -49,8 +49,7 @@ def _option(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise JobFileError("--storage: write KEY=VALUE")
-    # An access key's id is of no use without the other.
-    if holds_secret(key, value) or "access_key" in key.lower():
+    if holds_secret(key, value):
         raise JobFileError(
             f"--storage {key}: whoever lists this machine's processes would see it; leave it to "
             "the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN"

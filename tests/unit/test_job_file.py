@@ -6,10 +6,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mrflight.spec
 from mrflight.errors import JobFileError
 from mrflight.job_file import decode_job, load_job
 from mrflight.spec import CsvOptions
@@ -76,6 +78,15 @@ def test_every_documented_key_is_known(load: Load) -> None:
     )
     assert spec.shuffle.partitions == 20
     assert spec.storage == {"endpoint": "http://localhost"}
+
+
+def test_a_spec_shows_no_secret(load: Load) -> None:
+    told = {"aws_secret_access_key": "HUSH", "aws_access_key_id": "HUSH", "aws_region": "here"}
+    shown = repr(msgspec.structs.replace(load(MINIMAL), storage=told))
+    assert "storage={'aws_secret_access_key': '...', 'aws_access_key_id': '...'" in shown
+    assert "'aws_region': 'here'}" in shown
+    assert "HUSH" not in shown
+    assert eval(repr(load(MINIMAL)), vars(mrflight.spec)) == load(MINIMAL)
 
 
 def test_a_spec_does_not_change(load: Load) -> None:

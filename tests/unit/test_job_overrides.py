@@ -96,6 +96,7 @@ def test_an_override_without_a_key_is_refused_without_its_value(text: str, shown
     "text",
     [
         "storage.aws_secret_access_key=HUSH",
+        "storage.aws_access_key_id=HUSH",
         "storage. AWS_Session_Token =HUSH",
         "storage.aws_sse_customer_key_base64='HUSH'",
         "storage={ aws_region = 'r', aws_secret_access_key = 'HUSH' }",
@@ -109,7 +110,7 @@ def test_a_secret_of_a_store_is_no_argument(text: str) -> None:
 
 
 def test_what_is_no_secret_of_a_store_may_be_an_argument() -> None:
-    for name in ("aws_access_key_id", "aws_web_identity_token_file", "aws_endpoint_url"):
+    for name in ("aws_web_identity_token_file", "aws_endpoint_url"):
         assert parse_override(f"storage.{name}=http://x/y@z") == (f"storage.{name}", "http://x/y@z")
 
 
