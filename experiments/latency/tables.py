@@ -14,6 +14,9 @@ from experiments.latency.runs import Run
 
 MEASURES = ("call_s", "process_s", "peak_bytes")
 
+LEAST_REPEATS = 5
+"""For an interval: drawing anew from fewer values says little of where their mean lies."""
+
 TITLES = {
     ("write", "latency"): "5.1 Writes, seconds",
     ("write", "throughput"): "5.2 Writes, thousands of rows per second",
@@ -24,11 +27,12 @@ TITLES = {
 _INTRODUCTION = """\
 # Tables written and read
 
-Means, in brackets where they lie with 95 %, bootstrapped; the change on two cores in per cent (a
-decrease of seconds, an increase of rows). Ours: latency is that of the call, of a job all but
-`start`, with what is pinned as told and the servers on all cores. mrflight writes from Parquet
-files, shuffled by key; delta-rs from a table that is in memory already. Lines in italics are the
-thesis's, on another machine, in HopsFS over TLS; its legacy pipeline is quoted, not built again.
+Means, in brackets where they lie with 95 %, bootstrapped, of five runs or more; the change on two
+cores in per cent (a decrease of seconds, an increase of rows). Ours: latency is that of the call,
+of a job all but `start`, with what is pinned as told and the servers on all cores. mrflight writes
+from Parquet files, shuffled by key; delta-rs from a table that is in memory already. Lines in
+italics are the thesis's, on another machine, in HopsFS over TLS; its legacy pipeline is quoted, not
+built again.
 """
 
 
@@ -36,7 +40,7 @@ def page(results: Results) -> str:
     """All tables of what was measured."""
     lines = [_INTRODUCTION]
     for operation, metric in TITLES:
-        found = [c for c in results.cells() if c.operation == operation and c.cores == 1]
+        found = [cell for cell in results.cells() if cell.operation == operation]
         if found:
             lines += _table(results, found, operation, metric)
     return "\n".join([*lines, *_ratios(results)]) + "\n"
@@ -54,30 +58,46 @@ def metric_of(latency: Estimate, cell: Cell, metric: str) -> Estimate:
 def _table(results: Results, found: list[Cell], operation: str, metric: str) -> list[str]:
     said = published.LATENCY if metric == "latency" else published.THROUGHPUT
     lines = [f"## {TITLES[operation, metric]}", ""]
-    lines += ["| pipeline | rows | 1 core | 2 cores, % |", "|---|---:|---:|---:|"]
+    lines += [
+        "| pipeline | rows | runs | 1 core | 2 cores | change, % |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
     for store, system in dict.fromkeys((cell.store, cell.system) for cell in found):
-        for cell in (c for c in found if (c.store, c.system) == (store, system)):
+        of_one = (c for c in found if (c.store, c.system) == (store, system))
+        for cell in dict.fromkeys(replace(cell, cores=1) for cell in of_one):
             lines.append(_line(results, cell, metric))
     for pipeline, by_rows in said[operation].items():
         for rows in sorted({cell.data.rows for cell in found} & by_rows.keys()):
             line = by_rows[rows]
             change = f"{line.changes[0]:+.1f}"
-            lines.append(f"| *{pipeline}* | {rows:,} | {_figure(line.one_core)} | {change} |")
+            lines.append(f"| *{pipeline}* | {rows:,} | | {_figure(line.one_core)} | | {change} |")
     return [*lines, ""]
 
 
 def _line(results: Results, cell: Cell, metric: str) -> str:
-    latency = results.call_s(cell)
-    assert latency is not None, "cells are listed where there are runs"
-    mean, low, high = metric_of(latency, cell, metric)
-    one = f"{_figure(mean)} ({_figure(low)} to {_figure(high)})"
-    two = results.call_s(replace(cell, cores=2))
+    """Of a cell on one core, and beside it the same on two."""
+    both = [cell, replace(cell, cores=2)]
+    runs = {len(results.of(each)) for each in both} - {0}
+    means = [
+        None if (found := results.call_s(each)) is None else metric_of(found, each, metric)
+        for each in both
+    ]
+    shown = [
+        _estimate(found, len(results.of(each))) for found, each in zip(means, both, strict=True)
+    ]
     change = ""
-    if two is not None:
-        factor = two.mean / latency.mean if metric == "latency" else latency.mean / two.mean
+    if means[0] is not None and means[1] is not None:
+        factor = means[1].mean / means[0].mean
         change = f"{(1 - factor if metric == 'latency' else factor - 1) * 100:+.1f}"
-    name = f"{cell.system}, {cell.store}"
-    return f"| {name} | {cell.data.rows:,} | {one} | {change} |"
+    told = [f"{cell.system}, {cell.store}", f"{cell.data.rows:,}", " and ".join(map(str, runs))]
+    return f"| {' | '.join([*told, *shown, change])} |"
+
+
+def _estimate(found: Estimate | None, runs: int) -> str:
+    if found is None:
+        return ""
+    interval = f" ({_figure(found.low)} to {_figure(found.high)})"
+    return _figure(found.mean) + (interval if runs >= LEAST_REPEATS else "")
 
 
 def _figure(value: float) -> str:
@@ -94,8 +114,8 @@ def _ratios(results: Results) -> Iterator[str]:
         "its processes."
     )
     yield ""
-    yield "| operation | store | cores | rows | of | against | call | process | peak |"
-    yield "|---" * 9 + "|"
+    yield "| operation | store | cores | rows | of | against | runs | call | process | peak |"
+    yield "|---" * 10 + "|"
     own = [system for system in SYSTEMS if system.startswith("mrflight")]
     peers = [cell for cell in results.cells() if cell.system not in own]
     for cell, system in itertools.product(peers, own):
@@ -108,7 +128,7 @@ def _ratios(results: Results) -> Iterator[str]:
             return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
         rows = f"{cell.data.rows:,}"
-        what = (cell.operation, cell.store, cell.cores, rows, system, cell.system)
+        what = (cell.operation, cell.store, cell.cores, rows, system, cell.system, len(pairs))
         yield "".join(f"| {each} " for each in (*what, *map(spread, MEASURES))) + "|"
     yield ""
     yield from (f"- `{name}`: {what}" for name, what in SYSTEMS.items())

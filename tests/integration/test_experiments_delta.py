@@ -27,6 +27,9 @@ def test_latency_leaves_its_tables_and_pictures_and_goes_on(tmp_path: Path) -> N
     assert all(len(runs) == 1 for runs in after.values())
     assert "## 5.1 Writes" in page
     assert "## 5.4 Reads" in page
+    ours = [line for line in page.splitlines() if line.startswith("| mrflight, disk | 100 | 1 |")]
+    assert len(ours) == 4
+    assert not any("(" in line for line in ours)  # no intervals, of one run
     assert {f"{what}-1-core.png" for what in ("write-latency", "read-throughput")} <= contents(
         out
     ).keys()
