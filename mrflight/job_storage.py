@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from mrflight.errors import JobFileError
@@ -18,17 +19,19 @@ def prepare_storage(spec: JobSpec, folder: Path, *, with_output: bool = True) ->
     """
     paths = spec.paths if with_output else spec.paths[:-1]
     check_options(spec.storage, paths)
-    _check_workers_have_it(spec)
+    _check_workers_have_it(spec, paths)
     hopsfs.prepare(spec.storage, paths, folder)
 
 
-def _check_workers_have_it(spec: JobSpec) -> None:
+def _check_workers_have_it(spec: JobSpec, paths: Sequence[str]) -> None:
     """The workers of a Ray that is there already have its environment, and not the job's."""
     address = spec.cluster.ray_address
     if spec.cluster.executor != "ray" or address is None:
         return
     for key, variable in hopsfs.VARIABLES.items():
-        if key in spec.storage:
+        # This process's client would take the certificates from there, and theirs go without.
+        is_around = key == "pem_dir" and hopsfs.has_pems_around(paths)
+        if key in spec.storage or is_around:
             without = "without TLS" if key == "pem_dir" else "without it"
             raise JobFileError(
                 f"storage.{key} (or {variable} of the environment) does not reach the workers of "

@@ -150,7 +150,7 @@ class _Selector:
 
 @lru_cache(maxsize=16)
 def _handler(store: NameNode) -> DeltaStorageHandler:
-    """One for each process: it keeps connections."""
+    """One for each process: it keeps connections, to HopsFS as whom `client_settings` says."""
     try:
         from deltalake.fs import DeltaStorageHandler
     except ImportError as error:
@@ -158,6 +158,8 @@ def _handler(store: NameNode) -> DeltaStorageHandler:
             f"{store.url('/')}: its client is deltalake's, which is not installed: pip install "
             "'mrflight[delta]'"
         ) from error
+    if hopsfs.is_client():
+        hopsfs.client_settings.begin()
     with _as_os_errors(store.url("/")):
         return DeltaStorageHandler(store.url("/"), dict(store.given) or None)
 

@@ -1,7 +1,8 @@
 """HopsFS over TLS: what its client takes from the environment, checked first.
 
 Without certificates the client connects unencrypted and says nothing of it. So where TLS is
-asked for, by ``pem_dir``, a certificate that is not there, or of no use, is an error here.
+asked for, by ``pem_dir`` or ``PEMS_DIR``, a certificate that is not there, or of no use, is an
+error here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 
 from mrflight.errors import JobFileError
 from mrflight.storage.certificates import check_certificates
+from mrflight.storage.hopsfs_settings import ClientSettings
 from mrflight.storage.scheme import NAME_NODES, scheme_of
 
 log = logging.getLogger(__name__)
@@ -36,23 +38,65 @@ VARIABLES = {
 """Keys of ``[storage]`` that are ours, and where the client looks for them; the others go to the
 client as they are."""
 
+client_settings = ClientSettings(VARIABLES)
+"""Of this process."""
+
 
 def prepare(options: Mapping[str, str], paths: Iterable[str], folder: Path) -> None:
-    """Set what the client reads when it is loaded: before deltalake is imported.
+    """Set what the client reads when it connects: before deltalake is imported.
 
     Processes that are started later inherit it; ``folder`` is the job file's. Raises as
-    `client_environment` does, and JobFileError where another client than that of these ``paths``
-    and ``options`` is installed. A connection that will not be encrypted is logged.
+    `client_environment` does, also of certificates that only the environment names, and
+    JobFileError where another client than that of these ``paths`` and ``options`` is installed, or
+    this process's client was told other settings. A connection that will not be encrypted is
+    logged.
     """
     schemes = {scheme_of(path): path for path in paths}
     _check_client(options, schemes)
-    os.environ.update(client_environment(options, folder, datetime.now(UTC)))
+    now = datetime.now(UTC)
+    found = client_environment(options, folder, now)
+    if not is_client():
+        os.environ.update(found)
+        return
+    if found or _ask_name_nodes(schemes):
+        around = {} if VARIABLES["pem_dir"] in found else _pems_around(now)
+        client_settings.tell({**around, **found})
     if "hopsfs" in schemes and not os.environ.get(VARIABLES["pem_dir"]):
         log.warning(
             "%s: the connection is not encrypted, as there are no certificates: name their folder "
             "in storage.pem_dir",
             schemes["hopsfs"],
         )
+
+
+def has_pems_around(paths: Iterable[str]) -> bool:
+    """Whether the client, asked for these, would look for certificates where ``PEMS_DIR`` says."""
+    if not _ask_name_nodes(map(scheme_of, paths)) or not is_client():
+        return False
+    return bool(client_settings.of_environment(VARIABLES["pem_dir"]))
+
+
+def _ask_name_nodes(schemes: Iterable[str]) -> bool:
+    return not NAME_NODES.isdisjoint(schemes)
+
+
+def _pems_around(now: datetime) -> dict[str, str]:
+    """The folder that ``PEMS_DIR`` of the environment names, checked.
+
+    Options are taken from the environment by commands only. This adds none: the client itself
+    looks there, whoever asks and however a URL is spelled, and has no TLS where it finds nothing.
+    """
+    variable = VARIABLES["pem_dir"]
+    named = client_settings.of_environment(variable)
+    if not named:
+        return {}
+    try:
+        return client_environment({"pem_dir": named}, Path.cwd(), now)
+    except JobFileError as error:
+        raise JobFileError(
+            f"{error}; {variable} of the environment names that folder: mend it, or unset "
+            f"{variable} where no TLS is wanted"
+        ) from error
 
 
 def client_environment(options: Mapping[str, str], folder: Path, now: datetime) -> dict[str, str]:
@@ -98,7 +142,7 @@ def _check_client(options: Mapping[str, str], schemes: Mapping[str, str]) -> Non
 
     What is not installed at all is told where it is imported, unless it is HopsFS's.
     """
-    if schemes.keys().isdisjoint(NAME_NODES):
+    if not _ask_name_nodes(schemes):
         return
     check_one_client()
     is_hops = is_client()

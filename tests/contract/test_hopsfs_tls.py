@@ -6,6 +6,7 @@ wants TLS and a certificate of the client's. Its data nodes speak none, so no fi
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -93,19 +94,90 @@ def test_without_good_certificates_nobody_is_connected_to(
     assert name_node.connections == 0
 
 
+def job_without_settings(folder: Path, url: str) -> Path:
+    text = "\n".join(line for line in JOB.splitlines() if not line.startswith("storage."))
+    return write_job(folder, text.replace("URL", url))
+
+
+def both_spellings(name_node: NameNodeProxy) -> list[str]:
+    return [name_node.url, f"hdfs://{name_node.host}:8020"]
+
+
 def test_what_the_environment_names_is_checked_as_well(
     name_node: NameNodeProxy, authority: Authority, tmp_path: Path
 ) -> None:
     """The client would take it in any case."""
     pems = authority.write_pems(tmp_path / "pems", USER)
     told = key_of_another(pems)
-    text = "\n".join(line for line in JOB.splitlines() if not line.startswith("storage."))
-    job = write_job(tmp_path, text.replace("URL", name_node.url))
     environment = {"PEMS_DIR": str(pems), "LIBHDFS_DEFAULT_USER": USER}
-    done = drive(job, python=HOPSFS_PYTHON, environment=environment)
-    assert done.code == 2
-    assert f"storage.pem_dir: {told}" in done.message
+    for url in both_spellings(name_node):
+        job = job_without_settings(tmp_path, url)
+        done = drive(job, python=HOPSFS_PYTHON, environment=environment)
+        assert done.code == 2
+        assert f"storage.pem_dir: {told}" in done.message
     assert name_node.connections == 0
+
+
+API = """
+import sys
+import mrflight
+def tell(call, *arguments):
+    try:
+        call(*arguments)
+    except mrflight.MrflightError as error:
+        print(f"{type(error).__name__}: {error}")
+"""
+
+
+def told_by_api(calls: str, environment: dict[str, str], *arguments: str) -> list[str]:
+    """What a program of one process says of calls that fail, a line each."""
+    done = subprocess.run(
+        [str(HOPSFS_PYTHON), "-c", API + calls, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={**os.environ, **environment},
+    )
+    return done.stdout.splitlines()
+
+
+def test_the_api_checks_what_the_client_would_find_in_the_environment(
+    name_node: NameNodeProxy, tmp_path: Path
+) -> None:
+    """A name node without TLS would take the rows in plain text."""
+    calls = """
+for url, job in zip(sys.argv[1::2], sys.argv[2::2]):
+    tell(mrflight.run, job)
+    tell(mrflight.read_table, f"{url}/nothing/table")
+"""
+    arguments = []
+    for number, url in enumerate(both_spellings(name_node)):
+        (tmp_path / str(number)).mkdir()
+        arguments += [url, str(job_without_settings(tmp_path / str(number), url))]
+    told = told_by_api(calls, {"PEMS_DIR": str(tmp_path)}, *arguments)
+    assert len(told) == 4
+    for line in told:
+        assert line.startswith(f"JobFileError: storage.pem_dir: {tmp_path}/ca_chain.pem cannot be")
+    assert name_node.connections == 0
+
+
+def test_a_process_does_not_ask_as_the_user_of_an_earlier_job(
+    name_node: NameNodeProxy, authority: Authority, tmp_path: Path
+) -> None:
+    calls = """
+options = {"pem_dir": sys.argv[2], "user": sys.argv[2].rpartition("/")[2]}
+others = {"pem_dir": sys.argv[3], "user": sys.argv[3].rpartition("/")[2]}
+for each in (options, options, others, {}):
+    tell(mrflight.read_table, sys.argv[1], None, each)
+"""
+    pems = [str(authority.write_pems(tmp_path / user, user)) for user in (USER, "demo__bob")]
+    told = told_by_api(calls, {}, f"{name_node.url}/nothing", *pems)
+    assert [line.partition(":")[0] for line in told] == ["InputError"] * 2 + ["JobFileError"] * 2
+    for line in told[2:]:
+        assert line.startswith("JobFileError: storage.pem_dir (or PEMS_DIR of the environment)")
+        assert f"this process asks HopsFS with {pems[0]!r}" in line
+    assert set(name_node.users) == {USER}
 
 
 def about(

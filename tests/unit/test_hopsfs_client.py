@@ -10,7 +10,9 @@ import pytest
 
 from mrflight.errors import JobFileError
 from mrflight.storage import hopsfs, locate
+from mrflight.storage.certificates import CLIENT_KEY
 from mrflight.storage.hopsfs import VARIABLES, prepare
+from mrflight.storage.hopsfs_settings import ClientSettings
 from tests.support.driver import DriverRun, drive, write_job
 from tests.support.pems import Authority
 
@@ -20,10 +22,17 @@ UNINSTALL = "pip uninstall deltalake, then pip install 'mrflight[hopsfs]'"
 
 @pytest.fixture(autouse=True)
 def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is set for the client is this process's own."""
+    """What is set for the client is this process's own, which begins anew."""
+    monkeypatch.setattr(hopsfs, "client_settings", ClientSettings(VARIABLES))
     monkeypatch.setattr(os, "environ", os.environ.copy())
     for variable in VARIABLES.values():
         os.environ.pop(variable, None)
+
+
+@pytest.fixture
+def hops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other client is the one that is installed."""
+    monkeypatch.setattr(hopsfs, "_is_installed", lambda name: name == "hops-deltalake")
 
 
 @pytest.fixture
@@ -76,18 +85,111 @@ def test_deltalake_takes_no_setting_of_hopsfs(key: str) -> None:
 
 
 def test_without_certificates_the_log_says_that_nothing_is_encrypted(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, pems: Path
+    hops: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(hopsfs, "_is_installed", lambda name: name == "hops-deltalake")
     prepare({}, ["hdfs://node/t"], HERE)  # a stock HDFS has no TLS
     assert caplog.records == []
     prepare({}, ["in.csv", "hopsfs://node/t"], HERE)
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage().startswith("hopsfs://node/t: the connection is not encrypted")
-    caplog.clear()
-    prepare({"pem_dir": pems.name}, ["hopsfs://node/t"], pems.parent)
-    assert (caplog.records, os.environ["PEMS_DIR"]) == ([], str(pems))
+
+
+def test_all_settings_reach_the_client(
+    hops: None, caplog: pytest.LogCaptureFixture, pems: Path
+) -> None:
+    options = {
+        "pem_dir": pems.name,
+        "user": "demo__ann",
+        "datanode_host": "node-1.example",
+        "datanode_port": "9866",
+    }
+    prepare(options, ["hopsfs://node/t"], pems.parent)
+    assert {variable: os.environ[variable] for variable in VARIABLES.values()} == {
+        "PEMS_DIR": str(pems),
+        "LIBHDFS_DEFAULT_USER": "demo__ann",
+        "HOPSFS_CLOUD_DATANODE_HOSTNAME_OVERRIDE": "node-1.example",
+        "HOPSFS_CLOUD_DATANODE_PORT_OVERRIDE": "9866",
+    }
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("url", ["hopsfs://node/t", "hdfs://node/t", "HDFS://node:8020/t"])
+def test_certificates_of_the_environment_are_checked_whoever_asks(
+    hops: None, pems: Path, url: str
+) -> None:
+    """The client looks there in any case, and connects without TLS where it finds nothing."""
+    os.environ["PEMS_DIR"] = str(pems)
+    prepare({}, ["in.csv", url], HERE)
+    (pems / CLIENT_KEY).unlink()
+    with pytest.raises(JobFileError) as caught:
+        prepare({}, ["in.csv", url], HERE)
+    told = str(caught.value)
+    assert told.startswith(f"storage.pem_dir: {pems / CLIENT_KEY} cannot be read")
+    assert told.endswith(
+        "PEMS_DIR of the environment names that folder: mend it, or unset "
+        "PEMS_DIR where no TLS is wanted"
+    )
+    prepare({}, ["in.csv", "s3://bucket/t"], HERE)  # whose client does not look there
+
+
+def test_certificates_of_the_environment_do_not_count_beside_the_jobs(
+    hops: None, pems: Path
+) -> None:
+    os.environ["PEMS_DIR"] = "/nowhere"
+    prepare({"pem_dir": str(pems)}, ["hdfs://node/t"], HERE)
+    assert os.environ["PEMS_DIR"] == str(pems)
+
+
+ANN = {"user": "demo__ann"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "key", "shown"),
+    [
+        (ANN, {"user": "demo__bob"}, "user", "be 'demo__bob' .* with 'demo__ann'"),
+        (ANN, {}, "user", "be none .* with 'demo__ann'"),
+        ({}, ANN, "user", "be 'demo__ann' .* with none"),
+        ({"pem_dir": "pems"}, {}, "pem_dir", "be none .*/pems'"),
+        ({"pem_dir": "pems"}, {"pem_dir": "other"}, "pem_dir", "/other' .*/pems'"),
+        ({"datanode_port": "1"}, {"datanode_port": "2"}, "datanode_port", "be '2' .* with '1'"),
+        ({"datanode_host": "a"}, {}, "datanode_host", "be none .* with 'a'"),
+    ],
+)
+def test_a_process_asks_with_one_set_of_settings(
+    hops: None, pems: Path, first: dict[str, str], second: dict[str, str], key: str, shown: str
+) -> None:
+    Authority().write_pems(pems.with_name("other"), "demo__bob")
+    for url in ("hopsfs://node/t", "hdfs://other/t"):
+        prepare(first, [url], pems.parent)
+    before = dict(os.environ)
+    with pytest.raises(JobFileError, match=rf"^storage\.{key} .*{shown}.* another process$"):
+        prepare(second, ["hdfs://other/t"], pems.parent)
+    assert os.environ == before
+    prepare({}, ["in.csv", "s3://bucket/t"], pems.parent)  # nothing is asked of a HopsFS
+    prepare(first, ["hopsfs://node/t"], pems.parent)
+
+
+def test_what_the_environment_said_before_is_what_a_job_without_settings_asks_with(
+    hops: None, pems: Path
+) -> None:
+    os.environ["PEMS_DIR"], os.environ["LIBHDFS_DEFAULT_USER"] = str(pems), "demo__ann"
+    prepare({"user": "demo__ann"}, ["hopsfs://node/t"], HERE)
+    prepare({}, ["hopsfs://node/t"], HERE)
+    os.environ["LIBHDFS_DEFAULT_USER"] = "demo__bob"
+    with pytest.raises(JobFileError, match=r"^storage\.user .*'demo__bob' .* 'demo__ann'"):
+        prepare({}, ["hopsfs://node/t"], HERE)
+    prepare({"user": "demo__ann"}, ["hopsfs://node/t"], HERE)
+    assert os.environ["LIBHDFS_DEFAULT_USER"] == "demo__ann"
+
+
+def test_a_client_that_was_made_without_a_job_is_asked_with_nothing_else(hops: None) -> None:
+    """As in a worker, which has the environment of its job."""
+    os.environ["LIBHDFS_DEFAULT_USER"] = "demo__ann"
+    hopsfs.client_settings.begin()
+    prepare({}, ["hopsfs://node/t"], HERE)
+    with pytest.raises(JobFileError, match=r"^storage\.user .*'demo__bob' .* 'demo__ann'"):
+        prepare({"user": "demo__bob"}, ["hopsfs://node/t"], HERE)
 
 
 def run(folder: Path, settings: str, url: str, environment: dict[str, str]) -> DriverRun:

@@ -10,6 +10,7 @@ import pytest
 from mrflight.errors import JobFileError
 from mrflight.job_file import decode_job
 from mrflight.job_storage import prepare_storage
+from mrflight.storage import hopsfs
 from mrflight.storage.hopsfs import VARIABLES
 from tests.support.driver import drive, write_job
 
@@ -38,6 +39,22 @@ def test_a_ray_that_was_there_before_does_not_have_it(key: str, tmp_path: Path) 
     assert told.startswith(f"storage.{key} (or {VARIABLES[key]} of the environment) does not reach")
     assert ("without TLS" in told) == (key == "pem_dir")
     assert "leave out cluster.ray_address, so that the job starts a Ray of its own" in told
+
+
+def test_nor_has_it_the_certificates_that_only_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process's client looks there without being told, for either spelling."""
+    monkeypatch.setattr(hopsfs, "_is_installed", lambda name: name == "hops-deltalake")
+    monkeypatch.setenv("PEMS_DIR", str(tmp_path))
+    document = {
+        "job": {"name": "tls"},
+        "inputs": {"rows": {"path": "in.csv", "key": ["k"]}},
+        "output": {"table": "hdfs://node/out"},
+        "cluster": {"executor": "ray", "ray_address": "auto"},
+    }
+    with pytest.raises(JobFileError, match=r"^storage\.pem_dir \(or PEMS_DIR .* without TLS"):
+        prepare_storage(decode_job(document), tmp_path)
 
 
 @pytest.mark.parametrize("cluster", [{"executor": "ray"}, {"executor": "local"}, {}])
