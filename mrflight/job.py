@@ -189,8 +189,8 @@ class _Job:
         if sink.needs_fence and not is_standing:
             self._progress.tell(
                 f"{self._record.table}: let no other job commit to this table at the same time, or "
-                "name one metadata server in cluster.metadata of all of them: HopsFS does not tell "
-                "who of two was first"
+                "name one metadata server in cluster.metadata of all of them, on two hosts by a "
+                "tunnel: HopsFS does not tell who of two was first"
             )
 
     def _shuffles(self, cluster: JobCluster | None) -> JobShuffles:
