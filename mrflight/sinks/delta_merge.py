@@ -17,11 +17,13 @@ from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.merge_targets import key_files, plan_rewrites, target_files
 from mrflight.sinks.merge_writer import MergeWriter
 from mrflight.sinks.rewrite import RewriteTask, Rewritten
+from mrflight.storage import Location
 from mrflight.storage.delta import (
     can_remove_files,
     delta_errors,
     has_deletion_vectors,
     import_deltalake,
+    other_client,
 )
 
 
@@ -132,11 +134,11 @@ def check_mergeable(table: DeltaTable, keys: Sequence[str]) -> None:
         )
 
 
-def check_can_remove() -> None:
-    """OutputError where the client cannot remove a file in a transaction."""
+def check_can_remove(location: Location) -> None:
+    """OutputError where the client cannot remove a file of a table there in a transaction."""
     if not can_remove_files():
         raise OutputError(
             "output.mode: merge needs a deltalake that removes files in a transaction, 1.6 or "
-            "newer, which hops-deltalake 1.4 does not; pip install 'mrflight[delta]', or take "
-            "another mode"
+            "newer, and hops-deltalake (1.4) does not; take append or overwrite for "
+            f"{location.url}; {other_client(location)}"
         )

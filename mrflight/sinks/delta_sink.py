@@ -21,7 +21,7 @@ from mrflight.sinks.uncommitted import delete_uncommitted
 from mrflight.sinks.writable import check_writable
 from mrflight.spec import OutputSection
 from mrflight.storage import Location
-from mrflight.storage.delta import import_deltalake, unreachable
+from mrflight.storage.delta import import_deltalake, other_client, unreachable
 
 
 class DeltaSink(Sink):
@@ -174,8 +174,8 @@ def _check_mode(table: DeltaTable, spec: OutputSection) -> None:
     if spec.schema == "evolve" and puts_entries(table.location, table):
         raise OutputError(
             f'output.schema: "evolve" adds columns by a version of the log that hops-deltalake '
-            f"(1.4) does not write; add them to {table.location.url} first, or run the job in an "
-            "environment with 'mrflight[delta]'"
+            f"(1.4) does not write; add them to {table.location.url} first, by ALTER TABLE ... ADD "
+            f"COLUMNS in Spark; {other_client(table.location)}"
         )
     if spec.mode == "append":
         table.check_partition_by(spec.partition_by)

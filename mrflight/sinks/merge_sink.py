@@ -30,7 +30,7 @@ class MergeSink(DeltaSink):
         self, location: Location, spec: OutputSection, job_id: str, app_id: str | None
     ) -> None:
         """Look at what is there; OutputError for what cannot work."""
-        check_can_remove()
+        check_can_remove(location)
         super().__init__(location, spec, job_id, app_id)
         predicate = spec.delete_when
         self._merge_writer = MergeWriter(

@@ -71,6 +71,14 @@ def unreachable_part(table: Location, path: str) -> str | None:
     return None
 
 
+def other_client(location: Location) -> str:
+    """Where else what hops-deltalake (1.4) cannot do to a table there can be done by mrflight."""
+    elsewhere = "in an environment with 'mrflight[delta]' it works"
+    if location.store.fence(location.path) is None:
+        return elsewhere
+    return f"no other client reaches a HopsFS; {elsewhere} on a stock HDFS"
+
+
 def _encoded(location: Location) -> str:
     return quote(location.path, safe="/!$&'()*+,;=:@~")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 from mrflight.errors import LeaseHeldError
@@ -75,6 +76,33 @@ def test_a_job_from_and_to_hopsfs(
     assert rows(place.child("table")) == [{"k": k, "v": v} for v, k in enumerate("abc", 1)]
     names = {info.base_name for info in place.child("table").walk() if info.is_file}
     assert len(names) == 2
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        ('mode = "merge"\nkeys = ["k"]', "take append or overwrite for "),
+        ('mode = "append"\nschema = "evolve"', "by ALTER TABLE ... ADD COLUMNS in Spark; "),
+    ],
+)
+def test_what_the_client_cannot_do_is_told_with_what_can(
+    name_node: NameNodeProxy, place: Location, tmp_path: Path, output: str, told: str
+) -> None:
+    """Another client for a table on a disk, but none reaches a HopsFS."""
+    rows = pa.table({"k": ["a"], "v": [1]})
+    (tmp_path / "rows.csv").write_text("k,v,more\na,1,2\n")
+    text = JOB.replace("IN/*.csv", "rows.csv").replace("IN/*.json", "rows.csv")
+    elsewhere = "in an environment with 'mrflight[delta]' it works"
+    for table, advice in (
+        (f"{name_node.url}{place.path}/t", f"no other client reaches a HopsFS; {elsewhere} on a"),
+        (str(tmp_path / "t"), elsewhere),
+    ):
+        deltalake.write_deltalake(place.child("t").url if "://" in table else table, rows)
+        job = text.replace("OUT", table).replace('mode = "append"', output)
+        done = drive(write_job(tmp_path, job), python=HOPSFS_PYTHON)
+        assert done.code == 2
+        assert told in done.message
+        assert advice in done.message
 
 
 def test_every_mode_commits_what_it_says(
