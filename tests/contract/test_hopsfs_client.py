@@ -105,6 +105,25 @@ def test_what_the_client_cannot_do_is_told_with_what_can(
         assert advice in done.message
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"), [("datanode_port", "1"), ("datanode_host", "127.0.0.9")]
+)
+def test_data_nodes_are_asked_where_the_job_says(
+    name_node: NameNodeProxy, place: Location, tmp_path: Path, setting: str, value: str
+) -> None:
+    """Nobody listens there; without the override the file is read."""
+    with place.child("in/1.csv").create() as file:
+        file.write(b"k,v\na,1\n")
+    text = JOB.replace("IN/*.json", "IN/*.csv").replace("IN", f"{name_node.url}{place.path}/in")
+    text = text.replace("OUT", "table")
+    done = drive(write_job(tmp_path, text), python=HOPSFS_PYTHON)
+    assert done.code == 0, done.stderr
+    text += f'[storage]\n{setting} = "{value}"\n'
+    done = drive(write_job(tmp_path, text), python=HOPSFS_PYTHON)
+    assert done.code == 2, done.stderr
+    assert "/in/1.csv cannot be read as csv: Generic HdfsObjectStore error" in done.message
+
+
 def test_every_mode_commits_what_it_says(
     name_node: NameNodeProxy, place: Location, tmp_path: Path
 ) -> None:
