@@ -19,7 +19,7 @@ kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
 # Tests and measurements start hundreds of processes, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo services test bench check format constraints clean
+.PHONY: install demo services test test-on-ray bench check format constraints clean
 
 install: $(installed) $(link)
 
@@ -73,6 +73,14 @@ ifeq ($(strip $(ARGS)),)
 else
 	$(python) -m pytest $(ARGS)
 endif
+
+# The same tests over the other executor, some of which CI runs too: half an hour on two cores.
+test-on-ray: install services
+	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray \
+		tests/contract/test_jobs_on_stores.py tests/contract/test_merge_jobs.py \
+		tests/integration/test_richer_jobs.py tests/integration/test_dataset_jobs.py \
+		tests/integration/test_skew.py tests/integration/test_examples_tpch.py
+	$(python) -m pytest --numprocesses 2 --all-on-ray tests/fault/test_the_matrix_on_ray.py
 
 bench: install
 	$(python) -m experiments.peers --jobs clicks-unique,clicks-10 \

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
 
-from mrflight.job_file import load_job
+from mrflight.job_file import decode_job, load_job
+from mrflight.spec import JobSpec
 
 pytest.register_assert_rewrite("tests.support")  # before any of it is imported
 
@@ -70,12 +71,20 @@ def all_on_ray(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     options = dict(each.split("=", 1) for each in request.getfixturevalue("ray_head").options)
+    cluster = {name.removeprefix("cluster."): value for name, value in options.items()}
+
+    def decoded(document: Mapping[str, Any]) -> JobSpec:
+        told = dict(document.get("cluster", {}))
+        with_ray = told if "executor" in told else cluster | told
+        return decode_job({**document, "cluster": with_ray})
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver, "ALWAYS", [f"--set={name}={is_}" for name, is_ in options.items()])
         patch.setattr(
             "mrflight.api.load_job",
             lambda path, overrides=None: load_job(path, options | dict(overrides or {})),
         )
+        patch.setattr("mrflight.dataset.decode_job", decoded)
         yield
 
 
