@@ -52,7 +52,7 @@ def read_table(
     Nothing is added to them from the environment but what deltalake and obstore find there
     themselves: variables of ``AWS_...`` for what the options do not say. Rows come file by
     file, by the files' names. Blocks; files are read at the same time, as many as there are cores.
-    Raises InputError for what is no table or cannot be read, ColumnNotFoundError, and
+    Raises InputError for what is no table or cannot be read, StoreError, ColumnNotFoundError, and
     JobFileError for an option that its store does not know.
     """
     from mrflight.sources.delta_rows import read_rows

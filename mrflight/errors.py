@@ -14,6 +14,7 @@
     ├── JobFailedError               the job was right and still could not finish (exit code 1)
     │   ├── WorkerLostError          a worker process ended in the middle of a task
     │   ├── DeadlineExceededError    a wait took longer than it was given
+    │   ├── StoreError               a store, or a disk, failed as it was read
     │   ├── CommitError              the table's log did not take the commit
     │   └── CommitReplacedError      of two commits of one version one has replaced the other
     └── ShuffleError                 a server's answer: something is wrong with a shuffle
@@ -112,6 +113,10 @@ class WorkerLostError(JobFailedError):
 
 class DeadlineExceededError(JobFailedError):
     """A wait took longer than it was given."""
+
+
+class StoreError(JobFailedError):
+    """A store, or a disk, failed as it was read; the file may be as it should."""
 
 
 class CommitError(JobFailedError):

@@ -25,7 +25,7 @@ def open_source(
     Lists files and reads heads or footers; ``base`` is the job file's folder,
     ``options`` the job's ``[storage]``. Splits are about ``split_bytes`` on
     disk and in input order: files by name, and each from its start. Raises
-    JobFileError, ColumnNotFoundError, InputError and its kind.
+    JobFileError, ColumnNotFoundError, InputError and its kind, and StoreError.
     """
     from mrflight.sources.discovery import find_input
 

@@ -64,7 +64,7 @@ class Reader(InCommon, ABC):
 
         Every row of a file is in exactly one of the splits that tile it.
         Raises InputError (BadRowError with file and line) for what cannot be read,
-        and for a file that is no longer of the split's version.
+        and for a file that is no longer of the split's version; StoreError where its store fails.
         """
 
     def narrowed(self, columns: Sequence[str]) -> Reader:

@@ -22,9 +22,10 @@ from mrflight.storage.delta import (
     data_file,
     has_deletion_vectors,
     import_deltalake,
+    raised_by_delta,
     unreachable,
 )
-from mrflight.storage.reasons import reason
+from mrflight.storage.failures import unread
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -152,7 +153,9 @@ def read_version(found: FoundInput) -> VersionRead:
         first = str(error).partition("\n")[0]  # a stack trace may follow
         raise InputError(f"{root.url} cannot be read as a Delta table: {first}") from error
     except OSError as error:
-        raise InputError(f"{root.url} cannot be read: {reason(error)}") from error
+        raise unread(
+            f"{root.url} cannot be read", raised_by_delta(root, error), root.store
+        ) from error
     columns = select_columns(found, schema, root.url)
     wanted = pa.schema([(name, schema.field(name).type) for name in columns])
     return VersionRead(table.version(), wanted, files)

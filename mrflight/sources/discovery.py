@@ -14,6 +14,7 @@ from mrflight.sources.globs import expand_glob, has_wildcards
 from mrflight.sources.near_miss import nearest_path
 from mrflight.spec import InputFormat, InputSpec
 from mrflight.storage import Location, locate
+from mrflight.storage.failures import unread
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -61,7 +62,9 @@ def find_input(name: str, spec: InputSpec, base: Path, options: Mapping[str, str
     try:
         return _find(name, spec, root)
     except OSError as error:
-        raise InputError(f"inputs.{name}.path: {root.url} cannot be listed: {error}") from error
+        raise unread(
+            f"inputs.{name}.path: {root.url} cannot be listed", error, root.store
+        ) from error
 
 
 def _find(name: str, spec: InputSpec, root: Location) -> FoundInput:

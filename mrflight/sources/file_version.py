@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from mrflight.errors import InputError
 from mrflight.storage import Location
+from mrflight.storage.failures import has_failed
 from mrflight.storage.store import FileVersion
 
 __all__ = ["FileVersion", "unchanged"]
@@ -28,8 +29,9 @@ def unchanged(location: Location, version: FileVersion | None) -> Iterator[Locat
         _check(location, version)
     try:
         yield location
-    except Exception:
-        _check(location, version)
+    except Exception as error:
+        if not (location.tells_version and has_failed(error)):  # it would be asked in vain again
+            _check(location, version)
         raise
     if not location.tells_version:
         _check(location, version)

@@ -1,4 +1,4 @@
-"""The one place where what pyarrow and the disk raise on a read becomes an InputError."""
+"""The one place where what pyarrow and stores raise on a read becomes an error of ours."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ import pyarrow as pa
 
 from mrflight.errors import InputError, MrflightError
 from mrflight.storage import Location
+from mrflight.storage.failures import is_of_store, unread
 
 
 @contextmanager
 def reading(format: str, location: Location) -> Iterator[None]:
-    """Raise InputError, naming the file, for whatever shows that it cannot be read."""
+    """Raise InputError, naming the file, for whatever shows that it cannot be read.
+
+    StoreError where that is no fault of the file: its store failed, and may be well again later.
+    """
     try:
         yield
     except (MrflightError, MemoryError):
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and is_of_store(error):
+            raise unread(f"{location.url} cannot be read", error, location.store) from error
         reason = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".")
         raise InputError(
             f"{location.url} cannot be read as {format}: {reason}; it is cut short, damaged or of "

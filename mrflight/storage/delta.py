@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 from mrflight.errors import CommitError, MrflightError, OutputError
 from mrflight.storage import hopsfs
+from mrflight.storage.failures import failure_of, is_of_store
 from mrflight.storage.location import Location, locate
 from mrflight.storage.reasons import reason
 from mrflight.storage.store import FirstComeStore
@@ -200,6 +201,16 @@ def moved(entry: bytes, uri: str) -> bytes:
 def storage_options(location: Location) -> dict[str, str] | None:
     """What deltalake is given to reach the store."""
     return dict(location.options) or None
+
+
+def raised_by_delta(location: Location, error: OSError) -> OSError:
+    """What deltalake raised on a read of the table, as the store itself would have raised it.
+
+    A damaged log is no OSError (deltalake 1.6), but for one on a disk.
+    """
+    if location.store.is_disk or is_of_store(error):
+        return error
+    return failure_of(location.url, error)
 
 
 @contextmanager

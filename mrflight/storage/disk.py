@@ -30,6 +30,7 @@ class Disk(FirstComeStore):
     """``[storage]``, which says nothing of disks; who opens a table may want it."""
 
     is_disk = True
+    look_at = "look at the disk, or at what is mounted there, and at what the system logs of it"
 
     def final_name(self, name: str) -> str:
         staged = _STAGED.fullmatch(name)

@@ -12,9 +12,10 @@ from urllib.parse import quote, urlsplit
 
 from mrflight.errors import JobError, MrflightError
 from mrflight.storage import hopsfs, name_node
+from mrflight.storage.failures import failure_of
 from mrflight.storage.reasons import reason
 from mrflight.storage.store import FirstComeStore
-from mrflight.storage.streams import WrittenFile
+from mrflight.storage.streams import RangedFile, WrittenFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +41,11 @@ class NameNode(FirstComeStore):
     """``host:port`` of its name node, or the name that the client's configuration has for it."""
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
+    look_at = (
+        "look at whether its name node and data nodes run, and every host of the job reaches the "
+        "data nodes, by the addresses that the name node has for them (or storage.datanode_host, "
+        "for HopsFS)"
+    )
     open_file_bytes = 8 << 20
     closes_late = True
 
@@ -92,9 +98,20 @@ class NameNode(FirstComeStore):
         return infos
 
     def open_input(self, path: str) -> pa.NativeFile:
+        import pyarrow as pa
+
+        url = self.url(path)
         self.await_answer(path)
-        with _as_os_errors(self.url(path)):
-            return _handler(self).open_input_file(_below_root(path))
+        with _as_os_errors(url):
+            stream: Any = _handler(self)._handler.open_input_file(_below_root(path))
+            size = stream.size()
+
+        def read(start: int, stop: int) -> Any:
+            with _as_os_errors(url):
+                stream.seek(start)
+                return stream.read(stop - start)
+
+        return pa.PythonFile(RangedFile(size, read), mode="r")
 
     def create(self, path: str) -> pa.NativeFile:
         import pyarrow as pa
@@ -191,6 +208,6 @@ def _as_os_errors(url: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{url}: no such file") from error
     except Exception as error:
-        text = reason(error)
-        kind = PermissionError if _DENIED in text else OSError
-        raise kind(f"{url}: {text}") from error
+        if _DENIED in (text := reason(error)):
+            raise PermissionError(f"{url}: {text}") from error
+        raise failure_of(url, error) from error

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from mrflight.errors import InputError, JobError
+from mrflight.errors import JobError
 from mrflight.storage import hopsfs
 from mrflight.storage.disk import Disk
+from mrflight.storage.failures import unread
 from mrflight.storage.hdfs import NameNode
 from mrflight.storage.s3 import Bucket
 from mrflight.storage.store import FileVersion, FirstComeStore, Store
@@ -76,13 +77,13 @@ class Location:
         return self.store.list(self.path, recursive=False)
 
     def open_input(self) -> pa.NativeFile:
-        """Open the file for reads at any offset; InputError where it cannot be."""
+        """Open the file for reads at any offset; InputError or StoreError where it cannot be."""
         try:
             if self.version is not None and self.tells_version:
                 return self.store.open_version(self.path, self.version)
             return self.store.open_input(self.path)
         except OSError as error:
-            raise InputError(f"{self.url} cannot be read: {error}") from error
+            raise unread(f"{self.url} cannot be read", error, self.store) from error
 
     def open_mapped(self) -> pa.NativeFile:
         """As `open_input`, memory-mapped: buffers read from it are the file's pages, not copies.
@@ -94,7 +95,7 @@ class Location:
         try:
             return self.store.open_mapped(self.path)
         except OSError as error:
-            raise InputError(f"{self.url} cannot be read: {error}") from error
+            raise unread(f"{self.url} cannot be read", error, self.store) from error
 
     def read_bytes(self) -> bytes:
         """All of a small file; OSError where it cannot be read, FileNotFoundError without one."""

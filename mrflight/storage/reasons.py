@@ -19,6 +19,9 @@ _GIVEN = re.compile(
     r'|(?<=failed to parse )\\".*\\"(?= as )'
 )
 """An option's value in the words of object_store, or deltalake: it may be a misplaced secret."""
+_DATA_NODES = re.compile(r"(?<=All DataNodes failed: )\[DatanodeInfoProto.*")
+_DATA_NODE = re.compile(r'ip_addr: "(?P<ip>[^"]*)".*?xfer_port: (?P<port>\d+)')
+"""In the debug form of what the name node knows of each, two thousand characters."""
 _SYSTEM_SAYS = re.compile(r'\bmessage: "([^"]+)"')
 """In the debug form of an error: obstore leaves the cause out before it."""
 
@@ -32,6 +35,12 @@ def reason(error: Exception) -> str:
     text = text.partition("\n\tat ")[0]
     text = _ANSWER.sub(lambda answer: f"{answer['code']}: {answer['message']}", text)
     text = " ".join(_CHAIN.sub(": ", text).split())
+    text = _DATA_NODES.sub(_addresses, text)
     text = _GIVEN.sub(lambda given: f"{given['before'] or ''}the value", USERINFO.sub("", text))
     cause = _SYSTEM_SAYS.search(debug)
     return text if cause is None or cause[1] in text else f"{text}: {cause[1]}"
+
+
+def _addresses(nodes: re.Match[str]) -> str:
+    """Where data nodes were to be reached, as the name node has it."""
+    return ", ".join(f"{node['ip']}:{node['port']}" for node in _DATA_NODE.finditer(nodes[0]))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mrflight.errors import JobError
 from mrflight.storage.deltalake_options import DELTALAKE_ALONE
+from mrflight.storage.failures import StoreCallError, failure_of
 from mrflight.storage.reasons import reason
 from mrflight.storage.store import FileVersion, FirstComeStore
 from mrflight.storage.streams import RangedFile, WrittenFile
@@ -43,6 +44,10 @@ class Bucket(FirstComeStore):
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """``[storage]``, with the names that object_store knows, ``aws_...``."""
 
+    look_at = (
+        "look at whether its server runs, and every host of the job reaches it "
+        "(storage.aws_endpoint_url, where it is not Amazon's)"
+    )
     has_folders = False
     writes_first_entries = True
     reads_tell_versions = True
@@ -125,7 +130,7 @@ class Bucket(FirstComeStore):
             with _as_os_errors(url):
                 answer = get(client, key, options={"range": (start, stop)})
                 if not _is_of(version, _file_info(answer.meta)):
-                    raise OSError(f"{url} changed since it was listed")
+                    raise StoreCallError(url, "it changed since it was listed", may_pass=False)
                 return answer.bytes()
 
         return pa.PythonFile(RangedFile(version.size_bytes, read), mode="r")
@@ -291,5 +296,6 @@ def _as_os_errors(url: str) -> Iterator[None]:
         raise FileExistsError(f"{url}: it is there already") from error
     except (exceptions.BaseError, OSError) as error:
         # obstore's writer (0.12) raises OSError for all that its server says.
-        kind = PermissionError if _REFUSED.match(str(error)) else OSError
-        raise kind(f"{url}: {reason(error)}") from error
+        if _REFUSED.match(str(error)):
+            raise PermissionError(f"{url}: {reason(error)}") from error
+        raise failure_of(url, error) from error

@@ -25,8 +25,13 @@ class Store(ABC):
     """Files by absolute paths, ``/a/b``; a folder is there where something is below it.
 
     Small, hashable and picklable: what is opened is opened by the process that uses it.
-    Raises OSError for what fails, of it FileNotFoundError for a file that is not there.
+    Raises OSError for what fails, of it FileNotFoundError for a file that is not there; where the
+    store is not a disk, PermissionError for what is forbidden and else `failures.StoreCallError`,
+    from reads of what it has opened as well.
     """
+
+    look_at = "look at the store"
+    """What whoever runs a job can do where it fails, without an end."""
 
     is_disk = False
     """Whether it is one of this machine's: with folders of their own, locks and moves."""

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import mrflight
-from mrflight.errors import ColumnNotFoundError, InputError
+from mrflight.errors import ColumnNotFoundError, InputError, StoreError
 from mrflight.storage import Location
 from mrflight.storage.delta import storage_options, table_uri
 
@@ -57,7 +57,8 @@ def test_what_is_asked_for_wrongly_is_told_in_the_callers_words(tmp_path: Path) 
         mrflight.read_table(tmp_path / "t", columns=["n", "m"])
     with pytest.raises(InputError, match="names no column"):
         mrflight.read_table(tmp_path / "t", columns=[])
-    with pytest.raises(InputError, match=r"^hdfs://127.0.0.1:1/t cannot be read: .*refused"):
+    told = r"^hdfs://127.0.0.1:1/t cannot be read, as its store failed: .*refused"
+    with pytest.raises(StoreError, match=told):
         mrflight.read_table("hdfs://127.0.0.1:1/t")
 
 

@@ -6,11 +6,18 @@ import hashlib
 import pickle
 import random
 from functools import partial
+from io import BytesIO
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
 from mrflight.errors import InputError
+from mrflight.sources import open_source
+from mrflight.sources.unreadable import reading
+from mrflight.spec import InputSpec
 from mrflight.storage import Location
 from tests.support.threads import run_threads
 
@@ -69,6 +76,20 @@ def test_what_is_not_there(place: Location) -> None:
     with pytest.raises(InputError, match=r"/nothing cannot be read: "):
         nothing.open_input()
     nothing.delete_file()
+
+
+def test_a_file_that_is_cut_short_or_gone_is_no_failure_of_its_store(place: Location) -> None:
+    """Nobody need ask again, and the store has nothing to do with it."""
+    source = BytesIO()
+    pq.write_table(pa.table({"n": [1, 2]}), source)
+    cut = write(place.child("cut.parquet"), source.getvalue()[:-20])
+    with pytest.raises(InputError, match=r"cannot be read as parquet: .* is cut short, damaged or"):
+        open_source("rows", InputSpec(path=cut.url), Path("/"), cut.options, 1 << 20)
+    gone = write(place.child("gone.csv"), b"n\n1\n")
+    gone.delete_file()
+    told = r"gone\.csv cannot be read: (?!.*damaged)"
+    with pytest.raises(InputError, match=told), reading("csv", gone):
+        gone.open_input().read(2)
 
 
 def test_a_file_is_removed_and_its_neighbours_are_not(place: Location) -> None:

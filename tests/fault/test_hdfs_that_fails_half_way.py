@@ -1,4 +1,4 @@
-"""An HDFS whose servers die, or stand still, as a job writes to it: all of it, or nothing."""
+"""An HDFS whose servers die, or stand still, as a job writes or reads: all of it, or nothing."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from mrflight.spec import OutputFormat
 from mrflight.storage import Location, locate
 from tests.services.hdfs import Hdfs, running_hdfs
 from tests.support import half_way_jobs
+from tests.support.failing_reads import check_reads_tell, check_told, put_formats, reading_job
+from tests.support.failing_reads import opened as opened_input
 from tests.support.half_way_jobs import (
     LARGE_ROWS,
     SCHEMA,
@@ -191,6 +193,28 @@ def test_data_nodes_that_are_killed_as_parts_are_written(hdfs: Hdfs, table: Loca
     assert left_of(table) == set()
     assert rows_of(table) == list(range(LARGE_ROWS))
     check_run_again(table, "csv", [*range(LARGE_ROWS), LARGE_ROWS])
+
+
+def test_servers_that_are_killed_are_told_by_who_reads(hdfs: Hdfs, table: Location) -> None:
+    """Data nodes by their addresses, which may be what is wrong; then the name node as well."""
+    inputs = put_formats(table)
+    sources = [opened_input(place) for place in inputs]
+    for node in hdfs.data_nodes:
+        node.kill()
+    why = r"All DataNodes failed: 127\.0\.0\.1:\d+(, 127\.0\.0\.1:\d+)*; "
+    check_reads_tell(sources, inputs, why, r"by the addresses that the name node has for them")
+    hdfs.name_node.kill()
+    check_reads_tell(sources, inputs, "Connection refused", "whether its name node")
+
+
+def test_data_nodes_that_are_killed_in_the_middle_of_a_map(
+    hdfs: Hdfs, table: Location, tmp_path: Path
+) -> None:
+    with reading_job(tmp_path, table, attempts=2) as job:
+        for node in hdfs.data_nodes:
+            node.kill()
+        job.go_on()
+        check_told(job, 2, f"{table.url}/", "All DataNodes failed: 127.0.0.1:")
 
 
 def test_a_name_node_that_is_gone_as_a_part_is_closed(hdfs: Hdfs, table: Location) -> None:

@@ -1,4 +1,4 @@
-"""A bucket whose server dies, or loses requests, as a job writes to it: all of it, or nothing."""
+"""A bucket whose server dies, or loses requests, as a job writes or reads: all, or nothing."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.errors import CommitError, JobFailedError
+from mrflight.errors import CommitError, InputError, JobFailedError
 from mrflight.sinks.base import Commit
 from mrflight.spec import OutputFormat
 from mrflight.storage import Location, locate, s3
 from tests.services.minio import Bucket, restarted, running_minio
+from tests.support.failing_reads import (
+    FILES,
+    ROWS,
+    check_reads_tell,
+    check_told,
+    put_formats,
+    reading_job,
+)
+from tests.support.failing_reads import opened as opened_input
 from tests.support.half_way_jobs import (
     LARGE_ROWS,
     SCHEMA,
@@ -105,3 +114,50 @@ def test_a_server_that_is_killed_as_a_part_is_written(needs_minio: None) -> None
             for job in ("again", "and-again"):
                 run(table, "csv", job, 5, "monday")
             assert rows_of(table) == [-1, 5]
+
+
+def test_a_server_that_is_killed_is_told_by_who_reads(needs_minio: None) -> None:
+    with running_minio() as minio, minio.bucket() as bucket:
+        inputs = put_formats(locate(f"{bucket.url}/in", Path("/"), bucket.options))
+        table = inputs[-1]
+        hasty = {**table.options, "max_retries": "0"}  # deltalake's client, and no other
+        inputs[-1] = locate(table.url, Path("/"), hasty)
+        sources = [opened_input(place) for place in inputs]
+        minio.server.kill()
+        check_reads_tell(sources, inputs, "Connection refused", r"storage\.aws_endpoint_url")
+
+
+def test_a_server_that_refuses_is_not_asked_again(bucket: Bucket) -> None:
+    """It will say the same to the next attempt."""
+    wrong = {**bucket.options, "aws_secret_access_key": "x" * 20}
+    (inputs := locate(f"{bucket.url}/in", Path("/"), bucket.options)).child(
+        "1.csv"
+    ).create().close()
+    for url, options in ((inputs.url, wrong), ("s3://no-such-bucket/in", bucket.options)):
+        with pytest.raises(InputError, match=r"status code: 40[34]") as told:
+            opened_input(locate(url, Path("/"), options))
+        assert not told.value.retryable
+
+
+def test_a_server_that_is_killed_in_the_middle_of_a_map(needs_minio: None, tmp_path: Path) -> None:
+    with running_minio() as minio, minio.bucket() as bucket:
+        files = locate(f"{bucket.url}/in", tmp_path, bucket.options)
+        with reading_job(tmp_path, files, attempts=2) as job:
+            minio.server.kill()
+            job.go_on()
+            check_told(job, 2, f"{files.url}/", "Connection refused")
+
+
+def test_a_server_that_comes_back_before_the_last_attempt(
+    needs_minio: None, tmp_path: Path
+) -> None:
+    with running_minio() as minio, minio.bucket() as bucket:
+        files = locate(f"{bucket.url}/in", tmp_path, bucket.options)
+        with reading_job(tmp_path, files, attempts=4) as job:
+            minio.server.kill()
+            job.go_on()
+            assert files.url in job.await_line("attempt 1 of 4 failed and is made again")
+            with restarted(minio):
+                done = job.end()
+        assert done.code == 0, done.stderr
+        assert done.result["rows_out"] == FILES * ROWS.num_rows

@@ -1,0 +1,54 @@
+"""Whether it is a store that fails, or what is asked of it, by what its client raises."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+from pathlib import Path
+
+import pytest
+
+from mrflight.errors import InputError, StoreError
+from mrflight.sources.unreadable import reading
+from mrflight.storage import locate
+from mrflight.storage.failures import StoreCallError, failure_of, has_failed
+
+ANSWER = "Generic S3 error: Error performing GET http://s3/b - Server returned non-2xx status code"
+
+
+@pytest.mark.parametrize(
+    ("told", "may_pass"),
+    [
+        (f"{ANSWER}: 404 Not Found: NoSuchBucket", False),
+        (f"{ANSWER}: 400 Bad Request", False),
+        (f"{ANSWER}: 408 Request Timeout", True),
+        (f"{ANSWER}: 429 Too Many Requests", True),
+        (f"{ANSWER}: 503 Slow Down", True),
+        ("Generic HdfsObjectStore error\n  \x1b[31m↳\x1b[0m data transfer error", True),
+        ("Operation not supported: x", False),
+    ],
+)
+def test_what_may_pass(told: str, may_pass: bool) -> None:
+    error = failure_of("s3://b/x", OSError(told))
+    assert has_failed(error) == may_pass
+    copy = pickle.loads(pickle.dumps(error))
+    assert isinstance(copy, StoreCallError)
+    assert (str(copy), copy.may_pass) == (str(error), may_pass)
+    assert str(error).startswith("s3://b/x: ")
+
+
+def test_a_disk_that_fails_is_told_as_that() -> None:
+    """A file whose every read from its start fails with EIO, on any Linux."""
+    file = locate("/proc/self/mem", Path("/"))
+    why = r"^/proc/self/mem cannot be read, as its store failed: .*Input/output"
+    with pytest.raises(StoreError, match=why) as told, reading("csv", file):
+        file.open_input().read(10)
+    assert told.value.retryable
+    assert isinstance(told.value.__cause__, OSError)
+    assert told.value.__cause__.errno == errno.EIO
+    assert "look at the disk" in str(told.value)
+
+
+def test_a_folder_that_is_taken_for_a_file_is_no_failure_of_the_disk(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        locate(".", tmp_path).open_input()
