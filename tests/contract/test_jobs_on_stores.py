@@ -19,10 +19,15 @@ import pyarrow.parquet
 
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
+from tests.services.hdfs import running_hdfs
 from tests.services.minio import Bucket
 from tests.support.driver import DriverRun, drive, write_job
 
 ROWS, KEYS, FILES = 3000, 70, 3
+LARGE_ROWS = 1_900_000
+BLOCK_BYTES = 3 << 20
+SPLIT_BYTES = 8 << 20
+"""The least."""
 ODD_VALUES = ["a b", "ü", "x/y", "50%", "k=v", "q?#", "a+b", "plain"]
 JOB = """
 [job]
@@ -126,6 +131,42 @@ def test_files_become_a_table(place: Location, tmp_path: Path) -> None:
     assert done.result["table"] == table.url
     assert read(table) == expected(len(formats))
     assert files(table) == 4
+
+
+def test_large_files_in_many_blocks_of_hdfs_become_a_folder(
+    needs_hdfs: None, tmp_path: Path
+) -> None:
+    """Neither splits nor row groups end where blocks do, and each row is read once."""
+    rows = pa.table({"k": [n % KEYS for n in range(LARGE_ROWS)], "v": list(range(LARGE_ROWS))})
+    text, columns = io.BytesIO(), io.BytesIO()
+    pa.csv.write_csv(rows, text)
+    pa.parquet.write_table(
+        rows, columns, row_group_size=90_000, use_dictionary=False, compression="none"
+    )
+    with running_hdfs(block_bytes=BLOCK_BYTES) as hdfs:
+        place = locate(hdfs.folder(), tmp_path)
+        for name, data in (("1.csv", text), ("1.parquet", columns)):
+            assert len(data.getvalue()) > 2 * SPLIT_BYTES > 4 * BLOCK_BYTES
+            with place.child(name).create() as file:
+                file.write(data.getvalue())
+        folder = place.child("folder")
+        job = job_file(tmp_path, place.child("1.csv").url, folder)
+        also = f'[inputs.columns]\npath = "{place.url}/1.parquet"\nkey = ["k"]\n'
+        as_parquet = job.read_text().replace('mode = "error"', 'mode = "error"\nformat = "parquet"')
+        job.write_text(as_parquet + also)
+        done = drive(job)
+        assert done.code == 0, done.stderr
+        assert done.result["rows_in"] == 2 * LARGE_ROWS
+        assert done.result["attempts"]["map"] >= 6
+        parts = [info for info in folder.walk() if info.base_name.startswith("part-")]
+        found = pa.concat_tables(
+            pa.parquet.read_table(io.BytesIO(folder.at(part.path).read_bytes())) for part in parts
+        )
+    assert {info.extension for info in parts} == {"parquet"}
+    sums = rows.group_by("k").aggregate([("v", "sum"), ("v", "count")]).sort_by("k").to_pylist()
+    assert found.sort_by("k").to_pylist() == [
+        {"k": row["k"], "v": 2 * row["v_sum"], "rows": 2 * row["v_count"]} for row in sums
+    ]
 
 
 def test_a_table_is_read_overwritten_and_appended_to_once(place: Location, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from mrflight.spec import InputSpec, OutputSection
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
 from tests.services.minio import Bucket
+from tests.support.faults import await_that
 
 ODD = "50% a=b"
 AT_ONCE = Upkeep(retention=Retention(timedelta(0), is_forced=True))
@@ -109,6 +110,19 @@ def test_a_table_is_kept_in_order_while_a_job_runs(place: Location) -> None:
     rest = Upkeep(target_bytes=1, retention=AT_ONCE.retention, checkpoints=False)
     nothing = maintain(table, rest)  # the log still names the files that are deleted
     assert (counts(nothing), nothing.version) == ((0, 0, 0), 5)
+
+
+def test_a_table_is_read_as_it_was_between_two_commits(place: Location) -> None:
+    """At a time when it was neither its first version nor its newest one."""
+    table = place.child("table")
+    append(table, 0)
+    append(table, 1)
+    between = datetime.now(UTC)
+    # Of an object S3 tells the second in which it was written.
+    await_that(lambda: int(datetime.now(UTC).timestamp()) > between.timestamp(), "another second")
+    append(table, 2)
+    assert input_numbers(table, timestamp=between) == [0, 1]
+    assert input_numbers(table, timestamp=datetime.now(UTC)) == [0, 1, 2]
 
 
 def test_the_command_takes_a_buckets_options_from_the_environment(
