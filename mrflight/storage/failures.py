@@ -68,4 +68,4 @@ def unread(what: str, error: OSError, store: Store) -> MrflightError:
     if not has_failed(error):
         return InputError(f"{what}: {reason(error)}")
     told = error.told if isinstance(error, StoreCallError) else reason(error)
-    return StoreError(f"{what}, as its store failed: {told}; {store.look_at}, and run it again")
+    return StoreError(f"{what}, as its store failed: {told}; {store.look_at}, and try again")
