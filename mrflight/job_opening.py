@@ -60,21 +60,21 @@ def _check_output_apart(
 
     A table that is input and output as a whole is no such case: it is read before it is written.
     """
-    output = locate(spec.output.table, folder, spec.storage).path
+    output = locate(spec.output.table, folder, spec.storage)
     for source in sources.values():
         path = stage.inputs[source.name].path
         assert path is not None, "only files are opened"
-        given = locate(path, folder, spec.storage).path
-        if given == output:
+        given = locate(path, folder, spec.storage)
+        if given.is_same(output):
             continue
-        if output.startswith(f"{given}/"):
+        if output.lies_in(given):
             raise JobFileError(
-                f"output.table: {output} lies in what inputs.{source.name}.path reads, {given}; "
-                "the next run would read its files as input: choose another folder"
+                f"output.table: {output.url} lies in what inputs.{source.name}.path reads, "
+                f"{given.url}; the next run would read its files as input: choose another folder"
             )
-        inside = [file for file in source.files if file.startswith(f"{output}/")]
+        inside = [file for file in map(given.at, source.files) if file.lies_in(output)]
         if inside:
             raise JobFileError(
-                f"output.table: {inside[0]}, which inputs.{source.name}.path reads, lies in "
-                f"{output}; inputs and results would be mixed there: choose another folder"
+                f"output.table: {inside[0].url}, which inputs.{source.name}.path reads, lies in "
+                f"{output.url}; inputs and results would be mixed there: choose another folder"
             )

@@ -29,6 +29,9 @@ _NOT_IN_URLS = "".join(chr(code) for code in range(128) if chr(code) not in "%?#
 _DENIED = "org.apache.hadoop.security.AccessControlException"
 """In what a name node says that forbids something."""
 
+_PORT = re.compile(r":(\d*)$")
+"""Of an authority; an IPv6 address ends with a bracket."""
+
 _BEING_WRITTEN = re.compile(r"\.(.+)\.tmp\.\d+")
 """How the client calls a file until it is closed: then it is moved."""
 
@@ -48,6 +51,13 @@ class NameNode(FirstComeStore):
     )
     open_file_bytes = 8 << 20
     closes_late = True
+
+    @property
+    def identity(self) -> str:
+        """See `Store.identity`: a host has no capitals, and its port may be left out."""
+        found = _PORT.search(self.authority)
+        port = hopsfs.HOPS_PORT if found is None or hopsfs.is_client() else found[1]
+        return f"hdfs://{_PORT.sub('', self.authority).lower()}:{port}/"
 
     def final_name(self, name: str) -> str:
         written = _BEING_WRITTEN.fullmatch(name)

@@ -54,6 +54,16 @@ class Location:
         """The same file, of this version."""
         return replace(self, version=version)
 
+    def is_same(self, other: Location) -> bool:
+        """Whether both are one file or folder, however its store is called and reached."""
+        return self.store.identity == other.store.identity and self.path == other.path
+
+    def lies_in(self, folder: Location) -> bool:
+        """Whether it is below a folder, at any depth; as `is_same` has it."""
+        above = folder.path.rstrip("/")  # of a root nothing is left
+        is_below = self.path != folder.path and self.path.startswith(f"{above}/")
+        return is_below and self.store.identity == folder.store.identity
+
     @property
     def tells_version(self) -> bool:
         """Whether reading it fails where it is not of its version, and nobody need look."""

@@ -48,6 +48,14 @@ class Store(ABC):
     reads_tell_versions = False
     """Whether every read says of which version of the file it is, so that nobody need look."""
 
+    @property
+    def identity(self) -> str:
+        """The same for all that have the same files, by whatever URL they were named.
+
+        Says nothing of `options`, by which a store is reached.
+        """
+        return self.url("/")
+
     def final_name(self, name: str) -> str:
         """The name, without folders, that a file gets once it is written.
 
