@@ -23,7 +23,7 @@ from mrflight.sinks.merge_writer import partition_keys
 from mrflight.sinks.partition_folder import value_of, value_texts
 from mrflight.sinks.rewrite import KeyFile, TargetFile
 from mrflight.storage import Location
-from mrflight.storage.delta import data_file, removable
+from mrflight.storage.delta import removable, stored_file
 
 _TASKS_PER_WORKER = 4
 _LEAST_TASK_BYTES = 16 << 20
@@ -76,7 +76,7 @@ def target_files(table: DeltaTable, keys: Sequence[str]) -> list[TargetFile]:
             frozenset([tuple(known[name] for name in told)]) if told else None,
         )
         constants = zip(by, (column[number] for column in values), strict=True)
-        whole = data_file(table.location, path).path
+        whole = stored_file(table.location, path).path
         found.append(TargetFile(path, whole, size, tuple(known.values()), tuple(constants), bounds))
     return found
 

@@ -19,10 +19,10 @@ from mrflight.sources.splitting import split_runs
 from mrflight.sources.unreadable import reading
 from mrflight.storage import Location
 from mrflight.storage.delta import (
-    data_file,
     has_deletion_vectors,
     import_deltalake,
     raised_by_delta,
+    stored_file,
     unreachable,
 )
 from mrflight.storage.failures import unread
@@ -128,7 +128,7 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
     return Source(
         name=found.name,
         reader=DeltaReader(version.schema, root),
-        files=tuple(data_file(root, file.path).path for file in version.files),
+        files=tuple(stored_file(root, file.path).path for file in version.files),
         size_bytes=sum(file.size_bytes for file in version.files),
         splits=tuple(splits) or (Split(root.path, 0, 0, 0),),
         expansion=COMPRESSED,
@@ -201,7 +201,7 @@ def file_splits(
     root: Location, file: ActiveFile, columns: Collection[str], split_bytes: int
 ) -> Sequence[Split]:
     """The splits of one file; InputError where it is not what the log says."""
-    location = data_file(root, file.path)
+    location = stored_file(root, file.path)
     # A copy of a table has other times than its log, so that a file's size alone counts.
     version = FileVersion(file.size_bytes)
     with reading("parquet", location), location.open_input() as stream:

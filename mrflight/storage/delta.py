@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import posixpath
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from mrflight.errors import CommitError, MrflightError, OutputError
+from mrflight.errors import CommitError, InputError, MrflightError, OutputError
 from mrflight.storage import hopsfs
 from mrflight.storage.failures import failure_of, is_of_store
 from mrflight.storage.location import Location, locate
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 LOG = "_delta_log"
 """A table's log, relative to the table."""
+
+
+_WITH_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+"""What a URL begins with; Hadoop writes ``file:/a/b``."""
 
 
 def entry_name(version: int) -> str:
@@ -101,9 +107,26 @@ def open_table(location: Location, version: int | None = None) -> Any:
 
 def data_file(table: Location, path: str) -> Location:
     """Where a file lies: the log has URLs, relative to the table unless they are whole."""
-    if "://" in path or path.startswith("/"):
-        return locate(path, Path(table.path), table.options)
-    return table.child(unquote(path))
+    path_or_url = unquote(path)
+    if _WITH_SCHEME.match(path):
+        return locate(path_or_url, Path(table.path), table.options)
+    if path.startswith("/"):
+        return table.at(posixpath.normpath(path_or_url))
+    return table.child(path_or_url)
+
+
+def stored_file(table: Location, path: str) -> Location:
+    """As `data_file`, for who knows files of the table's store by their paths.
+
+    InputError for a file that lies in another store, as a shallow clone of a table has them.
+    """
+    file = data_file(table, path)
+    if file.store.identity != table.store.identity:
+        raise InputError(
+            f"{table.url} has a file in another store, {file.url}, which a job does not read; "
+            "copy the table, with its files, to one store first"
+        )
+    return table.at(file.path)
 
 
 def has_deletion_vectors(table: Any) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from mrflight.errors import JobError
 from mrflight.storage import hopsfs
@@ -16,6 +15,7 @@ from mrflight.storage.disk import Disk
 from mrflight.storage.failures import unread
 from mrflight.storage.hdfs import NameNode
 from mrflight.storage.s3 import Bucket
+from mrflight.storage.scheme import scheme_of
 from mrflight.storage.store import FileVersion, FirstComeStore, Store
 
 if TYPE_CHECKING:
@@ -142,26 +142,26 @@ class Location:
 def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> Location:
     """The location of a path or URL, relative paths from ``base``.
 
+    Names are taken as they are: a ``%``, a ``?`` and a ``#`` are themselves, and encode nothing.
     JobError for a store that mrflight does not know, or a URL that does not name one, or that has
-    credentials, which messages would show.
+    credentials, which messages would show, or another machine's name before a path on a disk.
     """
     _check_without_credentials(path)
-    # In a glob or a name, ? and # are themselves and not the start of a query.
-    parts = urlsplit(path.replace("?", "%3F").replace("#", "%23"))
+    scheme = scheme_of(path)
     ours = hopsfs.VARIABLES  # which its client takes from the environment
     given = tuple(sorted(item for item in (options or {}).items() if item[0] not in ours))
-    if len(parts.scheme) <= 1:  # one letter is a Windows drive
+    if len(scheme) <= 1:  # one letter is a Windows drive
         return Location(os.path.normpath(base / path), Disk(given))
-    if parts.scheme == "file":
-        return Location(os.path.normpath(base / unquote(parts.path)), Disk(given))
+    if scheme == "file":
+        return Location(os.path.normpath(base / _path_on_disk(path)), Disk(given))
     rest = path.partition("://")[2]
     authority, _, inside = rest.partition("/")
-    if parts.scheme not in _STORES:
-        known = ", ".join(f"{scheme}://" for scheme in ("file", *_STORES))
-        raise JobError(f"{path}: no store for {parts.scheme}://; take a path, or one of {known}")
+    if scheme not in _STORES:
+        known = ", ".join(f"{known}://" for known in ("file", *_STORES))
+        raise JobError(f"{path}: no store for {scheme}://; take a path, or one of {known}")
     if not authority:
-        raise JobError(f"{path}: what comes after {parts.scheme}:// is {_NAMED[parts.scheme]}")
-    return Location(posixpath.normpath(f"/{inside}"), _STORES[parts.scheme](authority, given))
+        raise JobError(f"{path}: what comes after {scheme}:// is {_NAMED[scheme]}")
+    return Location(posixpath.normpath(f"/{inside}"), _STORES[scheme](authority, given))
 
 
 def _check_without_credentials(path: str) -> None:
@@ -177,6 +177,23 @@ def _check_without_credentials(path: str) -> None:
             "write them into [storage] (aws_access_key_id and aws_secret_access_key for S3), or "
             "into the environment of the command (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)"
         )
+
+
+def _path_on_disk(url: str) -> str:
+    """What comes after ``file:``, and the host that it may have: this one."""
+    rest = url.partition(":")[2]
+    if not rest.startswith("//"):
+        return rest
+    host, slash, below = rest[2:].partition("/")
+    if host.lower() not in ("", "localhost"):
+        raise JobError(
+            f"{url}: what comes after file:// is a host, and {host} would be one; write "
+            f"file:///{rest[2:]} where it is the first folder of an absolute path, and {rest[2:]}, "
+            "without file://, for a path from here"
+        )
+    if not slash:
+        raise JobError(f"{url}: no path comes after it; write file:///... or a path")
+    return f"/{below.lstrip('/')}"
 
 
 def _name_node(authority: str, given: tuple[tuple[str, str], ...]) -> NameNode:

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from mrflight.errors import JobError
+from mrflight.errors import InputError, JobError
 from mrflight.storage import Location, locate
+from mrflight.storage.delta import data_file, stored_file
 from mrflight.storage.disk import Disk
 
 
@@ -72,3 +73,105 @@ def test_a_url_with_credentials_is_not_shown(tmp_path: Path, url: str) -> None:
 def test_a_path_may_have_what_a_url_has_before_its_host(tmp_path: Path) -> None:
     assert locate("s3://bucket/AKIA:HUSH@x", tmp_path).url == "s3://bucket/AKIA:HUSH@x"
     assert locate("a:b@c/d", tmp_path / "x").path == str(tmp_path / "x/a:b@c/d")
+
+
+SAME = [
+    ("s3://bucket/data", "s3a://bucket/data"),
+    ("s3://bucket", "s3://bucket/"),
+    ("hdfs://node/data", "hdfs://node:8020/data"),
+    ("hdfs://NODE:8020/data", "hdfs://node:8020/data/"),
+    ("hdfs://[::1]/data", "hdfs://[::1]:8020/data"),
+    ("/data", "file:///data"),
+]
+APART = [
+    ("s3://bucket/data", "s3://other/data"),
+    ("s3://bucket/data", "/data"),
+    ("s3://node/data", "hdfs://node/data"),
+    ("hdfs://node:8020/data", "hdfs://node:9000/data"),
+    ("hdfs://node/data", "hdfs://other/data"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), [*SAME, *APART])
+def test_two_places_are_one_only_in_one_store(tmp_path: Path, one: str, other: str) -> None:
+    """However it is reached: nobody's key makes other files of them."""
+    are_same = (one, other) in SAME
+    here = locate(one, tmp_path, {"aws_access_key_id": "1"})
+    there = locate(other, tmp_path)
+    below = there.child("out/table")
+    assert (here.is_same(there), there.is_same(here)) == (are_same, are_same)
+    assert below.lies_in(here) == are_same
+    assert not here.lies_in(below)
+    assert not here.lies_in(there)
+
+
+@pytest.mark.parametrize("root", ["/", "s3://bucket"])
+def test_all_of_a_store_lies_in_its_root(tmp_path: Path, root: str) -> None:
+    top = locate(root, tmp_path)
+    assert top.child("a").lies_in(top)
+    assert not top.lies_in(top)
+
+
+def test_a_name_that_begins_alike_lies_elsewhere(tmp_path: Path) -> None:
+    assert not locate("s3://bucket/data2/x", tmp_path).lies_in(locate("s3://bucket/data", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("file:///tmp/x%41.csv", "/tmp/x%41.csv"),
+        ("file:///tmp/a b/*?#.csv", "/tmp/a b/*?#.csv"),
+        ("file://localhost/tmp/x", "/tmp/x"),
+        ("FILE://LOCALHOST/tmp/x", "/tmp/x"),
+        ("file:/tmp/x", "/tmp/x"),
+        ("file:////tmp/x/", "/tmp/x"),
+        ("file:///", "/"),
+    ],
+)
+def test_a_file_url_has_names_as_they_are(tmp_path: Path, url: str, path: str) -> None:
+    assert locate(url, tmp_path) == Location(path)
+
+
+def test_a_file_url_without_slashes_is_a_path_from_here(tmp_path: Path) -> None:
+    assert locate("file:out/x%41", tmp_path).path == f"{tmp_path}/out/x%41"
+
+
+def test_a_file_url_with_a_host_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(JobError) as caught:
+        locate("file://out/clicks", tmp_path)
+    told = str(caught.value)
+    assert told.startswith("file://out/clicks: what comes after file:// is a host, and out would ")
+    assert "write file:///out/clicks where" in told
+    assert "and out/clicks, without file://, for a path from here" in told
+
+
+@pytest.mark.parametrize("url", ["file://", "file://localhost"])
+def test_a_file_url_without_a_path_is_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(JobError, match=f"^{url}: no path comes after it; write file:///"):
+        locate(url, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("table", "logged", "found"),
+    [
+        ("/t", "k=a%20b/part%2541", "/t/k=a b/part%41"),
+        ("/t", "k=a:/part", "/t/k=a:/part"),
+        ("/t", "file:///u/a%20b", "/u/a b"),
+        ("/t", "file:/u/a%20b", "/u/a b"),
+        ("/t", "/u/a%20b", "/u/a b"),
+        ("s3://bucket/t", "/u/a%20b", "s3://bucket/u/a b"),
+        ("s3://bucket/t", "s3a://bucket/u/a%20b", "s3://bucket/u/a b"),
+    ],
+)
+def test_a_log_has_urls_that_are_decoded(
+    tmp_path: Path, table: str, logged: str, found: str
+) -> None:
+    assert data_file(locate(table, tmp_path), logged).url == found
+    assert stored_file(locate(table, tmp_path), logged).url == found
+
+
+def test_a_file_of_a_table_in_another_store_is_not_looked_for_in_its_own(tmp_path: Path) -> None:
+    table, logged = locate("s3://bucket/t", tmp_path), "s3://other/t/part"
+    assert data_file(table, logged).url == logged
+    with pytest.raises(InputError, match=r"^s3://bucket/t has a file in another store, s3://oth"):
+        stored_file(table, logged)
