@@ -20,6 +20,7 @@ from mrflight.result import JobResult
 from mrflight.spec import JobSpec
 from mrflight.stage_clock import StageClock
 from mrflight.storage import hopsfs
+from mrflight.storage.bucket_options import check_endpoint
 from mrflight.storage.known_options import check_options
 
 
@@ -60,6 +61,7 @@ def read_table(
     path, given = os.fspath(table), options or {}
     folder = Path.cwd()
     check_options(given, [path])
+    check_endpoint(given, [path], os.environ)
     hopsfs.prepare(given, [path], folder)
     return read_rows(path, columns, given, folder)
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from mrflight.errors import JobFileError
 from mrflight.spec import JobSpec
 from mrflight.storage import hopsfs
+from mrflight.storage.bucket_options import check_commits, check_endpoint
 from mrflight.storage.known_options import check_options
 
 
 def prepare_storage(spec: JobSpec, folder: Path, *, with_output: bool = True) -> None:
     """Set what the stores' clients read as they are loaded, here and in the job's processes.
 
-    ``folder`` is the job file's. Raises as `check_options` and `hopsfs.prepare` do, and
-    JobFileError where workers would not have it.
+    ``folder`` is the job file's. Raises as `check_options`, `check_endpoint`, `check_commits`
+    and `hopsfs.prepare` do, and JobFileError where workers would not have it.
     """
     paths = spec.paths if with_output else spec.paths[:-1]
     check_options(spec.storage, paths)
+    check_endpoint(spec.storage, paths, os.environ)
+    if with_output:
+        check_commits(spec.storage, spec.output.table, os.environ)
     _check_workers_have_it(spec, paths)
     hopsfs.prepare(spec.storage, paths, folder)
 

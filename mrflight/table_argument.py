@@ -34,12 +34,15 @@ def asked_table(options: argparse.Namespace) -> Location:
     the current folder.
     """
     from mrflight.storage import hopsfs, locate
+    from mrflight.storage.bucket_options import check_commits, check_endpoint
     from mrflight.storage.environment import with_environment
     from mrflight.storage.known_options import check_options
 
     given = dict(_option(text) for text in options.storage)
     check_options(given, [options.table], "--storage ")
     storage = with_environment(given, [options.table], os.environ)
+    check_endpoint(storage, [options.table], os.environ, "--storage ")
+    check_commits(storage, options.table, os.environ, "--storage ")
     hopsfs.prepare(storage, [options.table], Path.cwd())
     return locate(options.table, Path.cwd(), storage)
 

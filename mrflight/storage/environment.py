@@ -21,11 +21,13 @@ _VARIABLES = (
 """As AWS's own tools have them, the first of two that say the same counting, and the last one as
 deltalake does."""
 
-_ENDPOINT = "aws_endpoint_url"
+ENDPOINT, ALLOW_HTTP = "aws_endpoint_url", "aws_allow_http"
+CONDITIONAL_PUT = "aws_conditional_put"
 _SAME_AS = {
-    **dict.fromkeys(("aws_endpoint_url_s3", "aws_endpoint", "endpoint_url", "endpoint"), _ENDPOINT),
+    **dict.fromkeys(("aws_endpoint_url_s3", "aws_endpoint", "endpoint_url", "endpoint"), ENDPOINT),
     **dict.fromkeys(("aws_default_region", "default_region", "region"), "aws_region"),
-    "allow_http": "aws_allow_http",
+    "allow_http": ALLOW_HTTP,
+    "conditional_put": CONDITIONAL_PUT,
 }
 """Of object_store's names, and AWS's own, for one thing."""
 
@@ -59,8 +61,8 @@ def _of_bucket(options: Mapping[str, str], environment: Mapping[str, str]) -> di
     found: dict[str, str] = {}
     for variable in _VARIABLES:
         if value := environment.get(variable):
-            found.setdefault(_canonical(variable), value)
-    given = {_canonical(name) for name in options}
+            found.setdefault(canonical(variable), value)
+    given = {canonical(name) for name in options}
     says_who = any(map(_says_who, options))
     return {
         name: value
@@ -82,19 +84,19 @@ def not_to_be_mixed(
     if not {scheme_of(path) for path in paths} & BUCKETS:
         return []
     has_key = any("access_key" in name.lower() for name in options)
-    has_endpoint = any(_canonical(name) == _ENDPOINT for name in options)
+    has_endpoint = any(canonical(name) == ENDPOINT for name in options)
     return [
         variable
         for variable in environment
         if variable.startswith("AWS_")
         and (
-            (has_key and _says_who(variable))
-            or (has_endpoint and _canonical(variable) == _ENDPOINT)
+            (has_key and _says_who(variable)) or (has_endpoint and canonical(variable) == ENDPOINT)
         )
     ]
 
 
-def _canonical(name: str) -> str:
+def canonical(name: str) -> str:
+    """The one name of an option of a bucket that is called by several, or a variable for it."""
     return _SAME_AS.get(name.lower(), name.lower())
 
 

@@ -1,0 +1,109 @@
+"""Options of S3 that do not go together are told before anything is asked, and without a value."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import mrflight
+from mrflight import cli
+from mrflight.errors import JobFileError
+from mrflight.job_storage import prepare_storage
+from mrflight.storage.bucket_options import check_commits, check_endpoint
+from tests.support.job_files import MINIMAL, Load
+
+BUCKET = "s3://bucket/t"
+HTTP = {"aws_endpoint_url": "http://AKIA:HUSH@127.0.0.1:1"}
+DISABLED = {"aws_conditional_put": "disabled"}
+TO_BUCKET = MINIMAL.replace("out/clicks", BUCKET)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("key", ["aws_endpoint_url", "endpoint", "AWS_ENDPOINT", "endpoint_url"])
+@pytest.mark.parametrize("allow", [{}, {"aws_allow_http": "false"}, {"ALLOW_HTTP": "No"}])
+def test_an_endpoint_without_tls_has_to_be_allowed(key: str, allow: dict[str, str]) -> None:
+    with pytest.raises(JobFileError) as caught:
+        check_endpoint({key: HTTP["aws_endpoint_url"], **allow}, ["in.csv", BUCKET], {})
+    assert str(caught.value) == (
+        f"storage.{key}: an endpoint of http:// is asked without TLS, for which aws_allow_http (or "
+        "AWS_ALLOW_HTTP of the environment) has to be true; set that, or write https://"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [
+        ({**HTTP, "aws_allow_http": "true"}, {}),
+        ({**HTTP, "allow_http": "1"}, {}),
+        ({**HTTP, "aws_allow_http": "what the client refuses"}, {}),
+        (HTTP, {"AWS_ALLOW_HTTP": "yes"}),
+        ({"aws_endpoint_url": "https://127.0.0.1"}, {"AWS_ENDPOINT_URL": "http://127.0.0.1"}),
+        ({}, {"ENDPOINT_URL": "http://127.0.0.1"}),
+        ({}, {}),
+    ],
+)
+def test_others_are_left_to_the_client(
+    options: dict[str, str], environment: dict[str, str]
+) -> None:
+    check_endpoint(options, [BUCKET], environment)
+
+
+def test_one_of_the_environment_is_told_by_its_variable() -> None:
+    with pytest.raises(JobFileError, match=r"^AWS_ENDPOINT_URL_S3: an endpoint of http:// is "):
+        check_endpoint({}, [BUCKET], {"AWS_ENDPOINT_URL_S3": "HTTP://127.0.0.1"})
+
+
+def test_a_disk_has_no_endpoint_and_no_conditional_put() -> None:
+    check_endpoint(HTTP, ["in.csv", "hdfs://node/x"], {})
+    check_commits(DISABLED, "out", {})
+
+
+@pytest.mark.parametrize("key", ["aws_conditional_put", "conditional_put", "AWS_CONDITIONAL_PUT"])
+def test_a_commit_has_its_guard(key: str) -> None:
+    with pytest.raises(JobFileError, match=f"^storage.{key}: a commit to S3 is a conditional put,"):
+        check_commits({key: "disabled"}, BUCKET, {})
+    with pytest.raises(JobFileError, match=r"^AWS_CONDITIONAL_PUT: a commit to S3 is a "):
+        check_commits({}, BUCKET, {"AWS_CONDITIONAL_PUT": "disabled"})
+    check_commits({key: "etag"}, BUCKET, {"AWS_CONDITIONAL_PUT": "disabled"})
+
+
+def test_a_job_tells_them_at_once(load: Load, tmp_path: Path) -> None:
+    for key, value in {**HTTP, **DISABLED}.items():
+        spec = load(f"{TO_BUCKET}\n[storage]\n{key} = '{value}'")
+        with pytest.raises(JobFileError, match=f"^storage.{key}: ") as caught:
+            prepare_storage(spec, tmp_path)
+        assert "HUSH" not in str(caught.value)
+        prepare_storage(spec, tmp_path, with_output=False)  # what is left is on disks
+
+
+def test_what_is_only_read_needs_no_conditional_put(load: Load, tmp_path: Path) -> None:
+    job = MINIMAL.replace('path = "', f'path = "{BUCKET}/', 1)
+    assert BUCKET in job
+    prepare_storage(load(f"{job}\n[storage]\naws_conditional_put = 'disabled'"), tmp_path)
+
+
+def test_so_does_a_table_that_is_read() -> None:
+    with pytest.raises(JobFileError, match=r"^storage\.aws_endpoint_url: ") as caught:
+        mrflight.read_table(BUCKET, options=HTTP)
+    assert "HUSH" not in str(caught.value)
+
+
+@pytest.mark.parametrize("command", ["clean", "maintain"])
+def test_so_do_commands_about_a_table(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.main([command, BUCKET, "--storage", "aws_conditional_put=disabled"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("mrflight: --storage aws_conditional_put: a commit to S3 is a ")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", HTTP["aws_endpoint_url"])
+    assert cli.main([command, BUCKET]) == 2
+    told = capsys.readouterr().err
+    assert "an endpoint of http:// is asked without TLS" in told
+    assert "HUSH" not in told
