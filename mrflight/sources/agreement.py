@@ -14,7 +14,7 @@ from mrflight.sources.discovery import FoundInput
 
 
 def agreed_schema(found: FoundInput, schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
-    """The columns to read, as the first file types them; ``schemas`` go with their files' paths.
+    """The columns to read, as the first file types them; ``schemas`` go with their files' URLs.
 
     Files may differ in the order of columns, in what may be null, in metadata,
     and in the layout of strings and binaries. Where one has only nulls (the
@@ -24,17 +24,17 @@ def agreed_schema(found: FoundInput, schemas: Iterable[tuple[str, pa.Schema]]) -
     (first, schema), *others = schemas
     wanted = select_columns(found, schema, first)
     decided = {name: (first, schema.field(name).type) for name in wanted}
-    for path, other in others:
-        _check_names(found, first, schema, path, other, wanted)
+    for url, other in others:
+        _check_names(found, first, schema, url, other, wanted)
         for name, (before, type) in decided.items():
             now = other.field(name).type
             if types.is_null(type):
-                decided[name] = (path, now)
+                decided[name] = (url, now)
             elif same_values(type, now):
                 decided[name] = (before, _one_layout(type, now))
             elif not types.is_null(now):
                 raise SchemaMismatchError(
-                    f"{path}: column {name!r} is {now}, but {type} in {before}; rewrite one of the "
+                    f"{url}: column {name!r} is {now}, but {type} in {before}; rewrite one of the "
                     f"files, or leave the column out of {found.key('columns')}"
                 )
     return pa.schema([(name, type) for name, (_, type) in decided.items()])
@@ -57,20 +57,20 @@ def _check_names(
     found: FoundInput,
     first: str,
     schema: pa.Schema,
-    path: str,
+    url: str,
     other: pa.Schema,
     wanted: Sequence[str],
 ) -> None:
     have, known = set(other.names), set(schema.names)
-    missing = [(path, name, first) for name in wanted if name not in have]
+    missing = [(url, name, first) for name in wanted if name not in have]
     if found.spec.columns is None:
-        missing += [(first, name, path) for name in other.names if name not in known]
+        missing += [(first, name, url) for name in other.names if name not in known]
     for without, name, having in missing:
         raise SchemaMismatchError(
             f"{without} has no column {name!r}, which {having} has; read only columns that all "
             f"files have with {found.key('columns')}"
         )
-    select_columns(found, other, path)
+    select_columns(found, other, url)
 
 
 def _one_layout(type: pa.DataType, now: pa.DataType) -> pa.DataType:

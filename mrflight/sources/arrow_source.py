@@ -46,7 +46,7 @@ def open_arrow(found: FoundInput, split_bytes: int) -> Source:
     schemas = []
     for file in found.files:
         schema, weights = _head(found, file)
-        schemas.append((file.path, schema))
+        schemas.append((found.location(file).url, schema))
         splits += split_runs(file.path, file.version, weights, split_bytes)
     return Source(
         name=found.name,

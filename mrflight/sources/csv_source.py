@@ -69,7 +69,8 @@ def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
             headers[file] = header
     if not headers:
         raise InputError(
-            f"{found.key('path')}: {found.files[0].path} is empty, without even a header"
+            f"{found.key('path')}: {found.location(found.files[0]).url} is empty, without even a "
+            "header"
             + (f", and so are the {len(found.files) - 1} others" if len(found.files) > 1 else "")
         )
     return headers
@@ -81,7 +82,7 @@ def _check_columns(found: FoundInput, headers: _Headers) -> Sequence[str]:
     asked = {"columns": found.spec.columns or (), "types": found.spec.types}
     for setting, column in ((setting, name) for setting, names in asked.items() for name in names):
         if column not in header.columns:
-            where = f"{found.key(setting)}: {first.path}"
+            where = f"{found.key(setting)}: {found.location(first).url}"
             raise ColumnNotFoundError.among(column, list(header.columns), where)
     wanted = found.spec.columns or header.columns
     expected = set(wanted)
@@ -100,8 +101,9 @@ def _differ(
     found: FoundInput, without: InputFile, having: InputFile, column: str
 ) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f"{without.path} has no column {column!r}, which {having.path} has; make the headers "
-        f"agree, or read only columns that all files have with {found.key('columns')}"
+        f"{found.location(without).url} has no column {column!r}, which "
+        f"{found.location(having).url} has; make the headers agree, or read only columns that all "
+        f"files have with {found.key('columns')}"
     )
 
 
@@ -120,7 +122,8 @@ def _decide_schema(
         expected = CsvExpectation(
             found.name, headers[file].columns, columns, types, frozenset(types), options.delimiter
         )
-        guesses.append(Guess(file.path, _guess(found, file, headers[file], expected, head)))
+        schema = _guess(found, file, headers[file], expected, head)
+        guesses.append(Guess(found.location(file).url, schema))
     return agree(guesses, found.name)
 
 

@@ -89,7 +89,7 @@ def _find(name: str, spec: InputSpec, root: Location) -> FoundInput:
         raise InputError(f"{key}.path: {_nothing_there(root, kind == fs.FileType.Directory)}")
     files = {info.path: _input_file(info) for info in found}
     in_order = tuple(files[path] for path in sorted(files))
-    return FoundInput(name, spec, _format_of_all(in_order, spec, key), root, in_order)
+    return FoundInput(name, spec, _format_of_all(in_order, spec, root, key), root, in_order)
 
 
 def _input_file(info: fs.FileInfo) -> InputFile:
@@ -105,11 +105,12 @@ def _visible_files(folder: Location, spec: InputSpec) -> list[fs.FileInfo]:
     from pyarrow import fs
 
     below = folder.walk()
-    tables = [info.path for info in below if info.base_name == "_delta_log"]
-    if tables and spec.format is None:
+    logs = [info.path for info in below if info.base_name == "_delta_log"]
+    if logs and spec.format is None:
+        table = folder.at(min(logs).removesuffix("/_delta_log"))
         # Its folder also holds files that its log has removed.
         raise InputError(
-            f"{folder.url} holds a Delta table, {min(tables).removesuffix('/_delta_log')}; "
+            f"{folder.url} holds a Delta table, {table.url}; "
             "name the table's folder itself, or set the input's format"
         )
     return [
@@ -142,16 +143,18 @@ def _nothing_there(root: Location, is_folder: bool) -> str:
     return f"nothing matches {root.url}" + (f"; did you mean {near}?" if near else "")
 
 
-def _format_of_all(files: Iterable[InputFile], spec: InputSpec, key: str) -> InputFormat:
+def _format_of_all(
+    files: Iterable[InputFile], spec: InputSpec, root: Location, key: str
+) -> InputFormat:
     if spec.format is not None:
         return spec.format
     examples: dict[InputFormat | None, str] = {}
     for file in files:
-        examples.setdefault(format_of(file.path), file.path)
+        examples.setdefault(format_of(file.path), root.at(file.path).url)
     if None in examples:
         raise InputError(f"{examples[None]}: its suffix names no format; set {key}.format")
     if len(examples) > 1:
-        listed = ", ".join(f"{path} ({format})" for format, path in examples.items())
+        listed = ", ".join(f"{url} ({format})" for format, url in examples.items())
         raise InputError(
             f"{key}.path: files of several formats: {listed}; set {key}.format to read only one, "
             "or narrow the path"

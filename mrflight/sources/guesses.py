@@ -21,7 +21,7 @@ _FILES_LOOKED_AT = 64
 class Guess:
     """The columns of one file, as its first lines have them."""
 
-    path: str
+    url: str
     schema: pa.Schema
 
 
@@ -47,14 +47,14 @@ def agree(guesses: Iterable[Guess], input_name: str) -> pa.Schema:
     found: dict[str, tuple[str, pa.DataType]] = {}
     for guess in guesses:
         for field in guess.schema:
-            path, type = found.get(field.name, (guess.path, pa.null()))
+            url, type = found.get(field.name, (guess.url, pa.null()))
             merged = merge(type, field.type)
             if merged is None:
                 raise SchemaMismatchError(
-                    f"{guess.path}: column {field.name!r} looks like {field.type}, but like {type} "
-                    f"in {path}; set inputs.{input_name}.types.{field.name}"
+                    f"{guess.url}: column {field.name!r} looks like {field.type}, but like {type} "
+                    f"in {url}; set inputs.{input_name}.types.{field.name}"
                 )
-            found[field.name] = (path if merged == type else guess.path, merged)
+            found[field.name] = (url if merged == type else guess.url, merged)
     return pa.schema([(name, settle(type)) for name, (_, type) in found.items()])
 
 

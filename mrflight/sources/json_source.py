@@ -55,10 +55,10 @@ def _decide_schema(
     columns = wanted or list(names)
     for column in columns:
         if column not in names:
-            where = files[0].path if len(files) == 1 else found.root.url
+            where = found.location(files[0]).url if len(files) == 1 else found.root.url
             where = f"{found.key('columns')}: {where}"
             raise ColumnNotFoundError.among(column, list(names), where)
-    read = [Guess(g.path, pa.schema([f for f in g.schema if f.name in columns])) for g in guesses]
+    read = [Guess(g.url, pa.schema([f for f in g.schema if f.name in columns])) for g in guesses]
     agreed = agree(read, found.name)
     return pa.schema([(c, declared[c] if c in declared else agreed.field(c).type) for c in columns])
 
@@ -70,7 +70,7 @@ def _guess(found: FoundInput, file: InputFile, typed: pa.Schema, head: int) -> G
     with reading("json", location):
         chunk = next(read_chunks(location, 0, 0, None, head), None)
         if chunk is None:
-            return Guess(file.path, pa.schema([]))
+            return Guess(location.url, pa.schema([]))
         try:
             (batch,) = decode_chunks(iter([chunk]), location, expected)
         except BadRowError:
@@ -87,7 +87,7 @@ def _guess(found: FoundInput, file: InputFile, typed: pa.Schema, head: int) -> G
     # pyarrow puts fields of a given type in front.
     order = [name for name in _first_names(chunk) if name in schema.names]
     rest = [name for name in schema.names if name not in order]
-    return Guess(file.path, pa.schema([schema.field(name) for name in (*order, *rest)]))
+    return Guess(location.url, pa.schema([schema.field(name) for name in (*order, *rest)]))
 
 
 def _first_names(chunk: Chunk) -> list[str]:

@@ -47,7 +47,7 @@ def open_parquet(found: FoundInput, split_bytes: int) -> Source:
     schemas = []
     for file in found.files:
         schema, weights = _footer(found, file)
-        schemas.append((file.path, schema))
+        schemas.append((found.location(file).url, schema))
         splits += split_runs(file.path, file.version, weights, split_bytes)
     return Source(
         name=found.name,
