@@ -20,7 +20,7 @@ import pyarrow.parquet
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
 from tests.services.hdfs import running_hdfs
-from tests.services.minio import Bucket
+from tests.services.minio import Bucket, Minio
 from tests.support.driver import DriverRun, drive, write_job
 
 ROWS, KEYS, FILES = 3000, 70, 3
@@ -272,3 +272,65 @@ def test_the_commands_take_a_buckets_options_from_the_environment(
     )
     assert (cleaned.returncode, cleaned.stdout.count("part-")) == (0, 1), cleaned.stderr
     assert files(table) == 4
+
+
+def test_a_job_goes_between_stores_whose_paths_lie_in_each_other(
+    minio: Minio, bucket: Bucket, tmp_path: Path
+) -> None:
+    """Each below, at and above the other's, in another bucket and on a disk."""
+    with minio.bucket() as second:
+        for case, output in enumerate(("in/out", "in", "")):
+            folder = f"{tmp_path}/{case}"
+            source = locate(f"{bucket.url}{folder}/in", tmp_path, bucket.options)
+            put_inputs(source)
+            for start in (second.url, ""):
+                target = locate(f"{start}{folder}/{output}", tmp_path, bucket.options)
+                done = run(tmp_path, source.url, target)
+                assert done.code == 0, done.stderr
+                assert read(target) == expected()
+
+
+def test_an_output_in_its_input_is_refused_by_whatever_url(bucket: Bucket, tmp_path: Path) -> None:
+    """A whole bucket as well; the message has both with their bucket."""
+    source = locate(bucket.url, tmp_path, bucket.options)
+    put_inputs(source)
+    done = run(tmp_path, bucket.url.replace("s3:", "s3a:"), source.child("out"))
+    assert done.code == 2
+    assert (
+        f"output.table: {bucket.url}/out lies in what inputs.rows.path reads, {bucket.url}/; "
+        in (done.message)
+    )
+    put_inputs(source.child("in"))
+    done = run(tmp_path, f"{bucket.url}/in/*.csv", source)
+    assert done.code == 2
+    told = f"{bucket.url}/in/0.csv, which inputs.rows.path reads, lies in {bucket.url}/; inputs"
+    assert told in done.message
+
+
+def test_a_bucket_that_holds_tables_is_told_with_theirs(bucket: Bucket, tmp_path: Path) -> None:
+    pa.csv.write_csv(table_of(0), tmp_path / "in.csv")
+    table = locate(f"{bucket.url}/e1", tmp_path, bucket.options)
+    assert run(tmp_path, "in.csv", table).code == 0
+    done = run(tmp_path, bucket.url, locate("out", tmp_path, bucket.options))
+    assert done.code == 2
+    assert f"{bucket.url}/ holds a Delta table, {table.url}; name the table's" in done.message
+
+
+def test_a_job_from_and_to_file_urls(tmp_path: Path) -> None:
+    """Names in them are as they are, and no name is a host."""
+    put_inputs(locate("in %41", tmp_path))
+    table = locate("a table", tmp_path)
+    url = f"file://{table.path}"
+    job = job_file(tmp_path, f"file://{tmp_path}/in %41/*.csv", table)
+    job.write_text(job.read_text().replace(f'"{table.path}"', f'"{url}"'))
+    done = drive(job)
+    assert (done.code, done.result["table"]) == (0, table.path), done.stderr
+    assert read(table) == expected()
+    second = locate("second", tmp_path)
+    assert run(tmp_path, f"file://localhost{table.path}", second).code == 0
+    assert len(read(second)) == KEYS
+    job = job_file(tmp_path, "in %41", table)
+    job.write_text(job.read_text().replace(f'"{table.path}"', '"file://out/clicks"'))
+    refused = drive(job)
+    assert refused.code == 2
+    assert "file://out/clicks: what comes after file:// is a host" in refused.message

@@ -18,7 +18,7 @@ from mrflight.errors import InputError
 from mrflight.sources import open_source
 from mrflight.sources.unreadable import reading
 from mrflight.spec import InputSpec
-from mrflight.storage import Location
+from mrflight.storage import Location, locate
 from tests.support.threads import run_threads
 
 ODD_NAMES = ["a b", "ü", "x%20y", "100%", "k=a b", "q?x#y", "a+b&c", "'\"", "ж", "~$@!,;()"]
@@ -118,6 +118,17 @@ def test_odd_names_are_taken_as_they_are(place: Location, name: str) -> None:
     (info,) = folder.children()
     assert place.at(info.path).read_bytes() == file.read_bytes() == name.encode()
     assert file.info().size == len(name.encode())
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_url_leads_to_what_has_an_odd_name(place: Location, name: str) -> None:
+    file = write(place.child(f"{name}/{name}.bin"), name.encode())
+    url = file.url if "://" in file.url else f"file://{file.url}"
+    found = locate(url, Path(), place.options)
+    assert found == file
+    assert found.read_bytes() == name.encode()
+    again = write(locate(f"{url} again", Path(), place.options), b"again")
+    assert place.child(f"{name}/{name}.bin again").read_bytes() == again.read_bytes()
 
 
 def test_many_files_in_one_folder(place: Location) -> None:
