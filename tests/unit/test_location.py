@@ -9,7 +9,7 @@ import pytest
 from pyarrow import fs
 
 from mrflight.errors import InputError, JobError
-from mrflight.storage import Location, locate
+from mrflight.storage import Location, hopsfs, locate
 from mrflight.storage.delta import data_file, stored_file
 from mrflight.storage.disk import Disk
 
@@ -79,6 +79,7 @@ SAME = [
     ("s3://bucket/data", "s3a://bucket/data"),
     ("s3://bucket", "s3://bucket/"),
     ("hdfs://node/data", "hdfs://node:8020/data"),
+    ("hopsfs://node/data", "hdfs://node:8020/data"),
     ("hdfs://NODE:8020/data", "hdfs://node:8020/data/"),
     ("hdfs://[::1]/data", "hdfs://[::1]:8020/data"),
     ("/data", "file:///data"),
@@ -103,6 +104,13 @@ def test_two_places_are_one_only_in_one_store(tmp_path: Path, one: str, other: s
     assert below.lies_in(here) == are_same
     assert not here.lies_in(below)
     assert not here.lies_in(there)
+
+
+def test_the_client_of_hopsfs_asks_one_port_whatever_a_url_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hopsfs, "is_client", lambda: True)
+    assert locate("hdfs://node:9000/t", tmp_path).is_same(locate("hopsfs://node/t", tmp_path))
 
 
 @pytest.mark.parametrize("root", ["/", "s3://bucket"])
