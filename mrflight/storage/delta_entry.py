@@ -73,7 +73,7 @@ def replacing_entry(
 def _names_until(location: Location, version: int) -> Iterator[str]:
     """The files of the log that make this version, relative to the table."""
     begins = 0
-    names = {info.path[len(location.path) + 1 :] for info in _files(location)}
+    names = {info.path[len(location.path.rstrip("/")) + 1 :] for info in _files(location)}
     if _LAST_CHECKPOINT in names:
         said = json.loads(location.child(_LAST_CHECKPOINT).read_bytes())
         if said["version"] <= version:

@@ -56,11 +56,12 @@ def sink_of(table: Location, job: int, mode: str) -> tuple[DeltaSink, Commit]:
     return sink, Commit(tuple(sink.part_writer.write(0, 0, SCHEMA, [row])), SCHEMA)
 
 
+@pytest.mark.parametrize("below", ["/table", ""])
 def test_in_a_bucket_the_second_of_two_looks_again(
-    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
 ) -> None:
     """With hops-deltalake, whose transactions lack what is removed and whose they are."""
-    table = locate(f"{bucket.url}/table", tmp_path, bucket.options)
+    table = locate(f"{bucket.url}{below}", tmp_path, bucket.options)
     first, commit = sink_of(table, 0, "append")
     assert first.commit(commit) == 0
     monkeypatch.setattr(hopsfs, "is_client", lambda: True)
