@@ -11,8 +11,12 @@ from deltalake import DeltaTable, write_deltalake
 
 import mrflight
 from mrflight.errors import ColumnNotFoundError, InputError, StoreError
-from mrflight.storage import Location
+from mrflight.sources import open_source
+from mrflight.spec import InputSpec
+from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
+from tests.services.minio import Bucket
+from tests.support.delta_log import action, commit
 
 ROWS = pa.table({"n": range(100), "word": [f"word {n % 2}" for n in range(100)]})
 LATER = pa.table({"n": [100, 101], "word": ["é", None], "share": [0.5, 1.5]})
@@ -42,6 +46,32 @@ def test_columns_come_in_the_order_they_are_asked_for(tmp_path: Path) -> None:
     assert read.schema == pa.schema([("word", pa.string()), ("n", pa.int64())])
     assert read.sort_by("n") == ROWS.select(["word", "n"])
     assert mrflight.read_table(tmp_path / "t", ["word"]).num_rows == 100
+
+
+def test_a_file_of_the_log_in_another_store_is_read_and_not_by_jobs(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    """As a shallow clone has them; a job would look for it by its path in the table's store."""
+    table = tmp_path / "t"
+    write_deltalake(str(table), ROWS)
+    (file,) = table.glob("*.parquet")
+    elsewhere = locate(f"{bucket.url}/a b/x.parquet", tmp_path, bucket.options)
+    with elsewhere.create() as out:
+        out.write(file.read_bytes())
+    beside = file.rename(tmp_path / "y z.parquet")
+    urls = (f"{bucket.url}/a%20b/x.parquet", f"file:{tmp_path}/y%20z.parquet")
+    removed = {"path": file.name, "dataChange": True, "deletionTimestamp": 0}
+    added = {**action(table, "add"), "stats": None}
+    commit(table, {"remove": removed}, *({"add": {**added, "path": url}} for url in urls))
+    both = mrflight.read_table(table, options=bucket.options)
+    assert both.sort_by("n")["n"].to_pylist() == sorted([*range(100)] * 2)
+    told = f"^{table} has a file in another store, {elsewhere.url}, which a job does not read"
+    with pytest.raises(InputError, match=told):
+        open_source("t", InputSpec(path=str(table)), tmp_path, bucket.options, 1 << 20)
+    commit(table, {"remove": {**removed, "path": urls[0]}})
+    source = open_source("t", InputSpec(path=str(table)), tmp_path, bucket.options, 1 << 20)
+    assert source.files == (str(beside),)
+    assert sum(batch.num_rows for s in source.splits for batch in source.reader.read(s)) == 100
 
 
 def test_a_table_without_rows_has_its_schema(tmp_path: Path) -> None:
