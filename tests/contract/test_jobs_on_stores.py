@@ -16,7 +16,11 @@ import deltalake
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+import pytest
 
+from mrflight.errors import SchemaMismatchError
+from mrflight.sources import open_source
+from mrflight.spec import InputSpec
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
 from tests.services.hdfs import running_hdfs
@@ -314,6 +318,29 @@ def test_a_bucket_that_holds_tables_is_told_with_theirs(bucket: Bucket, tmp_path
     done = run(tmp_path, bucket.url, locate("out", tmp_path, bucket.options))
     assert done.code == 2
     assert f"{bucket.url}/ holds a Delta table, {table.url}; name the table's" in done.message
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "parquet", "arrow"])
+def test_files_that_differ_are_told_with_their_bucket(
+    bucket: Bucket, tmp_path: Path, format: str
+) -> None:
+    folder = locate(f"{bucket.url}/in", tmp_path, bucket.options)
+    put_inputs(folder, [format])
+    with folder.child(f"1.{format}").create() as out:
+        words = pa.table({"k": ["a"], "v": ["b"]})
+        if format == "csv":
+            pa.csv.write_csv(words, out)
+        elif format == "json":
+            out.write(b'{"k": "a", "v": "b"}')
+        elif format == "parquet":
+            pa.parquet.write_table(words, out)
+        else:
+            with pa.ipc.new_file(out, words.schema) as writer:
+                writer.write_table(words)
+    with pytest.raises(SchemaMismatchError) as caught:
+        open_source("rows", InputSpec(path=folder.url), tmp_path, bucket.options, 1 << 20)
+    assert f"{folder.url}/1.{format}: column 'k' " in str(caught.value)
+    assert f" in {folder.url}/0.{format}; " in str(caught.value)
 
 
 def test_a_job_from_and_to_file_urls(tmp_path: Path) -> None:
