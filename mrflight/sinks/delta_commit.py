@@ -26,7 +26,8 @@ from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import HERE, PartFile, SinkTasks
 from mrflight.sinks.commit_fence import CommitFence
 from mrflight.sinks.delta_conflict import change_in, change_since
-from mrflight.sinks.delta_entry_commit import EntryCommit, put_entry, puts_entries
+from mrflight.sinks.delta_entry_commit import EntryCommit, put_entry, puts_appends, puts_entries
+from mrflight.sinks.delta_following import Following
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.evolution import add_columns, missing_columns
 from mrflight.sinks.fenced_entry import FencedEntry
@@ -62,6 +63,8 @@ class DeltaCommit:
     app_id: str
     job_id: str
     landing: Landing
+    following: Following
+    """Of the table, since the job looked at it when it began."""
     seen_version: int | None = None
     """Of the table that the job looked at when it began; None: there was none."""
     deadline: Deadline = NO_DEADLINE
@@ -80,49 +83,59 @@ class DeltaCommit:
         writers were faster each time, or what they wrote conflicts with an overwrite.
         """
         failure: CommitError | None = None
-        before: DeltaTable | None = None
-        for _ in range(TRIES):
+        before: int | None = None
+        for tries in range(TRIES):
             table, done = self._look_first() if failure is None else self._look_after(failure)
             if table is not None and done is not None:
-                paths = table.added_paths(self.app_id)
+                paths = table.added_paths(self.app_id, done)
                 if before is not None and paths == self._paths():  # it had landed all the same
-                    self._check_covered(before, self._version_after(before))
+                    self._check_covered(table, before, self._version_after(table, before))
                 return done, paths
-            if failure is not None:
-                if _version(table) == _version(before):
-                    raise failure  # nobody was faster: it is the store
+            if failure is not None and _version(table) == before:
+                raise failure  # nobody was faster: it is the store
+            if tries > 1:  # at first it may not have been looked for who was
                 time.sleep(random.uniform(0, LONGEST_PAUSE_S))
-            before = table
             self._check(table)
             try:
                 version = self._commit_to(table)
             except CommitError as error:
-                failure = error
+                failure, before = error, _version(table)
                 continue
             if table is not None:
-                self._check_covered(table, version)
+                self._check_covered(table, table.version, version)
             return version, self._paths()
         raise CommitError(
             f"{self.location.url}: other writers were faster {TRIES} times; run the job again"
         ) from failure
 
-    def _look(self) -> tuple[DeltaTable | None, int | None]:
-        """The table as it is now, and the version that ``app_id`` has committed."""
-        table = DeltaTable.load(self.location)
-        return table, None if table is None else table.committed_version(self.app_id)
-
     def _look_first(self) -> tuple[DeltaTable | None, int | None]:
-        """The same where nothing was tried yet, so that it is known what a wait in vain leaves."""
+        """The table as it is now, and the version that ``app_id`` has committed.
+
+        Nothing was tried yet, so that it is known what a wait in vain leaves.
+        """
         return self.deadline.awaited(
-            self._look, f"the Delta table {self.location.url} was loaded, with nothing committed"
+            self._look_or_trust,
+            f"the Delta table {self.location.url} was loaded, with nothing committed",
         )
+
+    def _look_or_trust(self) -> tuple[DeltaTable | None, int | None]:
+        """The same, or what the job began with, where to try is the cheapest way to look.
+
+        With a fence it takes a turn to try, and an overwrite has to know what it replaces.
+        """
+        if self.mode in ("append", "merge") and not self.location.store.fence(self.location.path):
+            table = self.following.as_begun()
+            if table is not None:
+                return table, None
+        return self.following.look()
 
     def _look_after(self, failure: CommitError) -> tuple[DeltaTable | None, int | None]:
         """The same after a commit that failed, which may have landed all the same."""
         for _ in range(LOOKS):
             try:
                 return self.deadline.awaited(
-                    self._look, f"{self.location.url} was loaded to see what came of its commit"
+                    self.following.look,
+                    f"{self.location.url} was loaded to see what came of its commit",
                 )
             except CommitError as error:
                 unreadable = error
@@ -164,6 +177,8 @@ class DeltaCommit:
             self.merge.at(table, self.tasks)
         else:
             self._add_columns(table)
+            if puts_appends(table):
+                return self._put_entry(table)
         self._write(table, table.schema)
         return table.version + 1
 
@@ -247,21 +262,21 @@ class DeltaCommit:
             description=before.description,
             configuration=before.configuration,
         )
-        return self._version_after(table)
+        return self._version_after(table, table.version)
 
-    def _version_after(self, table: DeltaTable) -> int:
-        """The version of a commit that replaced ``table``, or one that came right after it."""
-        version = table.version + 1
+    def _version_after(self, table: DeltaTable, seen: int) -> int:
+        """The version of a commit that replaced ``seen``, or one that came right after it."""
+        version = seen + 1
         while (actions := table.actions(version)) is not None:
             if any(action.get("txn", {}).get("appId") == self.app_id for action in actions):
                 return version
             version += 1
-        return table.version + 1  # a log that is cleaned up as it is written: nobody can tell
+        return seen + 1  # a log that is cleaned up as it is written: nobody can tell
 
-    def _check_covered(self, seen: DeltaTable, version: int) -> None:
+    def _check_covered(self, table: DeltaTable, seen: int, version: int) -> None:
         """CommitError where others changed something after ``seen``, which ``version`` replaced."""
-        for other in range(seen.version + 1, version):
-            if change := change_in(seen, other):
+        for other in range(seen + 1, version):
+            if change := change_in(table, other):
                 raise CommitError(
                     f"{self.location.url}: this job is committed, as version {version}, and "
                     f"overwrote what it had not seen: another writer was faster ({change}) by a "

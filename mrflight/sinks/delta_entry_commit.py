@@ -61,6 +61,17 @@ def puts_entries(location: Location, table: DeltaTable | None) -> bool:
     return table is not None and not has_whole_transactions()
 
 
+def puts_appends(table: DeltaTable) -> bool:
+    """Whether an append to it is put there by us though deltalake could commit it.
+
+    That is one request and not six, where `FirstComeStore.writes_entries`. A checkpoint is made by
+    deltalake, right after its own commit, so that one is left to it where that is due.
+    """
+    store = table.location.store
+    is_cheaper = isinstance(store, FirstComeStore) and store.writes_entries
+    return is_cheaper and not table.is_checkpoint_due(table.version + 1)
+
+
 def put_entry(
     entry: FencedEntry, fence: CommitFence | None, landing: Landing, deadline: Deadline
 ) -> None:

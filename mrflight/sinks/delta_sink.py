@@ -8,6 +8,7 @@ from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import Commit, PartWriter, Sink
 from mrflight.sinks.delta_commit import DeltaCommit
 from mrflight.sinks.delta_entry_commit import puts_entries
+from mrflight.sinks.delta_following import Following
 from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.encoding import CODEC, Encoding
@@ -41,9 +42,11 @@ class DeltaSink(Sink):
         if table is not None and app_id is not None:  # or the id is new: nobody can have committed
             self._committed = table.committed_version(app_id)
         self._location, self._job_id = location, job_id
+        self._following = Following(location, self._app_id)
         self._seen_version = None if table is None else table.version
         if table is not None and self._committed is None:
             _check_mode(table, spec)
+            self._following.begin(table)
         if self._committed is None:  # who has nothing to do needs no permission for it
             check_writable(location)
             check_writable(location.child(LOG))
@@ -97,6 +100,7 @@ class DeltaSink(Sink):
             self._app_id,
             self._job_id,
             self._landing,
+            self._following,
             self._seen_version,
             commit.deadline,
             commit.fence,

@@ -13,7 +13,13 @@ from mrflight.errors import OutputError
 from mrflight.interruptible import interruptibly
 from mrflight.sinks.delta_stats import INDEXED_COLUMNS
 from mrflight.storage import Location
-from mrflight.storage.delta import delta_errors, has_deletion_vectors, is_table, open_table
+from mrflight.storage.delta import (
+    delta_errors,
+    entry_name,
+    has_deletion_vectors,
+    is_table,
+    open_table,
+)
 
 _WRITABLE_FEATURES = {
     "appendOnly",
@@ -28,6 +34,9 @@ _WRITABLE_FEATURES = {
 }
 """Writer features that deltalake commits to. Of checkConstraints, columnMapping,
 generatedColumns and invariants only the support, not the use: see `check_writable`."""
+
+CHECKPOINT_INTERVAL = 100
+"""Of tables whose properties name none, for deltalake (1.6)."""
 
 _COLUMN_RULES = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
 
@@ -67,6 +76,11 @@ class DeltaTable:
         wanted = self.handle.metadata().configuration.get("delta.dataSkippingNumIndexedCols")
         return INDEXED_COLUMNS if wanted is None else int(wanted)
 
+    def is_checkpoint_due(self, version: int) -> bool:
+        """Whether a checkpoint of this version is to be made by who commits it."""
+        wanted = self.handle.metadata().configuration.get("delta.checkpointInterval")
+        return (version + 1) % (CHECKPOINT_INTERVAL if wanted is None else int(wanted)) == 0
+
     @property
     def features(self) -> Collection[str]:
         return self.handle.protocol().writer_features or ()
@@ -80,11 +94,25 @@ class DeltaTable:
             version: int | None = interruptibly(lambda: self.handle.transaction_version(app_id))
             return version
 
-    def added_paths(self, app_id: str) -> set[str] | None:
-        """The files that ``app_id`` added when it committed; None if the log does not tell."""
+    def committed_after(self, version: int, app_id: str) -> int | None:
+        """As `committed_version`, of an ``app_id`` that had not committed up to ``version``.
+
+        Only the entries of the log after that are read.
+        """
+        for newer in range(version + 1, self.version + 1):
+            actions = self.actions(newer)
+            if actions is None:  # nobody can tell from this one
+                return self.committed_version(app_id)
+            for action in actions:
+                if (told := action.get("txn", {})).get("appId") == app_id:
+                    return int(told["version"])
+        return None
+
+    def added_paths(self, app_id: str, committed: int) -> set[str] | None:
+        """The files that ``app_id`` added with its `committed_version`; None: the log is gone."""
         paths: set[str] = set()
         # To the newest version, as its number may be too low: see `DeltaCommit._overwrite`.
-        for version in range(self.committed_version(app_id) or 0, self.version + 1):
+        for version in range(committed, self.version + 1):
             actions = self.actions(version)
             if actions is None:
                 return None
@@ -94,7 +122,7 @@ class DeltaTable:
 
     def actions(self, version: int) -> list[dict[str, Any]] | None:
         """What one entry of the log says; None where it is gone, or cannot be read."""
-        entry = self.location.child(f"_delta_log/{version:020d}.json")
+        entry = self.location.child(entry_name(version))
 
         def read() -> list[dict[str, Any]]:
             return [json.loads(line) for line in entry.read_bytes().splitlines() if line]

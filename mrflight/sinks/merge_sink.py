@@ -11,7 +11,6 @@ from mrflight.merge_counts import MergeCounts
 from mrflight.sinks.base import Commit, PartFile
 from mrflight.sinks.delta_merge import Merge, check_can_remove
 from mrflight.sinks.delta_sink import DeltaSink
-from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.merge_writer import MergeWriter
 from mrflight.sinks.part_schemas import common_schema
 from mrflight.spec import OutputSection
@@ -51,19 +50,12 @@ class MergeSink(DeltaSink):
 
     def prepare(self, commit: Commit) -> None:
         """Rewrite the files of the table as it is now: what others change meanwhile comes later."""
-        table = commit.deadline.awaited(
-            lambda: DeltaTable.load(self._location),
+        table, committed = commit.deadline.awaited(
+            self._following.look,
             f"the Delta table {self._location.url} was loaded, with nothing committed",
         )
-        if table is None:
-            return
-        # Of the version that the job began with it is known, and the whole log would be read.
-        if (
-            table.version != self._seen_version
-            and table.committed_version(self._app_id) is not None
-        ):
-            return
-        self._merged_at(commit).at(table, commit.tasks)
+        if table is not None and committed is None:
+            self._merged_at(commit).at(table, commit.tasks)
 
     def land(self, commit: Commit) -> int:
         self._check_parts(commit)

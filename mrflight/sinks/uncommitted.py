@@ -19,8 +19,8 @@ def delete_uncommitted(own_files: OwnFiles, app_id: str, landing: Landing) -> No
     kept: set[str] | None = set()
     try:
         table = DeltaTable.load(own_files.table)
-        if table is not None and table.committed_version(app_id) is not None:
-            kept = table.added_paths(app_id)
+        if table is not None and (version := table.committed_version(app_id)) is not None:
+            kept = table.added_paths(app_id, version)
     except CommitError:
         return
     if kept is not None:

@@ -155,7 +155,7 @@ def create_table(
     them to load what it has just written (1.6).
     """
     store = location.store
-    if mode == "error" and isinstance(store, FirstComeStore) and store.writes_first_entries:
+    if mode == "error" and isinstance(store, FirstComeStore) and store.writes_entries:
         entry = first_entry(location, schema, actions, partition_by, properties, **others)
         store.put_new(location.child(FIRST_ENTRY).path, entry)
         return

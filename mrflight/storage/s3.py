@@ -49,7 +49,7 @@ class Bucket(FirstComeStore):
         "(storage.aws_endpoint_url, where it is not Amazon's)"
     )
     has_folders = False
-    writes_first_entries = True
+    writes_entries = True
     reads_tell_versions = True
     open_file_bytes = (1 + PARTS_AT_ONCE) * PART_BYTES
     closes_late = True

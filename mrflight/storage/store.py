@@ -142,8 +142,8 @@ class Store(ABC):
 class FirstComeStore(Store):
     """One that can take a file only where there is none."""
 
-    writes_first_entries = False
-    """Whether a table's first log entry is better put there by us than written by deltalake."""
+    writes_entries = False
+    """Whether log entries that only add are better put there by us than written by deltalake."""
 
     @property
     def why_not_first_come(self) -> str | None:

@@ -1,4 +1,4 @@
-"""How often a bucket is asked, for an input and for a folder, and that this misses no change."""
+"""How often a bucket is asked, for inputs, tables and folders, and that this misses no change."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from mrflight.errors import InputError
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit
+from mrflight.sinks.base import Commit, Sink
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
 from mrflight.spec import InputSpec, OutputSection
@@ -114,6 +115,78 @@ def test_an_empty_file_that_got_rows_is_told(bucket: Bucket) -> None:
     write(empty, encoded("parquet"))
     with pytest.raises(InputError, match=f"{empty.url} changed while the job ran"):
         rows_of(source)
+
+
+def opened_table(bucket: Bucket, mode: Literal["append", "overwrite"], job: int) -> Sink:
+    output = OutputSection(table=f"{bucket.url}/table", mode=mode)
+    return open_sink(output, Path("/"), bucket.options, f"20260101T000000-{job:012x}", None)
+
+
+def committed(sink: Sink) -> int | None:
+    written = sink.part_writer.write(0, 0, TABLE.schema, TABLE.to_batches())
+    return sink.commit(Commit(tuple(written), TABLE.schema, has_losers=False))
+
+
+def written_by_deltalake(bucket: Bucket, mode: Literal["append", "overwrite"]) -> int:
+    """How many requests the same is for `write_deltalake`."""
+    before = bucket.mark()
+    write_deltalake(f"{bucket.url}/theirs", TABLE, mode=mode, storage_options=bucket.options)
+    return len(bucket.requests(before))
+
+
+def test_an_append_reads_each_entry_of_the_log_twice_and_no_more(bucket: Bucket) -> None:
+    """As deltalake does to load a table, once: it was five times, and for the commit five more."""
+    for number in range(5):
+        before = bucket.mark()
+        assert committed(opened_table(bucket, "append", number)) == number
+        asked = Counter(request.api for request in bucket.requests(before))
+        if number == 0:
+            assert asked == {"ListObjectsV2": 4, "PutObject": 2}
+        else:
+            wanted = {"ListObjectsV2": 3, "HeadObject": 2, "PutObject": 2}
+            assert asked == {**wanted, "GetObject": 1 + 2 * number}
+        assert asked.total() < written_by_deltalake(bucket, "append")
+
+
+def test_an_overwrite_loads_the_log_once(bucket: Bucket) -> None:
+    """It was twice, and once more to look who has committed: these were 24 requests."""
+    for number in range(2):
+        committed(opened_table(bucket, "append", number))
+    before = bucket.mark()
+    assert committed(opened_table(bucket, "overwrite", 2)) == 2
+    asked = Counter(request.api for request in bucket.requests(before))
+    assert asked == {"ListObjectsV2": 7, "HeadObject": 2, "GetObject": 4 + 4, "PutObject": 2}
+
+
+def test_who_was_slower_reads_only_what_is_new(bucket: Bucket) -> None:
+    """And puts where there is nothing, so that of two that append neither is lost."""
+    committed(opened_table(bucket, "append", 0))
+    slow = opened_table(bucket, "append", 1)
+    assert committed(opened_table(bucket, "append", 2)) == 1
+    before = bucket.mark()
+    assert committed(slow) == 2
+    asked = Counter(request.api for request in bucket.requests(before))
+    # The part, the entry that is there, and the next; the new one twice by deltalake, once by us.
+    assert asked == {"PutObject": 3, "HeadObject": 2, "ListObjectsV2": 2, "GetObject": 3}
+    table = DeltaTable(f"{bucket.url}/table", storage_options=bucket.options)
+    assert table.to_pyarrow_table().num_rows == 3 * ROWS
+
+
+def test_entries_of_ours_leave_no_checkpoint_out(bucket: Bucket) -> None:
+    """deltalake makes one where it commits itself, which is left to it where one is due."""
+    DeltaTable.create(
+        f"{bucket.url}/table",
+        TABLE.schema,
+        configuration={"delta.checkpointInterval": "3"},
+        storage_options=bucket.options,
+    )
+    for number in range(1, 6):
+        assert committed(opened_table(bucket, "append", number)) == number
+    log = locate(f"{bucket.url}/table/_delta_log", Path("/"), bucket.options)
+    made = {info.base_name for info in log.walk() if info.base_name.endswith(".parquet")}
+    assert made == {f"{version:020}.checkpoint.parquet" for version in (2, 5)}
+    table = DeltaTable(f"{bucket.url}/table", storage_options=bucket.options)
+    assert table.to_pyarrow_table().num_rows == 5 * ROWS
 
 
 def test_a_new_folder_costs_nine_requests_and_each_further_part_one(bucket: Bucket) -> None:

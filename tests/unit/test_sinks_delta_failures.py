@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +14,7 @@ from mrflight.errors import CommitError
 from mrflight.sinks import delta_commit, delta_table
 from mrflight.sinks.base import Commit
 from mrflight.sinks.delta_commit import DeltaCommit
-from mrflight.storage import Location
+from mrflight.sinks.delta_following import Following
 from tests.support.delta_outputs import (
     ROWS,
     create_with_checkpoints,
@@ -67,7 +69,7 @@ def test_a_commit_that_raised_after_it_had_landed_is_found(tmp_path: Path) -> No
 
 def lose_the_answer(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
     """Commits land and raise all the same; after one, the log is ``unreadable`` so often."""
-    write, load = DeltaCommit._write, delta_table.DeltaTable.load.__func__  # type: ignore[attr-defined]
+    write, look = DeltaCommit._write, Following.look
     left = 0
 
     def land_and_raise(self: DeltaCommit, table: delta_table.DeltaTable, schema: pa.Schema) -> None:
@@ -76,15 +78,15 @@ def lose_the_answer(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
         write(self, table, schema)
         raise CommitError("the answer was lost")
 
-    def fail_at_first(cls: type, location: Location) -> delta_table.DeltaTable | None:
+    def fail_at_first(self: Following) -> tuple[delta_table.DeltaTable | None, int | None]:
         nonlocal left
         if left:
             left -= 1
             raise CommitError("the log cannot be read")
-        return load(cls, location)  # type: ignore[no-any-return]
+        return look(self)
 
     monkeypatch.setattr(DeltaCommit, "_write", land_and_raise)
-    monkeypatch.setattr(delta_table.DeltaTable, "load", classmethod(fail_at_first))
+    monkeypatch.setattr(Following, "look", fail_at_first)
     monkeypatch.setattr(delta_commit, "LONGEST_PAUSE_S", 0.0)
 
 
@@ -116,21 +118,25 @@ def test_a_commit_whose_answer_was_lost_and_that_cannot_be_looked_up(
 
 def let_transactions_fail(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
     """The log can be read when the table is loaded, and so often not right after that."""
-    look = delta_table.DeltaTable.committed_version
 
-    def lose_the_log_at_first(table: delta_table.DeltaTable, app_id: str) -> int | None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            return look(table, app_id)
-        log = Path(table.location.path) / "_delta_log"
-        away = log.rename(log.with_name("away"))
-        try:
-            return look(table, app_id)
-        finally:
-            away.rename(log)
+    def losing_the_log_at_first(look: Callable[..., int | None]) -> Callable[..., int | None]:
+        def lose(table: delta_table.DeltaTable, *since_and_app_id: Any) -> int | None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                return look(table, *since_and_app_id)
+            log = Path(table.location.path) / "_delta_log"
+            away = log.rename(log.with_name("away"))
+            try:
+                return look(table, *since_and_app_id)
+            finally:
+                away.rename(log)
 
-    monkeypatch.setattr(delta_table.DeltaTable, "committed_version", lose_the_log_at_first)
+        return lose
+
+    for name in ("committed_version", "committed_after"):
+        look = losing_the_log_at_first(getattr(delta_table.DeltaTable, name))
+        monkeypatch.setattr(delta_table.DeltaTable, name, look)
 
 
 def test_a_store_that_fails_for_a_moment_after_a_lost_answer_is_asked_again(
