@@ -6,10 +6,11 @@
 A MinIO of its own tells every request that it was sent. Outputs of one part and
 of 40 are written by mrflight (the sink alone, and a whole job), deltalake's
 `write_deltalake`, PyArrow's dataset writer, and committers that rename; those
-that know attempts also with a second one of every fifth part. Then a few rows
-are merged into a table of as many files, one of which has their keys, by a job
-and by deltalake's own merge. What is found afterwards is compared with what was
-to be written.
+that know attempts also with a second one of every fifth part. Then one part
+makes a table, is appended to it four times, and replaces it, by a job and by
+`write_deltalake`; and a few rows are merged into a table of as many files, one
+of which has their keys, by a job and by deltalake's own merge. What is found
+afterwards is compared with what was to be written.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments import datasets, keeping
-from experiments.committing import found, merging, published
+from experiments.committing import appending, found, merging, published
 from experiments.committing.merging import SmallMerge
 from experiments.committing.output import Output
 from experiments.committing.ways import DUPLICATES, WAYS
@@ -82,6 +83,17 @@ class MergeCost:
     """Of all of them those that read, list or write the table's log."""
 
 
+@dataclass(frozen=True)
+class AppendCost:
+    """Of one output of one part into a table that is there, but for the first."""
+
+    way: str
+    mode: str
+    entries: int
+    """Of the log before it."""
+    requests: dict[str, int]
+
+
 def measure(minio: Minio, way: str, output: Output) -> Cost:
     """Write the output into a bucket of its own."""
     with minio.bucket() as bucket:
@@ -111,6 +123,18 @@ def measure_merge(minio: Minio, way: str, merge: SmallMerge) -> MergeCost:
     return MergeCost(way, merge.files, merge.deletes, _by_kind(requests), of_log)
 
 
+def measure_appends(minio: Minio, way: str, output: Output) -> list[AppendCost]:
+    """Write the output into one table of a bucket of its own, again and again."""
+    costs = []
+    with minio.bucket() as bucket:
+        for step, mode in enumerate(appending.STEPS):
+            before = bucket.mark()
+            appending.WAYS[way](bucket, output, mode)
+            costs.append(AppendCost(way, mode, step, _by_kind(bucket.requests(before))))
+            appending.check(bucket, output, step)
+    return costs
+
+
 def _by_kind(requests: list[Request]) -> dict[str, int]:
     return dict(Counter(KINDS[request.api] for request in requests))
 
@@ -124,7 +148,7 @@ def _written(requests: list[Request], sizes: dict[str, int]) -> int | None:
     return sent + sum(sizes[name] for name in copied)
 
 
-def page(costs: list[Cost], merges: list[MergeCost]) -> str:
+def page(costs: list[Cost], appends: list[AppendCost], merges: list[MergeCost]) -> str:
     """The tables, as Markdown."""
     kinds = published.KINDS
     head = f"| way | {' | '.join(kinds)} | all | bytes per byte |\n" + "|---" * (len(kinds) + 3)
@@ -142,7 +166,8 @@ def page(costs: list[Cost], merges: list[MergeCost]) -> str:
                 for name, counts in published.ONE_OBJECT.items()
             ]
         lines += [""]
-    return "\n".join([*lines, *_merge_page(merges), *_ratios(costs)]) + "\n"
+    lines += [*_append_page(appends), *_merge_page(merges), *_ratios(costs)]
+    return "\n".join(lines) + "\n"
 
 
 def _line(cost: Cost) -> str:
@@ -154,6 +179,19 @@ def _counts(requests: dict[str, int]) -> str:
     """Of each kind, and of all."""
     counts = [requests.get(kind, 0) for kind in published.KINDS]
     return " | ".join(map(str, [*counts, sum(requests.values())]))
+
+
+def _append_page(costs: list[AppendCost]) -> list[str]:
+    """The table of one part into one table, again and again."""
+    lines = ["## One part into a table, by the entries that its log has", ""]
+    lines += [f"| way | mode | entries | {' | '.join(published.KINDS)} | all |"]
+    lines += ["|---" * (len(published.KINDS) + 4) + "|"]
+    in_turn = sorted(costs, key=lambda cost: cost.entries)
+    return [*lines, *map(_append_line, in_turn), ""]
+
+
+def _append_line(cost: AppendCost) -> str:
+    return f"| {cost.way} | {cost.mode} | {cost.entries} | {_counts(cost.requests)} |"
 
 
 def _merge_page(costs: list[MergeCost]) -> list[str]:
@@ -207,6 +245,15 @@ def _costs(minio: Minio, ways: list[str], parts: list[int], rows: int) -> list[C
     return costs
 
 
+def _append_costs(minio: Minio, rows: int) -> list[AppendCost]:
+    costs = []
+    for way in appending.WAYS:
+        of_way = measure_appends(minio, way, Output(1, rows))
+        print(*map(_append_line, of_way), sep="\n", file=sys.stderr, flush=True)
+        costs += of_way
+    return costs
+
+
 def _merge_costs(minio: Minio, ways: list[str], files: list[int], rows: int) -> list[MergeCost]:
     costs = []
     for deletes in (False, True):
@@ -231,10 +278,11 @@ def main() -> None:
     parts = [int(text) for text in options.parts.split(",")]
     with running_minio() as minio:
         costs = _costs(minio, ways, parts, options.rows)
+        appends = _append_costs(minio, options.rows)
         files = [int(text) for text in options.merges.split(",") if text]
         merges = _merge_costs(minio, list(merging.WAYS), files, options.rows)
-    report = {"rows": options.rows, "costs": costs, "merges": merges}
-    keeping.keep(options.out, "commit_requests", report, page(costs, merges))
+    report = {"rows": options.rows, "costs": costs, "appends": appends, "merges": merges}
+    keeping.keep(options.out, "commit_requests", report, page(costs, appends, merges))
 
 
 if __name__ == "__main__":
