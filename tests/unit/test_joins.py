@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 import tempfile
-from decimal import Decimal
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -21,75 +18,24 @@ from mrflight.workers import met_rows
 from mrflight.workers.join_plan import JoinPlan, JoinSide
 from mrflight.workers.joins import How, Join
 from mrflight.workers.pieces import Piece, PieceWriter
+from tests.support.join_tables import HOWS, has_no_common_type, joins
 from tests.support.joined import by_duckdb, joined, rows_of, told
 
-HOWS = get_args(How)
 MUCH = 2**30
-
-_texts = st.sampled_from(["", "a", "ab", "ä", "a rather long text of which views are made"])
-_numbers = st.sampled_from([0, 1, 2, 100])
-_words = pa.dictionary(pa.int8(), pa.string())
-_zeros = st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf])
-
-KEYS = [
-    ([pa.int8(), pa.int64(), pa.int16()], _numbers | st.just(-1)),
-    ([pa.uint8(), pa.int64(), pa.uint32(), pa.int8()], _numbers),
-    ([pa.uint64(), pa.int64(), pa.uint64()], _numbers | st.just(2**62)),
-    ([pa.string(), pa.large_string(), pa.string_view(), _words], _texts),
-    ([pa.binary(), pa.large_binary(), pa.binary(2)], st.sampled_from([b"ab", b"\0\0"])),
-    ([pa.float32(), pa.float64(), pa.float16()], _zeros),
-    (
-        [pa.decimal128(5, 2), pa.decimal128(30, 2), pa.decimal64(10, 2), pa.decimal256(50, 2)],
-        st.sampled_from([Decimal("0.00"), Decimal("-1.25"), Decimal("7.50")]),
-    ),
-    ([pa.timestamp("us")], st.sampled_from([0, 1, 10**15])),
-    ([pa.date32()], st.sampled_from([0, 20_000])),
-    ([pa.bool_()], st.booleans()),
-    ([pa.null(), pa.int32()], st.none()),
-]
-
-
-@st.composite
-def tables(draw: st.DrawFn) -> tuple[Join, pa.Table, pa.Table]:
-    """A join of two tables with one or two keys, which may be called alike, and other columns."""
-    kinds = draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=2))
-    names = ("left_on", draw(st.sampled_from(["left_on", "right_on"])))
-    made, on = [], []
-    for side, name in zip("lr", names, strict=True):
-        rows = draw(st.integers(0, 30))
-        table = {}
-        for number, (types, values) in enumerate(kinds):
-            drawn = st.lists(st.none() | values, min_size=rows, max_size=rows)
-            kind = draw(st.sampled_from(types))
-            table[f"{name}{number}"] = pa.array(draw(drawn), kind, from_pandas=False)
-        on.append(tuple(table))
-        table[f"{side} row"] = pa.array(range(rows), pa.int64())
-        table[f"{side} text"] = pa.array([f"{side}{row}" for row in range(rows)], pa.string_view())
-        made.append(pa.table(table))
-    return Join(draw(st.sampled_from(HOWS)), *on), *made
 
 
 @settings(max_examples=100)
-@given(tables=tables(), batch_rows=st.sampled_from([1, 4, 1000]))
+@given(tables=joins(), batch_rows=st.sampled_from([1, 4, 1000]))
 def test_rows_are_those_of_duckdb(tables: tuple[Join, pa.Table, pa.Table], batch_rows: int) -> None:
     join, left, right = tables
     join = pickle.loads(pickle.dumps(join))
-    if _has_no_common_type(join, left, right):
+    if has_no_common_type(join, left, right):
         return
     wanted = told(by_duckdb(join, left, right))
     for rows_bytes in (MUCH, 1):
         with tempfile.TemporaryDirectory() as folder:
             found = joined(join, left, right, rows_bytes, Path(folder), batch_rows)
             assert told(rows_of(found)) == wanted
-
-
-def _has_no_common_type(join: Join, left: pa.Table, right: pa.Table) -> bool:
-    kinds = [
-        {left.schema.field(a).type, right.schema.field(b).type}
-        for a, b in zip(join.left_on, join.right_on, strict=True)
-        if a == b
-    ]
-    return join.how == "full" and {pa.uint64(), pa.int64()} in kinds
 
 
 class Watched:
