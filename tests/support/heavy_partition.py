@@ -19,18 +19,20 @@ ROWS = 150_000  # of each file: more than the first look of a map's combiner
 ORDER = [("key", "ascending"), ("value", "ascending")]
 
 
-def watch_shares(monkeypatch: pytest.MonkeyPatch) -> list[PlannedReduce]:
+def watch_shares(
+    monkeypatch: pytest.MonkeyPatch, least_bytes: int = 10_000, partition_bytes: int = 600_000
+) -> list[PlannedReduce]:
     """What a job will share, of small partitions as well."""
     found: list[PlannedReduce] = []
 
     def plan(*arguments: object) -> list[PlannedReduce]:
-        planned = partial(plan_shares, least_bytes=10_000)(*arguments)  # type: ignore[arg-type]
+        planned = partial(plan_shares, least_bytes=least_bytes)(*arguments)  # type: ignore[arg-type]
         found.extend(planned)
         return planned
 
     monkeypatch.setattr(reduce_stage, "plan_shares", plan)
     monkeypatch.setattr(produced_stage, "plan_shares", plan)
-    monkeypatch.setattr("mrflight.partition_count.AUTO_PARTITION_BYTES", 600_000)
+    monkeypatch.setattr("mrflight.partition_count.AUTO_PARTITION_BYTES", partition_bytes)
     return found
 
 

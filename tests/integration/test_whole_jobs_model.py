@@ -1,0 +1,300 @@
+"""Whole jobs over tables that Hypothesis draws: joins, and steps in a row; DuckDB has the answers.
+
+What is drawn as well is how a job runs: files, partitions, what is sent to everyone. A partition
+has a few rows, and what is heavy is shared, as if the tables were large.
+More of it: ``pytest --hypothesis-profile thorough``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, Phase, event, given, note, settings
+from hypothesis import strategies as st
+
+import mrflight
+from mrflight.errors import JobFileError
+from mrflight.reduce_plan import PlannedReduce
+from mrflight.workers.joins import Join, can_broadcast
+from tests.support.heavy_partition import watch_shares
+from tests.support.join_tables import SKEW, has_no_common_type, joins
+from tests.support.joined import by_duckdb, rows_of, told
+
+Partitions = Literal["auto"] | int
+
+# A job takes a third of a second: a sixth of the examples that others have, and one that fails is
+# told as it was drawn, as to make it smaller would take minutes.
+whole_jobs = settings(
+    max_examples=settings.default.max_examples // 6,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
+)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+SETTINGS = {"cluster.workers": 2, "cluster.memory": "1 GiB"}
+
+partitions = st.sampled_from(["auto", 1, 5])
+files = st.integers(1, 3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shares() -> Iterator[list[PlannedReduce]]:
+    """What a job will share; a partition of ``auto`` is small."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield watch_shares(patch, least_bytes=16, partition_bytes=128)
+
+
+def read(folder: Path, name: str, table: pa.Table, files: int) -> mrflight.Dataset:
+    """The rows, written into so many files, some of which may be empty."""
+    (folder / name).mkdir()
+    rows = -(-len(table) // files)
+    for number in range(files):
+        pq.write_table(table.slice(number * rows, rows), folder / name / f"{number}.parquet")
+    return mrflight.read(folder / name, name=name).with_settings(SETTINGS)
+
+
+def made_by(job: mrflight.Dataset, folder: Path) -> list[tuple[object, ...]]:
+    """Its rows, in the order of the part files, of which there are none without rows."""
+    result = job.write_parquet(folder / "out")
+    paths = sorted((folder / "out").glob("part-*.parquet"))
+    rows = rows_of([pq.read_table(path) for path in paths]) if paths else []
+    assert (result.rows_out, result.attempts.failed) == (len(rows), 0)
+    return rows
+
+
+@whole_jobs
+@given(
+    drawn=joins(),
+    files=st.tuples(files, files),
+    partitions=partitions,
+    broadcast=st.sampled_from([None, True, False]),
+)
+def test_a_join(
+    drawn: tuple[Join, pa.Table, pa.Table],
+    files: tuple[int, int],
+    partitions: Partitions,
+    broadcast: bool | None,
+    shares: list[PlannedReduce],
+) -> None:
+    join, left, right = drawn
+    if has_no_common_type(join, left, right):
+        return
+    shares.clear()
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        sides = [read(folder, *side) for side in zip("lr", (left, right), files, strict=True)]
+        if broadcast is not None:
+            for number in (1, 0):
+                if can_broadcast(join.how, is_left=number == 0):
+                    sides[number] = sides[number].broadcast(wanted=broadcast)
+                    break
+        job = (
+            sides[0]
+            .join(sides[1], left_on=join.left_on, right_on=join.right_on, how=join.how)
+            .with_shuffle(partitions=partitions)
+        )
+        assert told(made_by(job, folder)) == told(by_duckdb(join, left, right))
+        event(f"shares: {bool(shares)}")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Rows after some steps, and the query that says which those are.
+
+    Each has a number in ``n``, may have keys, and is told from all others by ``unique``.
+    """
+
+    rows: mrflight.Dataset
+    query: str
+    keys: tuple[str, ...] = ("k", "g")
+    unique: tuple[str, ...] = ("row",)
+    said: tuple[str, ...] = ()
+
+    def then(self, said: str, rows: mrflight.Dataset, query: str, **changed: Any) -> Steps:
+        query = query.replace("ROWS", f"({self.query})")
+        return replace(self, rows=rows, query=query, said=(*self.said, said), **changed)
+
+
+def listed(names: Sequence[str], each: str = "{}") -> str:
+    return ", ".join(each.format(f'"{name}"') for name in names)
+
+
+def unmapped(before: Steps) -> mrflight.Dataset:
+    """Dealt out anew where they were mapped: a map and sql do not go together."""
+    is_mapped = before.said[-1:] in (("filtered",), ("sql",))
+    return before.rows.repartition() if is_mapped else before.rows
+
+
+def filtered(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
+    least = draw(st.integers(-2, 2))
+    rows = unmapped(before).map(lambda batch: batch.filter(pc.greater_equal(batch["n"], least)))
+    return before.then("filtered", rows, f"select * from ROWS where n >= {least}")
+
+
+def by_sql(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
+    query = "select * from {} where n is null or n < 2"
+    rows = unmapped(before).named("rows_of_sql").sql(query.format("rows_of_sql"))
+    return before.then("sql", rows, query.format("ROWS"))
+
+
+def distinct(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
+    twice = before.rows.union(before.rows) if draw(st.booleans()) else before.rows
+    return before.then("distinct", twice.distinct(), "select distinct * from ROWS")
+
+
+def grouped(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
+    keys = tuple(draw(st.lists(st.sampled_from(before.keys), min_size=1, unique=True)))
+    aggregates = {"n": "count(n)", "row": "max(row)"}
+    query = f"select {listed(keys)}, count(n) n, max(row) as row from ROWS group by {listed(keys)}"
+    rows = before.rows.group_by(keys).agg(aggregates)
+    return before.then(f"grouped by {keys}", rows, query, keys=keys, unique=keys)
+
+
+def kept(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
+    key = draw(st.lists(st.sampled_from(before.keys), min_size=1, unique=True))
+    which: Literal["first", "last"] = draw(st.sampled_from(["first", "last"]))
+    told, order = draw(orders(("n", *before.unique), backwards=which == "last"))
+    rows = before.rows.keep(which, key=key, order_by=told)
+    number = f"row_number() over (partition by {listed(key)} order by {order})"
+    query = f"select * from ROWS qualify {number} = 1"
+    return before.then(f"{which} of {key} by {told}", rows, query)
+
+
+def joined(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
+    if "id" in before.unique or "k" not in before.keys:
+        return before
+    how = draw(st.sampled_from(["inner", "left", "right", "full", "semi", "anti"]))
+    rows = before.rows.join(other, left_on="k", right_on="id", how=how)
+    query = f"select * from ROWS l {how} join others on k = id"
+    if how in ("semi", "anti"):
+        return before.then(how, rows, query)
+    return before.then(how, rows, query, unique=(*before.unique, "id", "other"))
+
+
+def joined_with_its_own(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
+    """One stage is read by two: its rows meet those of its groups."""
+    if "g" not in before.keys or "most" in before.said:
+        return before
+    most = before.rows.group_by("g").agg(most="max(n)")
+    rows = before.rows.join(
+        most.map(lambda batch: batch.rename_columns(["of", "most"])),
+        left_on="g",
+        right_on="of",
+        how="left",
+    )
+    query = (
+        "with them as materialized (from ROWS), "
+        "mosts as (select g as of, max(n) most from them group by g) "
+        "select * from them left join mosts on g = of"
+    )
+    return before.then("most", rows, query)
+
+
+STEPS = [filtered, by_sql, distinct, grouped, kept, joined, joined_with_its_own]
+
+
+@st.composite
+def orders(
+    draw: st.DrawFn, columns: Sequence[str], backwards: bool = False
+) -> tuple[list[str], str]:
+    """All columns in any order, as mrflight and as SQL write it; that of SQL may be backwards."""
+    ours, theirs = [], []
+    for column in draw(st.permutations(columns)):
+        descends = draw(st.booleans())
+        nulls = draw(st.sampled_from(["", "first", "last"]))
+        ours.append(f"{column}{' desc' * descends}{nulls and ' nulls ' + nulls}")
+        nulls_first = (nulls == "first") != backwards
+        direction = "desc" if descends != backwards else "asc"
+        theirs.append(f'"{column}" {direction} nulls {"first" if nulls_first else "last"}')
+    return ours, ", ".join(theirs)
+
+
+KINDS = {
+    "k": [pa.int16(), pa.int64()],
+    "id": [pa.int32(), pa.int64()],
+    "g": [pa.string(), pa.large_string()],
+}
+VALUES = {"k": [None, 0, 1, 2, 3, 7], "g": [None, "", "a", "b", "\u00e9"], "n": [None, -2, 0, 1, 3]}
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[pa.Table, pa.Table]:
+    """Rows, of which four of five may have one key, and others that some of them meet."""
+    made = []
+    for columns in (("k", "g", "n", "row"), ("id", "other")):
+        random, rows = (
+            draw(st.randoms(use_true_random=False)),
+            draw(st.sampled_from([0, 1, 40, 300])),
+        )
+        skew = draw(st.sampled_from([0, SKEW]))
+        table = {}
+        for name in columns:
+            values = VALUES.get("k" if name == "id" else name)
+            if values is None:
+                table[name] = pa.array(range(rows), pa.int64())
+                continue
+            kind = draw(st.sampled_from(KINDS.get(name, [pa.int32()])))
+            heavy = random.choice(values)
+            drawn = [
+                heavy if random.random() < skew else random.choice(values) for _ in range(rows)
+            ]
+            table[name] = pa.array(drawn, kind)
+        made.append(pa.table(table))
+    return made[0], made[1]
+
+
+@whole_jobs
+@given(data=st.data(), drawn=tables(), files=st.tuples(files, files), partitions=partitions)
+def test_steps_in_a_row(
+    data: st.DataObject,
+    drawn: tuple[pa.Table, pa.Table],
+    files: tuple[int, int],
+    partitions: Partitions,
+) -> None:
+    draw = data.draw
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        names = "rows", "others"
+        rows, others = (read(folder, *each) for each in zip(names, drawn, files, strict=True))
+        steps = Steps(rows, "from rows")
+        for step in draw(st.lists(st.sampled_from(STEPS), min_size=1, max_size=3)):
+            steps = step(steps, draw, others)
+        ends = draw(st.sampled_from(["any order", "in order", "the first", "some"]))
+        told, order = draw(orders(("n", *steps.unique)))
+        limit = draw(st.sampled_from([0, 1, 7, 1000]))
+        job, query = steps.rows, steps.query
+        if ends in ("in order", "the first"):
+            job, query = job.sort_by(*told), f"from ({query}) order by {order}"
+        if ends in ("the first", "some"):
+            job = job.limit(limit)
+        if ends == "the first":
+            query += f" limit {limit}"
+        with contextlib.suppress(JobFileError):  # maps alone
+            job = job.with_shuffle(partitions=partitions)
+        note(f"{steps.said}, {ends} {told} {limit}: {query}")
+        found, wanted = made_by(job, folder), by_query(query, dict(zip(names, drawn, strict=True)))
+    if ends == "some":
+        assert len(found) == min(limit, len(wanted))
+        assert Counter(found) <= Counter(wanted)
+    elif ends == "any order":
+        assert Counter(found) == Counter(wanted)
+    else:
+        assert found == wanted
+
+
+def by_query(query: str, tables: dict[str, pa.Table]) -> list[tuple[Any, ...]]:
+    with duckdb.connect(config={"threads": 1}) as connection:
+        for name, table in tables.items():
+            connection.register(name, table)
+        return connection.execute(query).fetchall()
