@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -38,6 +39,28 @@ def test_ray_counts_cores_and_memory_and_holds_no_blocks(ray_head: RayHead, tmp_
     all_gone(ray_head)
     taken = ray_head.has_taken(memory=0, CPU=0)
     assert taken["object_store_memory"] == 0
+
+
+def test_callables_of_a_job_in_python_reach_the_workers(ray_head: RayHead, tmp_path: Path) -> None:
+    """They are no module's: this function's own, with what they close over."""
+    table = pa.table({"k": [n % 7 for n in range(3_000)], "n": list(range(3_000))})
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=1_000)
+    factor = 10
+
+    def largest(rows: pa.Table) -> pa.Table:
+        return rows.group_by("k").aggregate([("scaled", "max")])
+
+    rows = mrflight.read(tmp_path / "in.parquet").map(
+        lambda batch: batch.append_column("scaled", pc.multiply(batch["n"], factor))
+    )
+    options = dict(option.split("=", 1) for option in ray_head.options)
+    job = rows.reduce(largest, key="k").with_settings({**options, "cluster.workers": 2})
+    result = job.write_delta(tmp_path / "out")
+    assert (result.rows_in, result.rows_out) == (3_000, 7)
+    made = mrflight.read_table(tmp_path / "out").sort_by("k")
+    expected = [factor * max(range(key, 3_000, 7)) for key in range(7)]
+    assert made["scaled_max"].to_pylist() == expected
+    all_gone(ray_head)
 
 
 def test_workers_on_ray_use_the_servers_of_a_standing_cluster(
