@@ -207,7 +207,10 @@ class MetadataServer(flight.FlightServerBase):
             request.token,
             request.routing,
         )
-        return CommitMapResponse(winner.attempt, winner.writer)
+        if winner == source:
+            return CommitMapResponse(*winner[1:])
+        sent = request.id, request.map_id, request.rows, request.routing
+        return CommitMapResponse(*winner[1:], self._registry.has_sent(*sent))
 
     def _winners(self, request: Winners) -> Message:
         commits = self._registry.commits(request.id, request.since)

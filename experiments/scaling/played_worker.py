@@ -69,7 +69,7 @@ class PlayedCalls:
                 token=target.token,
                 routing=f"{task.map_id:016x}",
             )
-            winner = client.commit_map(commit)
+            winner, _ = client.commit_map(commit)
         assert winner == MapAttempt(task.map_id, attempt, writer_id), "nobody else writes"
         total = sum(rows)
         return tasks.MapResult(total, total, total, 0)

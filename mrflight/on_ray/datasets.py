@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -15,7 +16,7 @@ from ray.data.block import Block, BlockAccessor, BlockMetadata
 
 from mrflight.errors import AttemptLostError, JobError
 from mrflight.ids import MAX_ATTEMPTS
-from mrflight.shuffle.partitioners import Partitioner
+from mrflight.shuffle.partitioners import HashPartitioner, Partitioner
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.shuffle.writer import ShuffleWriter
@@ -48,24 +49,50 @@ def from_dataset(
 
     Each task that writes is a map, numbered from ``first_map_id`` on, by default after those that
     are committed. Datasets that are written at the same time need numbers that are apart. All maps
-    are committed on return. A task that Ray makes again writes nothing twice.
-    Raises JobError, as Ray's error of a task does, where a number is taken.
+    are committed on return. A task of the dataset that Ray makes again writes nothing twice.
+    Called in a task that Ray may make again, tell ``first_map_id``: what an earlier try has
+    committed stays, and counts once, where each map has the same rows in the same order.
+    Raises JobError, as Ray's error of a task does, where a number is taken by other rows, and in
+    a task that is made again without ``first_map_id``.
     """
     if isinstance(key, str):
         raise JobError(f"from_dataset: key is a list of columns, [{key!r}]")
     if first_map_id is None:
+        if _is_made_again():
+            raise JobError(
+                "from_dataset: Ray makes this task again, and nobody knows which maps its earlier "
+                "try has written; give from_dataset a first_map_id, with which none counts twice"
+            )
         first_map_id = max(shuffle.committed_maps(), default=-1) + 1
     # Another dataset's tasks have another one, so that they are told from this one's tasks that
-    # Ray makes again.
+    # Ray makes again. So have those of another try to write this one, whose rows tell.
     attempt = secrets.randbelow(MAX_ATTEMPTS)
+    if partitioner is None and key:
+        partitioner = HashPartitioner(tuple(key), shuffle.partitions)
     writer = partial(
         shuffle.writer,
         attempt=attempt,
-        key=key,
-        partitioner=partitioner,
+        partitioner=partitioner and _WithItsRows(partitioner, shuffle.partitions),
         compression=compression,
     )
     dataset.write_datasink(_ShuffleSink(writer, first_map_id))
+
+
+def _is_made_again() -> bool:
+    """Whether this is another try of a task. Nothing that is public in Ray knows."""
+    core = ray._private.worker.global_worker.core_worker
+    return bool(core.get_current_task_attempt_number() > 0)
+
+
+@dataclass(frozen=True)
+class _WithItsRows(Partitioner):
+    """Of a kind that the writer does not know, so that maps are compared by their rows as well."""
+
+    inner: Partitioner
+    partitions: int
+
+    def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        return self.inner.ids(batch)
 
 
 class _ShuffleSource(Datasource):
@@ -118,6 +145,8 @@ class _ShuffleSink(Datasink[None]):
                     for batch in BlockAccessor.for_block(block).to_arrow().to_batches():
                         out.write(batch)
         except AttemptLostError as error:
+            if out.winner_sent_the_same:
+                return
             raise JobError(
                 f"map {map_id} of the shuffle was written by somebody else meanwhile; give each "
                 "from_dataset a first_map_id that the others do not come to"

@@ -141,10 +141,11 @@ class MetadataClient:
 
         return self._patiently(ask)
 
-    def commit_map(self, commit: CommitMap) -> MapAttempt:
-        """The attempt that won this map. Asking twice commits once."""
+    def commit_map(self, commit: CommitMap) -> tuple[MapAttempt, bool]:
+        """Who won this map, and whether that one sent the same. Asking twice commits once."""
         answer = self.ask(MetadataAction.COMMIT_MAP, commit, CommitMapResponse)
-        return MapAttempt(commit.map_id, answer.attempt, answer.writer)
+        winner = MapAttempt(commit.map_id, answer.attempt, answer.writer)
+        return winner, answer.sent_the_same
 
     def commits(self, shuffle_id: str, since: int) -> list[MapCommit]:
         """The committed attempts from position ``since`` on, in order of their commits."""

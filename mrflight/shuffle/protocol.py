@@ -208,11 +208,13 @@ class CommitMap(Message, frozen=True):
     """Any hash of the partitions of all rows in their order, by which two attempts are compared."""
 
 
-class CommitMapResponse(Message, frozen=True):
+class CommitMapResponse(Message, frozen=True, omit_defaults=True):
     """The attempt that won this map, which may be another one, and its writer."""
 
     attempt: int
-    writer: str = ""
+    writer: str
+    sent_the_same: bool = False
+    """Of another one: as many rows to each partition as who asks, and of the same ``routing``."""
 
 
 class Winners(Message, frozen=True):

@@ -31,7 +31,7 @@ from mrflight.shuffle.placement import IndexedPlacement, place_partitions
 from mrflight.shuffle.protocol import ServerStatus, ShuffleHealth, ShuffleStatus
 from mrflight.shuffle.recorded_changes import RecordedChanges
 from mrflight.shuffle.relocation import choose_targets, held_alone, plan_move
-from mrflight.shuffle.shuffle_state import MapCommit, PartitionInfo
+from mrflight.shuffle.shuffle_state import MapCommit, PartitionInfo, hash_of_sent
 from mrflight.shuffle.table_fences import TableFences
 
 
@@ -274,6 +274,12 @@ class Registry:
                 MapCommitted(shuffle_id, *source, version, encoded, *counts, routing)
             )
             return source
+
+    def has_sent(self, shuffle_id: str, map_id: int, rows: list[int], routing: str) -> bool:
+        """Whether a committed map sent so many rows to each partition, and of this ``routing``."""
+        with self._lock:
+            state = self._now.shuffle(shuffle_id)
+            return state.sent_by.get(map_id) == hash_of_sent(checked_counts(state, rows), routing)
 
     def commits(self, shuffle_id: str, since: int) -> list[MapCommit]:
         """The committed attempts from position ``since`` on, in order of their commits."""

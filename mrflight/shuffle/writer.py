@@ -104,6 +104,10 @@ class ShuffleWriter:
         self._buffers: PartitionBuffers | None = None
         self._narrowing: Narrowing | None = None
         self._state = _State.OPEN
+        self.winner_sent_the_same = False
+        """Where another attempt has won: whether it sent as many rows to each partition, in the
+        same order. The rows themselves are compared where a partitioner is not one of ours that
+        go by values."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Partition a batch and send what has become large enough.
@@ -204,11 +208,12 @@ class ShuffleWriter:
         )
         self._state = _State.UNKNOWN
         try:
-            return self._metadata.commit_map(commit)
+            winner, self.winner_sent_the_same = self._metadata.commit_map(commit)
         except MrflightError as error:
             if not isinstance(error, ServerUnavailableError | DeadlineExceededError):
                 self._state = _State.OPEN  # refused
             raise
+        return winner
 
     def abort(self) -> None:
         """Stop sending, and let the servers forget this attempt as far as they can be reached.

@@ -61,6 +61,17 @@ def test_datasets_at_both_ends(program: Any) -> None:
     }
 
 
+def test_a_task_that_writes_a_dataset_and_is_made_again(program: Any) -> None:
+    assert program("datasets_again") == {
+        **EXACT,
+        "maps": [3, 4, 5, 6],
+        "tries": "xx",
+        "refused": True,
+        "rows": MAPS * ROWS,
+        "taken": True,
+    }
+
+
 def test_what_is_wrong_is_said(program: Any) -> None:
     found = program("told")
     assert re.match("JobError: .*much", found["memory"])

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import ray
 
 import mrflight
@@ -116,6 +117,47 @@ def datasets(folder: str) -> dict[str, Any]:
             "missing": _raised(lambda: on_ray.to_dataset(shuffle, maps=1000)).partition(" of ")[2],
             "wrong": _raised(lambda: on_ray.to_dataset(shuffle, [200])),
         }
+
+
+def datasets_again(folder: str) -> dict[str, Any]:
+    """Tasks that write a dataset, are killed after that, and are made again."""
+    with on_ray.serving(data_servers=2, memory="64 MiB") as cluster:
+        told, untold = (cluster.create_shuffle(name, PARTITIONS) for name in ("told", "untold"))
+        ray.get(write_dataset.remote(told, f"{folder}/told", first_map_id=3))
+        try:
+            ray.get(write_dataset.remote(untold, f"{folder}/untold"))
+        except ray.exceptions.RayError as error:
+            refused = str(error)
+        maps = told.committed_maps()
+        others = ray.data.from_arrow([_with_other_rows(n) for n in range(MAPS)])
+        try:
+            on_ray.from_dataset(others, told, key=["k"], first_map_id=3)
+        except ray.exceptions.RayError as error:
+            taken = str(error)
+        return {
+            **read_all(told),
+            "maps": maps,
+            "tries": Path(folder, "told").read_text(),
+            "refused": "give from_dataset a first_map_id, with which" in refused,
+            "rows": on_ray.to_dataset(untold).count(),
+            "taken": "map 3 of the shuffle was written by somebody else" in taken,
+        }
+
+
+@ray.remote(max_retries=2, num_cpus=0)
+def write_dataset(shuffle: Shuffle, tries: str, first_map_id: int | None = None) -> None:
+    source = ray.data.from_arrow([pa.table(rows_of(n)) for n in range(MAPS)])
+    with Path(tries).open("a") as file:
+        file.write("x")
+    on_ray.from_dataset(source, shuffle, key=["k"], first_map_id=first_map_id)
+    if Path(tries).read_text() == "x":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _with_other_rows(number: int) -> pa.Table:
+    """As many with the same keys."""
+    table = pa.table(rows_of(number))
+    return table.set_column(1, "row", pc.negate(table["row"]))
 
 
 def _written_twice(cluster: mrflight.Cluster) -> list[Any]:
