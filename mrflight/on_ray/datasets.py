@@ -72,7 +72,7 @@ def from_dataset(
     writer = partial(
         shuffle.writer,
         attempt=attempt,
-        partitioner=partitioner and _WithItsRows(partitioner, shuffle.partitions),
+        partitioner=partitioner and _WithItsRows(partitioner, partitioner.partitions),
         compression=compression,
     )
     dataset.write_datasink(_ShuffleSink(writer, first_map_id))

@@ -25,6 +25,22 @@ def test_only_the_first_committed_attempt_is_read(cluster: mrflight.Cluster) -> 
     shuffle.drop()
 
 
+@pytest.mark.parametrize(("start", "is_same"), [(0, True), (5_000, False)])
+def test_a_late_attempt_knows_whether_the_first_sent_the_same(
+    start: int, is_same: bool, cluster: mrflight.Cluster
+) -> None:
+    shuffle = cluster.create_shuffle("same", partitions=4)
+    for attempt, first in ((1, 0), (0, start)):
+        out = shuffle.writer(map_id=0, attempt=attempt, key=["url"])
+        out.write(batch(first))
+        if attempt == 1:
+            out.commit()
+    with pytest.raises(AttemptLostError):
+        out.commit()
+    assert out.winner_sent_the_same == is_same
+    shuffle.drop()
+
+
 def test_a_second_writer_of_a_committed_attempt_changes_nothing(cluster: mrflight.Cluster) -> None:
     shuffle = cluster.create_shuffle("again", partitions=4)
     with shuffle.writer(map_id=0, key=["url"]) as out:
