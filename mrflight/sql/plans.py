@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -71,7 +71,7 @@ def _of_shares(plan: LogicalPlan, stream: str) -> tuple[bool, str | None]:
     node = plan.to_variant()
     kind = type(node).__name__
     if kind == "TableScan":
-        return node.table_name() == stream, None
+        return scanned_table(node, [stream]) == stream, None
     found = [_of_shares(part, stream) for part in plan.inputs()]
     reasons = [reason for _, reason in found if reason]
     sides = [has for has, _ in found]
@@ -86,6 +86,23 @@ def _of_shares(plan: LogicalPlan, stream: str) -> tuple[bool, str | None]:
         return True, None
     does = _OF_OTHER_ROWS.get(kind, f"does more with {stream} than to select and to join")
     return True, f"{does}; do that in a later stage, or give {stream} a key"
+
+
+def scanned_table(scan: Any, tables: Collection[str]) -> str:
+    """What it reads: one of the tables also where it is called with its schema, as public.a."""
+    name = str(scan.table_name())
+    if name in tables:
+        return name
+    alone = name.removeprefix("datafusion.").removeprefix("public.")
+    return alone if alone in tables else name
+
+
+def is_null_aware(join: LogicalPlan) -> bool:
+    """Whether it is a `not in`, which gives nothing at all where the other side has a null.
+
+    Nothing but what is shown tells it. A column that is called so is taken for it.
+    """
+    return "null_aware" in join.display()
 
 
 def order_at_the_end(rows: DataFrame) -> str | None:
@@ -118,8 +135,8 @@ def used_columns(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> dict[str,
     plan = rows.optimized_logical_plan()
     used: dict[str, set[str]] = {name: set() for name in schemas}
     for node in _nodes(plan):
-        if type(node).__name__ == "TableScan" and node.table_name() in used:
-            used[node.table_name()] |= {name for _, name in node.projection()}
+        if type(node).__name__ == "TableScan" and (table := scanned_table(node, used)) in used:
+            used[table] |= {name for _, name in node.projection()}
     if _has_subquery(plan):  # whose tables are no inputs of the plan
         used = {name: set(schema.names) for name, schema in schemas.items()}
     return {
