@@ -254,11 +254,11 @@ def _joined_keys(
             why_not="asks with not in, of which a null anywhere in the subquery makes nothing; "
             f"write not exists, or have `is not null` of both sides' keys, {_ONE}",
         )
-    if how in _KEEPING["Left"] - {"Left"}:
-        return _Rows(tables, left.key)
-    if how in _KEEPING["Right"] - {"Right"}:
-        return _Rows(tables, right.key)
-    filled = [] if node.null_equals_null() else [expr for pair in pairs for expr in pair]
+    has_met = how in ("Inner", "LeftSemi", "RightSemi") and not node.null_equals_null()
+    filled = [expr for pair in pairs for expr in pair] if has_met else []
+    for side, rows in (("Left", left), ("Right", right)):
+        if how in _KEEPING[side] - {side}:
+            return _Rows(tables, tuple(column.without_null(filled) for column in rows.key))
     return _Rows(tables, tuple(_both(how, ours, theirs, filled) for ours, theirs in columns))
 
 
