@@ -117,8 +117,8 @@ ACCEPTED = [
     "select id, s, v, count(*) n from a group by id, grouping sets ((s), (v))",
     "select id, count(*) n from (select id, s from a group by grouping sets ((id), (id, s))) "
     "group by id",
-    "select * from (select id, v, row_number() over (partition by id order by v desc nulls last, s) n "
-    "from a) where n <= 2",
+    "select * from (select id, v, row_number() over (partition by id order by v desc nulls "
+    "last, s) n from a) where n <= 2",
     "select v, row_number() over (order by v, s) n from a where id = 3",
     "select v, w from a, b where a.id = 3 and b.id = 3",
     "select distinct on (id) id, v from a order by id, v",
