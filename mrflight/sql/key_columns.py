@@ -170,7 +170,7 @@ def _casts(expr: Expr) -> Iterator[str]:
     """The types that a column is cast to."""
     while (kind := expr.variant_name()) in _WRAPPED:
         if kind != "Alias":
-            yield expr.canonical_name().rpartition(" AS ")[2].rstrip(")")
+            yield expr.canonical_name().rpartition(" AS ")[2].removesuffix(")")
         expr = expr.to_variant().expr()
 
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mrflight.join_keys import meets
 from mrflight.sql.grouping_sets import columns_of_all
 from mrflight.sql.key_columns import CONSTANT, KeyColumn, equalities, not_nulls, shown
 from mrflight.sql.plans import is_null_aware, scanned_table
-from mrflight.workers.join_keys import meets
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, LogicalPlan

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mrflight import kernel
-from mrflight.workers.join_keys import compared, has_one_value_per_hash, is_met_by_none
+from mrflight.join_keys import compared, has_one_value_per_hash, is_met_by_none
 
 
 @dataclass(frozen=True)

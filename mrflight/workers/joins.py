@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from mrflight import kernel
 from mrflight.errors import ColumnNotFoundError, JobFileError, KeyTypeError
+from mrflight.join_keys import common_type, meets
 from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.layout import plain_batch, plain_schema
 from mrflight.workers.bounded_join import BoundedJoin
-from mrflight.workers.join_keys import common_type, meets
 from mrflight.workers.join_plan import JoinPlan, JoinSide
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]

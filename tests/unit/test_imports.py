@@ -22,7 +22,7 @@ LAYERS = [
     "spec job_file job_graph functions pickled memory merge_counts run_settings "
     "secret_options sort_key",
     "canonical_floats comparable few_values kernel kernel_native kernel_reference _kernel "
-    "key_types order_codes ordering plain_types storage shuffle.protocol shuffle.share "
+    "join_keys key_types order_codes ordering plain_types storage shuffle.protocol shuffle.share "
     "shuffle.tickets",
     "aggregates sources sinks shuffle sql",
     "workers executors sql.reduce",
