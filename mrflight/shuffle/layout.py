@@ -9,6 +9,9 @@ columns are while they travel is another thing: `mrflight.shuffle.narrow`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
@@ -29,6 +32,36 @@ def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def bare_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The values alone, column by column, without what memory happens to hold behind nulls.
+
+    Equal rows in the plain layout are the same bytes then, but for structs that are within lists.
+    A struct's columns come after one that says which rows it is in.
+    """
+    rows = pa.array(np.arange(batch.num_rows))
+    columns = [
+        each.take(rows) if _may_have_more(each) else each
+        for column in batch.columns
+        for each in _members(column)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=[str(i) for i in range(len(columns))])
+
+
+def _may_have_more(column: pa.Array) -> bool:
+    """Behind nulls, or in bits that are no row's."""
+    kind = column.type
+    return bool(column.null_count or types.is_boolean(kind) or types.is_nested(kind))
+
+
+def _members(column: pa.Array) -> Iterator[pa.Array]:
+    if not types.is_struct(column.type):
+        yield column
+        return
+    yield column.is_valid()
+    for member in column.flatten():
+        yield from _members(member)
 
 
 def plain_column(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -25,7 +25,7 @@ from mrflight.numpy_arrays import to_arrow
 from mrflight.schemas import describe_difference
 from mrflight.shuffle.calls import tell
 from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.layout import plain_batch, plain_schema
+from mrflight.shuffle.layout import bare_values, plain_batch, plain_schema
 from mrflight.shuffle.metadata_client import MetadataClient
 from mrflight.shuffle.narrow import Narrowing, decoded_once
 from mrflight.shuffle.partition_buffers import (
@@ -123,7 +123,7 @@ class ShuffleWriter:
         ids = self._partitioner.ids(batch)  # a dictionary is hashed once as it is
         self._routing.update(ids.to_numpy())
         if not _goes_by_values(self._partitioner):
-            self._routing.update(plain_batch(batch, self._schema).serialize())
+            self._routing.update(bare_values(plain_batch(batch, self._schema)).serialize())
         buffers, rows = self._narrow(decoded_once(batch, self._schema))
         if self._wanted is not None:
             rows, ids = self._only(self._wanted, rows, ids)

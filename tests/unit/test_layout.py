@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.shuffle.layout import plain_batch, plain_schema
+from mrflight.shuffle.layout import bare_values, plain_batch, plain_schema
 
 examples = settings(max_examples=100, derandomize=True)
 
@@ -87,3 +88,55 @@ def test_fields_within_may_be_null_on_the_wire() -> None:
     plain = plain_batch(batch, plain_schema(batch.schema))
     assert plain.schema == pa.schema({"a": pa.struct({"x": pa.list_(pa.int64())})})
     assert plain.to_pydict() == {"a": [{"x": [1, 2]}, None]}
+
+
+N = 11
+HAS_NONE = np.arange(N) % 3 == 0
+NUMBERS = np.arange(N)
+
+
+def with_junk(kind: pa.DataType, junk: int) -> pa.Array:
+    """A column of nulls and values, where ``junk`` lies behind the nulls and the last bits."""
+    given = np.where(HAS_NONE, junk, NUMBERS)
+    valid = bytearray(pa.array(~HAS_NONE).buffers()[1].to_pybytes())
+    valid[-1] = (valid[-1] | 0xF8) if junk % 2 else valid[-1]
+    if pa.types.is_struct(kind):
+        children = [pa.array(given), pa.array([str(each) for each in given])]
+        return pa.Array.from_buffers(kind, N, [pa.py_buffer(valid)], children=children)
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        each = [[int(one)] * 2 for one in given]
+    elif pa.types.is_boolean(kind):
+        each = [bool(one % 2) for one in given]
+    else:
+        each = [str(one) for one in given] if pa.types.is_string(kind) else list(map(int, given))
+    whole = pa.array(each, kind)
+    buffers = [pa.py_buffer(valid), *whole.buffers()[1:2]]
+    nested = pa.types.is_nested(kind)
+    if nested:
+        return pa.Array.from_buffers(kind, N, buffers[: kind.num_buffers], children=[whole.values])
+    return pa.Array.from_buffers(kind, N, [*buffers, *whole.buffers()[2:]])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.int64(), pa.bool_(), pa.string(), pa.decimal128(20, 0), pa.date32()),
+        *(pa.list_(pa.int64()), pa.list_(pa.int64(), 2)),
+        pa.struct({"a": pa.int64(), "b": pa.string()}),
+    ],
+    ids=str,
+)
+def test_bare_values_have_nothing_of_what_lies_behind_nulls(kind: pa.DataType) -> None:
+    one, other = (pa.record_batch([with_junk(kind, junk)], names=["x"]) for junk in (90, 77))
+    assert one.equals(other)
+    assert not one.serialize().equals(other.serialize())
+    assert bare_values(one).serialize().equals(bare_values(other).serialize())
+    assert not bare_values(one).serialize().equals(bare_values(one.slice(1)).serialize())
+
+
+def test_a_struct_that_is_null_is_told_from_one_of_nulls() -> None:
+    kind = pa.struct({"a": pa.int64()})
+    one, other = (
+        pa.record_batch([pa.array(rows, kind)], names=["x"]) for rows in ([None], [{"a": None}])
+    )
+    assert not bare_values(one).serialize().equals(bare_values(other).serialize())
