@@ -77,9 +77,16 @@ class DeltaTable:
         return INDEXED_COLUMNS if wanted is None else int(wanted)
 
     def is_checkpoint_due(self, version: int) -> bool:
-        """Whether a checkpoint of this version is to be made by who commits it."""
+        """Whether a checkpoint of this version is to be made by who commits it.
+
+        Never where the table's property is no number of versions: deltalake (1.6) makes none then.
+        """
         wanted = self.handle.metadata().configuration.get("delta.checkpointInterval")
-        return (version + 1) % (CHECKPOINT_INTERVAL if wanted is None else int(wanted)) == 0
+        try:
+            every = CHECKPOINT_INTERVAL if wanted is None else int(wanted)
+        except ValueError:
+            return False
+        return every > 0 and (version + 1) % every == 0
 
     @property
     def features(self) -> Collection[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -172,19 +172,27 @@ def test_who_was_slower_reads_only_what_is_new(bucket: Bucket) -> None:
     assert table.to_pyarrow_table().num_rows == 3 * ROWS
 
 
-def test_entries_of_ours_leave_no_checkpoint_out(bucket: Bucket) -> None:
-    """deltalake makes one where it commits itself, which is left to it where one is due."""
+@pytest.mark.parametrize(
+    ("interval", "of"), [("3", (2, 5)), ("0", ()), ("-2", ()), ("often", ())], ids=str
+)
+def test_entries_of_ours_leave_no_checkpoint_out(
+    bucket: Bucket, interval: str, of: Sequence[int]
+) -> None:
+    """deltalake makes one where it commits itself, which is left to it where one is due.
+
+    Of a table whose property is no number of versions it makes none.
+    """
     DeltaTable.create(
         f"{bucket.url}/table",
         TABLE.schema,
-        configuration={"delta.checkpointInterval": "3"},
+        configuration={"delta.checkpointInterval": interval},
         storage_options=bucket.options,
     )
     for number in range(1, 6):
         assert committed(opened_table(bucket, "append", number)) == number
     log = locate(f"{bucket.url}/table/_delta_log", Path("/"), bucket.options)
     made = {info.base_name for info in log.walk() if info.base_name.endswith(".parquet")}
-    assert made == {f"{version:020}.checkpoint.parquet" for version in (2, 5)}
+    assert made == {f"{version:020}.checkpoint.parquet" for version in of}
     table = DeltaTable(f"{bucket.url}/table", storage_options=bucket.options)
     assert table.to_pyarrow_table().num_rows == 5 * ROWS
 
