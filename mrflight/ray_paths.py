@@ -80,11 +80,15 @@ class Sight:
 
 
 def look(path: str) -> str:
-    """What there is: files by their sizes, folders by what is in them; nothing is nothing."""
+    """What there is: files by their sizes, folders by what is right in them; nothing is nothing."""
     try:
         if os.path.isdir(path):
-            names = "\0".join(sorted(os.listdir(path))).encode(errors="surrogateescape")
-            return f"a folder of {blake2b(names, digest_size=8).hexdigest()}"
+            with os.scandir(path) as entries:
+                found = sorted(
+                    (each.name, each.stat().st_size if each.is_file() else "") for each in entries
+                )
+            told = repr(found).encode(errors="surrogateescape")
+            return f"a folder of {blake2b(told, digest_size=8).hexdigest()}"
         return f"a file of {os.stat(path).st_size} bytes"
     except OSError as error:
         return f"nothing ({error.strerror})"

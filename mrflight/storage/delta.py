@@ -1,4 +1,7 @@
-"""The one place where deltalake is imported, and where what it raises becomes ours."""
+"""The one place where deltalake is imported, but for its files (`hdfs`).
+
+And where what it raises becomes ours.
+"""
 
 from __future__ import annotations
 

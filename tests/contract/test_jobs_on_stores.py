@@ -148,11 +148,11 @@ def test_large_files_in_many_blocks_of_hdfs_become_a_folder(
         rows, columns, row_group_size=90_000, use_dictionary=False, compression="none"
     )
     with running_hdfs(block_bytes=BLOCK_BYTES) as hdfs:
-        place = locate(hdfs.folder(), tmp_path)
+        place = locate(hdfs.url, tmp_path)
         for name, data in (("1.csv", text), ("1.parquet", columns)):
             assert len(data.getvalue()) > 2 * SPLIT_BYTES > 4 * BLOCK_BYTES
-            with place.child(name).create() as file:
-                file.write(data.getvalue())
+            (tmp_path / name).write_bytes(data.getvalue())
+            hdfs.put(tmp_path / name, f"/{name}")
         folder = place.child("folder")
         job = job_file(tmp_path, place.child("1.csv").url, folder)
         also = f'[inputs.columns]\npath = "{place.url}/1.parquet"\nkey = ["k"]\n'

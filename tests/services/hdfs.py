@@ -43,6 +43,9 @@ class Hdfs:
     http_port: int
     name_node: ServerProcess
     data_nodes: Sequence[ServerProcess]
+    java: Sequence[str]
+    """The command that runs a class of it."""
+    own_folder: Path
 
     @property
     def url(self) -> str:
@@ -51,6 +54,15 @@ class Hdfs:
     def folder(self) -> str:
         """The URL of a new one, which nobody has made yet."""
         return f"{self.url}/{secrets.token_hex(6)}"
+
+    def put(self, file: Path, path: str) -> None:
+        """Copy a local file there by Hadoop's own client.
+
+        That waits where the name node has not heard of a block yet that a data node has. Our
+        client (deltalake 1.6) does not, and fails where small blocks are full so soon.
+        """
+        command = [*self.java, "org.apache.hadoop.fs.FsShell", "-put", str(file), self.url + path]
+        run_to_its_end("put", command, self.own_folder, START_TIMEOUT_S)
 
     def live_data_nodes(self) -> list[str]:
         """The addresses of those that can be written to, as the name node sees it."""
@@ -137,7 +149,7 @@ def running_hdfs(
             data_node = [*java, f"{_SERVER}.datanode.DataNode", *_own_settings(folder, number)]
             name = f"datanode-{number}"
             servers.append(stack.enter_context(server_process(name, data_node, folder)))
-        hdfs = Hdfs(port, http_port, servers[0], servers[1:])
+        hdfs = Hdfs(port, http_port, servers[0], servers[1:], java, folder)
         wait_for(hdfs.is_ready, servers, START_TIMEOUT_S)
         yield hdfs
 

@@ -111,3 +111,14 @@ def test_modules_are_sent_and_data_is_not(job: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ray_paths, "_MOST_FOLDER_BYTES", 15)
     with pytest.raises(JobFileError, match=r"has 20 B beside inputs and output; put the job file"):
         left_out(spec(), job)
+
+
+def test_a_folder_is_told_from_a_copy_of_it_that_is_old(tmp_path: Path) -> None:
+    for name, rows in (("one", "1"), ("same", "1"), ("old", "1\n2")):
+        (tmp_path / name / "inner").mkdir(parents=True)
+        (tmp_path / name / "1.csv").write_text(rows)
+        (tmp_path / name / "gone").symlink_to("nowhere")
+    one, same, old = (ray_paths.look(str(tmp_path / name)) for name in ("one", "same", "old"))
+    assert one == same != old
+    (tmp_path / "same" / "inner").rename(tmp_path / "same" / "other")
+    assert ray_paths.look(str(tmp_path / "same")) != one
