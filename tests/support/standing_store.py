@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.support.faults import await_that
+from tests.support.faults import await_that, seem_made_anew
 from tests.support.manifests import newest_manifest
 
 
@@ -28,6 +28,8 @@ class StandingStore:
         if self.gate.exists():
             self.gate.rename(self._aside)
         os.mkfifo(self.gate)
+        if self.gate.parent.name == "_delta_log":
+            seem_made_anew(self.gate.parent.parent)
 
     def await_reader(self, pid: int) -> None:
         """Wait until a process has a thread that stands there."""
