@@ -41,8 +41,11 @@ def test_ray_counts_cores_and_memory_and_holds_no_blocks(ray_head: RayHead, tmp_
     assert taken["object_store_memory"] == 0
 
 
-def test_callables_of_a_job_in_python_reach_the_workers(ray_head: RayHead, tmp_path: Path) -> None:
+def test_callables_of_a_job_in_python_reach_the_workers(
+    ray_head: RayHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are no module's: this function's own, with what they close over."""
+    monkeypatch.chdir(tmp_path)  # what is in the current folder is sent as well
     table = pa.table({"k": [n % 7 for n in range(3_000)], "n": list(range(3_000))})
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=1_000)
     factor = 10
