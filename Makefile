@@ -74,7 +74,7 @@ else
 	$(python) -m pytest $(ARGS)
 endif
 
-# The same tests over the other executor, some of which CI runs too: half an hour on two cores.
+# The same tests over the other executor, some of which CI runs too: ten minutes on two cores.
 test-on-ray: install services
 	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray \
 		tests/contract/test_jobs_on_stores.py tests/contract/test_merge_jobs.py \

@@ -106,12 +106,14 @@ def _link(stack: ExitStack, around: Surroundings, private: PrivateFolder) -> Ray
         "",
         str(around.folder),
         (),
+        (str(settings.spill_root), str(private.path.parent)),
     )
     if connect.address is None:
         root = short_root(_LONGEST_SOCKET)
         remove_dead_folders(root)
         own = stack.enter_context(ScratchFolder("ray", root))
-        connect = replace(connect, folder=str(own.path))
+        roots = (*connect.scratch_roots, str(root))
+        connect = replace(connect, folder=str(own.path), scratch_roots=roots)
     else:
         connect = replace(connect, left_out=left_out(spec, around.folder))
     return RayLink(connect, private.path / "ray.log")

@@ -16,6 +16,7 @@ import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -44,6 +45,7 @@ from mrflight.executors.ray_messages import (
 from mrflight.executors.ray_server import MrflightData, MrflightMetadata
 from mrflight.executors.ray_worker import make_once
 from mrflight.executors.ray_workers import RayWorkers
+from mrflight.scratch import remove_dead_folders
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Gateway:
         self._asked: SimpleQueue[Any] = SimpleQueue()
         self._told: SimpleQueue[Any] = SimpleQueue()
         self._owns_ray = False
+        self._scratch_roots: tuple[str, ...] = ()
         self._servers: dict[int, Any] = {}
         """Those that have ended as well: of one that only cannot be reached that is not known."""
         self._job: JobHere | None = None
@@ -79,6 +82,7 @@ class Gateway:
             threading.Thread(target=target, name=name, daemon=True).start()
         wanted = self._asked.get()
         self._owns_ray = wanted.address is None
+        self._scratch_roots = wanted.scratch_roots
         try:
             connected = _connected(wanted)
         except Exception as error:  # whatever Ray finds wrong is told
@@ -97,6 +101,8 @@ class Gateway:
                 self._asked.put(self._channel.recv())
         try:
             self._leave()
+            for root in self._scratch_roots:
+                remove_dead_folders(Path(root))  # the driver's, if it was killed
         finally:
             os._exit(0)
 

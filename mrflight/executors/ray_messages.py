@@ -23,6 +23,8 @@ class Connect:
     job_folder: str
     left_out: tuple[str, ...]
     """Of the job's folder, which is sent to the nodes of a Ray that is there already."""
+    scratch_roots: tuple[str, ...] = ()
+    """Where the driver makes folders, which it cannot remove itself where it is killed."""
 
 
 class Node(NamedTuple):
