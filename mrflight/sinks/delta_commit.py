@@ -85,6 +85,9 @@ class DeltaCommit:
         failure: CommitError | None = None
         before: int | None = None
         for tries in range(TRIES):
+            if tries > 1:  # at first it may not have been looked for who was faster
+                # Before the look: after it others would come first in the meantime, each time.
+                time.sleep(random.uniform(0, LONGEST_PAUSE_S))
             table, done = self._look_first() if failure is None else self._look_after(failure)
             if table is not None and done is not None:
                 paths = table.added_paths(self.app_id, done)
@@ -93,8 +96,6 @@ class DeltaCommit:
                 return done, paths
             if failure is not None and _version(table) == before:
                 raise failure  # nobody was faster: it is the store
-            if tries > 1:  # at first it may not have been looked for who was
-                time.sleep(random.uniform(0, LONGEST_PAUSE_S))
             self._check(table)
             try:
                 version = self._commit_to(table)
