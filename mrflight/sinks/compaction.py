@@ -8,7 +8,6 @@ whose it is. Here the files are encoded, named and cleaned up as those of a job.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,11 +21,11 @@ from mrflight.deadline import NO_DEADLINE
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.base import PartFile
 from mrflight.sinks.compaction_plan import Bin, plan_bins
-from mrflight.sinks.delta_commit import LONGEST_PAUSE_S, TRIES
 from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.encoding import Encoding
 from mrflight.sinks.file_part_writer import FilePartWriter
 from mrflight.sinks.landing import Landing
+from mrflight.sinks.other_writers import TRIES, let_them_go_first
 from mrflight.sinks.own_files import OwnFiles
 from mrflight.sinks.stored_schema import TableSchema
 from mrflight.sinks.uncommitted import delete_uncommitted
@@ -140,7 +139,9 @@ class _Compaction:
     def _commit(self, rewritten: list[_Rewritten]) -> Compacted | None:
         failure: CommitError | None = None
         before: int | None = None
-        for _ in range(TRIES):
+        for tries in range(TRIES):
+            if tries > 1:
+                let_them_go_first()
             table = DeltaTable.load(self._location)
             if table is None or not self._fits(table):
                 raise CommitError(
@@ -152,7 +153,6 @@ class _Compaction:
                     return _compacted(done, rewritten)  # it had landed all the same
                 if table.version == before:
                     raise failure  # nobody was faster: it is the store
-                time.sleep(random.uniform(0, LONGEST_PAUSE_S))
             there = {file.path for file in active_files(table.handle)}
             rewritten = [one for one in rewritten if one.bin.paths <= there]
             if not rewritten:

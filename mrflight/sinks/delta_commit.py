@@ -11,7 +11,6 @@ of the application transaction.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -32,6 +31,7 @@ from mrflight.sinks.delta_table import DeltaTable
 from mrflight.sinks.evolution import add_columns, missing_columns
 from mrflight.sinks.fenced_entry import FencedEntry
 from mrflight.sinks.landing import Landing
+from mrflight.sinks.other_writers import TRIES, let_them_go_first
 from mrflight.sinks.stored_schema import TableSchema
 from mrflight.sinks.stored_type import has_ntz
 from mrflight.storage import Location
@@ -40,9 +40,6 @@ from mrflight.storage.delta import create_table, delta_errors, import_deltalake
 if TYPE_CHECKING:  # what other jobs need not load
     from mrflight.sinks.delta_merge import Merge
 
-TRIES = 30
-"""How often another writer may be faster."""
-LONGEST_PAUSE_S = 0.2
 LOOKS = 30
 """How often the log is read again to see whether a commit that failed is in it."""
 
@@ -86,8 +83,7 @@ class DeltaCommit:
         before: int | None = None
         for tries in range(TRIES):
             if tries > 1:  # at first it may not have been looked for who was faster
-                # Before the look: after it others would come first in the meantime, each time.
-                time.sleep(random.uniform(0, LONGEST_PAUSE_S))
+                let_them_go_first()
             table, done = self._look_first() if failure is None else self._look_after(failure)
             if table is not None and done is not None:
                 paths = table.added_paths(self.app_id, done)
@@ -140,7 +136,7 @@ class DeltaCommit:
                 )
             except CommitError as error:
                 unreadable = error
-                time.sleep(random.uniform(0, LONGEST_PAUSE_S))
+                let_them_go_first()
         raise CommitError(
             f"{failure}; and whether the commit is there all the same is not known, as {unreadable}"
             f"; look for {self.job_id} in the log before the job is run again (with a job.run_id "

@@ -7,8 +7,6 @@ count is the manifest, which names its files in one step.
 from __future__ import annotations
 
 import logging
-import random
-import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -24,6 +22,7 @@ from mrflight.sinks.folder_checks import check_append, check_folder, check_mode,
 from mrflight.sinks.landing import Landing
 from mrflight.sinks.manifest import Manifest, Run, schema_text
 from mrflight.sinks.manifest_log import Entry, ManifestLog
+from mrflight.sinks.other_writers import TRIES, let_them_go_first
 from mrflight.sinks.own_files import OwnFiles
 from mrflight.sinks.part_name import run_mark
 from mrflight.sinks.part_schemas import common_schema
@@ -32,10 +31,6 @@ from mrflight.sinks.stored_schema import TableSchema
 from mrflight.sinks.writable import check_writable
 from mrflight.spec import OutputSection
 from mrflight.storage import Location
-
-TRIES = 30
-"""How often another job may be faster."""
-LONGEST_PAUSE_S = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +113,7 @@ class FolderSink(Sink):
             put = partial(self._put, entry.number + 1, new)
             after = self._landing.call(put, commit.deadline)
             if not self._is_in(after.manifest):
-                time.sleep(random.uniform(0, LONGEST_PAUSE_S))
+                let_them_go_first()
                 after = self._look(commit.deadline)
             entry = after
         raise CommitError(

@@ -87,7 +87,7 @@ def lose_the_answer(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
 
     monkeypatch.setattr(DeltaCommit, "_write", land_and_raise)
     monkeypatch.setattr(Following, "look", fail_at_first)
-    monkeypatch.setattr(delta_commit, "LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr(delta_commit, "let_them_go_first", lambda: None)
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

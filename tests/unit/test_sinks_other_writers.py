@@ -1,0 +1,86 @@
+"""A commit beside a writer that is as fast as can be: it waits, and then it is not late again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from mrflight.sinks import compaction, delta_commit, folder_sink, open_sink
+from mrflight.sinks.base import Sink
+from mrflight.spec import OutputSection
+from tests.support.delta_outputs import ROWS, finish, open_delta, run
+from tests.support.maintained_table import append, compacted, maintain, read
+
+LATE = 2
+"""Tries that are too late before the first pause."""
+
+
+class Rival:
+    """Commits right before the first tries of another, and in each pause that it makes."""
+
+    def __init__(self, commit: Callable[[int], object]) -> None:
+        self._commit = commit
+        self._is_committing = False
+        self.commits = 0
+        self.pauses = 0
+
+    def go_first(self) -> None:
+        self._is_committing = True
+        self._commit(self.commits)
+        self._is_committing = False
+        self.commits += 1
+
+    def _in_a_pause(self) -> None:
+        self.pauses += 1
+        self.go_first()
+
+    def against(self, monkeypatch: pytest.MonkeyPatch, module: Any, owner: type, name: str) -> None:
+        """``owner.name`` is what commits once, ``module`` where it pauses."""
+        try_once = getattr(owner, name)
+
+        def try_late(*arguments: Any) -> Any:
+            if not self._is_committing and self.commits < LATE:
+                self.go_first()
+            return try_once(*arguments)
+
+        monkeypatch.setattr(owner, name, try_late)
+        monkeypatch.setattr(module, "let_them_go_first", self._in_a_pause)
+
+
+def test_an_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path, job_id="old")
+    sink = open_delta(tmp_path, "append", "slow")
+    rival = Rival(lambda _: write_deltalake(tmp_path / "t", ROWS, mode="append"))
+    rival.against(monkeypatch, delta_commit, delta_commit.DeltaCommit, "_commit_to")
+    assert finish(sink) == 1 + LATE + 1
+    assert (rival.commits, rival.pauses) == (LATE + 1, 1)
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 2 * (1 + LATE + 1 + 1)
+
+
+def test_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(tmp_path, *(pa.table({"n": [n]}) for n in range(2)))
+    rival = Rival(lambda n: append(tmp_path, pa.table({"n": [5 + n]})))
+    rival.against(monkeypatch, compaction, compaction._Compaction, "_swap")
+    assert compacted(maintain(tmp_path)) == (2, 1)
+    assert (rival.commits, rival.pauses) == (LATE + 1, 1)
+    assert read(tmp_path) == [{"n": n} for n in (0, 1, 5, 6, 7)]
+
+
+def test_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits whenever it was too late, so that there is a pause for the first try as well."""
+    finish(open_folder(tmp_path, "old"))
+    rival = Rival(lambda n: finish(open_folder(tmp_path, f"rival{n}")))
+    rival.against(monkeypatch, folder_sink, folder_sink.FolderSink, "_put")
+    finish(open_folder(tmp_path, "slow"))
+    assert (rival.commits, rival.pauses) == (2, 1)
+    assert len(list((tmp_path / "t").glob("*.parquet"))) == 1 + 2 + 1
+
+
+def open_folder(folder: Path, job_id: str) -> Sink:
+    section = OutputSection(table="t", mode="append", format="parquet")
+    return open_sink(section, folder, {}, job_id, None)
