@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import select
@@ -13,6 +14,8 @@ from collections.abc import Callable
 from mrflight.closing import Closes
 from mrflight.errors import JobFailedError
 from mrflight.stopped_process import has_ended
+
+log = logging.getLogger(__name__)
 
 NUMBER_BYTES = 8
 _START_TIMEOUT_S = 60.0
@@ -109,7 +112,7 @@ class ForkedProcess(Closes):
                 if self._exit_code is None:
                     self._exit_code = self._read()
                 if self._exit_code is None and self._pid is not None:
-                    _end(self._pid)
+                    self._end(self._pid)
                     self._be_orphaned()
         return self._exit_code
 
@@ -132,6 +135,22 @@ class ForkedProcess(Closes):
             if self._pid is None:
                 self._be_orphaned()
 
+    def _end(self, pid: int) -> None:
+        """Kill the process, which is no child of this one, and wait a moment for its end."""
+        kill(pid)
+        until = time.monotonic() + _END_TIMEOUT_S
+        while not has_ended(pid):  # until then it holds its locks
+            if time.monotonic() >= until:
+                log.warning(
+                    "%s (process %d) was killed, as its fork server has ended, and is not gone "
+                    "after %g s; its files may be in use until it is",
+                    self.name,
+                    pid,
+                    _END_TIMEOUT_S,
+                )
+                return
+            time.sleep(_LOOK_AT_THE_END_EVERY_S)
+
     def _be_orphaned(self) -> None:
         self._exit_code = -signal.SIGKILL
         self._orphaned()
@@ -151,14 +170,6 @@ class ForkedProcess(Closes):
         """The next number; None where the fork server ended."""
         data = os.read(self._status, NUMBER_BYTES)  # written in one piece
         return int.from_bytes(data, "little", signed=True) if data else None
-
-
-def _end(pid: int) -> None:
-    """Kill a process that is no child of this one, and wait a moment for its end."""
-    kill(pid)
-    until = time.monotonic() + _END_TIMEOUT_S
-    while not has_ended(pid) and time.monotonic() < until:  # until then it holds its locks
-        time.sleep(_LOOK_AT_THE_END_EVERY_S)
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:

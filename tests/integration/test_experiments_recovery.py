@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import datasets
+from experiments import datasets, recovery_run
 from experiments.recovery import FAULTS, SMALL_ROWS, WITHOUT
 from experiments.recovery_snapshot import Snapshot
 from tests.support.experiments import ROOT, contents, python
@@ -37,6 +37,23 @@ def test_every_fault_hits_and_is_told(tmp_path: Path) -> None:
         assert run["attempts"]["map"] >= 10, run
     assert made["data server killed"][0]["attempts"]["map"] > 10
     assert contents(out)["recovery.md"].decode().count("\n| ") == 1 + len(FAULTS)
+
+
+def test_maps_that_are_never_half_done_are_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stderr = tmp_path / "stderr"
+    stderr.write_text("the driver hangs")
+    monkeypatch.setattr(recovery_run, "TIMEOUT_S", 0.1)
+    (fault, _) = next(of for of in FAULTS.values() if of[0] is not None)
+    assert fault is not None
+    driver = subprocess.Popen(["sleep", "600"])
+    try:
+        with pytest.raises(TimeoutError, match="the driver said: the driver hangs"):
+            recovery_run._strike(driver, stderr, "nobody", fault)
+    finally:
+        driver.kill()
+        driver.wait()
 
 
 def test_the_undisturbed_job_is_compared_with_less_and_with_another_commit(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mrflight import forked_process
 from mrflight.errors import JobFailedError
 from mrflight.fork_server import ForkServer
 from mrflight.forked_process import NUMBER_BYTES, ForkedProcess
@@ -125,6 +126,23 @@ def test_a_child_whose_fork_server_was_killed_is_ended_and_another_one_forks_the
         assert late.wait(WAIT_S) == -signal.SIGKILL
         with pytest.raises(JobFailedError, match="test-too-late was not started: the fork server"):
             _ = late.pid
+
+
+def test_a_killed_child_that_is_not_gone_is_told(
+    server: ForkServer,
+    sleeper: ForkedProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As one in a system call that nothing interrupts; it may hold its locks still."""
+    monkeypatch.setattr(forked_process, "has_ended", lambda pid: False)
+    monkeypatch.setattr(forked_process, "_END_TIMEOUT_S", 0.0)
+    pid = sleeper.pid
+    os.kill(server.pid, signal.SIGKILL)
+    assert sleeper.wait(WAIT_S) == -signal.SIGKILL
+    (said,) = caplog.messages
+    assert f"{sleeper.name} (process {pid}) was killed" in said
+    assert "is not gone after 0 s" in said
 
 
 def test_a_child_that_was_being_forked_when_its_fork_server_was_killed_counts_as_killed(
