@@ -28,10 +28,10 @@ from mrflight.sql.plans import reads_floats, result_of, used_columns, why_not_of
 if TYPE_CHECKING:
     from datafusion import DataFrame, SessionContext
 
-GROUP_ROWS = 2**16
-"""Of small batches that go through a query together, which is planned for each group: 0.5 ms."""
+GROUP_ROWS = 2**18
+"""Of small batches that go through a query together, which is planned for each group: in 1 ms."""
 
-GROUP_BYTES = 4 * 2**20
+GROUP_BYTES = 8 * 2**20
 """As `GROUP_ROWS`, where rows are large."""
 
 _OPTIONS = {"datafusion.execution.batch_size": str(2**20)}
