@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,6 +15,7 @@ from mrflight.memory import MemoryPlan
 from mrflight.merge_plan import plan_merge
 from mrflight.narrowing import narrowed
 from mrflight.partition_count import PartitionCount, count_partitions
+from mrflight.reduce_plan import ONLY_SIDE
 from mrflight.reduction_plan import plan_reduction
 from mrflight.shuffle.layout import plain_schema
 from mrflight.side_plan import Side, key_of, plan_map, plan_side
@@ -83,18 +84,18 @@ class StagePlan:
         streamed = self.stream.source.rows_bytes if self.stream is not None else 0
         return self.counted.rows_bytes + streamed
 
-    def shared_sides(self, schemas: Sequence[pa.Schema]) -> tuple[int, ...]:
+    def shared_sides(self, schemas: Sequence[pa.Schema]) -> Mapping[int, bool]:
         """The sides of which tasks can each have a share, and the other sides whole.
 
-        ``schemas`` are those of the sides' rows.
+        And of each whether the shares leave a rest. ``schemas`` are those of the sides' rows.
         """
         if not self.reduction.keeps_rows:
-            return ()
+            return {}
         if self.meeting is None:
-            return (0,)
+            return ONLY_SIDE
         names = [side.name for side in self.sides]
         shared = self.meeting.shared(dict(zip(names, map(plain_schema, schemas), strict=True)))
-        return tuple(names.index(name) for name in shared)
+        return {names.index(name): leaves_rest for name, leaves_rest in shared.items()}
 
     @property
     def functions(self) -> set[FunctionRef]:

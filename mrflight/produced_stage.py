@@ -26,7 +26,7 @@ from mrflight.workers.stage_rows import (
     StageReader,
     StageRows,
     StageSide,
-    share_of,
+    portion_of,
     split_of,
 )
 from mrflight.workers.streamed_rows import BroadcastTable, StreamReader, as_now
@@ -84,7 +84,7 @@ class ProducedStage:
     def source(self, name: str, stage: str, space: Workspace) -> Source:
         """The result as the input ``name`` of a later stage.
 
-        Its splits can be cut, but for those that are shares of heavy partitions.
+        Its splits can be cut, but for those that are portions of heavy partitions.
         """
         partitions = self.partitions()
         rows = self.rows(space)
@@ -110,18 +110,18 @@ class ProducedStage:
         """Those of a stage in the order of its rows."""
         sides = self.plan.shared_sides(self.schemas)
         planned = plan_shares(partitions, self.run.stages.workers, sides) if sides else []
-        shares = {of: list(each) for of, each in groupby(planned, attrgetter("partition"))}
+        portions = {of: list(each) for of, each in groupby(planned, attrgetter("partition"))}
         whole: list[StagePartition] = []
         for partition in partitions:
-            if partition not in shares:
+            if partition not in portions:
                 whole.append(partition)
                 continue
             if whole:
                 yield split_of(stage, whole)
                 whole = []
-            for each in shares[partition]:
-                assert each.share is not None, each
-                yield share_of(stage, partition, each.share, each.side)
+            for each in portions[partition]:
+                assert each.portion is not None, each
+                yield portion_of(stage, partition, each.portion)
         if whole:
             yield split_of(stage, whole)
 

@@ -13,11 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from operator import itemgetter
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from mrflight.errors import NotRepeatableError
 from mrflight.shuffle.share import Share
 from mrflight.shuffle.shuffle_state import PartitionInfo
+from mrflight.workers.portion import Portion
 from mrflight.workers.stage_rows import StagePartition
 
 _TASKS_PER_WORKER = 16
@@ -44,6 +46,9 @@ ours to choose. Few files are hard to deal out evenly: seven to two workers are 
 _LEAST_SHARE_BYTES = 16 * 2**20
 """Of a partition's share: a task of its own takes some milliseconds, and leaves a file."""
 
+ONLY_SIDE: Mapping[int, bool] = MappingProxyType({0: False})
+"""What can be shared of a stage of one side: shares of that leave nothing out."""
+
 File = tuple[StagePartition, ...]
 """The neighbouring partitions that go into one part file."""
 
@@ -54,10 +59,8 @@ class PlannedReduce(NamedTuple):
     """What one task reduces."""
 
     files: tuple[File, ...]
-    share: Share | None = None
+    portion: Portion | None = None
     """Of the one partition, where several tasks share it."""
-    side: int = 0
-    """That they share, where it has several; each reads the others whole."""
 
     @property
     def partition(self) -> StagePartition:
@@ -69,10 +72,21 @@ class PlannedReduce(NamedTuple):
         """All partitions of all files."""
         return [partition for file in self.files for partition in file]
 
+    @property
+    def share(self) -> Share | None:
+        """None where it reads its partitions whole."""
+        return self.portion.share if self.portion else None
+
+    @property
+    def shared(self) -> PartitionInfo:
+        """What the share is of."""
+        assert self.portion is not None, self
+        return self.partition.infos[self.portion.side]
+
     def as_in(self, partitions: Mapping[int, StagePartition]) -> PlannedReduce:
         """The same, with other knowledge of its partitions, by their numbers."""
         files = tuple(tuple(partitions[each.partition] for each in file) for file in self.files)
-        return PlannedReduce(files, self.share, self.side)
+        return PlannedReduce(files, self.portion)
 
     def is_away_from(self, placements: Sequence[Sequence[tuple[str, ...]]]) -> bool:
         """Whether a partition is not where it was, by the locations of all, side after side."""
@@ -98,14 +112,9 @@ class PlannedReduce(NamedTuple):
         )
 
     @property
-    def shared(self) -> PartitionInfo:
-        """What the share is of."""
-        return self.partition.infos[self.side]
-
-    @property
     def place(self) -> tuple[int, int]:
         """Where its results come among those of all tasks."""
-        return self.partition.partition, self.share.number if self.share else 0
+        return self.partition.partition, self.portion.number if self.portion else 0
 
     @property
     def size_bytes(self) -> int:
@@ -146,15 +155,16 @@ def largest_first(tasks: Iterable[PlannedReduce]) -> list[PlannedReduce]:
 def plan_shares(
     partitions: Sequence[StagePartition],
     workers: int,
-    sides: Sequence[int] = (0,),
+    sides: Mapping[int, bool] = ONLY_SIDE,
     least_bytes: int = _LEAST_SHARE_BYTES,
 ) -> list[PlannedReduce]:
-    """The shares of partitions that are heavy: whose worker would be the last to be done.
+    """The portions of partitions that are heavy: whose worker would be the last to be done.
 
     That are those of at least half of a worker's part of all rows, which at the same time are
     twice as large as partitions are on average. What is shared is the largest of the ``sides``
     that can be, where it is at least half of the partition. No share is smaller than
-    ``least_bytes``.
+    ``least_bytes``. Of a side whose shares leave a rest, as ``sides`` say, that is a task as well,
+    unless the other sides have no rows.
     """
     filled = [each for each in partitions if each.rows]
     total = sum(map(_size, filled))
@@ -168,7 +178,9 @@ def plan_shares(
         share_bytes = max(total / (workers * _SHARES_PER_WORKER), least_bytes)
         count = int(side_bytes // share_bytes)
         if count > 1 and 2 * side_bytes >= each.size_bytes:
-            planned += [PlannedReduce(((each,),), Share(n, count), side) for n in range(count)]
+            has_rest = sides[side] and each.rows > each.infos[side].rows
+            portions = (Portion(number, count, side) for number in range(count + has_rest))
+            planned += [PlannedReduce(((each,),), portion) for portion in portions]
     return planned
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,6 +14,7 @@ from mrflight.plan import StagePlan
 from mrflight.produced import AnyProduced, PlacementMender, Produced
 from mrflight.produced_stage import ProducedStage
 from mrflight.reduce_plan import (
+    ONLY_SIDE,
     PlannedReduce,
     check_shares,
     largest_first,
@@ -78,15 +79,15 @@ class ReduceStage:
         check_shares([(each.shared, result.share_rows) for each, result in done if each.share])
         return [result for _, result in sorted(done, key=lambda pair: pair[0].place)]
 
-    def _shared_sides(self, schemas: Sequence[pa.Schema]) -> Sequence[int]:
-        """The sides of which several tasks can each have a share of one partition."""
+    def _shared_sides(self, schemas: Sequence[pa.Schema]) -> Mapping[int, bool]:
+        """See `StagePlan.shared_sides`; the one of partial rows, which are merged, as well."""
         plan = self.plan
         if not plan.resizes:
-            return ()
+            return {}
         if sides := plan.shared_sides(schemas):
             return sides
         merges = plan.meeting is None and plan.reduction.partials(schemas[0]) is not None
-        return (0,) if merges else ()
+        return ONLY_SIDE if merges else {}
 
     def _merge(
         self, mapped: AnyProduced, schema: pa.Schema, shares: Sequence[PlannedReduce]
@@ -199,4 +200,4 @@ class _Reducing(PlacementMender[ReduceTask]):
     def _task(self, number: int) -> ReduceTask:
         each = self.planned[number]
         rows = self._rows[id(self._of[number])]
-        return self._make_task(each.files, each.share, each.side, rows)
+        return self._make_task(each.files, each.portion, rows)

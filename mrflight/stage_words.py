@@ -193,13 +193,18 @@ class StageWords:
         if not is_known and not isinstance(plan.meeting, JoinedTables):
             return ""
         schemas = [side.schema or pa.schema([]) for side in plan.sides]
-        names = " or ".join(plan.sides[number].name for number in plan.shared_sides(schemas))
+        sides = plan.shared_sides(schemas)
+        names = " or ".join(plan.sides[number].name for number in sides)
+        leaving = " or ".join(plan.sides[number].name for number in sides if sides[number])
+        rest = leaving and (
+            f"; where they share {leaving}, one more makes the other's rows that meet none"
+        )
         others = {1: "", 2: ", and each reads all of the other side"}.get(
             len(plan.sides), ", and each reads all of the other sides"
         )
         return names and (
             "a partition much larger than others is shared by several tasks: the rows of "
-            f"{names}{others}"
+            f"{names}{others}{rest}"
         )
 
     def _part_files(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -30,6 +30,12 @@ class JoinSide:
     def keeps_rows(self) -> bool:
         """Whether it is to be known of each row if it met another."""
         return self.keeps_met or self.keeps_unmet
+
+    @property
+    def of_keys(self) -> JoinSide:
+        """Of no more columns than it takes to know which rows meet which."""
+        keys = (self.schema.field(name) for name in dict.fromkeys(self.on))
+        return replace(self, schema=pa.schema(keys))
 
     @property
     def has_one_key_per_hash(self) -> bool:
@@ -87,6 +93,21 @@ class JoinPlan:
     def other(self, side: JoinSide) -> JoinSide:
         """The other side."""
         return self.right if side is self.left else self.left
+
+    def of_share(self, side: JoinSide) -> JoinPlan:
+        """What is made of some of this side's rows and all of the other's.
+
+        Not the other's rows that meet none of them: they may meet this side's other rows.
+        """
+        return self._with(replace(self.other(side), keeps_unmet=False))
+
+    def rest(self, side: JoinSide) -> JoinPlan:
+        """What is not made of any share of this side: the other's rows that meet none at all."""
+        narrow = replace(side.of_keys, keeps_unmet=False)
+        return replace(self._with(narrow), keeps_pairs=False)
+
+    def _with(self, side: JoinSide) -> JoinPlan:
+        return replace(self, left=side) if side.name == "left" else replace(self, right=side)
 
     def table(self, rows: Mapping[str, pa.Table], count: int) -> pa.Table:
         """So many rows of both sides, or of the one that is given; the other's are null."""

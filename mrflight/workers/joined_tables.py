@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mrflight.scratch import ScratchFolder
-from mrflight.workers.joins import Join, can_broadcast
-from mrflight.workers.stage_rows import Rows
+from mrflight.workers.join_plan import JoinPlan
+from mrflight.workers.joins import Join, can_broadcast, joined
+from mrflight.workers.stage_rows import Rows, SharedTable
 from mrflight.workers.workspace import Workspace
 
 
@@ -25,21 +26,33 @@ class JoinedTables:
         """See `Meeting.check`; raises as `Join.result_schema`."""
         return self.join.result_schema(schemas[self.left], schemas[self.right])
 
-    def shared(self, schemas: Mapping[str, pa.Schema]) -> list[str]:
-        """See `Meeting.shared`."""
+    def shared(self, schemas: Mapping[str, pa.Schema]) -> dict[str, bool]:
+        """See `Meeting.shared`: either side; the rest are the other's rows that meet none.
+
+        Not the right of a semi or an anti join: whether a left row is there would be known once
+        all shares of the right have met it. These joins make no pairs, so that the one task with
+        all of the right is short.
+        """
         how = self.join.how
-        sides = ((self.left, False), (self.right, True))  # and whether the other is the left
-        return [name for name, is_left in sides if can_broadcast(how, is_left=is_left)]
+        shared = {self.left: not can_broadcast(how, is_left=False)}
+        if how not in ("semi", "anti"):
+            shared[self.right] = not can_broadcast(how, is_left=True)
+        return shared
 
-    def apply(self, tables: Mapping[str, Rows], space: Workspace) -> Rows:
+    def apply(
+        self, tables: Mapping[str, Rows], space: Workspace, shared: SharedTable | None = None
+    ) -> Rows:
         """See `Meeting.apply`."""
-        schema = self.join.result_schema(tables[self.left][0], tables[self.right][0])
-        return schema, self._rows(tables, space)
+        plan = self.join.plan(tables[self.left][0], tables[self.right][0])
+        if shared is not None:
+            side = plan.left if shared.name == self.left else plan.right
+            plan = plan.rest(side) if shared.is_rest else plan.of_share(side)
+        return plan.result, self._rows(plan, tables, space)
 
-    def _rows(self, tables: Mapping[str, Rows], space: Workspace) -> Iterator[pa.RecordBatch]:
+    def _rows(
+        self, plan: JoinPlan, tables: Mapping[str, Rows], space: Workspace
+    ) -> Iterator[pa.RecordBatch]:
+        left, right = (tables[name][1] for name in (self.left, self.right))
         with ScratchFolder("join", space.folder) as scratch:
-            joined = self.join.apply(
-                tables[self.left], tables[self.right], space.rows_bytes, scratch
-            )
-            for table in joined:
+            for table in joined(plan, left, right, space.rows_bytes, scratch):
                 yield from table.to_batches()

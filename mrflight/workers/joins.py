@@ -14,13 +14,10 @@ from mrflight.errors import ColumnNotFoundError, JobFileError, KeyTypeError
 from mrflight.join_keys import common_type, meets
 from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.layout import plain_batch, plain_schema
-from mrflight.workers.bounded_join import BoundedJoin
+from mrflight.workers.bounded_join import Batches, BoundedJoin
 from mrflight.workers.join_plan import JoinPlan, JoinSide
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
-
-Rows = tuple[pa.Schema, Iterator[pa.RecordBatch]]
-"""An input's schema and its batches, which may be in other layouts of its types."""
 
 
 def can_broadcast(how: How, *, is_left: bool) -> bool:
@@ -61,34 +58,15 @@ class Join:
         merged = frozenset(a for a, b in zip(self.left_on, self.right_on, strict=True) if a == b)
         pairs = self.how not in ("semi", "anti")
         from_right = tuple(name for name in right.names if name not in merged) if pairs else ()
-        if not pairs:  # whether a row meets one, no more columns are needed for
-            right = pa.schema([right.field(name) for name in dict.fromkeys(self.right_on)])
         fields = [
             self._merged(left, right, n) if n in merged else left.field(n) for n in left.names
         ]
         result = pa.schema([*fields, *(right.field(name) for name in from_right)])
         self._check_names(result)
-        sides = self._sides(left, right)
-        return JoinPlan(*sides, result, len(left.names), merged, pairs)
-
-    def apply(
-        self, left: Rows, right: Rows, rows_bytes: int, scratch: ScratchFolder
-    ) -> Iterator[pa.Table]:
-        """The result, table by table, at least one; its rows come in no order that is promised.
-
-        The same batches give the same rows in the same order. Of each side about ``rows_bytes``
-        are held; what is more goes through local files. Raises as `result_schema`, and
-        JobFailedError where those cannot be written.
-        """
-        plan = self.plan(left[0], right[0])
-        join = BoundedJoin(plan, rows_bytes, scratch)
-        is_empty = True
-        for table in join.results(_needed(left[1], plan.left), _needed(right[1], plan.right)):
-            if table.num_rows:
-                is_empty = False
-                yield table
-        if is_empty:
-            yield plan.result.empty_table()
+        lefts, rights = self._sides(left, right)
+        return JoinPlan(
+            lefts, rights if pairs else rights.of_keys, result, len(left.names), merged, pairs
+        )
 
     def _sides(self, left: pa.Schema, right: pa.Schema) -> tuple[JoinSide, JoinSide]:
         kinds = [
@@ -158,7 +136,26 @@ class Join:
             )
 
 
-def _needed(batches: Iterator[pa.RecordBatch], side: JoinSide) -> Iterator[pa.RecordBatch]:
+def joined(
+    plan: JoinPlan, left: Batches, right: Batches, rows_bytes: int, scratch: ScratchFolder
+) -> Iterator[pa.Table]:
+    """The result, table by table, at least one; its rows come in no order that is promised.
+
+    Batches may be in other layouts of their types, and have more columns. The same ones give the
+    same rows in the same order. Of each side about ``rows_bytes`` are held; what is more goes
+    through local files. Raises JobFailedError where those cannot be written.
+    """
+    join = BoundedJoin(plan, rows_bytes, scratch)
+    is_empty = True
+    for table in join.results(_needed(left, plan.left), _needed(right, plan.right)):
+        if table.num_rows:
+            is_empty = False
+            yield table
+    if is_empty:
+        yield plan.result.empty_table()
+
+
+def _needed(batches: Batches, side: JoinSide) -> Batches:
     """What a join needs of a side's rows, in their plain layout."""
     import pyarrow.compute as pc
 

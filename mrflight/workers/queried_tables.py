@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mrflight.scratch import ScratchFolder
 from mrflight.sql.reduce import SqlReduce
-from mrflight.workers.stage_rows import Rows
+from mrflight.workers.stage_rows import Rows, SharedTable
 from mrflight.workers.workspace import Workspace
 
 
@@ -25,11 +25,13 @@ class QueriedTables:
         self.query.check_keys(schemas)
         return self.query.check(schemas)
 
-    def shared(self, schemas: Mapping[str, pa.Schema]) -> list[str]:
-        """See `Meeting.shared`."""
-        return self.query.shared(schemas)
+    def shared(self, schemas: Mapping[str, pa.Schema]) -> dict[str, bool]:
+        """See `Meeting.shared`: only tables of which the answers for shares are all of it."""
+        return dict.fromkeys(self.query.shared(schemas), False)
 
-    def apply(self, tables: Mapping[str, Rows], space: Workspace) -> Rows:
+    def apply(
+        self, tables: Mapping[str, Rows], space: Workspace, shared: SharedTable | None = None
+    ) -> Rows:
         """See `Meeting.apply`."""
         schema = self.check({name: schema for name, (schema, _) in tables.items()})
         return schema, self._rows(tables, space)

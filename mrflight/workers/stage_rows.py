@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
@@ -18,11 +18,20 @@ from mrflight.shuffle.share import Share
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.shuffle.shuffle_state import PartitionInfo
 from mrflight.sources.base import Reader, Split
+from mrflight.workers.portion import Portion
 from mrflight.workers.reducer import Reduction
 from mrflight.workers.workspace import Workspace
 
 Rows = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 """A table whose rows come once, batch by batch."""
+
+
+class SharedTable(NamedTuple):
+    """The table of which several tasks each have a share, as one of them is told of it."""
+
+    name: str
+    is_rest: bool
+    """Whether what is wanted is what the shares leave out, of all of the table."""
 
 
 class Meeting(Protocol):
@@ -31,11 +40,20 @@ class Meeting(Protocol):
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """The schema of what is made of tables of these names; raises JobError."""
 
-    def shared(self, schemas: Mapping[str, pa.Schema]) -> Collection[str]:
-        """The tables that tasks can each have a share of, with all of the others. As `check`."""
+    def shared(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, bool]:
+        """The tables that tasks can each have a share of, with all of the others. As `check`.
 
-    def apply(self, tables: Mapping[str, Rows], space: Workspace) -> Rows:
-        """The rows; files in the workspace are removed when they end or are closed."""
+        And of each whether the results for all shares leave a rest, which one more task makes.
+        """
+
+    def apply(
+        self, tables: Mapping[str, Rows], space: Workspace, shared: SharedTable | None = None
+    ) -> Rows:
+        """The rows; files in the workspace are removed when they end or are closed.
+
+        Those for all shares of ``shared``, and for the rest where they leave one, are those of
+        all of its rows, in the same schema.
+        """
 
 
 class StagePartition(NamedTuple):
@@ -65,15 +83,15 @@ class StageSide:
 
 
 class SharedSide:
-    """A share of one side of a partition, whose rows are counted as they are read.
+    """The side of a partition that is shared, and the portion that is read of it.
 
-    No server knows how many rows a share has: whoever knows those of all shares compares.
+    The rows of a share are counted, as no server knows how many it has: whoever knows those of all
+    shares compares. Those of the rest are all, and are not.
     """
 
-    def __init__(self, side: int, share: Share) -> None:
-        self.side = side
+    def __init__(self, portion: Portion) -> None:
+        self.portion = portion
         self.rows_read = 0
-        self._share = share
         self._rows: Iterator[pa.RecordBatch] = iter(())
 
     def read(
@@ -84,9 +102,12 @@ class SharedSide:
         *,
         keeps_dictionaries: bool,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the share."""
+        """The rows of the share, or all, which meet others: of those no dictionaries are kept."""
+        share = self.portion.share
+        if share is None:
+            return read_partition(shuffle_id, info, connections)
         rows = read_share(
-            shuffle_id, info, self._share, connections, keeps_dictionaries=keeps_dictionaries
+            shuffle_id, info, share, connections, keeps_dictionaries=keeps_dictionaries
         )
         self._rows = self._counted(rows)
         return self._rows
@@ -135,7 +156,7 @@ class StageRows(InCommon):
         with Connections(self.sides[0].shuffle.timeouts) as connections:
             tables = self._tables(partitions, shared, connections, keeps_dictionaries=keeps)
             for partition, of_partition in zip(partitions, tables, strict=True):
-                schema, batches = self._met(of_partition)
+                schema, batches = self._met(of_partition, shared)
                 yield self.reduction.apply(partition.partition, schema, batches, self.space)
 
     def _tables(
@@ -158,7 +179,7 @@ class StageRows(InCommon):
         for partition in partitions:
             tables: dict[str, Rows] = {}
             for number, (side, info) in enumerate(zip(self.sides, partition.infos, strict=True)):
-                if shared is not None and shared.side == number:
+                if shared is not None and shared.portion.side == number:
                     rows = shared.read(
                         side.shuffle.id, info, connections, keeps_dictionaries=keeps_dictionaries
                     )
@@ -169,29 +190,37 @@ class StageRows(InCommon):
             if shared is not None:
                 shared.read_on()
 
-    def _met(self, tables: Mapping[str, Rows]) -> Rows:
+    def _met(self, tables: Mapping[str, Rows], shared: SharedSide | None) -> Rows:
         if self.meeting is None:
             return next(iter(tables.values()))
-        return self.meeting.apply(tables, self.space)
+        if shared is None:
+            return self.meeting.apply(tables, self.space)
+        portion = shared.portion
+        table = SharedTable(self.sides[portion.side].name, is_rest=portion.share is None)
+        return self.meeting.apply(tables, self.space, table)
 
 
 @dataclass(frozen=True)
 class PartitionSplit(Split):
-    """Some partitions of a stage, or a share of one, for a map of the next one."""
+    """Some partitions of a stage, or a portion of one, for a map of the next one."""
 
     partitions: tuple[StagePartition, ...] = ()
-    share: Share | None = None
-    side: int = 0
-    """That it is a share of."""
+    portion: Portion | None = None
+
+    @property
+    def share(self) -> Share | None:
+        """None where it is of whole partitions."""
+        return self.portion.share if self.portion else None
 
     @property
     def shared(self) -> PartitionInfo:
         """What the share is of."""
-        return self.partitions[0].infos[self.side]
+        assert self.portion is not None, self
+        return self.partitions[0].infos[self.portion.side]
 
     def cut(self, count: int) -> list[Split]:
-        """At most ``count`` splits of neighbours, as many partitions in each; a share is one."""
-        if self.share is not None:
+        """At most ``count`` splits of neighbours, as many partitions in each; a portion is one."""
+        if self.portion is not None:
             return [self]
         total = len(self.partitions)
         count = max(1, min(count, total))
@@ -208,10 +237,11 @@ def split_of(stage: str, partitions: Sequence[StagePartition]) -> PartitionSplit
     return PartitionSplit(stage, first, last + 1, size, partitions=tuple(partitions))
 
 
-def share_of(stage: str, partition: StagePartition, share: Share, side: int) -> PartitionSplit:
-    """A share of one side of a partition, with all of the others, as a split."""
+def portion_of(stage: str, partition: StagePartition, portion: Portion) -> PartitionSplit:
+    """A portion of a partition as a split."""
     split = split_of(stage, [partition])
-    return replace(split, size_bytes=split.size_bytes // share.of, share=share, side=side)
+    size = split.size_bytes // (portion.shares if portion.share else 1)
+    return replace(split, size_bytes=size, portion=portion)
 
 
 def check_cut_alike(now: PartitionInfo, then: PartitionInfo) -> None:
@@ -240,7 +270,7 @@ class StageReader(Reader):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows partition by partition; of each at least a batch, which may be empty."""
         assert isinstance(split, PartitionSplit), split
-        shared = SharedSide(split.side, split.share) if split.share is not None else None
+        shared = SharedSide(split.portion) if split.portion else None
         for schema, batches in self.rows.of(split.partitions, shared):
             yield empty_batch(schema)
             yield from batches

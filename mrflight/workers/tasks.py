@@ -32,6 +32,7 @@ from mrflight.sources.base import Reader, Split
 from mrflight.workers.combiner import merge_partial_rows
 from mrflight.workers.mapper import Mapper, RowMap
 from mrflight.workers.partitioning import PartitionerSpec
+from mrflight.workers.portion import Portion
 from mrflight.workers.reducer import Reduction
 from mrflight.workers.shuffler import shuffle_batches
 from mrflight.workers.stage_rows import SharedSide, StagePartition, StageRows
@@ -109,13 +110,12 @@ class MergeTask:
 
 @dataclass(frozen=True)
 class ReduceTask:
-    """Some partitions, or a share of one: fetched and reduced, and written as part files."""
+    """Some partitions, or a portion of one: fetched and reduced, and written as part files."""
 
     files: tuple[tuple[StagePartition, ...], ...]
     """Of each part file the partitions whose results it holds, one after the other."""
-    share: Share | None
-    """Of the one partition: of its rows, which are then the result as they are, or of a side."""
-    side: int
+    portion: Portion | None
+    """Of the one partition."""
     rows: StageRows
     part_writer: PartWriter
     overlaps: bool
@@ -126,8 +126,8 @@ class ReduceTask:
     def name(self) -> str:
         numbers = [info.partition for file in self.files for info in file]
         if len(numbers) == 1:
-            share = f"share {self.share} of " if self.share else ""
-            return f"reduce of {share}partition {numbers[0]}"
+            portion = f"{self.portion} of " if self.portion else ""
+            return f"reduce of {portion}partition {numbers[0]}"
         return f"reduce of partitions {numbers[0]} to {numbers[-1]}"
 
 
@@ -212,7 +212,7 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
     """Run one attempt of a reduce; its part files count once the driver commits them."""
     parts: list[PartFile] = []
     schema = task.rows.sides[0].schema
-    shared = SharedSide(task.side, task.share) if task.share else None
+    shared = SharedSide(task.portion) if task.portion else None
     reduced = _reduced(task, shared)
     with (
         closing(prefetch(reduced) if task.overlaps else reduced) as results,
@@ -228,8 +228,8 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
             schema = head.schema
             rows = chain([head], filled)
             partition = task.files[file][0].partition
-            share = task.share.number if task.share else None
-            parts += task.part_writer.write(partition, attempt, schema, rows, share, closings)
+            number = task.portion.number if task.portion else None
+            parts += task.part_writer.write(partition, attempt, schema, rows, number, closings)
     rows_out = sum(part.rows for part in parts if not part.is_key_file)
     return ReduceResult(rows_out, schema, tuple(parts), shared.rows_read if shared else 0)
 

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 import mrflight
 from mrflight.reduce_plan import PlannedReduce, check_shares
 from mrflight.shuffle.shuffle_state import PartitionInfo
+from mrflight.workers.portion import Portion
 from tests.support.cluster import standing_cluster
 from tests.support.driver import write_job
 from tests.support.heavy_partition import FILES, ORDER, ROWS, watch_shares, write_rows
@@ -54,6 +55,11 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> list[PlannedReduce]:
 @pytest.fixture
 def rows(tmp_path: Path) -> pa.Table:
     return write_rows(tmp_path / "in", seed=11)
+
+
+def portions(shares: int) -> list[Portion]:
+    """So many shares of the first input, and no rest."""
+    return [Portion(number, shares) for number in range(shares)]
 
 
 def run(folder: Path, reduce: str = "", partitioner: str = "") -> mrflight.JobResult:
@@ -153,16 +159,6 @@ def test_rows_of_one_key_are_spread_over_ranges(tmp_path: Path, rows: pa.Table) 
     assert max(len(file) for file in files) < len(rows) * 0.2 * 0.6
 
 
-JOIN = """
-[inputs.others]
-path = "others/*.parquet"
-key = ["key"]
-broadcast = false
-[reduce]
-join = "HOW"
-"""
-
-
 def write_others(folder: Path) -> pa.Table:
     """Key 7, which a fifth of the rows have, twice, and others not; in a file of their own."""
     keys = [7, 7, *range(8, FILES * ROWS, 3), -1]
@@ -170,27 +166,6 @@ def write_others(folder: Path) -> pa.Table:
     (folder / "others").mkdir()
     pq.write_table(others, folder / "others" / "others.parquet")
     return others
-
-
-@pytest.mark.parametrize(
-    ("how", "is_shared"),
-    [("inner", True), ("left", True), ("anti", True), ("right", False), ("full", False)],
-)
-def test_a_heavy_key_of_a_join_is_shared_where_the_other_side_can_be_with_everyone(
-    how: str, is_shared: bool, tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
-) -> None:
-    others = write_others(tmp_path)
-    text = JOB.replace("PARTITIONER", "") + JOIN.replace("HOW", how)
-    result = mrflight.run(write_job(tmp_path, text))
-    assert bool(shares) == is_shared
-    assert all(share.side == 0 for share in shares)
-    kind = {"inner": "inner", "full": "full outer", "anti": "left anti"}.get(how, f"{how} outer")
-    expected = rows.join(others, "key", join_type=kind)
-    found = DeltaTable(tmp_path / "out").to_pyarrow_table().select(expected.column_names)
-    order = [(name, "ascending") for name in expected.column_names]
-    assert found.sort_by(order) == expected.cast(found.schema).sort_by(order)
-    assert result.rows_out == len(expected)
-    assert result.attempts.failed == 0
 
 
 SQL = """
@@ -225,7 +200,7 @@ def test_a_heavy_key_of_sql_is_shared_where_shares_make_the_answer(
     sql = sql.replace("(from ", "(select 1 from ")
     result = mrflight.run(write_job(tmp_path, JOB.replace("PARTITIONER", "") + SQL + f'"{sql}"'))
     assert bool(shares) == is_shared
-    assert all(share.side == 0 for share in shares)
+    assert [share.portion for share in shares] == portions(len(shares))
     with duckdb.connect() as database:
         for name, folder in (("rows", "in"), ("others", "others")):
             database.execute(f"create view {name} as from '{tmp_path}/{folder}/*.parquet'")
@@ -270,7 +245,7 @@ def test_a_heavy_key_of_a_stage_is_shared_by_the_maps_that_read_it(
     others = write_others(tmp_path)
     result = mrflight.run(write_job(tmp_path, STAGES))
     assert len(shares) >= 2
-    assert all(share.side == 0 for share in shares)
+    assert [share.portion for share in shares] == portions(len(shares))
     joined = rows.join(others, "key", join_type="inner").sort_by("value")
     table = pa.TableGroupBy(joined, "name", use_threads=False).aggregate(
         [([], "count_all"), ("value", "first"), ("value", "last")]

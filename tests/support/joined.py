@@ -12,6 +12,7 @@ from pyarrow import lib
 
 from mrflight.scratch import ScratchFolder
 from mrflight.shuffle.layout import plain_batch, plain_schema
+from mrflight.workers import joins
 from mrflight.workers.joins import Join
 from tests.support.column_kinds import same
 
@@ -29,11 +30,9 @@ def joined(
 ) -> list[pa.Table]:
     """The result's tables; what went to local files is gone."""
     with ScratchFolder("join", folder) as scratch:
-        sides = (
-            (table.schema, iter(table.to_batches(max_chunksize=batch_rows)))
-            for table in (left, right)
-        )
-        tables = list(join.apply(*sides, rows_bytes, scratch))
+        sides = (iter(table.to_batches(max_chunksize=batch_rows)) for table in (left, right))
+        plan = join.plan(left.schema, right.schema)
+        tables = list(joins.joined(plan, *sides, rows_bytes, scratch))
         assert list(folder.rglob("*.arrows")) == []
     assert tables
     wanted = join.result_schema(left.schema, right.schema)

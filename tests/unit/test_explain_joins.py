@@ -77,16 +77,17 @@ def test_joins_and_limits(
     assert [line for line in lines if line not in told_lines] == []  # in this order
 
 
-SHARED = "a partition much larger than others is shared by several tasks: the rows of {}{}"
+SHARED = "a partition much larger than others is shared by several tasks: the rows of {}{}{}"
 
 
 @pytest.mark.parametrize(
     ("sections", "partitions", "names"),
     [
         ({"reduce": {"join": "inner"}}, 3, "visits or users"),
-        ({"reduce": {"join": "left"}}, 3, "visits"),
-        ({"reduce": {"join": "right"}}, 3, "users"),
-        ({"reduce": {"join": "full"}}, 3, None),
+        ({"reduce": {"join": "semi"}}, 3, "visits"),
+        ({"reduce": {"join": "left"}}, 3, "visits or users, users"),
+        ({"reduce": {"join": "right"}}, 3, "visits or users, visits"),
+        ({"reduce": {"join": "full"}}, 3, "visits or users, visits or users"),
         ({"reduce": {"sql": "select v.* from visits v left join users using (url)"}}, 3, "visits"),
         ({"reduce": {"sql": "select url from users"}}, 3, "users"),
         ({"reduce": {"sql": "select url from users union all select url from visits"}}, 3, None),
@@ -110,6 +111,7 @@ SHARED = "a partition much larger than others is shared by several tasks: the ro
 def test_who_shares_the_heavy_keys_of_a_join(
     tmp_path: Path, sections: dict[str, Any], partitions: int, names: str | None
 ) -> None:
+    """``names`` are of the sides, and after a comma those that leave a rest."""
     files = {"visits": "visits.csv", "users": "more.csv"}
     inputs = {
         name: {"path": path, "key": ["url"], "broadcast": False} for name, path in files.items()
@@ -122,7 +124,10 @@ def test_who_shares_the_heavy_keys_of_a_join(
     }
     others = ", and each reads all of the other side" if len(spec.inputs) > 1 else ""
     words = dict(StageWords(StageJob("", "", spec), planned, sources).lines())
-    assert words.get("heavy keys") == (names and SHARED.format(names, others))
+    shared, _, leaving = (names or "").partition(", ")
+    rest = f"; where they share {leaving}, one more makes the other's rows that meet none"
+    told = SHARED.format(shared, others, rest if leaving else "")
+    assert words.get("heavy keys") == (told if names else None)
 
 
 def test_sql_that_is_not_of_whole_keys_is_told(

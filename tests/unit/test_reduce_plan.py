@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from mrflight.reduce_plan import (
 )
 from mrflight.shuffle.share import Share
 from mrflight.shuffle.shuffle_state import PartitionInfo
+from mrflight.workers.portion import Portion
 from mrflight.workers.stage_rows import StagePartition
 
 MIB = 2**20
@@ -127,6 +130,57 @@ def test_shares_are_weighed_as_what_they_are() -> None:
         *((0, 0), (1, 0)),
         *((2, n) for n in range(6)),
     ]
+
+
+def of_two_sides(*sizes: tuple[int, int]) -> list[StagePartition]:
+    """Partitions of two sides of so many bytes, a row for each."""
+    return [
+        StagePartition(
+            p, tuple(PartitionInfo(p, ("here",), 1, size, size, generation=1) for size in both)
+        )
+        for p, both in enumerate(sizes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("heavy", "leaves_rest", "side", "rests"),
+    [
+        ((280 * MIB, MIB), {0: True, 1: True}, 0, 1),
+        ((MIB, 280 * MIB), {0: True, 1: True}, 1, 1),
+        ((280 * MIB, MIB), {0: False, 1: True}, 0, 0),
+        ((MIB, 280 * MIB), {0: False, 1: True}, 1, 1),
+        ((280 * MIB, 0), {0: True, 1: True}, 0, 0),  # the other side has no rows
+    ],
+)
+def test_a_task_more_makes_what_shares_of_a_side_leave_out(
+    heavy: tuple[int, int], leaves_rest: dict[int, bool], side: int, rests: int
+) -> None:
+    partitions = of_two_sides(*[(10 * MIB, 10 * MIB)] * 4, heavy)
+    tasks = plan_shares(partitions, 2, leaves_rest)
+    shares = len(tasks) - rests
+    assert shares > 1
+    assert [task.portion for task in tasks] == [
+        Portion(number, shares, side) for number in range(shares + rests)
+    ]
+    assert [task.share for task in tasks] == [
+        *(Share(number, shares) for number in range(shares)),
+        *[None] * rests,
+    ]
+    assert [task.place for task in tasks] == [(4, number) for number in range(shares + rests)]
+    if rests:
+        assert tasks[-1].size_bytes == sum(heavy)  # it reads everything, and begins first
+        assert largest_first(tasks)[0] is tasks[-1]
+
+
+def test_what_is_written_again_is_cut_anew_and_the_rest_of_it_is_the_same() -> None:
+    partitions = of_two_sides(*[(10 * MIB, 10 * MIB)] * 4, (280 * MIB, MIB))
+    heavy = partitions[4]
+    again = heavy._replace(infos=(replace(heavy.infos[0], generation=2), heavy.infos[1]))
+    tasks = plan_shares(partitions, 2, {0: True, 1: True})
+    now = [task.as_in({4: again}) for task in tasks]
+    cut_anew = [after.is_cut_anew(task) for after, task in zip(now, tasks, strict=True)]
+    assert cut_anew == [True] * (len(tasks) - 1) + [False]
+    assert all(after.is_elsewhere(task) for after, task in zip(now, tasks, strict=True))
 
 
 def test_shares_that_are_not_their_partition_are_told() -> None:

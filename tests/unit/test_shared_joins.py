@@ -1,0 +1,91 @@
+"""What tasks make of shares of a join's side, and of what these leave out, is the whole join."""
+
+from __future__ import annotations
+
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrflight.workers.joined_tables import JoinedTables
+from mrflight.workers.joins import How, Join
+from mrflight.workers.stage_rows import SharedTable
+from mrflight.workers.workspace import Workspace
+from tests.support.join_tables import has_no_common_type, joins
+from tests.support.joined import by_duckdb, rows_of, told
+
+MUCH = 2**30
+
+Tables = dict[str, pa.Table]
+
+
+def made(
+    meeting: JoinedTables, tables: Tables, shared: SharedTable, folder: Path, memory_bytes: int
+) -> list[tuple[object, ...]]:
+    """The rows, of the whole join's schema."""
+    rows = {name: (table.schema, iter(table.to_batches())) for name, table in tables.items()}
+    schema, batches = meeting.apply(rows, Workspace(memory_bytes, folder), shared)
+    assert schema == meeting.check({name: table.schema for name, table in tables.items()})
+    return rows_of([pa.Table.from_batches(batches, schema)])
+
+
+@settings(max_examples=200)
+@given(
+    drawn=joins(),
+    cuts=st.lists(st.integers(0, 30), max_size=4),
+    memory_bytes=st.sampled_from([MUCH, 1]),
+)
+def test_shares_and_what_they_leave_out_are_the_whole(
+    drawn: tuple[Join, pa.Table, pa.Table], cuts: list[int], memory_bytes: int
+) -> None:
+    """Some shares are empty."""
+    join, left, right = drawn
+    if has_no_common_type(join, left, right):
+        return
+    wanted = told(by_duckdb(join, left, right))
+    meeting, tables = JoinedTables("lefts", "rights", join), {"lefts": left, "rights": right}
+    for name, leaves_rest in meeting.shared({}).items():
+        rows, of_share = tables[name], SharedTable(name, is_rest=False)
+        bounds = sorted(min(cut, len(rows)) for cut in [0, *cuts, len(rows)])
+        shares = [rows.slice(start, stop - start) for start, stop in pairwise(bounds)]
+        with tempfile.TemporaryDirectory() as temporary:
+            folder, found = Path(temporary), []
+            for share in shares:
+                some = {**tables, name: share}
+                found += made(meeting, some, of_share, folder, memory_bytes)
+            if leaves_rest:
+                rest = SharedTable(name, is_rest=True)
+                found += made(meeting, tables, rest, folder, memory_bytes)
+        assert told(found) == wanted
+
+
+@pytest.mark.parametrize(
+    ("how", "shared"),
+    [
+        ("inner", {"lefts": False, "rights": False}),
+        ("left", {"lefts": False, "rights": True}),
+        ("right", {"lefts": True, "rights": False}),
+        ("full", {"lefts": True, "rights": True}),
+        ("semi", {"lefts": False}),
+        ("anti", {"lefts": False}),
+    ],
+)
+def test_which_sides_can_be_shared_and_which_leave_a_rest(
+    how: How, shared: dict[str, bool]
+) -> None:
+    assert JoinedTables("lefts", "rights", Join(how, ("k",), ("k",))).shared({}) == shared
+
+
+def test_of_the_side_that_is_shared_the_rest_needs_the_key_alone() -> None:
+    schemas = [pa.schema({"k": pa.int64(), name: pa.string()}) for name in ("l", "r")]
+    plan = Join("full", ("k",), ("k",)).plan(*schemas)
+    columns = {
+        side.name: [each.schema.names for each in (plan.rest(side).left, plan.rest(side).right)]
+        for side in (plan.left, plan.right)
+    }
+    assert columns == {"left": [["k"], ["k", "r"]], "right": [["k", "l"], ["k"]]}
+    assert plan.rest(plan.left).result == plan.result
