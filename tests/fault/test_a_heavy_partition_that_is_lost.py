@@ -41,6 +41,15 @@ group_by = ["key"]
 aggregate = { total = "sum(value)", rows = "count(*)" }
 """
 
+JOIN = """
+[inputs.others]
+path = "others.parquet"
+key = ["key"]
+broadcast = false
+[reduce]
+join = "full"
+"""
+
 SEED = 12
 
 
@@ -119,11 +128,17 @@ def rows(tmp_path: Path) -> pa.Table:
     return write_rows(tmp_path / "in", seed=SEED)
 
 
-def run(folder: Path, job: str, killing: Killing, monkeypatch: pytest.MonkeyPatch) -> pa.Table:
+def run(
+    folder: Path,
+    job: str,
+    killing: Killing,
+    monkeypatch: pytest.MonkeyPatch,
+    rows_in: int = FILES * ROWS,
+) -> pa.Table:
     monkeypatch.setattr("mrflight.api.progress_for", lambda stream: killing)
     result = mrflight.run(write_job(folder, job))
     assert killing.killed, "the fault did not hit"
-    assert result.rows_in == FILES * ROWS
+    assert result.rows_in == rows_in
     table = DeltaTable(folder / "out")
     assert table.version() == 0
     parts = {Path(path).name: path for path in table.file_uris()}
@@ -165,6 +180,29 @@ def test_groups_that_are_merged(
     grouped = rows.group_by("key").aggregate([("value", "sum"), ("value", "count")])
     expected = grouped.rename_columns(["key", "total", "rows"])
     assert got.sort_by("key").cast(expected.schema) == expected.sort_by("key")
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("after", [0, 1])
+def test_rows_that_are_joined_in_shares(
+    replicas: int,
+    after: int,
+    tmp_path: Path,
+    rows: pa.Table,
+    shares: list[PlannedReduce],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And those that meet none, which a further task reads all of the partition for."""
+    keys = [7, 7, *range(8, FILES * ROWS, 3), *range(-1000, 0)]
+    others = pa.table({"key": keys, "name": [f"name {number}" for number in range(len(keys))]})
+    pq.write_table(others, tmp_path / "others.parquet")
+    killing = Killing("reduce", after, shares)
+    job = JOB.replace("REPLICAS", str(replicas)) + JOIN
+    got = run(tmp_path, job, killing, monkeypatch, len(rows) + len(others))
+    assert [each.share for each in shares].count(None) == 1  # the first task to begin
+    expected = rows.join(others, "key", join_type="full outer")
+    order = [*ORDER, ("name", "ascending")]
+    assert got.sort_by(order) == expected.select(got.column_names).sort_by(order)
 
 
 class LosingAnother(Merged):
