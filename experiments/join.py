@@ -30,7 +30,7 @@ from experiments.datasets import REPOSITORY
 from mrflight.pandas_later import pandas_later
 from mrflight.scratch import ScratchFolder
 from mrflight.sql.map import SqlMap
-from mrflight.workers.joins import How, Join
+from mrflight.workers.joins import How, Join, joined
 
 BATCH_ROWS = 2**16
 LARGE = 2**40
@@ -60,13 +60,13 @@ def tables(orders: int, kind: str, order: str) -> Tables:
 
 def ours(how: How, rows_bytes: int) -> Callable[[Tables], int]:
     def run(both: Tables) -> int:
-        orders, lines = ((t.schema, iter(t.to_batches(max_chunksize=BATCH_ROWS))) for t in both)
-        join = Join(how, ("lkey",), ("okey",))
+        orders, lines = (iter(table.to_batches(max_chunksize=BATCH_ROWS)) for table in both)
+        plan = Join(how, ("lkey",), ("okey",)).plan(both[1].schema, both[0].schema)
         with (
             tempfile.TemporaryDirectory() as folder,
             ScratchFolder("join", Path(folder)) as scratch,
         ):
-            return sum(map(len, join.apply(lines, orders, rows_bytes, scratch)))
+            return sum(map(len, joined(plan, lines, orders, rows_bytes, scratch)))
 
     return run
 
