@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Generator, Iterator, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -16,9 +17,17 @@ from mrflight.spec import JobSpec
 
 pytest.register_assert_rewrite("tests.support")  # before any of it is imported
 
-from tests.support import driver  # noqa: E402
+from tests.support import driver, ray_files  # noqa: E402
+from tests.support.ray_run import all_gone, placed_on_ray  # noqa: E402
 
-pytest_plugins = ["tests.services.fixtures", "tests.support.places", "tests.support.ray_head"]
+pytest_plugins = [
+    "tests.services.fixtures",
+    "tests.support.places",
+    "tests.support.ray_head",
+    "tests.support.ray_run",
+]
+
+HERE = Path(__file__).parent
 
 CI = os.environ.get("CI") == "true"
 
@@ -35,8 +44,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all-on-ray",
         action="store_true",
-        help="run jobs on Ray: those of the contract, the fault matrix, richer jobs; some minutes",
+        help="run jobs on Ray: those of tests/support/ray_files.py",
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whether ``--all-on-ray`` leaves a file out; pytest does not ask of those that are named."""
+    if not config.getoption("--all-on-ray") or collection_path.suffix != ".py":
+        return None
+    return str(collection_path.relative_to(HERE)) not in ray_files.RUN or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ``--all-on-ray`` without the tests of such a file that are left out."""
+    if config.getoption("--all-on-ray"):
+        left_out = [item for item in items if _names(item) & ray_files.LEFT_OUT.keys()]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _names(item: pytest.Item) -> set[str]:
+    """Of a test, with and without its parameters."""
+    name = f"{item.path.relative_to(HERE)}::{item.name}"
+    return {name, name.partition("[")[0]}
 
 
 def pytest_collection_finish() -> None:
@@ -72,7 +102,8 @@ def all_on_ray(request: pytest.FixtureRequest) -> Iterator[None]:
     if not request.config.getoption("--all-on-ray"):
         yield
         return
-    options = dict(each.split("=", 1) for each in request.getfixturevalue("ray_head").options)
+    head = request.getfixturevalue("ray_head")
+    options = dict(each.split("=", 1) for each in head.options)
     cluster = {name.removeprefix("cluster."): value for name, value in options.items()}
 
     def decoded(document: Mapping[str, Any]) -> JobSpec:
@@ -80,7 +111,7 @@ def all_on_ray(request: pytest.FixtureRequest) -> Iterator[None]:
         with_ray = told if "executor" in told else cluster | told
         return decode_job({**document, "cluster": with_ray})
 
-    with pytest.MonkeyPatch.context() as patch:
+    with placed_on_ray(head), pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver, "ALWAYS", [f"--set={name}={is_}" for name, is_ in options.items()])
         patch.setattr(
             "mrflight.api.load_job",
@@ -88,6 +119,16 @@ def all_on_ray(request: pytest.FixtureRequest) -> Iterator[None]:
         )
         patch.setattr("mrflight.dataset.decode_job", decoded)
         yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_on_ray(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With ``--all-on-ray`` each test begins and ends without a job's processes."""
+    is_there = request.config.getoption("--all-on-ray")
+    head = request.getfixturevalue("ray_head") if is_there else None
+    yield
+    if head is not None:
+        all_gone(head)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import re
 import signal
 import time
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -15,12 +14,9 @@ import pytest
 from tests.support import faults, faulty_job
 from tests.support.fault_matrix import at_the_moment, check_table_untouched, rows_of, unlisted
 from tests.support.faults import FaultyRun, await_that, faulty_run
-from tests.support.ray_head import RayHead
-from tests.support.ray_run import all_gone, on_ray
+from tests.support.ray_run import TWO, OnRay, all_gone
 
 INTERRUPTED_S = 5.0
-
-TWO = ("cluster.data_servers=2",)
 
 
 @pytest.mark.parametrize("ends", ["committed", "interrupted", "killed"])
@@ -58,27 +54,25 @@ def test_a_ray_of_its_own_ends_with_the_job(ends: str, tmp_path: Path) -> None:
         assert unlisted(tmp_path) == set()
 
 
-def test_a_gateway_that_is_killed_ends_the_job(ray_head: RayHead, tmp_path: Path) -> None:
-    seen_by = partial(on_ray, head=ray_head)
-    with at_the_moment(tmp_path, "map", *ray_head.options, *TWO, seen_by=seen_by) as (run, _):
+@pytest.mark.usefixtures("on_ray")
+def test_a_gateway_that_is_killed_ends_the_job(tmp_path: Path) -> None:
+    with at_the_moment(tmp_path, "map") as (run, _):
         faults.kill(gateway_of(run))
         run.go_on()
         done = run.finish()
     assert done.code == 1, done.stderr
     assert re.search("the process that speaks to Ray for the job has ended", done.message)
     check_table_untouched(tmp_path)
-    all_gone(ray_head)
 
 
-def test_a_driver_that_is_killed_leaves_nothing_on_ray(ray_head: RayHead, tmp_path: Path) -> None:
-    seen_by = partial(on_ray, head=ray_head)
-    with at_the_moment(tmp_path, "map", *ray_head.options, *TWO, seen_by=seen_by) as (run, _):
+def test_a_driver_that_is_killed_leaves_nothing_on_ray(on_ray: OnRay, tmp_path: Path) -> None:
+    with at_the_moment(tmp_path, "map") as (run, _):
         gateway = gateway_of(run)
         run.driver.kill()
         run.driver.wait()
         await_that(lambda: not gateway.is_running(), "the end of the gateway")
-        all_gone(ray_head)
-        with faulty_run(run.job, (), *ray_head.options, *TWO) as again:
+        all_gone(on_ray.head)
+        with faulty_run(run.job, ()) as again:
             done = again.finish()
         assert done.code == 0, done.stderr
     assert rows_of(tmp_path) == faulty_job.expected_rows()

@@ -8,7 +8,15 @@ import pytest
 
 from tests.support import faulty_job
 from tests.support.damaged_transport import in_front_of
-from tests.support.fault_matrix import MOMENTS, TWICE, Cell, at_the_moment, check, check_moment
+from tests.support.fault_matrix import (
+    MOMENTS,
+    TWICE,
+    Cell,
+    at_the_moment,
+    check,
+    check_moment,
+    options_of,
+)
 
 HASHES = r"a block of \d+ bytes hashes to \w+, and \w+ were written"
 REFUSED = rf"map [34] \(rows, .*: attempt 1 of 4 failed and is made again: .*{HASHES}"
@@ -45,7 +53,7 @@ def check_with_flip(cell: Cell, direction: str, folder: Path) -> None:
     """Flip a bit of a row, and assert that all is as the cell says."""
     start, moment = MOMENTS["start"], MOMENTS[cell.when]
     with (
-        at_the_moment(folder, "start", *cell.options, later=moment.stops) as (run, victims),
+        at_the_moment(folder, "start", *options_of(cell), later=moment.stops) as (run, victims),
         in_front_of(run, victims["data server"]) as transport,
     ):
         run.go_on(*start.stops)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,19 +15,15 @@ from mrflight.ray_cluster import RayServer
 from tests.support import faulty_job
 from tests.support.fault_matrix import at_the_moment, rows_of
 from tests.support.ray_head import RayHead
-from tests.support.ray_run import EMPTY_MIB, all_gone, on_ray
+from tests.support.ray_run import EMPTY_MIB, OnRay, all_gone
 from tests.support.threads import WAIT_S
 
-OPTIONS = ("cluster.data_servers=2", "shuffle.memory=64 MiB")
 MIB = 2**20
 
 
-def test_ray_counts_cores_and_memory_and_holds_no_blocks(ray_head: RayHead, tmp_path: Path) -> None:
-    seen_by = partial(on_ray, head=ray_head)
-    with at_the_moment(tmp_path, "shuffle", *ray_head.options, *OPTIONS, seen_by=seen_by) as (
-        run,
-        _,
-    ):
+def test_ray_counts_cores_and_memory_and_holds_no_blocks(on_ray: OnRay, tmp_path: Path) -> None:
+    ray_head = on_ray.head
+    with at_the_moment(tmp_path, "shuffle", "shuffle.memory=64 MiB") as (run, _):
         assert run.shuffle().size_bytes > 8 * MIB
         taken = ray_head.has_taken(memory=(64 + 3 * EMPTY_MIB) * MIB, CPU=2)
         assert taken["object_store_memory"] == 0
@@ -67,14 +62,9 @@ def test_callables_of_a_job_in_python_reach_the_workers(
 
 
 def test_workers_on_ray_use_the_servers_of_a_standing_cluster(
-    ray_head: RayHead, cluster: mrflight.Cluster, tmp_path: Path
+    on_ray: OnRay, cluster: mrflight.Cluster, tmp_path: Path
 ) -> None:
-    seen_by = partial(on_ray, head=ray_head)
-    standing = cluster.location
-    with at_the_moment(tmp_path, "map", *ray_head.options, standing=standing, seen_by=seen_by) as (
-        run,
-        _,
-    ):
+    with at_the_moment(tmp_path, "map", standing=cluster.location) as (run, _):
         assert len(run.processes("worker")) == 2
         assert run.processes("metadata") + run.processes("data") == []
         assert cluster.status().shuffles == [run.shuffle()]
@@ -82,7 +72,6 @@ def test_workers_on_ray_use_the_servers_of_a_standing_cluster(
         done = run.finish()
     assert done.code == 0, done.stderr
     assert rows_of(tmp_path) == faulty_job.expected_rows()
-    all_gone(ray_head)
 
 
 def test_the_end_of_a_job_is_no_loss_of_its_servers(

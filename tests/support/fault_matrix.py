@@ -15,15 +15,12 @@ import mrflight
 from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.protocol import DataAction, Done, ServerStats
-from tests.support import faults, faulty_job
+from tests.support import fault_place, faults, faulty_job
 from tests.support.clean_command import run_clean
 from tests.support.driver import DriverRun
 from tests.support.fault_deeds import DO
 from tests.support.faults import FaultyRun, faulty_run
 from tests.support.oracle import rows
-
-SeenBy = Callable[[FaultyRun], FaultyRun]
-"""Makes of a run one that finds its processes where they are."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +74,14 @@ TWICE = ("shuffle.replicas=2",)
 SPILLING = ("shuffle.memory=1 MiB", "inputs.rows.map=functions:wide")
 
 
-def check_goes_on(cell: Cell, folder: Path, seen_by: SeenBy = lambda run: run) -> None:
+def options_of(cell: Cell) -> tuple[str, ...]:
+    """Those with which its job does where it runs what it does here."""
+    return fault_place.PLACE.options_of(cell)
+
+
+def check_goes_on(cell: Cell, folder: Path) -> None:
     """Do what the cell names to whom it names, and assert that all is as it says."""
-    check(cell, done_after(cell, folder, seen_by), folder)
+    check(cell, done_after(cell, folder), folder)
 
 
 def check_fails(cell: Cell, folder: Path) -> None:
@@ -87,9 +89,9 @@ def check_fails(cell: Cell, folder: Path) -> None:
     check_failed(cell, done_after(cell, folder), folder)
 
 
-def done_after(cell: Cell, folder: Path, seen_by: SeenBy = lambda run: run) -> DriverRun:
+def done_after(cell: Cell, folder: Path) -> DriverRun:
     """How the job ended that the fault was done to."""
-    with at_the_moment(folder, cell.when, *cell.options, seen_by=seen_by) as (run, victims):
+    with at_the_moment(folder, cell.when, *options_of(cell)) as (run, victims):
         hits = run.processes("worker") if cell.who == "workers" else [victims[cell.who]]
         hit(run, cell.when, lambda: [DO[cell.fault](run, victim) for victim in hits])
         return run.finish()
@@ -100,7 +102,7 @@ def check(cell: Cell, done: DriverRun, folder: Path) -> None:
     assert done.code == 0, done.stderr
     assert rows_of(folder) == faulty_job.expected_rows()
     check_attempts(cell, done)
-    assert re.search(cell.says, done.stderr), done.stderr
+    check_said(cell, done.stderr, done)
     assert unlisted(folder) == set()
     assert clean(folder) == ""
 
@@ -114,7 +116,7 @@ def check_failed(cell: Cell, done: DriverRun, folder: Path) -> None:
 def check_failure(cell: Cell, done: DriverRun) -> None:
     assert done.code == 1, done.stderr
     assert done.result["state"] == "failed"
-    assert re.search(cell.says, done.message), done.stderr
+    check_said(cell, done.message, done)
     check_attempts(cell, done)
 
 
@@ -126,6 +128,11 @@ def check_rerun(folder: Path, cell: Cell, standing: str | None = None) -> None:
     check(cell, done, folder)
     assert log_entry(folder, 1).exists()
     assert not log_entry(folder, 2).exists()
+
+
+def check_said(cell: Cell, text: str, done: DriverRun) -> None:
+    """Assert that a text of the driver's says what the cell says."""
+    assert re.search(fault_place.PLACE.said(cell.says), text), done.stderr
 
 
 def check_attempts(cell: Cell, done: DriverRun) -> None:
@@ -163,15 +170,12 @@ def at_the_moment(
     later: tuple[str, ...] = (),
     standing: str | None = None,
     lease_s: float | None = None,
-    seen_by: SeenBy = lambda run: run,
 ) -> Iterator[tuple[FaultyRun, dict[str, psutil.Process]]]:
     """A job that stands at a moment, and who may be hit then; it is to stop ``later`` as well."""
     moment = MOMENTS[when]
     job = faulty_job.write_faulty_job(folder, moment.map_function, moment.reduce)
     stops = (*moment.stops, *later)
-    with faulty_run(
-        job, stops, *options, standing=standing, lease_s=lease_s, seen_by=seen_by
-    ) as run:
+    with faulty_run(job, stops, *options, standing=standing, lease_s=lease_s) as run:
         here = run.at(*moment.stops)
         check_moment(run, when)
         yield (

@@ -23,6 +23,7 @@ import psutil
 
 import mrflight
 from mrflight.shuffle.protocol import ShuffleStatus
+from tests.support import fault_place
 from tests.support.driver import DriverRun
 from tests.support.leftovers import nothing_left_over, processes_of
 
@@ -135,7 +136,11 @@ class FaultyRun:
         """The embedded data server that a partition is read from."""
         with mrflight.connect(self.metadata()) as cluster:
             infos = cluster.open_shuffle(self.shuffle().id).layout()[1]
-        (process,) = self.processes(Path(infos[partition].locations[0]).stem)
+        return self.server_at(infos[partition].locations[0])
+
+    def server_at(self, location: str) -> psutil.Process:
+        """The embedded data server that is there."""
+        (process,) = self.processes(Path(location).stem)
         return process
 
     def finish(self, deadline_s: float = DEADLINE_S) -> DriverRun:
@@ -163,12 +168,11 @@ def faulty_run(
     standing: str | None = None,
     lease_s: float | None = None,
     stderr_to: int | None = None,
-    seen_by: Callable[[FaultyRun], FaultyRun] = lambda run: run,
 ) -> Iterator[FaultyRun]:
     """Start the job, to be stopped at these places. At its end nothing of it may be left.
 
     ``standing`` is the metadata server of a cluster to run on, ``lease_s`` that of the job's
-    shuffle there. Who gives ``stderr_to`` reads it. ``seen_by`` finds its processes elsewhere.
+    shuffle there. Who gives ``stderr_to`` reads it.
     """
     folder = job.parent
     for told in (folder / "places").iterdir():
@@ -176,7 +180,8 @@ def faulty_run(
     for place in stops:
         (folder / "places" / f"stop at {place}").touch()
     where = [] if standing is None else ["--set", f"cluster.metadata={standing}"]
-    given = [part for option in options for part in ("--set", option)]
+    place = fault_place.PLACE
+    given = [part for option in (*place.options, *options) for part in ("--set", option)]
     with (
         TemporaryDirectory(prefix="mrf") as temporary,  # short, as a socket's path is
         nothing_left_over(Path(temporary)) as environment,
@@ -191,7 +196,7 @@ def faulty_run(
         )
         try:
             mark = environment["MRFLIGHT_TEST_RUN"]
-            yield seen_by(FaultyRun(job, driver, mark, Path(temporary), standing))
+            yield place.seen(FaultyRun(job, driver, mark, Path(temporary), standing))
         finally:
             driver.kill()
             driver.wait()

@@ -27,6 +27,8 @@ ROOT = Path(__file__).parents[2]
 
 CONNECT_S = 60.0
 
+MOST_WORKERS = 5
+
 _HEAD = """
 import sys
 import ray
@@ -93,9 +95,9 @@ def needs_ray() -> None:
 
 
 @pytest.fixture(scope="session")
-def ray_head(needs_ray: None) -> Iterator[RayHead]:
-    """One with two cores that tests share."""
-    with a_head(cpus=2) as head:
+def ray_head(needs_ray: None, request: pytest.FixtureRequest) -> Iterator[RayHead]:
+    """One that tests share, with two cores, or as many as any job of a test has workers."""
+    with a_head(cpus=MOST_WORKERS if request.config.getoption("--all-on-ray") else 2) as head:
         yield head
 
 

@@ -1,12 +1,17 @@
-"""A faulty job on a Ray that tests share, whose processes are children of that Ray."""
+"""Jobs of tests on a Ray that they share, whose processes are children of that Ray."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import psutil
+import pytest
 
-import mrflight
+from tests.support import fault_place
+from tests.support.fault_matrix import Cell
+from tests.support.fault_place import ThisMachine
 from tests.support.faults import FaultyRun, await_that
 from tests.support.ray_head import RayHead
 
@@ -14,48 +19,117 @@ TITLES = {
     "metadata": "ray::MrflightMetadata",
     "data": "ray::MrflightData",
     "worker": "ray::MrflightWorker",
+    "": "ray::Mrflight",
 }
 
 EMPTY_MIB = 128
 """What a server declares beside what it may hold."""
+
+TWO = ("cluster.data_servers=2",)
+
+ALONE = ("job.speculation=false",)
+
+IN_OTHER_SIZES = {
+    # With which tasks have the same there, where processes weigh more.
+    ("workers", "cluster.memory=500 MiB"): "cluster.memory=746 MiB",
+    # For the starts of as many servers as take each other's place.
+    ("metadata server", "cluster.reconnect_timeout=1 s"): "cluster.reconnect_timeout=20 s",
+}
+"""Options of cells here, by who is hit, and there."""
+
+IN_OTHER_WORDS = {
+    "a worker process ended in the middle of a task: it was killed": (
+        "a worker on Ray gave no answer: it was lost by Ray: its process was killed or crashed"
+    ),
+    "ended in the middle of a task: ": "was lost by Ray: ",
+    "the metadata server was killed by SIGKILL; it is started again": (
+        r"the metadata server ended \(it was lost by Ray: its process was killed or crashed\); "
+        "it is started again"
+    ),
+    r"/data\d\.sock": r":\d+",
+    r".*\.sock": r"\S+:\d+",
+}
+"""Parts of what is said here, and there. First comes what others are a part of."""
+
+SAID_BY_WORKERS = "going on "
+"""How what is in Ray's logs, and not with the driver, begins."""
+
+
+class OnRay(ThisMachine):
+    """On a head that nobody else uses."""
+
+    def __init__(self, head: RayHead) -> None:
+        self.head = head
+        # Servers take longer to start there, a second each.
+        self.options = (*head.options, *TWO)
+
+    def seen(self, run: FaultyRun) -> FaultyRun:
+        return RayRun(run.job, run.driver, run.mark, run.temporary, run.standing, self)
+
+    def options_of(self, cell: Cell) -> tuple[str, ...]:
+        """A map that waits for a server, which takes longer to start, may get a twin."""
+        options = tuple(IN_OTHER_SIZES.get((cell.who, option), option) for option in cell.options)
+        if cell.who == "metadata server" or (cell.who, cell.fault) == ("data server", "stop"):
+            options += ALONE
+        return options
+
+    def said(self, words: str) -> str:
+        if words.startswith(SAID_BY_WORKERS):
+            return ""
+        for here, there in IN_OTHER_WORDS.items():
+            words = words.replace(here, there)
+        return words
+
+    def processes(self, kind: str) -> list[psutil.Process]:
+        return self.head.workers(TITLES[kind])
+
+    def server_at(self, location: str) -> psutil.Process:
+        port = int(location.rpartition(":")[2])
+        (process,) = [each for each in self.processes("data") if port_of(each) == port]
+        return process
 
 
 @dataclass
 class RayRun(FaultyRun):
     """It runs on a head that nobody else uses."""
 
-    head: RayHead | None = None
+    place: OnRay
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """Those whose names begin so: ``metadata``, ``data``, or ``worker``."""
-        assert self.head is not None
-        return self.head.workers(TITLES[name])
+        return self.place.processes(name)
 
     def metadata(self) -> str:
         if self.standing is not None:
             return self.standing
-        return f"grpc+tcp://127.0.0.1:{_port(self.processes('metadata')[0])}"
+        return f"grpc+tcp://127.0.0.1:{port_of(self.processes('metadata')[0])}"
 
-    def server_of(self, partition: int) -> psutil.Process:
-        with mrflight.connect(self.metadata()) as cluster:
-            infos = cluster.open_shuffle(self.shuffle().id).layout()[1]
-        port = int(infos[partition].locations[0].rpartition(":")[2])
-        (process,) = [each for each in self.processes("data") if _port(each) == port]
-        return process
+    def server_at(self, location: str) -> psutil.Process:
+        return self.place.server_at(location)
 
 
-def on_ray(run: FaultyRun, head: RayHead) -> RayRun:
-    """The same run, which has been given the head's options."""
-    return RayRun(run.job, run.driver, run.mark, run.temporary, run.standing, head)
+@contextmanager
+def placed_on_ray(head: RayHead) -> Iterator[OnRay]:
+    """Until the end of the block faulty jobs run there."""
+    place = OnRay(head)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fault_place, "PLACE", place)
+        yield place
+
+
+@pytest.fixture
+def on_ray(ray_head: RayHead) -> Iterator[OnRay]:
+    """A test's faulty jobs run there, and nothing of them is left."""
+    with placed_on_ray(ray_head) as place:
+        yield place
+    all_gone(ray_head)
 
 
 def all_gone(head: RayHead) -> None:
     """Wait until no worker and no server of a job is left there."""
-    await_that(lambda: not (head.workers(TITLES["metadata"]) or head.workers(TITLES["data"])), "")
-    await_that(lambda: not head.workers(TITLES["worker"]), "the end of the workers")
+    await_that(lambda: not head.workers(TITLES[""]), "the end of a job's workers and servers")
 
 
-def _port(server: psutil.Process) -> int:
+def port_of(server: psutil.Process) -> int:
     """The one that it listens at on loopback; Ray's own are on all addresses."""
     (port,) = {
         each.laddr.port

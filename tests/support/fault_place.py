@@ -1,0 +1,48 @@
+"""Where jobs of tests run, and where their processes are found then."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from tests.support.fault_matrix import Cell
+    from tests.support.faults import FaultyRun
+
+
+class ThisMachine:
+    """What a driver starts are its children, and have names."""
+
+    options: tuple[str, ...] = ()
+    """Of every faulty job, before its own."""
+
+    def seen(self, run: FaultyRun) -> FaultyRun:
+        """The run as one that finds its processes where they are."""
+        return run
+
+    def options_of(self, cell: Cell) -> tuple[str, ...]:
+        return cell.options
+
+    def said(self, words: str) -> str:
+        """What is said there where here it is ``words``; both are regular expressions."""
+        return words
+
+    def processes(self, kind: str) -> list[psutil.Process]:
+        """Those of this process's only job: ``metadata``, ``data``, ``worker``, or "" for all."""
+        return [
+            process
+            for process in psutil.Process(os.getpid()).children(recursive=True)
+            if process.name().startswith(f"mrflight-{kind}")
+        ]
+
+    def server_at(self, location: str) -> psutil.Process:
+        """The data server of this process's only job that is at a location."""
+        (server,) = self.processes(Path(location).stem)
+        return server
+
+
+PLACE = ThisMachine()
+"""Of all jobs of a test: see `tests.support.ray_run.placed_on_ray`."""

@@ -1,0 +1,74 @@
+"""Which tests run on Ray with ``--all-on-ray``, and why the others do not."""
+
+from __future__ import annotations
+
+RUN = [
+    "contract/test_jobs_on_stores.py",
+    "contract/test_merge_jobs.py",
+    "fault/test_a_data_server_that_drains.py",
+    "fault/test_a_function_that_infers_types.py",
+    "fault/test_a_heavy_partition_that_is_damaged.py",
+    "fault/test_a_heavy_partition_that_is_lost.py",
+    "fault/test_a_rewrite_that_is_killed.py",
+    "fault/test_a_stage_that_is_lost.py",
+    "fault/test_a_store_that_stands_still.py",
+    "fault/test_an_input_that_changes.py",
+    "fault/test_leftovers_are_cleaned.py",
+    "fault/test_the_commit_is_interrupted.py",
+    "fault/test_the_commit_of_a_killed_driver.py",
+    "fault/test_the_commit_of_a_store_that_fails.py",
+    "fault/test_the_commit_of_two_writers.py",
+    "fault/test_the_commit_that_stands_still.py",
+    "fault/test_the_drivers_end.py",
+    "fault/test_the_jobs_timeout.py",
+    "fault/test_the_matrix.py",
+    "fault/test_the_matrix_of_damage.py",
+    "fault/test_the_matrix_of_drivers.py",
+    "fault/test_the_matrix_of_failures.py",
+    "fault/test_the_matrix_of_full_disks.py",
+    "fault/test_the_matrix_of_journals.py",
+    "fault/test_the_matrix_of_standing_clusters.py",
+    "fault/test_what_is_made_again_whole.py",
+    "integration/test_bad_input.py",
+    "integration/test_dataset_jobs.py",
+    "integration/test_examples_tpch.py",
+    "integration/test_failed_jobs.py",
+    "integration/test_job.py",
+    "integration/test_job_commits.py",
+    "integration/test_job_partitioners.py",
+    "integration/test_job_streams.py",
+    "integration/test_narrow_rows.py",
+    "integration/test_richer_jobs.py",
+    "integration/test_skew.py",
+    "integration/test_whole_jobs_model.py",
+]
+"""Files below tests/. A file that is not here runs there as well where pytest is given its name."""
+
+ALWAYS = "is on Ray without the option as well"
+FORKED = "Ray's processes are not forked"
+NO_JOBS = "has no jobs: a standing cluster, or a store"
+
+LEFT_OUT = {
+    "contract/test_credentials.py": "looks at all processes that a driver starts",
+    "contract/test_hopsfs_client.py": "has a Python of its own, without Ray",
+    "contract/test_hopsfs_tls.py": "has a Python of its own, without Ray",
+    "fault/test_a_fork_server_that_is_killed.py": FORKED,
+    "fault/test_a_fork_server_that_stands_still.py": FORKED,
+    "fault/test_a_node_of_ray_that_is_lost.py": ALWAYS,
+    "fault/test_a_worker_that_stands_still.py": (
+        "nobody ends a worker that stands still on Ray: docs/cluster.md"
+    ),
+    "fault/test_the_commit_that_another_replaces.py": NO_JOBS,
+    "fault/test_the_end_of_a_job_on_ray.py": ALWAYS,
+    "fault/test_the_matrix_of_transports.py": (
+        "takes the place of a unix socket; servers on Ray have ports"
+    ),
+    "fault/test_the_matrix_on_ray.py": ALWAYS,
+    "integration/test_a_job_on_ray.py": ALWAYS,
+    "integration/test_examples_tpch.py::test_on_ray_it_gives_the_same": ALWAYS,
+    "integration/test_on_ray.py": ALWAYS,
+    "integration/test_replicas.py": NO_JOBS,
+    "integration/test_spilling.py": NO_JOBS,
+    "integration/test_unwritable_outputs.py": "its workers would have the rights of Ray's user",
+}
+"""Files, or tests of files that run there, with what comes after ``::``."""
