@@ -17,6 +17,7 @@ from tests.support.fault_matrix import (
     check,
     check_fails,
     check_goes_on,
+    options_of,
 )
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit")
@@ -88,7 +89,7 @@ def test_the_job_fails_and_leaves_the_table_alone(cell: Cell, tmp_path: Path) ->
 
 @pytest.mark.parametrize(("cell", "until"), FOR_A_WHILE, ids=str)
 def test_a_disk_that_has_room_again(cell: Cell, until: tuple[str, str], tmp_path: Path) -> None:
-    with at_the_moment(tmp_path, cell.when, *cell.options, later=until) as (run, _):
+    with at_the_moment(tmp_path, cell.when, *options_of(cell), later=until) as (run, _):
         workers = run.processes("worker")
         for worker in workers:
             fill_disk(worker)
