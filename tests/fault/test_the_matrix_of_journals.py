@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.support.fault_matrix import (
     check_failed,
     check_fails,
     check_goes_on,
+    options_of,
 )
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit")
@@ -28,8 +30,9 @@ NO_ROOM = r"the journal \S+/metadata\.journal keeps no record: .*File too large;
 IN_A_MAP = NO_ROOM + r"\n  in map [34] \(rows"
 REFUSED = (
     r"the journal \S+/metadata\.journal is damaged at byte 20, and more follows; put a whole copy "
-    r"(.*\n)*.*none takes its place, as 8 have been replaced by now\n(.*\n)*.* cannot be reached"
+    r"(.*\n)*.*none takes its place, as 8 have been replaced by now\n(.*\n)*mrflight: "
 )
+GONE = "cannot be reached"
 
 
 IMPATIENT = ("cluster.reconnect_timeout=1 s",)
@@ -55,9 +58,9 @@ FAILS = [
     Cell("metadata server", "full disk", "shuffle", 5, 0, 1, IN_A_MAP),
 ]
 REFUSES = [
-    Cell("metadata server", "corrupt journal", "map", 5, 0, 0, REFUSED, IMPATIENT),
-    Cell("metadata server", "corrupt journal", "shuffle", 5, 0, 0, REFUSED, IMPATIENT),
-    Cell("metadata server", "corrupt journal", "reduce", 5, 8, 0, REFUSED, IMPATIENT),
+    Cell("metadata server", "corrupt journal", "map", 5, 0, 0, GONE, IMPATIENT),
+    Cell("metadata server", "corrupt journal", "shuffle", 5, 0, 0, GONE, IMPATIENT),
+    Cell("metadata server", "corrupt journal", "reduce", 5, 8, 0, GONE, IMPATIENT),
 ]
 
 
@@ -74,7 +77,8 @@ def test_the_job_fails_and_leaves_the_table_alone(cell: Cell, tmp_path: Path) ->
 @pytest.mark.parametrize("cell", REFUSES, ids=str)
 def test_the_job_fails_when_no_server_starts_with_the_journal(cell: Cell, tmp_path: Path) -> None:
     """Its tasks stay where they are: or one of them could notice before the driver does."""
-    with at_the_moment(tmp_path, cell.when, *cell.options) as (run, victims):
+    with at_the_moment(tmp_path, cell.when, *options_of(cell)) as (run, victims):
         DO[cell.fault](run, victims[cell.who])
         done = run.finish()
+    assert re.search(REFUSED, done.stderr), done.stderr
     check_failed(cell, done, tmp_path)
