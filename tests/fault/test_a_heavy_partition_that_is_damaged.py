@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from mrflight.reduce_stage import Merged
 from mrflight.result import Attempts
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.testing.failing_disk import flip_byte
+from tests.support import fault_place
 from tests.support.driver import write_job
 from tests.support.fault_deeds import fill_disk, spilled_by
 from tests.support.faults import await_that
@@ -108,13 +110,7 @@ def is_of(path: Path, partition: int) -> bool:
 
 def server_of(shuffle: Shuffle, partition: int) -> psutil.Process:
     """This process's only job's data server that a partition is read from."""
-    name = Path(shuffle.placement()[partition][0]).stem
-    (server,) = [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if process.name() == f"mrflight-{name}"
-    ]
-    return server
+    return fault_place.PLACE.server_at(shuffle.placement()[partition][0])
 
 
 SENT_AGAIN = "2 of 2 merge tasks send again what was lost with"
@@ -166,8 +162,7 @@ def watch_merges(
 
 def check_nothing_is_left(folder: Path) -> None:
     """Assert that no process of the job runs, and that none of its local files is there."""
-    children = psutil.Process().children(recursive=True)
-    ours = [process for process in children if process.name().startswith("mrflight")]
+    ours = fault_place.PLACE.processes("")
     assert psutil.wait_procs(ours, timeout=10)[1] == []
     assert not list((folder / "spill").iterdir())
 
@@ -189,7 +184,7 @@ def test_the_job_goes_on(
     result = mrflight.run(write_job(tmp_path, job_of(cell.servers, cell.replicas)))
     said = caplog.text + capfd.readouterr().err  # of the driver, which is this, and of workers
     assert result.attempts == Attempts(cell.maps, cell.reduces, 0), said
-    assert cell.says in said
+    assert re.search(fault_place.PLACE.said(cell.says), said), said
     assert len(merges) == 1 + (cell.says == ANEW)
     check_nothing_is_left(tmp_path)
     parts = [Path(path) for path in DeltaTable(tmp_path / "out").file_uris()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import mrflight
 from mrflight.progress import ProgressReport
 from mrflight.reduce_plan import PlannedReduce, check_shares
 from mrflight.reduce_stage import Merged
+from tests.support import fault_place
 from tests.support.driver import write_job
 from tests.support.faults import stop
 from tests.support.heavy_partition import FILES, ORDER, ROWS, watch_shares, write_rows
@@ -76,7 +76,7 @@ class Killing(ProgressReport):
         if stage == self._stage and not self.killed:
             if self._after == ALL:
                 self._after = tasks
-            workers = children("worker")
+            workers = fault_place.PLACE.processes("worker")
             self._held = workers[: max(min(tasks, len(workers)) - self._after, 0)]
             for worker in self._held:
                 stop(worker)
@@ -95,25 +95,16 @@ class Killing(ProgressReport):
     def _look(self) -> None:
         if self.killed or (self._now, self._done) != (self._stage, self._after):
             return
-        name = Path(self._shares[0].partition.infos[0].locations[0]).stem
-        kill(name)
-        self.killed.append(name)
+        location = self._shares[0].partition.infos[0].locations[0]
+        kill(location)
+        self.killed.append(location)
         for worker in self._held:
             worker.resume()
 
 
-def children(name: str) -> list[psutil.Process]:
-    """Those processes of this process's only job whose names begin so."""
-    return [
-        process
-        for process in psutil.Process(os.getpid()).children(recursive=True)
-        if process.name().startswith(f"mrflight-{name}")
-    ]
-
-
-def kill(name: str) -> None:
+def kill(location: str) -> None:
     """Kill a data server."""
-    (server,) = children(name)
+    server = fault_place.PLACE.server_at(location)
     server.kill()
     server.wait(10)
 
@@ -216,7 +207,7 @@ class LosingAnother(Merged):
         (mapped,) = self.reads
         home = self.tasks[0].info.locations
         other = next(at for at in mapped.shuffle.placement() if at != home)[0]
-        kill(Path(other).stem)
+        kill(other)
         self.killed.append(other)
         for produced in (mapped, self):
             produced.shuffle.report_loss(other, insists=True)

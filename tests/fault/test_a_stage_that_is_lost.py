@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.protocol import DataAction, Done, ServerStats
 from mrflight.shuffle.shuffle import Shuffle
 from mrflight.timeouts import Timeouts
+from tests.support import fault_place
 from tests.support.driver import write_job
 from tests.support.stages_job import FILES, JOB, JOIN_JOB, expected, joined, result_of, write_rows
 
@@ -51,11 +51,7 @@ class KillingAServer(ProgressReport):
     def begin(self, stage: str, tasks: int) -> None:
         self.stages.append((stage, tasks))
         if stage == self._stage and not self.killed:
-            (server,) = (
-                process
-                for process in psutil.Process(os.getpid()).children(recursive=True)
-                if process.name() == "mrflight-data1"
-            )
+            server = self._second_server()
             server.kill()
             server.wait(10)
             self.killed += 1
@@ -88,6 +84,12 @@ class KillingAServer(ProgressReport):
         attempts = self.maps + sum(tasks for _, tasks in again) + begun
         assert (result.attempts.map, result.attempts.failed) == (attempts, 0)
         assert self.held_bytes == self.committed_bytes > 0
+
+    def _second_server(self) -> psutil.Process:
+        """Where some partitions of every shuffle are, except of those that have one."""
+        with mrflight.connect(self._metadata) as cluster:
+            status = cluster.status()
+        return fault_place.PLACE.server_at(status.servers[1].location)
 
     def _look(self) -> None:
         with mrflight.connect(self._metadata) as cluster, Connections(Timeouts()) as connections:
