@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from collections import Counter
@@ -132,7 +131,8 @@ def stop_a_server(rows):
             os.mkdir(Path(__file__).parent / "told")
         except FileExistsError:
             return rows
-        os.kill(int(os.environ["VICTIM"]), signal.SIGTERM)
+        victim = Path(__file__).parent / "victim"
+        os.kill(int(victim.read_text()), signal.SIGTERM)
     return rows
 """
 
@@ -161,10 +161,9 @@ def test_a_job_goes_on(stage: str, tmp_path: Path) -> None:
 
 
 def run_on(running: StandingCluster, job: Path) -> subprocess.CompletedProcess[str]:
-    victim = str(running.data_processes[0].pid)
+    (job.parent / "victim").write_text(str(running.data_processes[0].pid))
     return subprocess.run(
         [*driver_command(job), "--set", f"cluster.metadata={running.metadata}"],
-        env={**os.environ, "VICTIM": victim},
         capture_output=True,
         text=True,
         timeout=60,
