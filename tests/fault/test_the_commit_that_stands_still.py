@@ -17,7 +17,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from tests.support.driver import DriverRun, write_job
+from tests.support.driver import DriverRun, driver_command, write_job
 from tests.support.faults import await_that
 from tests.support.gated_job import clean, unnamed_files
 from tests.support.leftovers import nothing_left_over, tree
@@ -53,12 +53,12 @@ def standing(*args, **options):
 
 deltalake.transaction.create_table_with_add_actions = standing
 """
-DRIVER = f"{STANDING}\nfrom mrflight.driver import leave, main\nleave(main(['job.toml', '--json']))"
+DRIVER = f"{STANDING}\nfrom mrflight.driver import leave, main\nleave(main())"
 PROGRAM = f"""{STANDING}
 import mrflight
 
 try:
-    mrflight.run("job.toml")
+    mrflight.run("job.toml", dict(each[len("--set="):].split("=", 1) for each in sys.argv[3:]))
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 sys.stdin.read()
@@ -75,7 +75,7 @@ class Run:
 
 
 @contextmanager
-def in_the_commit(folder: Path, program: str) -> Iterator[Run]:
+def in_the_commit(folder: Path, program: str, *options: str) -> Iterator[Run]:
     """The program, once its commit stands still."""
     Output(folder, "delta").run(OLD, job_id="old")
     (folder / "in.csv").write_text("n,k\n" + "".join(f"{n},{k}\n" for n, k in ROWS))
@@ -85,7 +85,7 @@ def in_the_commit(folder: Path, program: str) -> Iterator[Run]:
         nothing_left_over(folder / "tmp") as environment,
         standing_store(table) as store,
         subprocess.Popen(
-            [sys.executable, "-c", program],
+            driver_command(Path("job.toml"), *options, command=(sys.executable, "-c", program)),
             cwd=folder,
             env={**os.environ, **environment},
             stdin=subprocess.PIPE,
@@ -134,8 +134,7 @@ SHORT_GRACE = "import mrflight.sinks.landing\nmrflight.sinks.landing.GRACE_S = 1
 
 
 def test_the_jobs_timeout_ends_the_wait_and_leaves_what_may_land(tmp_path: Path) -> None:
-    driver = DRIVER.replace("'--json'", "'--json', '--set', 'job.timeout=4 s'")
-    with in_the_commit(tmp_path, SHORT_GRACE + driver) as run:
+    with in_the_commit(tmp_path, SHORT_GRACE + DRIVER, "--set=job.timeout=4 s") as run:
         done = DriverRun(0, *run.process.communicate(timeout=4 + 2 * END_S))
     assert run.process.returncode == 1
     assert "the store does not answer the commit, and the job's time has passed" in done.message

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 RUN_TIMEOUT_S = 120
+
+DRIVER = (sys.executable, "-m", "mrflight.driver")
 
 ALWAYS: list[str] = []
 """Options of every job, before its own."""
@@ -57,9 +59,9 @@ def drive(
     return DriverRun(done.returncode, done.stdout, done.stderr)
 
 
-def driver_command(job: Path, *options: str) -> list[str]:
-    """The command that runs a job."""
-    return [sys.executable, "-m", "mrflight.driver", str(job), "--json", *ALWAYS, *options]
+def driver_command(job: Path, *options: str, command: Sequence[str] = DRIVER) -> list[str]:
+    """The command that runs a job, or another one that takes what it takes."""
+    return [*command, str(job), "--json", *ALWAYS, *options]
 
 
 def write_job(folder: Path, text: str, name: str = "job.toml") -> Path:

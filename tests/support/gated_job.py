@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mrflight.spec import OutputFormat
 from tests.support.clean_command import run_clean
-from tests.support.driver import DriverRun, driver_command, write_job
+from tests.support.driver import DRIVER, DriverRun, driver_command, write_job
 from tests.support.manifests import manifests, newest_manifest, runs_of
 from tests.support.outputs import READERS, Output
 from tests.support.running_command import running_command
@@ -92,9 +92,7 @@ class GatedJob:
     @contextmanager
     def started(self, *options: str, command: Sequence[str] = ()) -> Iterator[GatedDriver]:
         """Its driver, which waits for nobody where there is no gate."""
-        whole = [*command, str(self.path), "--json", *options]
-        if not command:
-            whole = driver_command(self.path, *options)
+        whole = driver_command(self.path, *options, command=command or DRIVER)
         with running_command(whole, self.environment()) as process:
             yield GatedDriver(self, process)
 
