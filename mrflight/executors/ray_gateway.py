@@ -55,8 +55,10 @@ _OBJECT_STORE_BYTES = 80 * 2**20
 _PR_SET_CHILD_SUBREAPER = 36
 """Of linux/prctl.h."""
 
+_CALL_TIMEOUT_S = 0.5
 _END_TIMEOUT_S = 1.0
-"""Of workers that Ray is to end, of the 2.5 s that the driver waits for the end of this."""
+"""Of a call to Ray that does not return, and of workers that Ray is to end, of the 2.5 s that the
+driver waits for the end of this."""
 
 _SERVER_CALLS = 3
 """That a server's actor answers side by side: start, stay, and close."""
@@ -75,6 +77,9 @@ class Gateway:
         """Those that have ended as well: of one that only cannot be reached that is not known."""
         self._job: JobHere | None = None
         self._strategy: Any = "SPREAD"
+        self._asking = threading.Lock()
+        """Of Ray: kept by who leaves. A call after that starts another Ray, or ends this process
+        with what it has still to do."""
 
     def run(self) -> None:
         """In the main thread, with which the processes end that Ray starts for it."""
@@ -92,7 +97,9 @@ class Gateway:
                 self._strategy = _on(connected.home)
             self._told.put(connected)
         while True:
-            self._do(self._asked.get())
+            wanted = self._asked.get()
+            with self._asking:
+                self._do(wanted)
 
     def _listen(self) -> None:
         """Until the driver has gone, or wants this to end: whatever Ray does just then."""
@@ -107,6 +114,7 @@ class Gateway:
             os._exit(0)
 
     def _leave(self) -> None:
+        self._asking.acquire(timeout=_CALL_TIMEOUT_S)
         if not self._owns_ray:
             # It tells Ray to end all that was started here, which has happened 0.05 s later, and
             # puts away its own statistics for 0.25 s more, for which nobody has to wait.

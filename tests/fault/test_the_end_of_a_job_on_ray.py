@@ -11,12 +11,18 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mrflight.executors.ray_link import RayLink
+from mrflight.executors.ray_messages import Connect, JobHere
 from tests.support import faults, faulty_job
 from tests.support.fault_matrix import at_the_moment, check_table_untouched, rows_of, unlisted
 from tests.support.faults import FaultyRun, await_that, faulty_run
+from tests.support.ray_head import CONNECT_S
 from tests.support.ray_run import TWO, OnRay, all_gone
 
 INTERRUPTED_S = 5.0
+
+MANY = 300
+"""Starts of workers, which take longer than to leave Ray."""
 
 
 @pytest.mark.parametrize("ends", ["committed", "interrupted", "killed"])
@@ -76,6 +82,22 @@ def test_a_driver_that_is_killed_leaves_nothing_on_ray(on_ray: OnRay, tmp_path: 
             done = again.finish()
         assert done.code == 0, done.stderr
     assert rows_of(tmp_path) == faulty_job.expected_rows()
+
+
+def test_a_gateway_that_leaves_starts_no_ray_of_its_own(
+    on_ray: OnRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray's calls do that by themselves where nobody is connected: as it has left already."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    here = str(tmp_path)
+    with RayLink(Connect(on_ray.head.address, 1, 0, "", here, ()), tmp_path / "log") as link:
+        home = link.wait(CONNECT_S).home
+        link.tell_job(JobHere(home, here, False, here, ()))
+        for workers in range(MANY):
+            link.start_workers(workers)
+        await_that(link._messages.empty, "the end of what the driver says")
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+    assert (tmp_path / "log").read_text() == ""
 
 
 def gateway_of(run: FaultyRun) -> psutil.Process:
