@@ -17,6 +17,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
+from tests.support import fault_place
 from tests.support.driver import DriverRun, driver_command, write_job
 from tests.support.faults import await_that
 from tests.support.gated_job import clean, unnamed_files
@@ -134,8 +135,10 @@ SHORT_GRACE = "import mrflight.sinks.landing\nmrflight.sinks.landing.GRACE_S = 1
 
 
 def test_the_jobs_timeout_ends_the_wait_and_leaves_what_may_land(tmp_path: Path) -> None:
-    with in_the_commit(tmp_path, SHORT_GRACE + DRIVER, "--set=job.timeout=4 s") as run:
-        done = DriverRun(0, *run.process.communicate(timeout=4 + 2 * END_S))
+    timeout_s = 4 + fault_place.PLACE.start_s
+    timeout = f"--set=job.timeout={timeout_s:g} s"
+    with in_the_commit(tmp_path, SHORT_GRACE + DRIVER, timeout) as run:
+        done = DriverRun(0, *run.process.communicate(timeout=timeout_s + 2 * END_S))
     assert run.process.returncode == 1
     assert "the store does not answer the commit, and the job's time has passed" in done.message
     left = unnamed_files(run.table)

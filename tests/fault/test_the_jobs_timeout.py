@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support import faults
+from tests.support import fault_place, faults
 from tests.support.cluster import standing_cluster
 from tests.support.fault_matrix import at_the_moment, check_table_untouched
 
@@ -19,7 +19,6 @@ END_S = 10.0
 ten minutes."""
 
 PATIENT = (
-    f"job.timeout={TIMEOUT_S:g} s",
     "cluster.reconnect_timeout=10 min",
     "cluster.call_timeout=10 min",
 )
@@ -37,9 +36,11 @@ LATE = "the job's timeout passed .*; raise job.timeout"
 def test_no_wait_for_servers_outlasts_it(who: str, when: str, fault: str, tmp_path: Path) -> None:
     with standing_cluster() as cluster:
         began = time.monotonic()
+        timeout_s = TIMEOUT_S + fault_place.PLACE.start_s
+        options = (*PATIENT, f"job.timeout={timeout_s:g} s")
         is_data = who == "data servers"
         servers = cluster.data_processes if is_data else [cluster.metadata_process]
-        with at_the_moment(tmp_path, when, *PATIENT, standing=cluster.metadata) as (run, _):
+        with at_the_moment(tmp_path, when, *options, standing=cluster.metadata) as (run, _):
             for server in servers:
                 (faults.kill if fault == "kill" else faults.stop)(psutil.Process(server.pid))
             run.go_on()
@@ -50,4 +51,4 @@ def test_no_wait_for_servers_outlasts_it(who: str, when: str, fault: str, tmp_pa
     assert done.code == 1, done.stderr
     assert re.search(LATE, done.message), done.stderr
     check_table_untouched(tmp_path)
-    assert TIMEOUT_S < took_s < TIMEOUT_S + END_S
+    assert timeout_s < took_s < timeout_s + END_S

@@ -18,6 +18,8 @@ class ThisMachine:
 
     options: tuple[str, ...] = ()
     """Of every faulty job, before its own."""
+    start_s = 0.0
+    """How much longer a job may take to begin."""
 
     def seen(self, run: FaultyRun) -> FaultyRun:
         """The run as one that finds its processes where they are."""

@@ -58,6 +58,8 @@ SAID_BY_WORKERS = "going on "
 class OnRay(ThisMachine):
     """On a head that nobody else uses."""
 
+    start_s = 10.0
+
     def __init__(self, head: RayHead) -> None:
         self.head = head
         # Servers take longer to start there, a second each.

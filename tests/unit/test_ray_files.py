@@ -1,0 +1,40 @@
+"""The list of what runs on Ray names tests that are there, and all that have jobs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from tests.support.ray_files import LEFT_OUT, RUN
+
+TESTS = Path(__file__).parents[1]
+RUNS_JOBS = re.compile(
+    r"\b(drive|driver_command|gated_job|faulty_run|at_the_moment|check_goes_on|reading_job"
+    r"|mrflight\.run)\("
+)
+OF_MEASUREMENTS = "test_experiments_"
+
+
+def test_each_file_with_jobs_is_in_the_list_once() -> None:
+    found = {
+        str(path.relative_to(TESTS))
+        for folder in ("contract", "fault", "integration")
+        for path in (TESTS / folder).glob("test_*.py")
+        if RUNS_JOBS.search(path.read_text()) and not path.name.startswith(OF_MEASUREMENTS)
+    }
+    listed = [*RUN, *(name for name in LEFT_OUT if "::" not in name)]
+    assert len(listed) == len(set(listed))
+    assert found - set(listed) == set()
+    assert [name for name in listed if not (TESTS / name).is_file()] == []
+
+
+def test_each_test_that_is_left_out_is_there_and_says_why() -> None:
+    for name, why in LEFT_OUT.items():
+        path, _, test = name.partition("::")
+        assert why
+        if test:
+            assert path in RUN
+            parsed = ast.parse((TESTS / path).read_text())
+            functions = {node.name for node in parsed.body if isinstance(node, ast.FunctionDef)}
+            assert test.partition("[")[0] in functions, name
