@@ -74,13 +74,11 @@ else
 	$(python) -m pytest $(ARGS)
 endif
 
-# The same tests over the other executor, some of which CI runs too: ten minutes on two cores.
+# The same tests over the other executor, some of which CI runs too: those of
+# tests/support/ray_files.py, which says why the others do not.
 test-on-ray: install services
-	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray \
-		tests/contract/test_jobs_on_stores.py tests/contract/test_merge_jobs.py \
-		tests/integration/test_richer_jobs.py tests/integration/test_dataset_jobs.py \
-		tests/integration/test_skew.py tests/integration/test_examples_tpch.py
-	$(python) -m pytest --numprocesses 2 --all-on-ray tests/fault/test_the_matrix_on_ray.py
+	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray tests/contract tests/integration
+	$(python) -m pytest --numprocesses 2 --all-on-ray tests/fault
 
 bench: install
 	$(python) -m experiments.peers --jobs clicks-unique,clicks-10 \
