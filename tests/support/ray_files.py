@@ -40,6 +40,7 @@ RUN = [
     "integration/test_richer_jobs.py",
     "integration/test_shuffles_of_a_job.py",
     "integration/test_skew.py",
+    "integration/test_skewed_joins.py",
     "integration/test_whole_jobs_model.py",
     "integration/test_wrong_servers.py",
 ]
