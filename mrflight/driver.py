@@ -49,7 +49,8 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _COMMIT_GRACE_S = 2.5
 """For a commit that is under way when an interrupt comes. It takes milliseconds, but may wait for
 other writers; all is to end within 5 s."""
-_SOON_S = 0.01
+_AGAIN_S = 0.1
+"""After which an interrupt that was lost is raised once more."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,15 +105,9 @@ def drive(options: argparse.Namespace) -> int:
                 interrupts=signals,
                 owns_process=True,
             )
-    except KeyboardInterrupt:
-        return _report_failure(options, record, "interrupted", signals.told, EXIT_INTERRUPTED)
-    except MrflightError as error:
-        code = EXIT_WRONG_JOB if isinstance(error, JobError) else EXIT_FAILED
-        return _report_failure(options, record, "failed", message(error), code)
-    except Exception as error:  # a bug of ours: told in full, and in the JSON as well
-        log.exception("the driver failed")
-        told = f"{type(error).__name__}: {error}"
-        return _report_failure(options, record, "failed", told, EXIT_FAILED)
+    except (KeyboardInterrupt, Exception) as error:
+        signals.job_ends()  # where not even that was entered
+        return _report_failure(options, record, *_told(error, signals))
     _say(f"{result.summary()}\n", sys.stderr)
     _print_json(options, result)
     return 0
@@ -128,7 +123,7 @@ class _Signals(Interrupts):
 
     def handle(self) -> None:
         """From now on signals come here."""
-        sys.unraisablehook = self._raise_later
+        sys.unraisablehook = self._hide
         signal.signal(signal.SIGALRM, self._raise)
         for number in _INTERRUPTS:
             if signal.getsignal(number) != signal.SIG_IGN:  # as nohup, or a shell's &, has it
@@ -147,6 +142,10 @@ class _Signals(Interrupts):
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     @property
+    def have_come(self) -> bool:
+        return not math.isinf(self._first_at)
+
+    @property
     def told(self) -> str:
         if not self._commits:
             return "interrupted"
@@ -156,28 +155,56 @@ class _Signals(Interrupts):
         )
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
-        is_first = math.isinf(self._first_at)
+        is_first = not self.have_come
         self._note()
         if self._is_decided:
             self._news.put(None)
-        elif is_first and self._commits:
-            signal.setitimer(signal.ITIMER_REAL, _COMMIT_GRACE_S)
         elif is_first:
-            raise KeyboardInterrupt
+            after_s = _COMMIT_GRACE_S if self._commits else _AGAIN_S
+            signal.setitimer(signal.ITIMER_REAL, after_s, _AGAIN_S)
+            if not self._commits:
+                raise KeyboardInterrupt
 
     def _raise(self, signum: int, frame: FrameType | None) -> None:
-        if not self._is_decided:
+        """Raise the interrupt again, unless it is under way.
+
+        One that hit a __del__, a callback of a weak reference, as an import has them, or C that
+        goes on after what its calls raise, was dropped there, and the job would go on.
+        """
+        if not (self._is_decided or _is_unwinding()):
             raise KeyboardInterrupt
 
-    def _raise_later(self, lost: sys.UnraisableHookArgs) -> None:
-        """Raise an interrupt once more that hit a __del__, or a callback of a weak reference.
+    def caught(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
-        Python drops what is raised there, and the job would go on. An import has such callbacks.
-        """
-        if issubclass(lost.exc_type, KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, _SOON_S)
-        else:
+    def _hide(self, lost: sys.UnraisableHookArgs) -> None:
+        """Say nothing of an interrupt that was dropped: it is raised again."""
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
             sys.__unraisablehook__(lost)
+
+
+def _is_unwinding() -> bool:
+    """Whether an interrupt is under way: what it ends puts things in order."""
+    error = sys.exc_info()[1]
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _told(error: BaseException, signals: _Signals) -> tuple[str, str, int]:
+    """The state of the job, what is said of it, and the exit code."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__
+    if cause is error or (cause is not None and signals.have_come):
+        # Of which an import, or the making of a class, may have made another error.
+        return "interrupted", signals.told, EXIT_INTERRUPTED
+    if isinstance(error, MrflightError):
+        is_wrong = isinstance(error, JobError)
+        return "failed", message(error), EXIT_WRONG_JOB if is_wrong else EXIT_FAILED
+    # A bug of ours: told in full, and in the JSON as well.
+    log.error("the driver failed", exc_info=error)
+    return "failed", f"{type(error).__name__}: {error}", EXIT_FAILED
 
 
 def message(error: MrflightError) -> str:

@@ -37,6 +37,9 @@ class Interrupts:
     def job_ends(self) -> None:
         """What comes of the job is decided: from now on an interrupt only hurries its end."""
 
+    def caught(self) -> None:
+        """An interrupt has come to where it is waited for, and is raised again later."""
+
     def hurry(self) -> None:
         """Bound clean-ups as an interrupt does that comes now."""
         self._note()
@@ -65,6 +68,7 @@ class Interrupts:
                 self._wait()
             except KeyboardInterrupt as error:
                 interrupt = error
+                self.caught()
                 self._note()
         if ended.done():
             ended.result()

@@ -41,20 +41,45 @@ def wait(batch):
     threading.Event().wait()
 """
 
-INTERRUPTED_IN_A_FINALIZER = """
+INTERRUPTED = """
 import signal
 import sys
 
+WHERE
+
+def audit(event, arguments):
+    if event == "open" and str(arguments[0]).endswith("/job.toml"):
+        interrupt()
+
+sys.addaudithook(audit)
+"""
+
+PLACES = {
+    "a finalizer": """
 class Interrupting:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
 
-def audit(event, arguments):
-    if event == "open" and str(arguments[0]).endswith("/job.toml"):
-        Interrupting()
+def interrupt():
+    Interrupting()
+""",
+    "code that goes on": """
+def interrupt():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except BaseException:
+        pass
+""",
+    "a class that is made": """
+class Interrupting:
+    def __set_name__(self, owner, name):
+        signal.raise_signal(signal.SIGINT)
 
-sys.addaudithook(audit)
-"""
+def interrupt():
+    type("Owner", (), {"name": Interrupting()})
+""",
+}
+"""Where Python, or C of somebody's, lets no interrupt out, or another error."""
 
 EVERY_S = 0.04
 END_S = 30.0
@@ -120,9 +145,10 @@ def test_of_the_command(job: Path, command: list[str]) -> None:
     assert_all_end_with_130([*command, str(job)], job.parent, last_s=0.2)
 
 
-def test_in_a_finalizer_which_python_lets_nothing_leave(job: Path) -> None:
+@pytest.mark.parametrize("where", PLACES)
+def test_where_an_interrupt_is_lost(job: Path, where: str) -> None:
     """As in the callbacks of an import: the job, which waits for ever, ends all the same."""
-    (job.parent / "sitecustomize.py").write_text(INTERRUPTED_IN_A_FINALIZER)
+    (job.parent / "sitecustomize.py").write_text(INTERRUPTED.replace("WHERE", PLACES[where]))
     with nothing_left_over(job.parent / "tmp") as environment:
         done = subprocess.run(
             driver_command(job),
