@@ -1,4 +1,4 @@
-"""Flight clients, one per location, closed together."""
+"""Flight clients, one per location, let go of together."""
 
 from __future__ import annotations
 
@@ -50,6 +50,10 @@ def keep_idle() -> None:
 class Connections(Closes):
     """Opens a client for a location once and keeps it until `close`. Not for several threads.
 
+    No client is closed by name: a call that another thread begins just then, as the pulse or who
+    was left waiting, would end the process (a null pointer in Arrow 26). With who has it last it
+    closes itself.
+
     Whoever calls through these waits as long as ``timeouts`` say.
     """
 
@@ -77,21 +81,18 @@ class Connections(Closes):
             _pulse.remove(client)
             if _idle is not None and location not in _idle and len(_idle) < _MOST_IDLE:
                 _idle[location] = client
-            else:
-                client.close()
 
     def forget(self, location: str) -> None:
-        """Close the client of a location, which has failed; the next one is new.
+        """Let go of the client of a location, which has failed; the next one is new.
 
         A connection that has failed waits longer and longer before it tries again.
         """
         client = self._clients.pop(location, None)
         if client is not None:
             _pulse.remove(client)
-            client.close()
 
     def abandon(self) -> None:
-        """Close every client for good: something went wrong, with one of them perhaps."""
+        """Let go of every client for good: something went wrong, with one of them perhaps."""
         for location in list(self._clients):
             self.forget(location)
 

@@ -27,6 +27,7 @@ _CALL_TIMEOUT_S = 1.0
 """The answer is of no use: what counts is that there is something to acknowledge."""
 
 
+_OPTIONS = flight.FlightCallOptions(timeout=_CALL_TIMEOUT_S)
 _PULSE = (MetadataAction.PULSE.value, msgspec.json.encode(Done()))
 
 
@@ -71,7 +72,6 @@ class Pulse(Closes):
             self._thread.join(2 * _CALL_TIMEOUT_S)
 
     def _beat(self) -> None:
-        options = flight.FlightCallOptions(timeout=_CALL_TIMEOUT_S)
         while not self._ending.wait(self._every_s):
             for reference in list(self._clients):
                 if self._ending.is_set():
@@ -79,14 +79,15 @@ class Pulse(Closes):
                 if (client := reference()) is None:
                     self._clients.pop(reference, None)
                 else:
-                    _call(client, options)
+                    call(client)
                 del client  # not to be kept until the next beat
 
 
-def _call(client: flight.FlightClient, options: flight.FlightCallOptions) -> None:
+def call(client: flight.FlightClient) -> None:
+    """One call, whose failure is of no consequence here."""
     try:
         # Not `list_actions`: where a server that stops cancels one, in whatever thread, pyarrow has
         # the main thread interrupted, as if by Ctrl-C.
-        list(client.do_action(_PULSE, options))
+        list(client.do_action(_PULSE, _OPTIONS))
     except (flight.FlightError, pa.ArrowException, OSError) as error:
         log.debug("a pulse had no answer: %s", error)

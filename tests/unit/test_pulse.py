@@ -6,6 +6,8 @@ import os
 import select
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -200,3 +202,32 @@ def timeouts_of_sockets_to(port: int) -> set[int]:
         except OSError:
             continue
     return found
+
+
+CLOSING = """
+import sys
+from threading import Thread
+from mrflight.shuffle.connections import Connections
+from mrflight.shuffle.pulse import call
+
+def calls(client):
+    while not is_over:
+        call(client)
+
+for number in range(2_000):
+    is_over = False
+    with Connections() as connected:
+        thread = Thread(target=calls, args=[connected.to(sys.argv[1])])
+        thread.start()
+        thread.join(number % 20 / 10_000)
+    is_over = True
+    thread.join()
+"""
+
+
+def test_connections_are_closed_beside_a_call_of_the_pulse(server: Counting) -> None:
+    """A client that is closed by name as a call begins ends the process."""
+    command = [sys.executable, "-c", CLOSING, location(server)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3 * TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    assert server.calls
