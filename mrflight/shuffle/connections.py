@@ -1,4 +1,4 @@
-"""Flight clients, one per location, let go of together."""
+"""Flight clients, one per location, closed together."""
 
 from __future__ import annotations
 
@@ -50,10 +50,6 @@ def keep_idle() -> None:
 class Connections(Closes):
     """Opens a client for a location once and keeps it until `close`. Not for several threads.
 
-    No client is closed by name: a call that another thread begins just then, as the pulse or who
-    was left waiting, would end the process (a null pointer in Arrow 26). With who has it last it
-    closes itself.
-
     Whoever calls through these waits as long as ``timeouts`` say.
     """
 
@@ -78,21 +74,23 @@ class Connections(Closes):
         """Let go of every client; the connections can be used again afterwards."""
         while self._clients:
             location, client = self._clients.popitem()
-            _pulse.remove(client)
             if _idle is not None and location not in _idle and len(_idle) < _MOST_IDLE:
+                _pulse.remove(client)
                 _idle[location] = client
+            else:
+                _pulse.close_client(client)
 
     def forget(self, location: str) -> None:
-        """Let go of the client of a location, which has failed; the next one is new.
+        """Close the client of a location, which has failed; the next one is new.
 
         A connection that has failed waits longer and longer before it tries again.
         """
         client = self._clients.pop(location, None)
         if client is not None:
-            _pulse.remove(client)
+            _pulse.close_client(client)
 
     def abandon(self) -> None:
-        """Let go of every client for good: something went wrong, with one of them perhaps."""
+        """Close every client for good: something went wrong, with one of them perhaps."""
         for location in list(self._clients):
             self.forget(location)
 

@@ -49,6 +49,7 @@ class Pulse(Closes):
         # Adding, removing and listing are one step each of the interpreter.
         self._clients: dict[weakref.ref[flight.FlightClient], None] = {}
         self._starting = threading.Lock()
+        self._calling = threading.Lock()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -65,6 +66,18 @@ class Pulse(Closes):
         """No more; a call may be under way."""
         self._clients.pop(weakref.ref(client), None)
 
+    def close_client(self, client: flight.FlightClient) -> None:
+        """Remove and close it; beside a call it is closed when whoever has it last lets it go.
+
+        A call that begins as another thread closes its client ends the process, in Arrow 26.
+        """
+        self.remove(client)
+        if self._calling.acquire(blocking=False):
+            try:
+                client.close()
+            finally:
+                self._calling.release()
+
     def close(self) -> None:
         """End the thread."""
         self._ending.set()
@@ -76,14 +89,15 @@ class Pulse(Closes):
             for reference in list(self._clients):
                 if self._ending.is_set():
                     return
-                if (client := reference()) is None:
-                    self._clients.pop(reference, None)
-                else:
-                    call(client)
-                del client  # not to be kept until the next beat
+                with self._calling:
+                    if (client := reference()) is None:
+                        self._clients.pop(reference, None)
+                    elif reference in self._clients:
+                        _call(client)
+                    del client  # not to be kept until the next beat
 
 
-def call(client: flight.FlightClient) -> None:
+def _call(client: flight.FlightClient) -> None:
     """One call, whose failure is of no consequence here."""
     try:
         # Not `list_actions`: where a server that stops cancels one, in whatever thread, pyarrow has

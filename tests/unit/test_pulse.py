@@ -206,22 +206,16 @@ def timeouts_of_sockets_to(port: int) -> set[int]:
 
 CLOSING = """
 import sys
-from threading import Thread
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.pulse import call
+import time
+from mrflight.shuffle import connections
+from mrflight.shuffle.pulse import Pulse
 
-def calls(client):
-    while not is_over:
-        call(client)
-
+connections._pulse = Pulse(0.0)  # it calls all the time
 for number in range(2_000):
-    is_over = False
-    with Connections() as connected:
-        thread = Thread(target=calls, args=[connected.to(sys.argv[1])])
-        thread.start()
-        thread.join(number % 20 / 10_000)
-    is_over = True
-    thread.join()
+    with connections.Connections() as connected:
+        connected.to(sys.argv[1])
+        time.sleep(number % 20 / 10_000)
+connections._pulse.close()
 """
 
 
