@@ -49,7 +49,7 @@ def worker_modules(spec: JobSpec) -> list[str]:
     if any(reduce is not None and reduce.sql for reduce in spec.all_reduces):
         modules.append("mrflight.workers.queried_tables")
     if spec.has_sql:  # after the workers' module, without which it would load pandas
-        modules.append("datafusion")
+        modules += ["datafusion", "mrflight.sql.passing_rows"]
     return modules
 
 

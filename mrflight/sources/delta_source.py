@@ -84,9 +84,7 @@ class DeltaReader(Reader):
         constants = dict(split.constants)
         stored = [name for name in self.schema.names if name not in constants]
         with reading("parquet", location), unchanged(location, split.version) as location:
-            for batch in read_row_groups(
-                location, split, stored, keeps_dictionaries=self.keeps_dictionaries
-            ):
+            for batch in read_row_groups(location, split, stored):
                 if batch.num_rows:
                     rows = with_constants(batch, self.schema, constants)
                     yield conform(rows, self.schema, keeps_dictionaries=self.keeps_dictionaries)

@@ -34,9 +34,7 @@ class ParquetReader(Reader):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
         with reading("parquet", location), unchanged(location, split.version) as location:
-            for batch in read_row_groups(
-                location, split, self.schema.names, keeps_dictionaries=self.keeps_dictionaries
-            ):
+            for batch in read_row_groups(location, split, self.schema.names):
                 if batch.num_rows:
                     yield conform(batch, self.schema, keeps_dictionaries=self.keeps_dictionaries)
 

