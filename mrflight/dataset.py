@@ -13,6 +13,9 @@ from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+import msgspec
+from msgspec import structs
+
 from mrflight.drafts import (
     InputDraft,
     StageDraft,
@@ -79,10 +82,10 @@ class Dataset(Writes):
     def named(self, name: str) -> Dataset:
         """Called ``name`` in sql, in messages and in the plan."""
         if self._stage is not None:
-            return replace(self, _stage=replace(self._stage, name=name))
+            return replace(self, _stage=structs.replace(self._stage, name=name))
         if len(self._inputs) > 1:
             raise JobFileError(f"named: {self!r} is several inputs; name each before the union")
-        return replace(self, _inputs=(replace(self._inputs[0], name=name),))
+        return replace(self, _inputs=(structs.replace(self._inputs[0], name=name),))
 
     def keyed(self, *columns: Names) -> Dataset:
         """Partitioned by these columns by whatever comes next, unless that says otherwise."""
@@ -225,13 +228,14 @@ class Dataset(Writes):
         told = _without_none({"partitions": partitions, "partitioner": kind})
         made = self._made("repartitioned", all_names_of(key) or None)
         assert made._stage is not None
-        return replace(made, _stage=replace(made._stage, shuffle={**made._stage.shuffle, **told}))
+        stage = structs.replace(made._stage, shuffle={**made._stage.shuffle, **told})
+        return replace(made, _stage=stage)
 
     def with_shuffle(self, **settings: Any) -> Dataset:
         """With these keys of ``[shuffle]`` for the shuffle behind the last step."""
         if self._stage is None:
             raise JobFileError(f"with_shuffle: nothing has shuffled {self!r} yet")
-        stage = replace(self._stage, shuffle={**self._stage.shuffle, **settings})
+        stage = structs.replace(self._stage, shuffle={**self._stage.shuffle, **settings})
         return replace(self, _stage=stage)
 
     def with_settings(self, settings: Mapping[str, Any]) -> Dataset:
@@ -286,18 +290,17 @@ class Dataset(Writes):
         stage = self._stage
         if stage is None or "limit" in stage.reduce or order.keys() & stage.reduce.keys():
             return self._made(name, None, **order)
-        return replace(self, _stage=replace(stage, reduce={**stage.reduce, **order}))
+        return replace(self, _stage=structs.replace(stage, reduce={**stage.reduce, **order}))
 
     def _spec(self, output: Mapping[str, Any]) -> JobSpec:
         last = self._stage or self._made("rows", None)._stage
         assert last is not None
         if self._stage is None and output.get("mode") == "merge":  # by the output's keys
-            last = replace(last, shuffle={})
+            last = structs.replace(last, shuffle={})
         return decode_job(document_of(last, output, self._settings))
 
 
-@dataclass(frozen=True)
-class Grouped:
+class Grouped(msgspec.Struct, frozen=True):
     """Groups of a dataset's rows."""
 
     _rows: Dataset

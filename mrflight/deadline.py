@@ -6,8 +6,9 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from mrflight.errors import DeadlineExceededError, MrflightError
 from mrflight.interruptible import interruptibly
@@ -19,8 +20,7 @@ _SHORTEST_S = 0.01
 """Of a call that is made nevertheless: gRPC takes none for no limit."""
 
 
-@dataclass(frozen=True)
-class Deadline:
+class Deadline(msgspec.Struct, frozen=True):
     """A moment of the monotonic clock, or never. Holds in the process that made it."""
 
     at: float = math.inf

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from mrflight.errors import JobFileError
 from mrflight.pickled import chained, split_pickled
@@ -18,8 +20,7 @@ _SETTINGS = ("job", "shuffle", "cluster", "storage")
 _IS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True, eq=False)
-class InputDraft:
+class InputDraft(msgspec.Struct, frozen=True, eq=False):
     """A table that a stage reads: files, or what an earlier stage has made."""
 
     name: str
@@ -62,8 +63,7 @@ class InputDraft:
         return replace(self, told={**self.told, **told})
 
 
-@dataclass(frozen=True, eq=False)
-class StageDraft:
+class StageDraft(msgspec.Struct, frozen=True, eq=False):
     """A shuffle and what is made of each partition. One that two others read is made once."""
 
     name: str

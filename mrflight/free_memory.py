@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import msgspec
 
-@dataclass(frozen=True)
-class _Version:
+
+class _Version(msgspec.Struct, frozen=True):
     """Where control groups are mounted, and the names of a group's files."""
 
     mount: str

@@ -7,13 +7,14 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import msgspec
 
 from mrflight.errors import UserFunctionError, UserFunctionRaisedError
 from mrflight.in_common import InCommon
@@ -25,8 +26,7 @@ copies: dict[str, str] = {}
 """Of job files' folders, where this machine has one elsewhere than the driver has it."""
 
 
-@dataclass(frozen=True)
-class FunctionRef(InCommon):
+class FunctionRef(InCommon, msgspec.Struct, frozen=True):
     """A function by the name that the job file gives it; loaded in the process that calls it."""
 
     key_path: str

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from mrflight.deadline import Deadline
 from mrflight.errors import JobFileError
@@ -37,8 +39,7 @@ if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.workers.tasks import ReduceResult
 
 
-@dataclass(frozen=True)
-class _Run:
+class _Run(msgspec.Struct, frozen=True):
     """What the one who runs a job gives to it."""
 
     progress: ProgressReport
@@ -84,8 +85,7 @@ def run_job(
         return _Job(spec, folder, place, run).run()
 
 
-@dataclass(frozen=True)
-class _Check:
+class _Check(msgspec.Struct, frozen=True):
     """A look at a user's function, before there is much to lose."""
 
     function: FunctionRef

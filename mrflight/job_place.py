@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from mrflight.interrupts import Interrupts
 from mrflight.run_settings import RunSettings
@@ -20,8 +21,7 @@ JobCluster = SupervisedCluster[Any]
 """Servers of a job's own."""
 
 
-@dataclass(frozen=True)
-class JobPlace:
+class JobPlace(msgspec.Struct, frozen=True):
     """Where a job runs. It ends with the stack that it was opened on."""
 
     settings: RunSettings
@@ -34,8 +34,7 @@ class JobPlace:
     """Where reduces put what does not fit; there on every machine that the job runs on."""
 
 
-@dataclass(frozen=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """What a place is made for, and in."""
 
     spec: JobSpec

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.functions import FunctionRef
@@ -17,8 +18,7 @@ Sources = Mapping[str, Source]
 """Inputs by their names in a stage."""
 
 
-@dataclass(frozen=True)
-class JobPlan:
+class JobPlan(msgspec.Struct, frozen=True):
     """Everything that is decided before the first task runs."""
 
     job_id: str

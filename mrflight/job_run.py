@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from mrflight.ids import new_writer_id
 from mrflight.losses import Losses
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from mrflight.shuffle.shuffle import Shuffle
 
 
-@dataclass(frozen=True)
-class JobRun:
+class JobRun(msgspec.Struct, frozen=True):
     """A job's way from its maps to its reduces.
 
     What is lost is made again within it; where that cannot be, there is another run.
@@ -27,5 +27,5 @@ class JobRun:
     """Of a name, with so many partitions. It is watched from then on."""
     watch: ShuffleWatch
     losses: Losses
-    writer_id: str = field(default_factory=new_writer_id)
+    writer_id: str = msgspec.field(default_factory=new_writer_id)
     """Of all attempts, whose numbers tell them apart."""

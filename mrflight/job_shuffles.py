@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+from msgspec.structs import replace
 
 from mrflight.deadline import Deadline
 from mrflight.errors import (

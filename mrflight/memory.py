@@ -12,7 +12,8 @@ workers the other, each for the task that it runs:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from mrflight.errors import JobFileError
 from mrflight.free_memory import free_memory
@@ -52,8 +53,7 @@ _MOST_COMBINER_BYTES = 64 * MIB
 """Of a combiner: what does not shrink in this shrinks in the reducer."""
 
 
-@dataclass(frozen=True)
-class MemoryPlan:
+class MemoryPlan(msgspec.Struct, frozen=True):
     """What each part may hold, bytes."""
 
     total: int

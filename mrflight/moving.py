@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.deadline import Deadline
 from mrflight.errors import NotRepeatableError, SchemaMismatchError
@@ -30,8 +31,7 @@ from mrflight.workers.tasks import MapResult, MapTask, ReduceResult, run_sample
 from mrflight.workers.workspace import Workspace
 
 
-@dataclass(frozen=True)
-class Moving:
+class Moving(msgspec.Struct, frozen=True):
     """How the rows of one job are moved."""
 
     plan: JobPlan

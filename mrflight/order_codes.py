@@ -12,9 +12,9 @@ an int64: experiments/sorting.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -32,8 +32,7 @@ Rows = npt.NDArray[np.int64]
 _SIGN = np.uint64(2**63)
 
 
-@dataclass(frozen=True)
-class Codes:
+class Codes(msgspec.Struct, frozen=True):
     """A number for each row."""
 
     values: UInt64s

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from mrflight.errors import JobFileError
 from mrflight.ids import MAX_PARTITIONS
@@ -22,8 +23,7 @@ Reason = Literal[
 ]
 
 
-@dataclass(frozen=True)
-class PartitionCount:
+class PartitionCount(msgspec.Struct, frozen=True):
     """How many partitions there are, and what has decided it."""
 
     number: int

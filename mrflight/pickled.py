@@ -10,9 +10,10 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
+
+import msgspec
 
 from mrflight.errors import UserFunctionError
 from mrflight.quantities import format_bytes
@@ -67,8 +68,7 @@ def name_of(function: Callable[..., Any]) -> str:
     return str(name)
 
 
-@dataclass(frozen=True)
-class Chained:
+class Chained(msgspec.Struct, frozen=True):
     """Maps that are one: each is given what the one before it has made."""
 
     name: str

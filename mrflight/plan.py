@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.errors import JobFileError
 from mrflight.functions import FunctionRef
@@ -45,8 +46,7 @@ MAX_DATA_SERVERS = 64
 """Of an embedded cluster: each is a process on this machine."""
 
 
-@dataclass(frozen=True)
-class StagePlan:
+class StagePlan(msgspec.Struct, frozen=True):
     """Everything that is decided of a stage before its first task runs."""
 
     counted: PartitionCount

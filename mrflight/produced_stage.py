@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import TypeVar
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.job_run import JobRun
 from mrflight.mender import Anew, Stop
@@ -37,8 +38,7 @@ _ENCODED = 3
 """What a byte of compressed blocks is in memory, roughly: of lineitem's 2.6."""
 
 
-@dataclass(frozen=True)
-class ProducedStage:
+class ProducedStage(msgspec.Struct, frozen=True):
     """The shuffles of a stage, side by side, and what is made of them."""
 
     plan: StagePlan
@@ -126,8 +126,7 @@ class ProducedStage:
             yield split_of(stage, whole)
 
 
-@dataclass(frozen=True)
-class StreamedStage:
+class StreamedStage(msgspec.Struct, frozen=True):
     """A stage whose stream meets tables that went through shuffles, which everyone reads whole."""
 
     plan: StagePlan

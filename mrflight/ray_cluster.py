@@ -8,8 +8,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.executors.ray_link import RayLink
@@ -114,8 +115,7 @@ class RayServer:
                 os.close(self._end)
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """Where on Ray a job's servers are."""
 
     home: str

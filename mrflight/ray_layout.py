@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 _MIB = 2**20
 _EMPTY_BYTES = 128 * _MIB
@@ -35,8 +36,7 @@ class ReservedPort:
         self._socket.close()
 
 
-@dataclass(frozen=True)
-class ServerLayout:
+class ServerLayout(msgspec.Struct, frozen=True):
     """The options of servers, and the memory that their actors declare."""
 
     metadata: str

@@ -7,9 +7,10 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+
+import msgspec
 
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.executors.ray import RayExecutor
@@ -69,8 +70,7 @@ def _pattern(path: Path, folder: Path) -> str:
     return "/" + "".join(f"\\{c}" if c in "*?[]!#\\ " else c for c in inside)
 
 
-@dataclass(frozen=True)
-class Sight:
+class Sight(msgspec.Struct, frozen=True):
     """Something of this machine that every node must see the same."""
 
     key_path: str

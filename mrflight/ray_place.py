@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 from contextlib import ExitStack
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from mrflight.errors import JobFailedError, JobFileError
 from mrflight.executors.ray import RayExecutor

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.memory import MemoryPlan
 from mrflight.mender import Anew, Stop
@@ -28,8 +29,7 @@ from mrflight.workers.tasks import MergeTask, ReduceResult, ReduceTask, run_merg
 from mrflight.workers.workspace import Workspace
 
 
-@dataclass(frozen=True)
-class ReduceStage:
+class ReduceStage(msgspec.Struct, frozen=True):
     """The reduces of one job, once its maps are done."""
 
     plan: StagePlan

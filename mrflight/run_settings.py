@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from mrflight.errors import JobFileError
 from mrflight.locations import parse_location
@@ -19,16 +20,14 @@ _MOST_ATTEMPTS = 100
 """Of a task. Numbers go on where what was lost is made again, and `mrflight.ids` bounds them."""
 
 
-@dataclass(frozen=True)
-class Machines:
+class Machines(msgspec.Struct, frozen=True):
     """What a Ray of several nodes offers."""
 
     cpus: int
     memory_bytes: int
 
 
-@dataclass(frozen=True)
-class RunSettings:
+class RunSettings(msgspec.Struct, frozen=True):
     """How a job is run."""
 
     attempts: int

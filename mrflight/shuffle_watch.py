@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from mrflight.closing import Closes
 from mrflight.errors import (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchError
@@ -29,8 +29,7 @@ _MADE_SAMPLE_PIECES = 4
 """Of a stage's result, each of which is made for it. Partitions by a hash are samples already."""
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """The inputs whose rows are one table, which goes through one shuffle."""
 
     name: str

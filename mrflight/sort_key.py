@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from mrflight.errors import JobFileError
 
 
-@dataclass(frozen=True)
-class SortKey:
+class SortKey(msgspec.Struct, frozen=True):
     """One column of an order.
 
     Nulls come last whichever the direction, unless they are asked for first.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 from pyarrow import types
 
@@ -43,8 +43,7 @@ _PLAIN_REASONS: dict[Reason, str] = {
 }
 
 
-@dataclass(frozen=True)
-class StageWords:
+class StageWords(msgspec.Struct, frozen=True):
     """Tells what a stage does."""
 
     stage: StageJob

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.errors import JobFileError
@@ -24,8 +24,7 @@ _LEAST_TIMES = 8
 """That the other input is as large: or shuffling both is little work as well."""
 
 
-@dataclass(frozen=True)
-class Stream:
+class Stream(msgspec.Struct, frozen=True):
     """An input whose rows meet the others' where they are read."""
 
     source: Source

@@ -5,12 +5,12 @@ Calls, tasks and servers have the numbers that the driver gives them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 
-@dataclass(frozen=True)
-class Connect:
+
+class Connect(msgspec.Struct, frozen=True):
     """The first message to a gateway: the Ray to speak to."""
 
     address: str | None
@@ -51,8 +51,7 @@ class Refused(NamedTuple):
     why: str
 
 
-@dataclass(frozen=True)
-class JobHere:
+class JobHere(msgspec.Struct, frozen=True):
     """What a worker is told with each call of its job."""
 
     home: str

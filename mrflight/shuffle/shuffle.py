@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.errors import JobError, MapsMissingError, MrflightError
@@ -31,8 +31,7 @@ from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Shuffle(InCommon):
+class Shuffle(InCommon, msgspec.Struct, frozen=True):
     """A shuffle on a cluster, made by `Cluster.create_shuffle`.
 
     Pickles to a few hundred bytes and works in any process that reaches the

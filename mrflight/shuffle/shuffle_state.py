@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -40,8 +41,7 @@ class MapCommit(NamedTuple):
         return self.since < generation <= self.until
 
 
-@dataclass(frozen=True)
-class PartitionInfo:
+class PartitionInfo(msgspec.Struct, frozen=True):
     """Where a reader finds a partition, and what it was promised there."""
 
     partition: int

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from mrflight.closing import Closes
 from mrflight.errors import (
@@ -27,8 +28,7 @@ PUT_TIMEOUT_S = 120.0
 """How long a put waits for memory. A budget of 2 GiB is written in that time by a slow disk."""
 
 
-@dataclass(frozen=True)
-class StoreStats:
+class StoreStats(msgspec.Struct, frozen=True):
     """What a store holds. Bytes are those of the blocks' bodies but where said otherwise."""
 
     shuffles: int

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -56,8 +55,7 @@ Note = Callable[[list[Any]], str]
 """Makes of results what is told of them."""
 
 
-@dataclass(frozen=True)
-class SinkTasks:
+class SinkTasks(msgspec.Struct, frozen=True):
     """Who runs the tasks of a sink; without more they run here, one after the other."""
 
     run: Callable[[Sequence[SinkTask], Note], list[Any]] = lambda tasks, note: [
@@ -74,8 +72,7 @@ class SinkTasks:
 HERE = SinkTasks()
 
 
-@dataclass(frozen=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """What the winning reduce attempts made, ready to be committed."""
 
     parts: tuple[PartFile, ...]

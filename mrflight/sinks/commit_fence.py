@@ -10,8 +10,9 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from mrflight.deadline import Deadline
 from mrflight.errors import CommitError, LeaseHeldError, LeaseLostError, MrflightError
@@ -63,8 +64,7 @@ class Turn:
             log.info("a lease for commits ends by itself: %s", error)
 
 
-@dataclass(frozen=True)
-class CommitFence:
+class CommitFence(msgspec.Struct, frozen=True):
     """Where turns are given: a metadata server."""
 
     metadata: str

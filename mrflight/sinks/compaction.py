@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.deadline import NO_DEADLINE
@@ -36,16 +36,14 @@ WHOLE_FILE = 1 << 62
 """Bytes of a split that a file is never larger than."""
 
 
-@dataclass(frozen=True)
-class _Rewritten:
+class _Rewritten(msgspec.Struct, frozen=True):
     """A bin, and the files that hold its rows now."""
 
     bin: Bin
     parts: tuple[PartFile, ...]
 
 
-@dataclass(frozen=True)
-class Compacted:
+class Compacted(msgspec.Struct, frozen=True):
     """What one version swapped."""
 
     version: int

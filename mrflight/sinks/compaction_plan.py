@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from mrflight.sources.delta_source import ActiveFile
 
 
-@dataclass(frozen=True)
-class Bin:
+class Bin(msgspec.Struct, frozen=True):
     """Files of the same partition values, in the order in which their rows are to follow."""
 
     files: tuple[ActiveFile, ...]

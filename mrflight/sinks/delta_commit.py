@@ -14,11 +14,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.deadline import NO_DEADLINE, Deadline
 from mrflight.errors import CommitError, OutputError
@@ -46,8 +47,7 @@ LOOKS = 30
 NTZ_FEATURE = "timestampNtz"
 
 
-@dataclass(frozen=True)
-class DeltaCommit:
+class DeltaCommit(msgspec.Struct, frozen=True):
     """One commit: what is added to which table, and by whom."""
 
     location: Location

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.deadline import Deadline
@@ -19,8 +19,7 @@ from mrflight.storage.delta_entry import append_entry, has_whole_transactions, r
 from mrflight.storage.store import FirstComeStore
 
 
-@dataclass(frozen=True)
-class EntryCommit:
+class EntryCommit(msgspec.Struct, frozen=True):
     """What a commit makes of a table, if there is one."""
 
     location: Location

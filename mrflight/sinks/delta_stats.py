@@ -15,7 +15,6 @@ which its pyarrow dataset skips the file for every filter on that column.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
@@ -44,8 +43,7 @@ Range = tuple[Any, Any]
 """A least and a greatest value."""
 
 
-@dataclass(frozen=True)
-class _Column:
+class _Column(msgspec.Struct, frozen=True):
     """A column that has statistics, and which of parquet's leaves it is."""
 
     name: str

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """The rows that are encoded at once: as soon as there are this many rows or bytes."""
 
     rows: int

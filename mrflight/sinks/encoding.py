@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import pyarrow as pa
 
 from mrflight.sinks.encoder import PARQUET_CHUNK, STREAM_CHUNK, Chunk, Encoder
@@ -14,8 +13,7 @@ CODEC: ParquetCodec = "zstd"
 (experiments/parquet_encoding.py)."""
 
 
-@dataclass(frozen=True)
-class Encoding:
+class Encoding(msgspec.Struct, frozen=True):
     """How the files of a table are written. Picklable."""
 
     format: OutputFormat

@@ -12,7 +12,8 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from mrflight.deadline import Deadline
 from mrflight.errors import CommitError, CommitReplacedError, LeaseLostError, MrflightError
@@ -25,8 +26,7 @@ from mrflight.storage.delta import entry_name
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class FencedEntry:
+class FencedEntry(msgspec.Struct, frozen=True):
     """What is to be a version of a table."""
 
     table: Location

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import pyarrow as pa
+from msgspec import structs
 
 from mrflight.errors import OutputError
 from mrflight.sinks.base import PartFile, PartWriter
@@ -134,10 +135,10 @@ class FilePartWriter(PartWriter):
 
         And half of that in files that are being closed.
         """
-        bounds = replace(self.bounds, waiting_bytes=memory_bytes)
+        bounds = structs.replace(self.bounds, waiting_bytes=memory_bytes)
         if held := self.table.store.open_file_bytes:
             most = max(FEWEST_OPEN_FILES, memory_bytes // held)
-            bounds = replace(
+            bounds = structs.replace(
                 bounds,
                 open_files=min(bounds.open_files, most),
                 closing_files=min(bounds.closing_files, memory_bytes // (2 * held)),
@@ -147,7 +148,9 @@ class FilePartWriter(PartWriter):
     def _chunk(self) -> Chunk:
         """What is encoded at once: half of what may wait, as the other half is being encoded."""
         chunk = self.encoding.chunk
-        return replace(chunk, size_bytes=min(chunk.size_bytes, self.bounds.waiting_bytes // 2))
+        return structs.replace(
+            chunk, size_bytes=min(chunk.size_bytes, self.bounds.waiting_bytes // 2)
+        )
 
 
 @lru_cache(maxsize=64)

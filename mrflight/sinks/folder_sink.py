@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from mrflight.deadline import Deadline
 from mrflight.errors import CommitError, OutputError

@@ -8,10 +8,11 @@ ways (binary), and moments get some room: other writers cut theirs to millisecon
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 Range = tuple[Any, Any]
 """A least and a greatest value, integers or strings."""
@@ -22,11 +23,10 @@ _ROOM_US = 1000
 """That a moment may be beyond its bound in a log."""
 
 
-@dataclass(frozen=True)
-class KeyBounds:
+class KeyBounds(msgspec.Struct, frozen=True):
     """What is known of the keys in some files."""
 
-    ranges: Mapping[str, Range] = field(default_factory=dict)
+    ranges: Mapping[str, Range] = msgspec.field(default_factory=dict)
     """By column; one that is missing may hold anything."""
     partitions: frozenset[Values] | None = None
     """The values of those key columns that a table is partitioned by; None for any."""

@@ -18,11 +18,11 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -41,8 +41,7 @@ _ENTRY = re.compile(r"\d{20}\.json")
 _JOB_STARTED = "%Y%m%dT%H%M%S"
 
 
-@dataclass(frozen=True)
-class Leftover:
+class Leftover(msgspec.Struct, frozen=True):
     """A file that no commit will ever name."""
 
     path: str
@@ -52,8 +51,7 @@ class Leftover:
     size_bytes: int
 
 
-@dataclass(frozen=True)
-class Leftovers:
+class Leftovers(msgspec.Struct, frozen=True):
     """What jobs left in one folder, by its path."""
 
     files: tuple[Leftover, ...]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from mrflight.errors import OutputError
@@ -19,8 +17,7 @@ from mrflight.storage.delta import delta_errors, unreachable
 TARGET_BYTES = 128 << 20
 
 
-@dataclass(frozen=True)
-class Upkeep:
+class Upkeep(msgspec.Struct, frozen=True):
     """What is to be done."""
 
     target_bytes: int | None = TARGET_BYTES

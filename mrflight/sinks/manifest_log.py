@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.manifest import Manifest, decoded, encoded
@@ -31,8 +32,7 @@ _LOOKS = 30
 """How often the newest may be gone, for a newer one, once it is read."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """What counts in a folder at a moment."""
 
     number: int
@@ -41,8 +41,7 @@ class Entry:
     """None where there is none at all."""
 
 
-@dataclass(frozen=True)
-class ManifestLog:
+class ManifestLog(msgspec.Struct, frozen=True):
     """Of one folder."""
 
     folder: Location

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.merge_counts import MergeCounts
 from mrflight.sinks.base import Commit, PartFile

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import msgspec
 import pyarrow as pa
+from msgspec import structs
 
 from mrflight.sinks.base import PartFile, PartWriter
 from mrflight.sinks.closings import Closings
@@ -87,7 +88,7 @@ class MergeWriter(PartWriter):
         return replace(
             self.rows,
             schema=TableSchema(self.rows.schema.url, True, ()),
-            encoding=replace(self.rows.encoding, statistics_columns=None),
+            encoding=structs.replace(self.rows.encoding, statistics_columns=None),
             before_suffix="keys.",
         )
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from mrflight.errors import OutputError
 from mrflight.sinks.part_name import is_part_of, is_part_of_run
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 
-@dataclass(frozen=True)
-class OwnFiles:
+class OwnFiles(msgspec.Struct, frozen=True):
     """A job's part files below ``table``, and the folders that were there before it."""
 
     table: Location

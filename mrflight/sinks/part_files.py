@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.sinks.base import PartFile
@@ -22,8 +23,7 @@ from mrflight.sinks.part_file import OpenPartFile
 from mrflight.sinks.partition_split import Values
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """What one attempt may hold."""
 
     open_files: int = 100

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -34,8 +34,7 @@ _INDEX_BYTES = 24
 Constants = tuple[tuple[str, object], ...]
 
 
-@dataclass(frozen=True)
-class KeyFile:
+class KeyFile(msgspec.Struct, frozen=True):
     """A file whose rows' keys replace, or remove, those of the table."""
 
     path: str
@@ -47,8 +46,7 @@ class KeyFile:
     """Whether no rows come in the place of those of the table."""
 
 
-@dataclass(frozen=True)
-class TargetFile:
+class TargetFile(msgspec.Struct, frozen=True):
     """A file of the table that may have such keys."""
 
     logged: str
@@ -62,8 +60,7 @@ class TargetFile:
     bounds: KeyBounds
 
 
-@dataclass(frozen=True)
-class Rewritten:
+class Rewritten(msgspec.Struct, frozen=True):
     """What came of one file of the table."""
 
     target: TargetFile
@@ -78,8 +75,7 @@ class Rewritten:
         return self.updated + self.deleted > 0
 
 
-@dataclass(frozen=True)
-class RewriteTask:
+class RewriteTask(msgspec.Struct, frozen=True):
     """Some files of a table, and the files that may have their keys."""
 
     table: Location

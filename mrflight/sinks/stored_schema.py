@@ -7,9 +7,10 @@ from then on only a row's value can be refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
 from mrflight.few_values import has_few
@@ -20,8 +21,7 @@ DELTA_FORBIDDEN = " ,;{}()\n\t="
 """Characters that a column's name may have in Delta only with column mapping, which we lack."""
 
 
-@dataclass(frozen=True)
-class TableSchema:
+class TableSchema(msgspec.Struct, frozen=True):
     """What a table asks of the schema of what is written to it. Picklable."""
 
     url: str

@@ -8,9 +8,10 @@ goes by the log alone.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+import msgspec
 
 from mrflight.errors import OutputError
 from mrflight.interruptible import interruptibly
@@ -21,8 +22,7 @@ from mrflight.storage.delta import delta_errors, import_deltalake
 _HOUR = timedelta(hours=1)
 
 
-@dataclass(frozen=True)
-class Retention:
+class Retention(msgspec.Struct, frozen=True):
     """How long removed files are kept for those who read older versions."""
 
     time: timedelta | None = None
@@ -39,8 +39,7 @@ class Retention:
 AS_THE_TABLE_SAYS = Retention()
 
 
-@dataclass(frozen=True)
-class RemovedFiles:
+class RemovedFiles(msgspec.Struct, frozen=True):
     """Which are still there."""
 
     paths: frozenset[str]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.in_common import InCommon
 from mrflight.sources.file_version import FileVersion
@@ -20,8 +21,7 @@ COMPRESSED = 4
 """`Source.expansion` of files that are compressed, or encoded as parquet is."""
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(msgspec.Struct, frozen=True):
     """A piece of one file that one map task reads.
 
     ``start`` and ``stop`` count what the format can seek to: bytes of csv and
@@ -94,8 +94,7 @@ class Reader(InCommon, ABC):
         return split.cut(count)
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """One input as it was found: its reader, and its files cut into splits."""
 
     name: str

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 import pyarrow.csv as pc
 
@@ -14,8 +14,7 @@ from mrflight.sources.csv_decoder import CsvDecoder
 from mrflight.sources.lines import Chunk
 
 
-@dataclass(frozen=True)
-class CsvExpectation:
+class CsvExpectation(msgspec.Struct, frozen=True):
     """What the rows of a file should look like, and who said so."""
 
     input_name: str

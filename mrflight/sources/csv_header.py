@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
 
@@ -19,8 +18,7 @@ _LIMIT_BYTES = 16 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True)
-class CsvHeader:
+class CsvHeader(msgspec.Struct, frozen=True):
     """What comes before the rows of a file."""
 
     columns: tuple[str, ...]
@@ -28,8 +26,7 @@ class CsvHeader:
     """Bytes before the first row: byte order mark, blank lines and header line."""
 
 
-@dataclass(frozen=True)
-class _FirstRecord:
+class _FirstRecord(msgspec.Struct, frozen=True):
     values: list[str]
     begin: int
     end: int

@@ -48,7 +48,7 @@ def read_rows(
     return pa.Table.from_batches(batches, version.schema)
 
 
-class _Asked(FoundInput):
+class _Asked(FoundInput, frozen=True):
     """A table that no job's input is: a message has the names of the function's arguments."""
 
     def key(self, setting: str) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
+from msgspec import structs
 
 from mrflight.errors import InputError
 from mrflight.sources.agreement import conform, select_columns
@@ -46,8 +48,7 @@ _READABLE_FEATURES = {
 _FILE_COLUMNS = ("path", "size_bytes", "modification_time", "num_records", "partition")
 
 
-@dataclass(frozen=True)
-class ActiveFile:
+class ActiveFile(msgspec.Struct, frozen=True):
     """A file of one version of a table, as its log has it."""
 
     path: str
@@ -101,8 +102,7 @@ def with_constants(
     return batch
 
 
-@dataclass(frozen=True)
-class VersionRead:
+class VersionRead(msgspec.Struct, frozen=True):
     """One version of a table, as an input wants it."""
 
     number: int
@@ -206,7 +206,7 @@ def file_splits(
         check_size(stream.size(), file.size_bytes, location, root)
         weights = row_group_weights(open_row_groups(stream), version.size_bytes)
     runs = split_runs(location.path, version, weights, split_bytes)
-    return [replace(run, constants=file.constants(columns)) for run in runs]
+    return [structs.replace(run, constants=file.constants(columns)) for run in runs]
 
 
 def check_size(size_bytes: int, logged_bytes: int, location: Location, table: Location) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from mrflight.errors import InputError, JobFileError
 from mrflight.sources.discovery import FoundInput
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 _ENTRY = re.compile(r"(\d{20})\.(json|checkpoint\..*parquet)")
 
 
-@dataclass(frozen=True)
-class Versions:
+class Versions(msgspec.Struct, frozen=True):
     """The first and the last that a table's log has."""
 
     first: int

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from mrflight.errors import InputError
 from mrflight.sources.file_version import FileVersion
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 
-@dataclass(frozen=True)
-class InputFile:
+class InputFile(msgspec.Struct, frozen=True):
     """A file of an input."""
 
     path: str
@@ -32,8 +32,7 @@ class InputFile:
         return self.version.size_bytes
 
 
-@dataclass(frozen=True)
-class FoundInput:
+class FoundInput(msgspec.Struct, frozen=True):
     """What a path led to. A Delta table has no files here: its log lists them."""
 
     name: str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.errors import SchemaMismatchError
@@ -17,8 +17,7 @@ _ALL_HEADS_BYTES = 16 << 20
 _FILES_LOOKED_AT = 64
 
 
-@dataclass(frozen=True)
-class Guess:
+class Guess(msgspec.Struct, frozen=True):
     """The columns of one file, as its first lines have them."""
 
     url: str

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.errors import BadRowError
@@ -18,8 +18,7 @@ from mrflight.sources.lines import Chunk
 _CHANGED_TYPE = re.compile(r"Column\(/(.+)\) changed from (\w+) to (\w+)")
 
 
-@dataclass(frozen=True)
-class JsonExpectation:
+class JsonExpectation(msgspec.Struct, frozen=True):
     """What the lines of a file should look like, and who said so."""
 
     input_name: str

@@ -7,8 +7,8 @@ file read every line once, wherever they are cut.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -25,8 +25,7 @@ _LOOKAHEAD_BYTES = 64 << 10
 _COUNT_BYTES = 256 << 10
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """Whole lines of a file: the first ``size`` bytes of ``window``."""
 
     offset: int

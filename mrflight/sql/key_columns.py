@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.sql.kept_values import is_whole, keeps_values
 
@@ -23,8 +24,7 @@ CONSTANT: frozenset[str] = frozenset()
 """No columns: those that tell a value that is the same in all rows."""
 
 
-@dataclass(frozen=True)
-class KeyColumn:
+class KeyColumn(msgspec.Struct, frozen=True):
     """What tells the value of one column of the key."""
 
     kind: pa.DataType

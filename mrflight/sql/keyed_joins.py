@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from mrflight.join_keys import meets
 from mrflight.sql.key_columns import CONSTANT, KeyColumn, shown

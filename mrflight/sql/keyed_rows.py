@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from mrflight.sql.key_columns import KeyColumn
 
@@ -10,8 +10,7 @@ OR_ONE = "or set shuffle.partitions = 1"
 """What can be done about anything that is not of whole keys."""
 
 
-@dataclass(frozen=True)
-class KeyedRows:
+class KeyedRows(msgspec.Struct, frozen=True):
     """Those of a part of a plan."""
 
     tables: tuple[str, ...] = ()

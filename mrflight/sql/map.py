@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, JobFileError
@@ -40,8 +40,7 @@ _BATCH_ROWS = 2**16
 _OPTIONS = {"datafusion.execution.batch_size": str(_BATCH_ROWS)}
 
 
-@dataclass(frozen=True)
-class SqlMap(InCommon):
+class SqlMap(InCommon, msgspec.Struct, frozen=True):
     """A query of one input's rows that needs no other rows. Picklable."""
 
     text: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
@@ -28,8 +28,7 @@ _LONGEST = 200
 """Characters of what DataFusion says: it may show all of its plan."""
 
 
-@dataclass(frozen=True)
-class Predicate:
+class Predicate(msgspec.Struct, frozen=True):
     """An SQL expression that holds for a row, or does not. Picklable."""
 
     text: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, JobFailedError, JobFileError
@@ -59,8 +59,7 @@ Inputs = Mapping[str, tuple[pa.Schema, Iterator[pa.RecordBatch]]]
 """By the table's name."""
 
 
-@dataclass(frozen=True)
-class _Run:
+class _Run(msgspec.Struct, frozen=True):
     """What a query is run with."""
 
     tables: dict[str, list[pa.RecordBatch] | Path]
@@ -97,8 +96,7 @@ class _Run:
         return session
 
 
-@dataclass(frozen=True)
-class SqlReduce:
+class SqlReduce(msgspec.Struct, frozen=True):
     """A query over tables that are called as the inputs. Picklable."""
 
     text: str
@@ -106,7 +104,7 @@ class SqlReduce:
     """Where the job file has it, for messages."""
     stream: str | None = None
     """The table of which only a share is told, where all others are whole."""
-    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Of the tables of which a partition is told, where there may be several."""
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:

@@ -10,6 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+import msgspec
+
 from mrflight.errors import JobError, MrflightError
 from mrflight.storage import hopsfs, name_node
 from mrflight.storage.failures import failure_of
@@ -166,8 +168,7 @@ class NameNode(FirstComeStore):
                 raise
 
 
-@dataclass(frozen=True)
-class _Selector:
+class _Selector(msgspec.Struct, frozen=True):
     """What the handler asks of a `pyarrow.fs.FileSelector`, which takes no relative path."""
 
     base_dir: str

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from mrflight.errors import JobError
 from mrflight.storage import hopsfs
@@ -23,13 +25,12 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 
-@dataclass(frozen=True)
-class Location:
+class Location(msgspec.Struct, frozen=True):
     """A file or folder. Picklable; opening happens at the call, in the process that calls."""
 
     path: str
     """Absolute, as `store` takes it."""
-    store: Store = field(default_factory=Disk)
+    store: Store = msgspec.field(default_factory=Disk)
     version: FileVersion | None = None
     """Of a file that is to be read; where `Store.reads_tell_versions` other ones fail."""
 

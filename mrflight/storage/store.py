@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import fs
 
 
-@dataclass(frozen=True)
-class FileVersion:
+class FileVersion(msgspec.Struct, frozen=True):
     """What tells a file's content from an earlier one without reading it."""
 
     size_bytes: int

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import dataclass
+
+import msgspec
 
 from mrflight.errors import InputError, JobFailedError
 
 HOUR_S = 3600.0
 
 
-@dataclass(frozen=True)
-class ScriptedTask:
+class ScriptedTask(msgspec.Struct, frozen=True):
     """What each attempt does, in their order; those that come later succeed.
 
     ``succeed``; ``raise``, an error that another attempt may not meet; ``refuse``, one that it

@@ -15,9 +15,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from mrflight.closing import Closes
 from mrflight.testing.proxied_connection import (
@@ -41,8 +43,7 @@ _SLOW_STEP_S = 0.02
 """A throttled connection sends as much as is due in so long, at least a byte."""
 
 
-@dataclass(frozen=True)
-class TransportCounts:
+class TransportCounts(msgspec.Struct, frozen=True):
     """What a transport has done so far: a fault that hit nothing counts nothing."""
 
     connections: int = 0
@@ -59,8 +60,7 @@ class TransportCounts:
     flipped_bits: int = 0
 
 
-@dataclass(frozen=True)
-class _Weather:
+class _Weather(msgspec.Struct, frozen=True):
     """What is wrong at present."""
 
     delay_s: float = 0.0

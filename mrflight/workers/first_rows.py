@@ -8,9 +8,9 @@ So most rows of a long stream are compared with one row, and let go.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 
+import msgspec
 import pyarrow as pa
 from pyarrow import types
 
@@ -25,8 +25,7 @@ from mrflight.workers.external_sort import ExternalSort
 from mrflight.workers.held_rows import HeldRows
 
 
-@dataclass(frozen=True)
-class FirstRows:
+class FirstRows(msgspec.Struct, frozen=True):
     """The first ``limit`` rows in the order of the keys, of equal keys those that came first.
 
     Without keys, the first that come.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight import kernel
 from mrflight.join_keys import compared, has_one_value_per_hash, is_met_by_none
 
 
-@dataclass(frozen=True)
-class JoinSide:
+class JoinSide(msgspec.Struct, frozen=True):
     """One of the two inputs of a join."""
 
     name: str
@@ -72,8 +72,7 @@ class JoinSide:
         ]
 
 
-@dataclass(frozen=True)
-class JoinPlan:
+class JoinPlan(msgspec.Struct, frozen=True):
     """Two sides and the columns of what is made of them."""
 
     left: JoinSide

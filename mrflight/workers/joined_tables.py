@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.scratch import ScratchFolder
@@ -14,8 +14,7 @@ from mrflight.workers.stage_rows import Rows, SharedTable
 from mrflight.workers.workspace import Workspace
 
 
-@dataclass(frozen=True)
-class JoinedTables:
+class JoinedTables(msgspec.Struct, frozen=True):
     """A join of the tables of two inputs, by their names."""
 
     left: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import pyarrow as pa
 
 from mrflight import kernel
@@ -25,8 +25,7 @@ def can_broadcast(how: How, *, is_left: bool) -> bool:
     return how in (("inner", "right") if is_left else ("inner", "left", "semi", "anti"))
 
 
-@dataclass(frozen=True)
-class Join:
+class Join(msgspec.Struct, frozen=True):
     """Rows of two inputs whose keys are equal. Picklable.
 
     A row with a null in its key meets none. NaN is equal to NaN and -0.0 to 0.0, as in DuckDB.

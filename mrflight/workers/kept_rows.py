@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -28,8 +28,7 @@ Which = Literal["first", "last"]
 Flags = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class KeptRows:
+class KeptRows(msgspec.Struct, frozen=True):
     """The rows of one key become one; null is a key like any other.
 
     It is the first or the last in the order of ``order_by``. Of rows that are equal in that, the

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import pyarrow as pa
 
 from mrflight import kernel
@@ -21,8 +20,7 @@ from mrflight.shuffle.range_partitioner import RangePartitioner
 from mrflight.sort_key import SortKey
 
 
-@dataclass(frozen=True)
-class PartitionerSpec(InCommon):
+class PartitionerSpec(InCommon, msgspec.Struct, frozen=True):
     """``hash``, ``range``, ``one``, ``round_robin`` or ``function``, with what it needs."""
 
     kind: str

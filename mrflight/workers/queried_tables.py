@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.scratch import ScratchFolder
@@ -13,8 +13,7 @@ from mrflight.workers.stage_rows import Rows, SharedTable
 from mrflight.workers.workspace import Workspace
 
 
-@dataclass(frozen=True)
-class QueriedTables:
+class QueriedTables(msgspec.Struct, frozen=True):
     """A query over the tables of inputs, by their names."""
 
     query: SqlReduce

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Protocol
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.aggregates import MAPPED, Aggregate, check_aggregates, check_distinct
 from mrflight.errors import UserFunctionError
@@ -40,8 +41,7 @@ class MapCombiner(Protocol):
         """What is sent of mapped batches; of no batches none, else at least one."""
 
 
-@dataclass(frozen=True)
-class Reduction(InCommon):
+class Reduction(InCommon, msgspec.Struct, frozen=True):
     """What is made of each partition: groups, a function's table, some of its rows, or all.
 
     These, at most one of them, come before `sort_by` and `limit`.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.errors import NotRepeatableError
 from mrflight.in_common import InCommon
@@ -73,8 +75,7 @@ class StagePartition(NamedTuple):
         return sum(info.size_bytes for info in self.infos)
 
 
-@dataclass(frozen=True)
-class StageSide:
+class StageSide(msgspec.Struct, frozen=True):
     """One of the tables of a stage, and the shuffle that it went through."""
 
     name: str
@@ -123,8 +124,7 @@ class SharedSide:
             yield batch
 
 
-@dataclass(frozen=True)
-class StageRows(InCommon):
+class StageRows(InCommon, msgspec.Struct, frozen=True):
     """Fetches the partitions of a stage, and makes its result of them. Picklable."""
 
     sides: tuple[StageSide, ...]
@@ -200,8 +200,7 @@ class StageRows(InCommon):
         return self.meeting.apply(tables, self.space, table)
 
 
-@dataclass(frozen=True)
-class PartitionSplit(Split):
+class PartitionSplit(Split, frozen=True):
     """Some partitions of a stage, or a portion of one, for a map of the next one."""
 
     partitions: tuple[StagePartition, ...] = ()

@@ -7,7 +7,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
 
+import msgspec
 import pyarrow as pa
+from msgspec import structs
 
 from mrflight.schemas import empty_batch
 from mrflight.shuffle.connections import Connections
@@ -29,8 +31,7 @@ Now = Mapping[tuple[str, ...], Mapping[int, StagePartition]]
 """The partitions of stages by their numbers; a stage is told by the ids of its shuffles."""
 
 
-@dataclass(frozen=True)
-class BroadcastTable:
+class BroadcastTable(msgspec.Struct, frozen=True):
     """A table that every task reads whole: the only partition of its shuffle."""
 
     side: StageSide
@@ -91,13 +92,16 @@ def as_now(reader: Reader, split: Split, now: Now) -> tuple[Reader, Split]:
     if isinstance(reader, StreamReader):
         inner, split = as_now(reader.reader, split, now)
         tables = tuple(
-            replace(table, partition=now[(table.side.shuffle.id,)][0]) for table in reader.tables
+            structs.replace(table, partition=now[(table.side.shuffle.id,)][0])
+            for table in reader.tables
         )
         return replace(reader, reader=inner, tables=tables), split
     if isinstance(reader, StageReader):
         assert isinstance(split, PartitionSplit), split
         of = now[tuple(side.shuffle.id for side in reader.rows.sides)]
-        moved = replace(split, partitions=tuple(of[each.partition] for each in split.partitions))
+        moved = structs.replace(
+            split, partitions=tuple(of[each.partition] for each in split.partitions)
+        )
         if split.share is not None:
             check_cut_alike(moved.shared, split.shared)
         return reader, moved

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.ordering import check_sortable
@@ -38,8 +38,7 @@ from mrflight.workers.shuffler import shuffle_batches
 from mrflight.workers.stage_rows import SharedSide, StagePartition, StageRows
 
 
-@dataclass(frozen=True)
-class MapTask:
+class MapTask(msgspec.Struct, frozen=True):
     """One split of one input: read, mapped, and sent to its partitions."""
 
     input_name: str
@@ -60,8 +59,7 @@ class MapTask:
         return f"map {self.map_id} ({self.input_name}, {self.split.path} from {self.split.start})"
 
 
-@dataclass(frozen=True)
-class MapResult:
+class MapResult(msgspec.Struct, frozen=True):
     """What a committed map attempt read and wrote."""
 
     rows_in: int
@@ -72,8 +70,7 @@ class MapResult:
     """That were read of a share of an earlier stage's partition."""
 
 
-@dataclass(frozen=True)
-class SampleTask:
+class SampleTask(msgspec.Struct, frozen=True):
     """A small split whose keys are sampled, for the boundaries of a range partitioner."""
 
     reader: Reader
@@ -87,8 +84,7 @@ class SampleTask:
         return f"sample of {self.split.path} from {self.split.start}"
 
 
-@dataclass(frozen=True)
-class MergeTask:
+class MergeTask(msgspec.Struct, frozen=True):
     """A share of a partition of partial rows: merged, and sent to that partition of ``merged``."""
 
     info: PartitionInfo
@@ -108,8 +104,7 @@ class MergeTask:
         return f"merge of share {self.share} of partition {self.info.partition}"
 
 
-@dataclass(frozen=True)
-class ReduceTask:
+class ReduceTask(msgspec.Struct, frozen=True):
     """Some partitions, or a portion of one: fetched and reduced, and written as part files."""
 
     files: tuple[tuple[StagePartition, ...], ...]
@@ -131,8 +126,7 @@ class ReduceTask:
         return f"reduce of partitions {numbers[0]} to {numbers[-1]}"
 
 
-@dataclass(frozen=True)
-class ReduceResult:
+class ReduceResult(msgspec.Struct, frozen=True):
     """What a reduce attempt wrote."""
 
     rows_out: int

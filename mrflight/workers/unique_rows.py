@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -25,8 +25,7 @@ Rows = npt.NDArray[np.int64]
 """Numbers of rows."""
 
 
-@dataclass(frozen=True)
-class UniqueRows:
+class UniqueRows(msgspec.Struct, frozen=True):
     """How the rows of one key become one. All of them are in one partition."""
 
     keys: tuple[str, ...]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 
-@dataclass(frozen=True)
-class Workspace:
+
+class Workspace(msgspec.Struct, frozen=True):
     """The memory of one reduce task, and where it puts what does not fit."""
 
     memory_bytes: int

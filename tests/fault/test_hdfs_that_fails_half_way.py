@@ -10,11 +10,11 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import hdfs_native
 import pytest
+from msgspec.structs import replace
 
 from mrflight.deadline import Deadline
 from mrflight.errors import CommitError, DeadlineExceededError, JobFailedError

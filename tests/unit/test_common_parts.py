@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from mrflight.executors.calls import encode_call
 from mrflight.executors.common_parts import CallEncoder, decode_call
@@ -66,7 +67,7 @@ def test_a_call_is_small_however_many_tasks_there_are(
     for task, call in zip(tasks[::100], calls[::100], strict=True):
         decoded = decode_call(call.call, {part: sent[part] for part in call.parts})
         assert decoded == (run_map, (task, 0, SHUFFLE, "w" * 16), {})
-        assert len(encode_call(*decoded)) > 2 * FEW_HUNDRED_BYTES
+        assert len(encode_call(*decoded)) > 3 * FEW_HUNDRED_BYTES // 2
 
 
 def thousands_of_maps(folder: Path, sections: dict[str, Any]) -> tuple[MapTask, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from mrflight.errors import JobFileError
 from mrflight.memory import MIB, default_memory, divide_memory, least_memory, plan_memory
