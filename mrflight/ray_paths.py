@@ -31,6 +31,12 @@ _MOST_FOLDER_BYTES = 64 * 2**20
 _NEVER_SENT = "__pycache__"
 """Nor what is hidden. (".*" as a pattern would leave out all, as Ray calls the folder ".".)"""
 
+_TELL_FOLDERS = ("CACHEDIR.TAG", "pyvenv.cfg")
+"""Files that tell what is never sent: a cache, as cargo's target, and an environment of Python.
+
+What ``.gitignore`` names is not sent by Ray either, but counted: its patterns are Ray's to read.
+"""
+
 _GLOB = frozenset("*?[")
 
 
@@ -46,7 +52,7 @@ def left_out(spec: JobSpec, folder: Path) -> tuple[str, ...]:
     for here, folders, files in os.walk(folder):
         for name in sorted(folders):
             path = Path(here, name)
-            if path in apart or name.startswith(".") or name == _NEVER_SENT:
+            if path in apart or _is_never_sent(path):
                 folders.remove(name)
                 patterns.append(_pattern(path, folder))
         for name in files:
@@ -63,6 +69,12 @@ def left_out(spec: JobSpec, folder: Path) -> tuple[str, ...]:
             f"modules into a folder of at most {format_bytes(_MOST_FOLDER_BYTES)}"
         )
     return tuple(patterns)
+
+
+def _is_never_sent(folder: Path) -> bool:
+    if folder.name.startswith(".") or folder.name == _NEVER_SENT:
+        return True
+    return any((folder / name).is_file() for name in _TELL_FOLDERS)
 
 
 def _pattern(path: Path, folder: Path) -> str:

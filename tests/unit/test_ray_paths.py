@@ -113,6 +113,21 @@ def test_modules_are_sent_and_data_is_not(job: Path, monkeypatch: pytest.MonkeyP
         left_out(spec(), job)
 
 
+@pytest.mark.parametrize("told_by", ["CACHEDIR.TAG", "pyvenv.cfg"])
+def test_caches_and_environments_are_neither_sent_nor_counted(
+    job: Path, told_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_paths, "_MOST_FOLDER_BYTES", 15)
+    for name in ("clicks.py", f"kernel/target/{told_by}", "kernel/target/debug/built"):
+        path = job / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x" * 10)
+    assert set(left_out(spec(), job)) == {"/in", "/kernel/target"}
+    (job / "kernel" / "target" / told_by).unlink()
+    with pytest.raises(JobFileError, match="has 20 B beside inputs and output"):
+        left_out(spec(), job)
+
+
 def test_a_folder_is_told_from_a_copy_of_it_that_is_old(tmp_path: Path) -> None:
     for name, rows in (("one", "1"), ("same", "1"), ("old", "1\n2")):
         (tmp_path / name / "inner").mkdir(parents=True)
