@@ -50,6 +50,13 @@ files = st.integers(1, 3)
 
 
 @pytest.fixture(scope="module", autouse=True)
+def folder_of_the_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Theirs alone: to Ray what is in it is sent, and not whatever lies in a checkout."""
+    with contextlib.chdir(tmp_path_factory.mktemp("jobs")):
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
 def shares() -> Iterator[list[PlannedReduce]]:
     """What a job will share; a partition of ``auto`` is small."""
     with pytest.MonkeyPatch.context() as patch:
