@@ -16,7 +16,8 @@ from mrflight.storage import Location, locate
 from tests.contract.test_jobs_on_stores import KEYS, job_file, put_inputs, table_of
 from tests.services.hdfs import Hdfs
 from tests.services.minio import Bucket
-from tests.support.driver import drive
+from tests.support import fault_place
+from tests.support.driver import drive, driver_command
 from tests.support.faults import await_that
 from tests.support.running_command import running_command
 
@@ -46,10 +47,10 @@ def assert_none_in(text: str, secrets: list[str]) -> None:
     assert [secret for secret in secrets if secret in text] == []
 
 
-def processes_below(pid: int) -> Iterator[tuple[str, str]]:
-    """Of a process and its descendants: arguments and environment."""
-    starter = psutil.Process(pid)
-    for process in (starter, *starter.children(recursive=True)):
+def processes_of(pid: int) -> Iterator[tuple[str, str]]:
+    """Of a driver and all that its job has, on Ray as well: arguments and environment."""
+    driver = psutil.Process(pid)
+    for process in {driver, *driver.children(recursive=True), *fault_place.PLACE.processes("")}:
         of = Path(f"/proc/{process.pid}")
         yield (of / "cmdline").read_text(), (of / "environ").read_text(errors="replace")
 
@@ -63,10 +64,10 @@ def test_a_job_tells_no_secret(bucket: Bucket, tmp_path: Path, format: str) -> N
     job = job_file(tmp_path, "in.csv", table)
     settings = [f"output.format={format}", "inputs.rows.map=waiting:wait"]
     options = [word for setting in settings for word in ("--set", setting)]
-    command = [sys.executable, "-c", LOUD, str(job), "--json", *options]
+    command = driver_command(job, *options, command=[sys.executable, "-c", LOUD])
     with running_command(command, {"RUST_LOG": "trace"}) as process:
         await_that((tmp_path / "waits").exists, "the map")
-        found = list(processes_below(process.pid))
+        found = list(processes_of(process.pid))
         (tmp_path / "gate").write_bytes(b"")
         stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr

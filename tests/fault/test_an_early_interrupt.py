@@ -142,7 +142,7 @@ def test_of_the_driver(job: Path) -> None:
     ids=["mrflight", "python -m mrflight", "python -m mrflight.cli"],
 )
 def test_of_the_command(job: Path, command: list[str]) -> None:
-    assert_all_end_with_130([*command, str(job)], job.parent, last_s=0.2)
+    assert_all_end_with_130(driver_command(job, command=command), job.parent, last_s=0.2)
 
 
 @pytest.mark.parametrize("where", PLACES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,11 @@ def job(tmp_path: Path) -> Path:
 
 
 def refused(job: Path, *options: str) -> dict[str, Any]:
+    token = {name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH_")}
     with nothing_left_over(job.parent / "tmp") as environment:
         done = subprocess.run(
             unprivileged(driver_command(job, *options)),
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **environment},
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **token, **environment},
             capture_output=True,
             text=True,
             timeout=60,
