@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 RUN = [
+    "contract/test_credentials.py",
     "contract/test_jobs_on_stores.py",
     "contract/test_merge_jobs.py",
     "fault/test_a_data_server_that_drains.py",
@@ -11,8 +12,12 @@ RUN = [
     "fault/test_a_heavy_partition_that_is_lost.py",
     "fault/test_a_rewrite_that_is_killed.py",
     "fault/test_a_stage_that_is_lost.py",
+    "fault/test_a_store_that_stands_still.py",
+    "fault/test_an_early_interrupt.py",
     "fault/test_an_input_that_changes.py",
+    "fault/test_hdfs_that_fails_half_way.py",
     "fault/test_leftovers_are_cleaned.py",
+    "fault/test_s3_that_fails_half_way.py",
     "fault/test_the_commit_is_interrupted.py",
     "fault/test_the_commit_of_a_killed_driver.py",
     "fault/test_the_commit_of_a_store_that_fails.py",
@@ -36,11 +41,14 @@ RUN = [
     "integration/test_job_commits.py",
     "integration/test_job_partitioners.py",
     "integration/test_job_streams.py",
+    "integration/test_memory.py",
     "integration/test_narrow_rows.py",
     "integration/test_richer_jobs.py",
     "integration/test_shuffles_of_a_job.py",
     "integration/test_skew.py",
     "integration/test_skewed_joins.py",
+    "integration/test_standing_cluster.py",
+    "integration/test_unwritable_outputs.py",
     "integration/test_whole_jobs_model.py",
     "integration/test_wrong_servers.py",
 ]
@@ -48,29 +56,19 @@ RUN = [
 
 ALWAYS = "is on Ray without the option as well"
 FORKED = "Ray's processes are not forked"
-NO_JOBS = "has no jobs: a standing cluster, or a store"
 
 PRINTS = "what functions print is in Ray's logs"
-NOT_TRIED = "has not been tried there yet"
 WEIGHS = "is about the memory of local processes; those of Ray weigh more"
 
 LEFT_OUT = {
-    "contract/test_credentials.py": "looks at all processes that a driver starts",
     "contract/test_hopsfs_client.py": "has a Python of its own, without Ray",
     "contract/test_hopsfs_tls.py": "has a Python of its own, without Ray",
     "fault/test_a_fork_server_that_is_killed.py": FORKED,
     "fault/test_a_fork_server_that_stands_still.py": FORKED,
     "fault/test_a_node_of_ray_that_is_lost.py": ALWAYS,
-    "fault/test_a_store_that_stands_still.py": (
-        "most of it was seen to pass there, and a run of all of it once did not come to its end"
-    ),
     "fault/test_a_worker_that_stands_still.py": (
         "nobody ends a worker that stands still on Ray: docs/cluster.md"
     ),
-    "fault/test_an_early_interrupt.py": NOT_TRIED,
-    "fault/test_hdfs_that_fails_half_way.py": NOT_TRIED,
-    "fault/test_s3_that_fails_half_way.py": NOT_TRIED,
-    "fault/test_the_commit_that_another_replaces.py": NO_JOBS,
     "fault/test_the_end_of_a_job_on_ray.py": ALWAYS,
     "fault/test_the_matrix_of_transports.py": (
         "takes the place of a unix socket; servers on Ray have ports"
@@ -80,15 +78,15 @@ LEFT_OUT = {
     "integration/test_examples_tpch.py::test_on_ray_it_gives_the_same": ALWAYS,
     "integration/test_job_streams.py::test_what_a_map_prints_does_not_reach_the_result": PRINTS,
     "integration/test_job_streams.py::test_what_functions_print_is_for_people": PRINTS,
-    "integration/test_memory.py": WEIGHS,
+    "integration/test_memory.py::test_little_memory_changes_nothing_but_the_time": WEIGHS,
     (
         "integration/test_narrow_rows.py"
         "::test_a_later_stage_has_partitions_for_rows_as_wide_as_they_are_in_memory"
     ): WEIGHS,
     "integration/test_on_ray.py": ALWAYS,
-    "integration/test_replicas.py": NO_JOBS,
-    "integration/test_spilling.py": NO_JOBS,
-    "integration/test_standing_cluster.py": NOT_TRIED,
-    "integration/test_unwritable_outputs.py": "its workers would have the rights of Ray's user",
+    (
+        "integration/test_unwritable_outputs.py"
+        "::test_a_name_node_that_forbids_it_fails_the_job_at_its_first_attempt"
+    ): "its workers have the name of Ray's user",
 }
 """Files, or tests of files that run there, with what comes after ``::``."""
