@@ -184,18 +184,24 @@ def plan_shares(
     return planned
 
 
-def check_shares(read: Iterable[tuple[PartitionInfo, int]]) -> None:
+def check_shares(read: Iterable[tuple[PartitionInfo, int | None]]) -> None:
     """Look that shares are their partitions, by the rows that were read of each.
 
-    NotRepeatableError where rows are missing, which no attempt alone could see.
+    None is of a share that was not read to its end, as no more of its rows were wanted: nothing is
+    known of its partition then. NotRepeatableError where rows are missing, which no attempt alone
+    could see.
     """
     infos: dict[int, PartitionInfo] = {}
     found: Counter[int] = Counter()
+    left: set[int] = set()
     for info, rows in read:
         infos[info.partition] = info
-        found[info.partition] += rows
+        if rows is None:
+            left.add(info.partition)
+        else:
+            found[info.partition] += rows
     for number, info in infos.items():
-        if (rows := found[number]) != info.rows:
+        if number not in left and (rows := found[number]) != info.rows:
             raise NotRepeatableError(
                 f"partition {number}: {info.locations[0]} gave {rows} rows in shares, of the "
                 f"{info.rows} that were committed"

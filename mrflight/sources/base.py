@@ -85,8 +85,11 @@ class Reader(InCommon, ABC):
         """Of ``rows`` that `read` has given, how many were read from files: all but a stage's."""
         return rows
 
-    def share_rows(self) -> int:
-        """How many rows of shares `read` has read, of which nobody else knows how many they are."""
+    def share_rows(self) -> int | None:
+        """How many rows of shares `read` has read, of which nobody else knows how many they are.
+
+        None where it was not read to its end, as by a limit.
+        """
         return 0
 
     def pieces(self, split: Split, count: int) -> list[Split]:

@@ -263,22 +263,25 @@ class StageReader(Reader):
 
     rows: StageRows
     schema: pa.Schema | None
-    of_shares: int = 0
-    """Rows that it has read."""
+    of_shares: int | None = 0
+    """Rows that it has read; None until it has read all."""
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows partition by partition; of each at least a batch, which may be empty."""
         assert isinstance(split, PartitionSplit), split
         shared = SharedSide(split.portion) if split.portion else None
+        if shared is not None:
+            self.of_shares = None
         for schema, batches in self.rows.of(split.partitions, shared):
             yield empty_batch(schema)
             yield from batches
-        self.of_shares += shared.rows_read if shared is not None else 0
+        if shared is not None:
+            self.of_shares = shared.rows_read
 
     def file_rows(self, rows: int) -> int:
         """None: they were counted where they were read."""
         return 0
 
-    def share_rows(self) -> int:
+    def share_rows(self) -> int | None:
         """See `Reader.share_rows`."""
         return self.of_shares

@@ -78,7 +78,7 @@ class StreamReader(Reader):
         """Of those of its input: what is made of them may be fewer, or more."""
         return self.reader.file_rows(self.rows_read)
 
-    def share_rows(self) -> int:
+    def share_rows(self) -> int | None:
         """As its input's own reader has them."""
         return self.reader.share_rows()
 

@@ -66,8 +66,8 @@ class MapResult(msgspec.Struct, frozen=True):
     file_rows: int
     """Of these, or of those that these were made of, how many were read from files."""
     rows_out: int
-    share_rows: int
-    """That were read of a share of an earlier stage's partition."""
+    share_rows: int | None
+    """That were read of a share of an earlier stage's partition; None where some were left."""
 
 
 class SampleTask(msgspec.Struct, frozen=True):

@@ -256,6 +256,25 @@ def test_a_heavy_key_of_a_stage_is_shared_by_the_maps_that_read_it(
     assert result.attempts.failed == 0
 
 
+@pytest.mark.parametrize("limit", [0, 3])
+def test_a_limit_leaves_rows_of_a_stages_shares_unread(
+    limit: int, tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+) -> None:
+    """Each map that reads a share needs no more than these."""
+    others = write_others(tmp_path)
+    of_limit = f'[reduce]\nlimit = {limit}\n[output]\ntable = "out"\n'
+    text = STAGES.partition("[reduce]\ngroup_by")[0] + of_limit
+    result = mrflight.run(write_job(tmp_path, text))
+    assert len(shares) >= 2
+    assert (result.rows_out, result.attempts.failed) == (limit, 0)
+    joined = rows.join(others, "key", join_type="inner")
+    found = DeltaTable(tmp_path / "out").to_pyarrow_table().select(joined.column_names)
+    others_than_joined = found.cast(joined.schema).join(
+        joined, joined.column_names, None, "left anti"
+    )
+    assert len(others_than_joined) == 0
+
+
 def test_shares_of_a_stage_that_miss_rows_are_all_made_again(
     tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,3 +187,10 @@ def test_shares_that_are_not_their_partition_are_told() -> None:
     check_shares([(one, 10), (two, 35), (one, 20), (two, 5)])
     with pytest.raises(NotRepeatableError, match="partition 1: here gave 39 rows in shares"):
         check_shares([(one, 10), (two, 35), (one, 20), (two, 4)])
+
+
+def test_of_shares_that_were_not_read_to_their_end_nothing_is_missed() -> None:
+    one, two = (partition.infos[0] for partition in partitions(30, 40))
+    check_shares([(one, 30), (two, None), (two, 5)])
+    with pytest.raises(NotRepeatableError, match="partition 0: here gave 29 rows in shares"):
+        check_shares([(one, 29), (two, None), (two, 5)])
