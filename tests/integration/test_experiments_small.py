@@ -11,7 +11,7 @@ from tests.support.experiments import contents, python
 TPCH_ENGINES = "mrflight,datafusion,pyspark,dask,dask-distributed"
 """Those that are not installed take no part."""
 
-WITH_DATA = ("ratios", "tpch", "idle_workers", "ordering", "executors", "ray_faults")
+WITH_DATA = ("ratios", "tpch", "idle_workers", "ordering", "executors", "ray_faults", "map_parts")
 
 
 class TestSmallExperiments:
@@ -47,6 +47,11 @@ class TestSmallExperiments:
                 ["tpch.json", "tpch.md"],
             ),
             ("ordering", ["--scale", "0.01", "--rounds", 2], ["ordering.json", "ordering.md"]),
+            (
+                "map_parts",
+                ["--scale", "0.01", "--rounds", 1, "--queries", "q1,q3"],
+                ["map_parts.json", "map_parts.md"],
+            ),
             (
                 "executors",
                 ["--rows", "20000", "--rounds", 1],
