@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.errors import CommitError
 from mrflight.shuffle.table_client import TableClient
@@ -63,7 +64,7 @@ class OverwritingDisk(Disk):
         return pa.PythonFile(WrittenFile(content.extend, close), mode="w")
 
 
-class SleepingFence(CommitFence):
+class SleepingFence(CommitFence, frozen=True):
     """That of a job whose process stands still after the store has looked: nothing is renewed."""
 
     def _renewal(self, *_: object) -> NotAThread:  # type: ignore[override]
@@ -77,19 +78,20 @@ class NotAThread:
         return
 
 
-class HeldBackFence(CommitFence):
+class HeldBackFence(CommitFence, frozen=True):
     """That of a job which is held back when its commit is made, and not recorded yet."""
 
+    hold: Callable[[], None] = nothing
+
     def held_back_by(self, hold: Callable[[], None]) -> HeldBackFence:
-        object.__setattr__(self, "_hold", hold)
-        return self
+        return replace(self, hold=hold)
 
     def _client(self, *arguments: Any) -> TableClient:
-        client, hold = super()._client(*arguments), self._hold  # type: ignore[attr-defined]
+        client = super()._client(*arguments)
         record = client.record
 
         def record_late(version: VersionRecord) -> RecordedVersion:
-            hold()
+            self.hold()
             return record(version)
 
         client.record = record_late  # type: ignore[method-assign]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import pytest
 
 from mrflight.errors import MrflightError, NoDataServersError, ServerUnavailableError, SpillError
@@ -13,15 +12,14 @@ from mrflight.timeouts import Timeouts
 SERVER = "grpc+tcp://127.0.0.1:1"
 
 
-@dataclass
-class Noting:
+class Noting(msgspec.Struct):
     """In place of a shuffle."""
 
     metadata: str = "grpc+tcp://127.0.0.1:2"
-    timeouts: Timeouts = field(default_factory=lambda: Timeouts(reconnect_s=0.0))
+    timeouts: Timeouts = msgspec.field(default_factory=lambda: Timeouts(reconnect_s=0.0))
     is_lost: bool = False
     has_servers: bool = True
-    insisted: list[bool] = field(default_factory=list)
+    insisted: list[bool] = msgspec.field(default_factory=list)
 
     def report_loss(
         self, location: str, partitions: list[int] | None = None, *, insists: bool = False

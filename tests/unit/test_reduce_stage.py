@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from mrflight.errors import CorruptBlockError, IncompletePartitionError, MrflightError
@@ -20,13 +21,12 @@ SERVER = "grpc+tcp://127.0.0.1:1"
 LIGHT, HEAVY = 3, 7
 
 
-@dataclass
-class NotingShuffle:
+class NotingShuffle(msgspec.Struct):
     """In place of one; whatever is reported is known already."""
 
     metadata: str = "grpc+tcp://127.0.0.1:2"
     timeouts: Timeouts = DEFAULT_TIMEOUTS
-    told: list[list[int] | None] = field(default_factory=list)
+    told: list[list[int] | None] = msgspec.field(default_factory=list)
 
     def report_loss(
         self, location: str, partitions: list[int] | None = None, *, insists: bool = False
