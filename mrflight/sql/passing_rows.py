@@ -24,7 +24,6 @@ class PassingRows:
     def __init__(
         self, text: str, table: str, schema: pa.Schema, options: Mapping[str, str]
     ) -> None:
-        self.schema = schema
         self._table = _Table(schema)
         self._session = new_session(options)
         # A dataset would have to do what is pushed down to it, as Arrow understands it.
