@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mrflight.sql.engine import EXACT
-from mrflight.sql.passing_rows import PassingRows
+from mrflight.sql.engine import EXACT, new_session
+from mrflight.sql.passing_rows import PassingRows, _Table
 
 SCHEMA = pa.schema({"n": pa.int64(), "name": pa.string(), "price": pa.decimal128(9, 2)})
 
@@ -63,3 +63,10 @@ def test_rows_of_another_schema_do_not_pass() -> None:
     other = pa.record_batch({"n": ["1"], "name": ["a"], "price": ["b"]})
     with pytest.raises(Exception, match=r"TypeError: rows of n: string"):
         passed(planned('select n from "My rows"'), other)
+
+
+def test_a_filter_that_is_given_to_arrow_after_all_is_refused() -> None:
+    session = new_session({})  # which pushes filters down
+    session.register_dataset("visits", _Table(SCHEMA))
+    with pytest.raises(Exception, match=r"rows that pass are not filtered by Arrow: \(n > 1\)"):
+        session.sql("select n from visits where n > 1").execution_plan()
