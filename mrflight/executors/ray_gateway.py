@@ -80,6 +80,7 @@ class Gateway:
         self._asking = threading.Lock()
         """Of Ray: kept by who leaves. A call after that starts another Ray, or ends this process
         with what it has still to do."""
+        self._leaves = threading.Event()
 
     def run(self) -> None:
         """In the main thread, with which the processes end that Ray starts for it."""
@@ -96,10 +97,12 @@ class Gateway:
             if len(connected.nodes) == 1:  # where servers listen on loopback: none may join
                 self._strategy = _on(connected.home)
             self._told.put(connected)
-        while True:
+        while not self._leaves.is_set():
             wanted = self._asked.get()
             with self._asking:
-                self._do(wanted)
+                self._do_unless_it_leaves(wanted)
+        while True:  # who leaves ends the process
+            signal.pause()
 
     def _listen(self) -> None:
         """Until the driver has gone, or wants this to end: whatever Ray does just then."""
@@ -114,6 +117,7 @@ class Gateway:
             os._exit(0)
 
     def _leave(self) -> None:
+        self._leaves.set()
         self._asking.acquire(timeout=_CALL_TIMEOUT_S)
         if not self._owns_ray:
             # It tells Ray to end all that was started here, which has happened 0.05 s later, and
@@ -137,6 +141,14 @@ class Gateway:
         with suppress(OSError):  # the driver is gone: so is this, in a moment
             while True:
                 self._channel.send(self._told.get())
+
+    def _do_unless_it_leaves(self, message: Any) -> None:
+        try:
+            self._do(message)
+        except Exception as error:  # Ray was left beside a call that took too long
+            if not self._leaves.is_set():
+                raise
+            log.info("not done, as Ray was left: %s", first_line(error))
 
     def _do(self, message: Any) -> None:
         match message:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,27 @@ INTERRUPTED_S = 5.0
 
 MANY = 300
 """Starts of workers, which take longer than to leave Ray."""
+
+TAKES_LONGER = """
+import sys
+import time
+
+if "mrflight.executors.ray_gateway" in sys.orig_argv:
+    import ray
+
+    from mrflight.executors.ray_workers import RayWorkers
+
+    keep = RayWorkers.keep
+
+    def keep_once_ray_is_left(self, count):
+        open("FOLDER/asked", "w").close()
+        while ray.is_initialized():
+            time.sleep(0.01)
+        keep(self, count)
+
+    RayWorkers.keep = keep_once_ray_is_left
+"""
+"""A call to Ray that takes longer than who leaves waits for it: Ray has been left then."""
 
 
 @pytest.mark.parametrize("ends", ["committed", "interrupted", "killed"])
@@ -89,15 +111,35 @@ def test_a_gateway_that_leaves_starts_no_ray_of_its_own(
 ) -> None:
     """Ray's calls do that by themselves where nobody is connected: as it has left already."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    here = str(tmp_path)
-    with RayLink(Connect(on_ray.head.address, 1, 0, "", here, ()), tmp_path / "log") as link:
-        home = link.wait(CONNECT_S).home
-        link.tell_job(JobHere(home, here, False, here, ()))
+    with link_to(on_ray, tmp_path) as link:
         for workers in range(MANY):
             link.start_workers(workers)
         await_that(link._messages.empty, "the end of what the driver says")
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
     assert (tmp_path / "log").read_text() == ""
+
+
+def test_a_gateway_that_leaves_beside_a_call_tells_of_no_error(
+    on_ray: OnRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended then with what the call raised, and not with what it had still to do."""
+    (tmp_path / "sitecustomize.py").write_text(TAKES_LONGER.replace("FOLDER", str(tmp_path)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with link_to(on_ray, tmp_path) as link:
+        link.start_workers(1)
+        await_that((tmp_path / "asked").exists, "the call to Ray")
+    assert link._process.returncode == 0
+    assert (tmp_path / "log").read_text() == ""
+
+
+@contextmanager
+def link_to(on_ray: OnRay, folder: Path) -> Iterator[RayLink]:
+    """A gateway that knows a job; what it prints goes into ``log`` in the folder."""
+    here = str(folder)
+    with RayLink(Connect(on_ray.head.address, 1, 0, "", here, ()), folder / "log") as link:
+        home = link.wait(CONNECT_S).home
+        link.tell_job(JobHere(home, here, False, here, ()))
+        yield link
 
 
 def gateway_of(run: FaultyRun) -> psutil.Process:
