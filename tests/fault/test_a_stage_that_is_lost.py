@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,6 +21,7 @@ from mrflight.shuffle.calls import call
 from mrflight.shuffle.connections import Connections
 from mrflight.shuffle.protocol import DataAction, Done, ServerStats
 from mrflight.shuffle.shuffle import Shuffle
+from mrflight.stage import Stages
 from mrflight.timeouts import Timeouts
 from tests.support import fault_place
 from tests.support.driver import write_job
@@ -46,13 +50,24 @@ class KillingAServer(ProgressReport):
             return shuffle
 
         monkeypatch.setattr(JobShuffles, "make", made)
-        self.withdrawn = 0
-        withdraw = StageAttempts.withdraw
+        self.withdrawn: Counter[str] = Counter()
+        """Attempts that no worker had begun, by stage."""
+        self._running: list[str] = []
+        """The stages that run, each within the one before it."""
+        run, withdraw = Stages._run, StageAttempts.withdraw
+
+        def running(stages: Stages, stage: str, *others: Any) -> list[Any]:
+            self._running.append(stage)
+            try:
+                return run(stages, stage, *others)
+            finally:
+                self._running.pop()
 
         def withdrawn(attempts: StageAttempts, attempt: Attempt) -> None:
-            self.withdrawn += 1
+            self.withdrawn[self._running[-1]] += 1
             withdraw(attempts, attempt)
 
+        monkeypatch.setattr(Stages, "_run", running)
         monkeypatch.setattr(StageAttempts, "withdraw", withdrawn)
         self.stages: list[tuple[str, int]] = []
         self.lines: list[str] = []
@@ -85,7 +100,7 @@ class KillingAServer(ProgressReport):
     @property
     def maps(self) -> int:
         """Of all stages."""
-        return sum(tasks for name, tasks in self.stages if name.startswith("map"))
+        return of_maps(self.stages)
 
     def check(self, result: mrflight.JobResult, again: set[tuple[str, int]], begun: int) -> None:
         """Those sent again what was lost and no more; so many maps were begun again besides.
@@ -94,7 +109,8 @@ class KillingAServer(ProgressReport):
         """
         assert self.again == again
         attempts = self.maps + sum(tasks for _, tasks in again) + begun
-        assert (result.attempts.map + self.withdrawn, result.attempts.failed) == (attempts, 0)
+        withdrawn = of_maps(self.withdrawn.items())
+        assert (result.attempts.map + withdrawn, result.attempts.failed) == (attempts, 0)
         assert self.held_bytes == self.committed_bytes > 0
 
     def _second_server(self) -> psutil.Process:
@@ -111,6 +127,11 @@ class KillingAServer(ProgressReport):
                 asked = connections, server.location, DataAction.STATS, Done(), ServerStats
                 with suppress(ServerUnavailableError):  # nobody needed the one that was killed
                     self.held_bytes += call(*asked).size_bytes
+
+
+def of_maps(counts: Iterable[tuple[str, int]]) -> int:
+    """The sum of those of stages of maps."""
+    return sum(count for stage, count in counts if stage.startswith("map"))
 
 
 # Each map of a stage has rows for every server, so that all of them send again what was on one. A
