@@ -35,6 +35,7 @@ from mrflight.sinks.landing import Landing
 from mrflight.sinks.other_writers import TRIES, let_them_go_first
 from mrflight.sinks.stored_schema import TableSchema
 from mrflight.sinks.stored_type import has_ntz
+from mrflight.sinks.writable import refused_commit
 from mrflight.storage import Location
 from mrflight.storage.delta import create_table, delta_errors, import_deltalake
 
@@ -76,8 +77,9 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         """The version in which ``app_id`` is committed, and the files it added (None: unknown).
 
         They are another run's where that was faster. Raises OutputError where the table has
-        changed so that it does not take the parts, CommitError where the store fails, other
-        writers were faster each time, or what they wrote conflicts with an overwrite.
+        changed so that it does not take the parts, or this user may not commit to it, CommitError
+        where the store fails, other writers were faster each time, or what they wrote conflicts
+        with an overwrite.
         """
         failure: CommitError | None = None
         before: int | None = None
@@ -91,7 +93,8 @@ class DeltaCommit(msgspec.Struct, frozen=True):
                     self._check_covered(table, before, self._version_after(table, before))
                 return done, paths
             if failure is not None and _version(table) == before:
-                raise failure  # nobody was faster: it is the store
+                # Nobody was faster: it is the store.
+                raise refused_commit(failure) from failure.__cause__
             self._check(table)
             try:
                 version = self._commit_to(table)

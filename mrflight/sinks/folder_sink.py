@@ -28,7 +28,7 @@ from mrflight.sinks.part_name import run_mark
 from mrflight.sinks.part_schemas import common_schema
 from mrflight.sinks.replaced_files import finish_removing
 from mrflight.sinks.stored_schema import TableSchema
-from mrflight.sinks.writable import check_writable
+from mrflight.sinks.writable import check_writable, refused_commit
 from mrflight.spec import OutputSection
 from mrflight.storage import Location
 
@@ -155,8 +155,9 @@ class FolderSink(Sink):
     def _put(self, number: int, manifest: Manifest) -> Entry:
         """Put the manifest if nobody is faster; what counts then.
 
-        CommitError where the store fails. A put that did may have landed all the same, as where
-        the folder cannot be synced: then the file was there.
+        CommitError where the store fails, OutputError where this user may not write there. A put
+        that failed may have landed all the same, as where the folder cannot be synced: then the
+        file was there.
         """
         failure: CommitError | None = None
         try:
@@ -170,8 +171,9 @@ class FolderSink(Sink):
             if failure is not None and self._is_in(after.manifest):
                 log.warning("committed, but %s: %s", self._doubt, failure)
             return after
-        self._is_in_doubt = not self._location.store.is_disk
-        raise failure
+        refused = refused_commit(failure)
+        self._is_in_doubt = refused is failure and not self._location.store.is_disk
+        raise refused from failure.__cause__
 
     @property
     def _doubt(self) -> str:

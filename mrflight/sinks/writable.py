@@ -6,8 +6,9 @@ import errno
 import os
 import posixpath
 
-from mrflight.errors import OutputError
+from mrflight.errors import CommitError, OutputError
 from mrflight.storage import Location
+from mrflight.storage.failures import is_forbidden
 
 ALWAYS_MET = frozenset(
     {
@@ -21,6 +22,8 @@ ALWAYS_MET = frozenset(
     }
 )
 """What a write fails with that another attempt would meet again; a full disk may have room then."""
+
+_LET_WRITE = "let this user write there, or choose another folder"
 
 _WITHOUT_NAME: int = getattr(os, "O_TMPFILE", 0)  # Linux has it
 
@@ -46,13 +49,21 @@ def check_writable(location: Location) -> None:
             raise _refused(location, folder, f" ({error.strerror})") from error
 
 
+def refused_commit(failure: CommitError) -> CommitError | OutputError:
+    """The error for a commit that was not made: OutputError where this user may not make it."""
+    cause = failure.__cause__
+    if cause is None or not is_forbidden(cause):
+        return failure
+    return OutputError(f"{failure}; {_LET_WRITE}")
+
+
 def what_to_do(error: OSError) -> str:
     """Of an error that is `ALWAYS_MET` by a file below an output's folder."""
     if error.errno == errno.ENAMETOOLONG:
         return "choose a folder whose name is shorter"
     if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
         return "move away what is in its place, or choose another folder"
-    return "let this user write there, or choose another folder"
+    return _LET_WRITE
 
 
 def _nearest(path: str) -> str:

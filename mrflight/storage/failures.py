@@ -18,6 +18,13 @@ _FAILED = re.compile(r"\bGeneric \w+ error\b")
 _ANSWERED = re.compile(r"status code: 4(?!08|29)\d\d")
 """The server has understood, and will say the same again; but of 408 and 429 it will not."""
 
+_FORBIDDEN = re.compile(
+    r"org\.apache\.hadoop\.security\.AccessControlException"  # a name node
+    r"|The operation lacked (the necessary privileges|valid authentication)"  # object_store, of S3
+    r"|\(os error (1|13|30)\)"  # object_store, of a disk: EPERM, EACCES, EROFS
+)
+"""In what clients say that raise no PermissionError."""
+
 _OF_A_DISK = frozenset(
     {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.EHOSTDOWN, errno.ENOTCONN}
 )
@@ -47,6 +54,11 @@ def failure_of(url: str, error: Exception) -> StoreCallError:
     told = reason(error)
     is_failure = _FAILED.search(told) is not None
     return StoreCallError(url, told, is_failure and _ANSWERED.search(told) is None)
+
+
+def is_forbidden(error: BaseException) -> bool:
+    """Whether this user may not do it, in another attempt neither."""
+    return isinstance(error, PermissionError) or _FORBIDDEN.search(str(error)) is not None
 
 
 def has_failed(error: BaseException) -> bool:

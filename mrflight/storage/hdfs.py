@@ -14,7 +14,7 @@ import msgspec
 
 from mrflight.errors import JobError, MrflightError
 from mrflight.storage import hopsfs, name_node
-from mrflight.storage.failures import failure_of
+from mrflight.storage.failures import failure_of, is_forbidden
 from mrflight.storage.reasons import reason
 from mrflight.storage.store import FirstComeStore
 from mrflight.storage.streams import RangedFile, WrittenFile
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 _NOT_IN_URLS = "".join(chr(code) for code in range(128) if chr(code) not in "%?#")
 """What it leaves as it is; letters that are not ASCII it takes encoded as well."""
-
-_DENIED = "org.apache.hadoop.security.AccessControlException"
-"""In what a name node says that forbids something."""
 
 _PORT = re.compile(r":(\d*)$")
 """Of an authority; an IPv6 address ends with a bracket."""
@@ -219,6 +216,6 @@ def _as_os_errors(url: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{url}: no such file") from error
     except Exception as error:
-        if _DENIED in (text := reason(error)):
-            raise PermissionError(f"{url}: {text}") from error
+        if is_forbidden(error):
+            raise PermissionError(f"{url}: {reason(error)}") from error
         raise failure_of(url, error) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mrflight.errors import JobError
 from mrflight.storage.deltalake_options import DELTALAKE_ALONE
-from mrflight.storage.failures import StoreCallError, failure_of
+from mrflight.storage.failures import StoreCallError, failure_of, is_forbidden
 from mrflight.storage.reasons import reason
 from mrflight.storage.store import FileVersion, FirstComeStore
 from mrflight.storage.streams import RangedFile, WrittenFile
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 _RETRY_TIMEOUT = timedelta(minutes=1)
 """After a request's first failure; a refused connection is given up after 10, some seconds."""
 
-_REFUSED = re.compile("The operation lacked (the necessary privileges|valid authentication)")
 """How object_store begins to tell of a 403 and a 401."""
 
 PART_BYTES = 8 << 20
@@ -296,6 +294,6 @@ def _as_os_errors(url: str) -> Iterator[None]:
         raise FileExistsError(f"{url}: it is there already") from error
     except (exceptions.BaseError, OSError) as error:
         # obstore's writer (0.12) raises OSError for all that its server says.
-        if _REFUSED.match(str(error)):
+        if is_forbidden(error):
             raise PermissionError(f"{url}: {reason(error)}") from error
         raise failure_of(url, error) from error

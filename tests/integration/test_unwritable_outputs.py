@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mrflight.storage import Location, locate
 from tests.services.hdfs import Hdfs
 from tests.services.minio import Bucket
 from tests.support.driver import drive, driver_command, write_job
@@ -106,3 +107,54 @@ def test_a_bucket_that_may_only_be_read_fails_the_job_at_its_first_attempt(
     assert done.code == 2, done.stderr
     assert "AccessDenied: Access Denied.; let this user write there" in told["error"]
     assert (told["attempts"]["reduce"], told["attempts"]["failed"]) == (1, 1)
+
+
+LISTS = [("delta", "_delta_log"), ("parquet", "_mrflight")]
+"""What a table's files are told by, of each format."""
+
+UNPARTITIONED = ("--set=output.partition_by=[]", "--set=cluster.workers=1")
+
+
+def refused_at_the_commit(job: Path, table: Location, *options: str, **environment: str) -> str:
+    """The error of a job whose rows are written, and which leaves nothing of that."""
+    before = names_in(table)
+    done = drive(job, *options, environment=environment)
+    assert done.code == 2, done.stderr
+    assert done.result["attempts"]["failed"] == 0
+    error: str = done.result["error"]
+    assert error.endswith("; let this user write there, or choose another folder")
+    assert names_in(table) == before
+    return error
+
+
+def names_in(table: Location) -> set[str]:
+    """Of all files."""
+    return {info.path for info in table.walk() if info.is_file}
+
+
+@pytest.mark.parametrize(("format", "lists"), LISTS)
+def test_a_name_node_that_forbids_the_commit_alone(
+    job: Path, hdfs: Hdfs, format: str, lists: str
+) -> None:
+    table = locate(hdfs.folder(), job.parent)
+    options = [f"--set=output.format={format}", f"--set=output.table={table.url}", *UNPARTITIONED]
+    done = drive(job, *options)
+    assert done.code == 0, done.stderr
+    hdfs.change_mode("777", table.path)
+    error = refused_at_the_commit(job, table, *options, HADOOP_USER_NAME="somebody")
+    assert "Permission denied: user=somebody, access=WRITE, inode=" in error
+    assert f'"{table.path}/{lists}' in error.replace("\\", "")
+    assert ".java:" not in error
+
+
+@pytest.mark.parametrize(("format", "lists"), LISTS)
+def test_a_bucket_that_takes_rows_and_no_commit(
+    job: Path, bucket: Bucket, format: str, lists: str
+) -> None:
+    storage = bucket.let_anyone_read(and_write=["table/part-*"])
+    table = locate(f"{bucket.url}/table", job.parent, bucket.options)
+    options = [f"--set=output.format={format}", f"--set=output.table={table.url}", *UNPARTITIONED]
+    options += [f'--set=storage.{name}="{value}"' for name, value in storage.items()]
+    error = refused_at_the_commit(job, table, *options)
+    assert "AccessDenied: Access Denied." in error
+    assert f"/{lists}/" in error

@@ -64,6 +64,11 @@ class Hdfs:
         command = [*self.java, "org.apache.hadoop.fs.FsShell", "-put", str(file), self.url + path]
         run_to_its_end("put", command, self.own_folder, START_TIMEOUT_S)
 
+    def change_mode(self, mode: str, path: str) -> None:
+        """Of a file or a folder, as chmod has it."""
+        command = [*self.java, "org.apache.hadoop.fs.FsShell", "-chmod", mode, self.url + path]
+        run_to_its_end("chmod", command, self.own_folder, START_TIMEOUT_S)
+
     def live_data_nodes(self) -> list[str]:
         """The addresses of those that can be written to, as the name node sees it."""
         nodes = msgspec.json.decode(self._state("NameNodeInfo").live_nodes, type=dict[str, _Node])

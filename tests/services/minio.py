@@ -103,14 +103,22 @@ class Bucket:
     def options(self) -> dict[str, str]:
         return self.minio.options
 
-    def let_anyone_read(self) -> dict[str, str]:
-        """The options of somebody without a key, who may list and read, and not write."""
+    def let_anyone_read(self, and_write: Sequence[str] = ()) -> dict[str, str]:
+        """The options of somebody without a key, who may list and read, and not write.
+
+        But for objects whose keys are like one of ``and_write``, which may be removed as well.
+        """
         minio, arn = self.minio, f"arn:aws:s3:::{self.name}"
         everyone = {"Effect": "Allow", "Principal": {"AWS": ["*"]}}
         told = [
             {**everyone, "Action": ["s3:GetBucketLocation", "s3:ListBucket"], "Resource": [arn]},
             {**everyone, "Action": ["s3:GetObject"], "Resource": [f"{arn}/*"]},
         ]
+        if and_write:
+            written = [f"{arn}/{keys}" for keys in and_write]
+            told.append(
+                {**everyone, "Action": ["s3:PutObject", "s3:DeleteObject"], "Resource": written}
+            )
         policy = json.dumps({"Version": "2012-10-17", "Statement": told}).encode()
         status, answer = put_signed(
             minio.port, f"/{self.name}", "policy=", policy, minio.user, minio.password
