@@ -11,6 +11,7 @@ import pytest
 
 from mrflight.errors import JobFailedError, OutputError
 from mrflight.sinks import part_file
+from mrflight.sinks.base import Commit
 from mrflight.spec import OutputFormat
 from mrflight.storage import Location, locate
 from tests.services.minio import Bucket
@@ -100,6 +101,25 @@ def test_a_folder_that_cannot_be_written_any_more(tmp_path: Path, format: Output
         pytest.raises(OutputError, match=r"cannot be written: .*; let this user write there"),
     ):
         sink.part_writer.write(0, 0, SCHEMA, table_of(NEW).to_batches())
+
+
+@as_root
+@pytest.mark.parametrize(("format", "lists"), [("delta", "_delta_log"), ("parquet", "_mrflight")])
+def test_a_commit_that_is_not_let_in_any_more(
+    tmp_path: Path, format: OutputFormat, lists: str
+) -> None:
+    output = Output(tmp_path, format)
+    output.run(OLD, job_id="old")
+    before = tree(output.base)
+    sink = output.open("append")
+    written = tuple(sink.part_writer.write(0, 0, SCHEMA, table_of(NEW).to_batches()))
+    with (
+        immutable(output.folder / lists),
+        pytest.raises(OutputError, match=r"; let this user write there, or choose another folder"),
+    ):
+        sink.commit(Commit(written, SCHEMA))
+    sink.abort()
+    assert tree(output.base) == before
 
 
 @pytest.mark.parametrize("number", ["ENOSPC", "EIO"])
