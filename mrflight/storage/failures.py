@@ -20,7 +20,7 @@ _ANSWERED = re.compile(r"status code: 4(?!08|29)\d\d")
 
 _FORBIDDEN = re.compile(
     r"org\.apache\.hadoop\.security\.AccessControlException"  # a name node
-    r"|The operation lacked (the necessary privileges|valid authentication)"  # object_store, of S3
+    r"|The operation lacked (the necessary privileges|valid authentication)"  # S3's 403 and 401
     r"|\(os error (1|13|30)\)"  # object_store, of a disk: EPERM, EACCES, EROFS
 )
 """In what clients say that raise no PermissionError."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _RETRY_TIMEOUT = timedelta(minutes=1)
 """After a request's first failure; a refused connection is given up after 10, some seconds."""
 
-"""How object_store begins to tell of a 403 and a 401."""
-
 PART_BYTES = 8 << 20
 """A file that is smaller is one request; of a larger one each part is, and two more."""
 
