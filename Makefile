@@ -28,7 +28,7 @@ $(installed): pyproject.toml constraints.txt $(kernel)
 	test -x $(python) || $(PYTHON) -m venv $(venv)
 	rm -f mrflight/_kernel.*so  # a kernel that no longer builds must not stay in use
 	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[delta,hdfs,ray-data,s3,sql,bench,dev]'
-	@$(python) -c 'from mrflight.kernel import implementation as by; print("installed; the kernel is in", by.title())'
+	@$(python) -c 'from mrflight.compute.kernel import implementation as by; print("installed; the kernel is in", by.title())'
 	@touch $@
 
 # From the folder that a clone named mrflight lies in Python would take the clone for the package: an

@@ -36,7 +36,7 @@ def files_left(table: Path) -> tuple[int, list[str]]:
     Or what ``clean`` said where it failed.
     """
     before = _unnamed(table)
-    command = [sys.executable, "-m", "mrflight.cli", "clean", str(table)]
+    command = [sys.executable, "-m", "mrflight.frontend.cli", "clean", str(table)]
     done = subprocess.run(
         [*command, "--older-than", "0 s", "--remove"],
         capture_output=True,

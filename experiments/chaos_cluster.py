@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from experiments import chaos_crashes, chaos_processes
-from mrflight.testing.transport import FlakyTransport
+from tests.support.transport import FlakyTransport
 
 HEARTBEAT_TIMEOUT = "2 s"
 """Of a data server that is given up, here as in the jobs on embedded clusters."""

@@ -24,7 +24,7 @@ from experiments.chaos_faults import MissedError, Target, strike
 from experiments.chaos_outcome import Bench, Outcome
 from experiments.chaos_plan import Scenario, Strike
 from mrflight.errors import MrflightError
-from mrflight.shuffle_watch import LEASE_S
+from mrflight.scheduler.shuffle_monitor import LEASE_S
 
 WORKERS = 2
 _FORK_SERVER = "mrflight-forks"

@@ -29,15 +29,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from mrflight import kernel
-from mrflight.aggregates import Aggregate
-from mrflight.shuffle.block import decode_block, encode_block, ipc_options
-from mrflight.shuffle.partitioners import HashPartitioner
-from mrflight.sort_key import ascending
-from mrflight.workers.combiner import Combiner
-from mrflight.workers.grouping import group
-from mrflight.workers.reducer import Reduction
-from mrflight.workers.workspace import Workspace
+from mrflight.compute import kernel
+from mrflight.config.sort_key import ascending
+from mrflight.shuffle.client.partitioners import HashPartitioner
+from mrflight.shuffle.wire.block import decode_block, encode_block, ipc_options
+from mrflight.tasks.combiner import Combiner
+from mrflight.tasks.operators.aggregates import Aggregate
+from mrflight.tasks.operators.grouping import group
+from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.task_memory import Workspace
 
 KEY_BYTES = 18
 BATCH_ROWS = 40_000

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from mrflight.config.spec import OutputSection
 from mrflight.errors import MrflightError
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit
-from mrflight.sinks.commit_fence import CommitFence
-from mrflight.spec import OutputSection
+from mrflight.sinks.delta.commit_lease import CommitFence
 from mrflight.storage import hopsfs
 
 REPOSITORY = Path(__file__).parents[1]

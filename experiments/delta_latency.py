@@ -29,7 +29,7 @@ from experiments.latency import figures, tables
 from experiments.latency.cells import SYSTEMS, THESIS_DATA, Cell, Data, cells
 from experiments.latency.results import Results
 from experiments.latency.runs import Runner
-from mrflight.quantities import parse_bytes
+from mrflight.units import parse_bytes
 from tests.services.hdfs import running_hdfs
 
 WORK = datasets.REPOSITORY / "experiments/.work"

@@ -26,7 +26,7 @@ from experiments import datasets, keeping, machine
 from experiments.comparison import inputs
 from experiments.comparison.cases import Case, Sizes, cases
 from experiments.timed_call import timed_call
-from mrflight.executors.local import LocalExecutor
+from mrflight.runtime.local.executor import LocalExecutor
 
 WORK = datasets.REPOSITORY / "experiments/.work"
 JOBS = datasets.REPOSITORY / "experiments" / "jobs"
@@ -70,7 +70,7 @@ def run(case: Case, data: Path, workers: int) -> dict[str, dict[str, float]]:
     ran: list[Ran] = []
     with (
         tempfile.TemporaryDirectory(dir=WORK) as out,
-        mock.patch("mrflight.local_place.LocalExecutor", TimedExecutor),
+        mock.patch("mrflight.runtime.local.start.LocalExecutor", TimedExecutor),
         mock.patch.object(TimedExecutor, "ran", ran, create=True),
     ):
         name = "visits" if case.job in ("clicks", "zipf") else "lineitem"

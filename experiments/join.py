@@ -27,10 +27,10 @@ import pyarrow as pa
 
 from experiments import keeping
 from experiments.datasets import REPOSITORY
-from mrflight.pandas_later import pandas_later
-from mrflight.scratch import ScratchFolder
-from mrflight.sql.map import SqlMap
-from mrflight.workers.joins import How, Join, joined
+from mrflight.compute.sql.map import SqlMap
+from mrflight.system.lazy_pandas import pandas_later
+from mrflight.system.scratch import ScratchFolder
+from mrflight.tasks.operators.hash_join import How, Join, joined
 
 BATCH_ROWS = 2**16
 LARGE = 2**40

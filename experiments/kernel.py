@@ -36,7 +36,7 @@ import pyarrow as pa
 from experiments import kernel_report, kernel_ways, machine
 from experiments.kernel_report import Cell
 from experiments.kernel_ways import STEPS, Counts, Input, Step
-from mrflight import kernel
+from mrflight.compute import kernel
 
 PARTITIONS = (20, 200, 2000)
 

@@ -15,8 +15,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from mrflight import kernel
-from mrflight.shuffle.partition_buffers import (
+from mrflight.compute import kernel
+from mrflight.shuffle.client.partition_buffers import (
     BLOCK_BYTES,
     BUFFER_BYTES,
     PartitionBuffers,

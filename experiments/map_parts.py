@@ -22,14 +22,14 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from experiments import keeping, tpch
+from mrflight.config.job_file import load_job
+from mrflight.config.settings import RunSettings
+from mrflight.config.spec import JobSpec
 from mrflight.ids import new_job_id
-from mrflight.job_file import load_job
-from mrflight.job_opening import plan_inputs
-from mrflight.run_settings import RunSettings
+from mrflight.planner.analyze import plan_inputs
 from mrflight.sources.base import Reader, Split
-from mrflight.spec import JobSpec
-from mrflight.workers.combiner import Combiner
-from mrflight.workers.mapper import Mapper, RowMap
+from mrflight.tasks.combiner import Combiner
+from mrflight.tasks.mapper import Mapper, RowMap
 
 PARTS = ("read", "sql", "combine")
 

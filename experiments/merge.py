@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from experiments import datasets, keeping, mrflight_job, timed_process
-from mrflight.quantities import parse_bytes
+from mrflight.units import parse_bytes
 
 TIMEOUT_S = 3600.0
 WORK = datasets.REPOSITORY / "experiments/.work"

@@ -5,7 +5,7 @@
 Every variant is written and read back once per round, in turn, so that a slow
 moment of the machine falls on all of them; medians of processor time are
 reported, and the size. ``ours`` is what a reduce task writes for a Delta table,
-from `mrflight.sinks.parquet_encoder`, which has its constants from here.
+from `mrflight.sinks.parts.parquet_encoder`, which has its constants from here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mrflight.sinks.parquet_encoder import ParquetEncoder
+from mrflight.sinks.parts.parquet_encoder import ParquetEncoder
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from mrflight import driver
-from mrflight.shuffle import block
-from mrflight.shuffle.event_journal import EventJournal
-from mrflight.shuffle.events import AnyEvent
-from mrflight.shuffle.journal import Journal
-from mrflight.shuffle.journal_file import write_at
-from mrflight.shuffle.shuffle import Shuffle
-from mrflight.shuffle_watch import ShuffleWatch
+from mrflight.scheduler.shuffle_monitor import ShuffleWatch
+from mrflight.shuffle.client.shuffle import Shuffle
+from mrflight.shuffle.metadata.event_journal import EventJournal
+from mrflight.shuffle.metadata.events import AnyEvent
+from mrflight.shuffle.metadata.journal import Journal
+from mrflight.shuffle.metadata.journal_file import write_at
+from mrflight.shuffle.wire import block
 
 
 def _no_checksums() -> None:

@@ -29,12 +29,12 @@ import mrflight
 from experiments import keeping
 from experiments.datasets import REPOSITORY
 from experiments.transport import clicks, echo
-from mrflight.cluster import EmbeddedCluster
-from mrflight.fork_server import ForkServer
-from mrflight.malloc import keep_freed_blocks
-from mrflight.private_folder import PrivateFolder
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.reader import read_partitions
+from mrflight.runtime.local.cluster import EmbeddedCluster
+from mrflight.shuffle.client.reader import read_partitions
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.system.fork_server.client import ForkServer
+from mrflight.system.malloc import keep_freed_blocks
+from mrflight.system.private_folder import PrivateFolder
 
 BATCH_ROWS = 160_000
 MEMORY_BYTES = 8 * 2**30

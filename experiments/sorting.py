@@ -32,11 +32,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from experiments import machine
-from mrflight import kernel
-from mrflight.ordering import sort_indices
-from mrflight.shuffle.range_partitioner import RangePartitioner, choose_boundaries
-from mrflight.sort_key import SortKey, ascending
-from mrflight.workers.first_rows import FirstRows
+from mrflight.compute import kernel
+from mrflight.compute.sorting import sort_indices
+from mrflight.config.sort_key import SortKey, ascending
+from mrflight.shuffle.client.range_partitioner import RangePartitioner, choose_boundaries
+from mrflight.tasks.operators.top_k import FirstRows
 
 RANGES = 100
 LIMIT = 100

@@ -29,12 +29,11 @@ import pyarrow as pa
 from pyarrow import flight
 
 import mrflight
-from mrflight.client import Cluster
-from mrflight.quantities import format_bytes, parse_bytes
-from mrflight.shuffle.block import WIRE_SCHEMA, Block, BlockTag, to_wire
-from mrflight.shuffle.calls import call
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.protocol import (
+from mrflight.shuffle.client.cluster import Cluster
+from mrflight.shuffle.wire.block import WIRE_SCHEMA, Block, BlockTag, to_wire
+from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.protocol import (
     CommitMap,
     CommitMapResponse,
     DataAction,
@@ -42,7 +41,8 @@ from mrflight.shuffle.protocol import (
     MetadataAction,
     ServerStats,
 )
-from mrflight.shuffle.tickets import BlockStream, ReadTicket
+from mrflight.shuffle.wire.tickets import BlockStream, ReadTicket
+from mrflight.units import format_bytes, parse_bytes
 
 PARTITIONS = 64
 WRITERS = 2

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import flight
 
-from mrflight.shuffle.block import (
+from mrflight.shuffle.wire.block import (
     WIRE_SCHEMA,
     Block,
     BlockTag,

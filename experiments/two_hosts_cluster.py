@@ -52,7 +52,7 @@ class Cluster:
     def shuffles(self) -> list[str]:
         """Those that the metadata server still knows, asked from its own host."""
         host = self._layout.host_of(self._layout.metadata)
-        command = [sys.executable, "-m", "mrflight.cli", "status", self.metadata]
+        command = [sys.executable, "-m", "mrflight.frontend.cli", "status", self.metadata]
         told = subprocess.run(
             host.inside(command),
             env=self._environment,

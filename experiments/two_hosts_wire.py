@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
-from mrflight.closing import Closes
+from mrflight.system.closeable import Closes
 
 TUN = Path("/dev/net/tun")
 _TUNSETIFF = 0x400454CA

@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mrflight.api import partition_ids, read_table, run
-    from mrflight.client import Cluster, connect
-    from mrflight.dataset import Dataset, read
     from mrflight.errors import MrflightError
+    from mrflight.frontend.api import partition_ids, read_table, run
+    from mrflight.frontend.dataset import Dataset, read
     from mrflight.result import JobResult
-    from mrflight.shuffle.shuffle import Shuffle
-    from mrflight.shuffle.writer import ShuffleWriter
+    from mrflight.shuffle.client.cluster import Cluster, connect
+    from mrflight.shuffle.client.shuffle import Shuffle
+    from mrflight.shuffle.client.writer import ShuffleWriter
 
 __version__ = "0.1.0"
 
@@ -34,17 +34,17 @@ __all__ = [
 ]
 
 _HOME = {
-    "Cluster": "mrflight.client",
-    "Dataset": "mrflight.dataset",
+    "Cluster": "mrflight.shuffle.client.cluster",
+    "Dataset": "mrflight.frontend.dataset",
     "JobResult": "mrflight.result",
     "MrflightError": "mrflight.errors",
-    "Shuffle": "mrflight.shuffle.shuffle",
-    "ShuffleWriter": "mrflight.shuffle.writer",
-    "connect": "mrflight.client",
-    "partition_ids": "mrflight.api",
-    "read": "mrflight.dataset",
-    "read_table": "mrflight.api",
-    "run": "mrflight.api",
+    "Shuffle": "mrflight.shuffle.client.shuffle",
+    "ShuffleWriter": "mrflight.shuffle.client.writer",
+    "connect": "mrflight.shuffle.client.cluster",
+    "partition_ids": "mrflight.frontend.api",
+    "read": "mrflight.frontend.dataset",
+    "read_table": "mrflight.frontend.api",
+    "run": "mrflight.frontend.api",
 }
 
 

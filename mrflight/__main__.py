@@ -1,16 +1,16 @@
-"""The ``mrflight`` command, which `mrflight.cli` is, from its first moment on."""
+"""The ``mrflight`` command, which `mrflight.frontend.cli` is, from its first moment on."""
 
 from __future__ import annotations
 
 import sys
 
-from mrflight.early_interrupt import leave_when_interrupted
+from mrflight.system.early_interrupt import leave_when_interrupted
 
 
 def main() -> int:
     """Run the command; the exit code."""
     leave_when_interrupted()
-    from mrflight import cli  # takes a tenth of a second, in which an interrupt may come
+    from mrflight.frontend import cli  # takes a tenth of a second, in which an interrupt may come
 
     return cli.main()
 

@@ -1,4 +1,4 @@
-"""The kernel in Rust (``kernel/src/lib.rs``); `mrflight.kernel_native` is its only caller."""
+"""The kernel in Rust (``kernel/src/lib.rs``), called by `mrflight.compute.kernel.native` only."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from pyarrow import Buffer
 
-from mrflight.kernel_native import Column
+from mrflight.compute.kernel.native import Column
 
 def hash_rows(columns: Sequence[Column], hashes: Buffer) -> None: ...
 def partition_ids(columns: Sequence[Column], partitions: int, ids: Buffer) -> None: ...

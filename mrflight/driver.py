@@ -6,7 +6,7 @@ wrong, 130 interrupted.
 
 from __future__ import annotations
 
-from mrflight.early_interrupt import EXIT_INTERRUPTED, leave_when_interrupted
+from mrflight.system.early_interrupt import EXIT_INTERRUPTED, leave_when_interrupted
 
 if __name__ == "__main__":
     leave_when_interrupted()  # from the first moment on; the imports take a while
@@ -28,17 +28,17 @@ STARTED = time.monotonic()
 
 import msgspec  # noqa: E402 - the clock starts before anything is loaded
 
+from mrflight.config.job_file import load_job, parse_override  # noqa: E402
+from mrflight.config.spec import JobSpec  # noqa: E402
 from mrflight.errors import JobError, MrflightError  # noqa: E402
-from mrflight.interrupts import Interrupts  # noqa: E402
-from mrflight.job import run_job  # noqa: E402
-from mrflight.job_file import load_job, parse_override  # noqa: E402
-from mrflight.job_record import JobRecord  # noqa: E402
-from mrflight.progress import progress_for  # noqa: E402
 from mrflight.result import JobResult  # noqa: E402
-from mrflight.signal_relay import SignalRelay  # noqa: E402
-from mrflight.spec import JobSpec  # noqa: E402
-from mrflight.stage_clock import StageClock  # noqa: E402
+from mrflight.scheduler.job import run_job  # noqa: E402
+from mrflight.scheduler.metrics import JobRecord  # noqa: E402
+from mrflight.scheduler.phase_timer import StageClock  # noqa: E402
+from mrflight.scheduler.progress import progress_for  # noqa: E402
 from mrflight.storage.environment import not_to_be_mixed, with_environment  # noqa: E402
+from mrflight.system.interrupts import Interrupts  # noqa: E402
+from mrflight.system.signal_relay import SignalRelay  # noqa: E402
 
 log = logging.getLogger(__name__)
 

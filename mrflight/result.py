@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mrflight.merge_counts import MergeCounts
-from mrflight.quantities import format_bytes
+from mrflight.units import format_bytes
 
 
 class StageSeconds(msgspec.Struct, frozen=True):
@@ -29,6 +28,18 @@ class Attempts(msgspec.Struct, frozen=True):
     map: int = 0
     reduce: int = 0
     failed: int = 0
+
+
+class MergeCounts(msgspec.Struct, frozen=True):
+    """What a merge did to the table that it found; its new rows are the job's ``rows_out``."""
+
+    rows_updated: int = 0
+    """Rows of the table in whose place others came."""
+    rows_deleted: int = 0
+    files_rewritten: int = 0
+    """Without such rows; each is another file now."""
+    files_removed: int = 0
+    """In which there was no other row."""
 
 
 class JobResult(msgspec.Struct, frozen=True):

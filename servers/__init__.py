@@ -1,0 +1,1 @@
+"""The processes that a cluster keeps running: the metadata server and the data servers."""

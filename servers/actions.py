@@ -9,8 +9,8 @@ import msgspec
 from pyarrow import flight
 
 from mrflight.errors import ProtocolError
-from mrflight.malloc import return_freed_memory
-from mrflight.shuffle.protocol import Done, Message, decode
+from mrflight.shuffle.wire.protocol import Done, Message, decode
+from mrflight.system.malloc import return_freed_memory
 
 LARGE_BYTES = 2**20
 """Of a request: far more than what a job of thousands of partitions sends."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mrflight.early_interrupt import leave_when_interrupted
+from mrflight.system.early_interrupt import leave_when_interrupted
 
 if __name__ == "__main__":
     leave_when_interrupted()  # from the first moment on; the imports take a while
@@ -19,13 +19,13 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from mrflight.config.locations import parse_location
 from mrflight.errors import JobFileError, ProtocolError
 from mrflight.ids import check_attempt
-from mrflight.locations import parse_location
-from mrflight.malloc import return_all_freed_memory
-from mrflight.quantities import parse_bytes
-from mrflight.scratch import ScratchFolder, remove_dead_folders
-from mrflight.shuffle.block import (
+from mrflight.shuffle.store.block_memory import exactly, tune_malloc
+from mrflight.shuffle.store.block_store import BlockStore
+from mrflight.shuffle.store.plain_slices import plain_slices
+from mrflight.shuffle.wire.block import (
     WIRE_SCHEMA,
     Block,
     BlockTag,
@@ -36,9 +36,8 @@ from mrflight.shuffle.block import (
     ipc_options,
     to_wire,
 )
-from mrflight.shuffle.flight_errors import answer_errors, answer_stream
-from mrflight.shuffle.plain_slices import plain_slices
-from mrflight.shuffle.protocol import (
+from mrflight.shuffle.wire.flight_errors import answer_errors, answer_stream
+from mrflight.shuffle.wire.protocol import (
     DataAction,
     DiscardAttempt,
     Done,
@@ -48,9 +47,10 @@ from mrflight.shuffle.protocol import (
     ServerStats,
     ShuffleName,
 )
-from mrflight.shuffle.spill_memory import exactly, tune_malloc
-from mrflight.shuffle.store import BlockStore
-from mrflight.shuffle.tickets import decode_block_stream, decode_put_path, decode_ticket
+from mrflight.shuffle.wire.tickets import decode_block_stream, decode_put_path, decode_ticket
+from mrflight.system.malloc import return_all_freed_memory
+from mrflight.system.scratch import ScratchFolder, remove_dead_folders
+from mrflight.units import parse_bytes
 
 from . import process
 from .actions import Actions, pulse

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from pyarrow import flight
 
-from mrflight.closing import Closes
 from mrflight.errors import CorruptBlockError, MrflightError, SpillError
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.block import Block, check_hash
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.flight_errors import from_flight
-from mrflight.shuffle.sender import BlockSender
-from mrflight.shuffle.store import BlockStore
-from mrflight.timeouts import AT_ONCE, Timeouts
+from mrflight.shuffle.client.block_sender import BlockSender
+from mrflight.shuffle.store.block_store import BlockStore
+from mrflight.shuffle.wire.block import Block, check_hash
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.flight_errors import from_flight
+from mrflight.system.closeable import Closes
+from mrflight.system.timeouts import AT_ONCE, Timeouts
 
 COPY_S = 10.0
 """That a copy of no bytes may take. More than this a target that stands still costs a drain only

@@ -21,11 +21,11 @@ from mrflight.errors import (
     SpillError,
 )
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.metadata_client import MetadataClient
-from mrflight.shuffle.protocol import MovePartitions
-from mrflight.shuffle.shuffle_state import PartitionInfo
-from mrflight.shuffle.store import BlockStore
+from mrflight.shuffle.client.metadata_client import MetadataClient
+from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.shuffle.store.block_store import BlockStore
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.protocol import MovePartitions
 
 from .drain_copies import COPY_S, Copier, Copies
 from .membership import Membership

@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from mrflight.errors import MrflightError, NotRepeatableError, ServerUnavailableError
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.metadata_client import MetadataClient
-from mrflight.shuffle.protocol import Heartbeat
-from mrflight.shuffle.shuffle_state import MapCommit
-from mrflight.shuffle.spillable import StoredShuffle
-from mrflight.shuffle.store import BlockStore
-from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.shuffle.client.metadata_client import MetadataClient
+from mrflight.shuffle.metadata.shuffle_state import MapCommit
+from mrflight.shuffle.store.block_store import BlockStore
+from mrflight.shuffle.store.stored_shuffle import StoredShuffle
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.protocol import Heartbeat
+from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 log = logging.getLogger(__name__)
 

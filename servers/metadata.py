@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mrflight.early_interrupt import leave_when_interrupted
+from mrflight.system.early_interrupt import leave_when_interrupted
 
 if __name__ == "__main__":
     leave_when_interrupted()  # from the first moment on; the imports take a while
@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from mrflight.config.locations import is_location
 from mrflight.errors import (
     JobFileError,
     JournalError,
@@ -26,13 +27,14 @@ from mrflight.errors import (
     ServerUnavailableError,
 )
 from mrflight.ids import MapAttempt, new_writer_id
-from mrflight.locations import is_location
-from mrflight.quantities import parse_seconds
-from mrflight.shuffle.calls import call
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.event_journal import EventJournal
-from mrflight.shuffle.flight_errors import answer_errors
-from mrflight.shuffle.protocol import (
+from mrflight.shuffle.metadata.event_journal import EventJournal
+from mrflight.shuffle.metadata.registry import Registry
+from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.shuffle.store.block_memory import tune_malloc
+from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.flight_errors import answer_errors
+from mrflight.shuffle.wire.protocol import (
     CommitMap,
     CommitMapResponse,
     DataAction,
@@ -60,11 +62,9 @@ from mrflight.shuffle.protocol import (
     Winners,
     WinnersResponse,
 )
-from mrflight.shuffle.registry import Registry
-from mrflight.shuffle.shuffle_state import PartitionInfo
-from mrflight.shuffle.spill_memory import tune_malloc
-from mrflight.shuffle.tickets import ReadTicket, decode_info_path
-from mrflight.timeouts import Timeouts
+from mrflight.shuffle.wire.tickets import ReadTicket, decode_info_path
+from mrflight.system.timeouts import Timeouts
+from mrflight.units import parse_seconds
 
 from . import process
 from .actions import Actions, pulse

@@ -17,11 +17,11 @@ from typing import TypeVar
 import pyarrow as pa
 from pyarrow import flight
 
-from mrflight.early_interrupt import EXIT_INTERRUPTED, unwind_when_interrupted
+from mrflight.config.locations import parse_location
 from mrflight.errors import JobFileError, MrflightError
-from mrflight.lifeline import hold_on
-from mrflight.locations import parse_location
-from mrflight.quantities import parse_seconds
+from mrflight.system.early_interrupt import EXIT_INTERRUPTED, unwind_when_interrupted
+from mrflight.system.parent_watch import hold_on
+from mrflight.units import parse_seconds
 
 log = logging.getLogger(__name__)
 

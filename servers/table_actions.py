@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mrflight.shuffle.protocol import Done, Message, MetadataAction
-from mrflight.shuffle.table_fences import TableFences
-from mrflight.shuffle.table_protocol import (
+from mrflight.shuffle.metadata.commit_leases import TableFences
+from mrflight.shuffle.wire.lease_protocol import (
     CommitLease,
     CorrectVersions,
     HeldLease,
@@ -15,6 +14,7 @@ from mrflight.shuffle.table_protocol import (
     RecordedVersion,
     RecordVersion,
 )
+from mrflight.shuffle.wire.protocol import Done, Message, MetadataAction
 
 
 def table_actions(

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import settings
 
-from mrflight.job_file import decode_job, load_job
-from mrflight.spec import JobSpec
+from mrflight.config.job_file import decode_job, load_job
+from mrflight.config.spec import JobSpec
 
 pytest.register_assert_rewrite("tests.support")  # before any of it is imported
 
@@ -114,10 +114,10 @@ def all_on_ray(request: pytest.FixtureRequest) -> Iterator[None]:
     with placed_on_ray(head), pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver, "ALWAYS", [f"--set={name}={is_}" for name, is_ in options.items()])
         patch.setattr(
-            "mrflight.api.load_job",
+            "mrflight.frontend.api.load_job",
             lambda path, overrides=None: load_job(path, options | dict(overrides or {})),
         )
-        patch.setattr("mrflight.dataset.decode_job", decoded)
+        patch.setattr("mrflight.frontend.dataset.decode_job", decoded)
         yield
 
 

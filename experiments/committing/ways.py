@@ -19,9 +19,9 @@ from obstore.store import S3Store
 from experiments import mrflight_job, timed_process
 from experiments.committing.output import Output
 from experiments.committing.rename_committer import RenameCommitter
+from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit
-from mrflight.spec import OutputSection
 from tests.services.minio import Bucket
 
 Way = Callable[[Bucket, Output], None]

@@ -10,8 +10,8 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from mrflight.executors.calls import decode_answer
-from mrflight.executors.common_parts import CallEncoder
+from mrflight.runtime.calls import decode_answer
+from mrflight.runtime.ray.common_parts import CallEncoder
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,10 +7,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.metadata_client import MetadataClient
-from mrflight.shuffle.protocol import Heartbeat
-from mrflight.timeouts import Timeouts
+from mrflight.shuffle.client.metadata_client import MetadataClient
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.protocol import Heartbeat
+from mrflight.system.timeouts import Timeouts
 from servers.membership import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S
 
 _THREADS = 4

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from pyarrow import flight
 
-from mrflight.shuffle.event_journal import EventJournal
-from mrflight.shuffle.registry import Registry
-from mrflight.shuffle.spill_memory import tune_malloc
+from mrflight.shuffle.metadata.event_journal import EventJournal
+from mrflight.shuffle.metadata.registry import Registry
+from mrflight.shuffle.store.block_memory import tune_malloc
 from servers import process
 from servers.metadata import MetadataServer, parser
 from servers.running_clock import RunningClock

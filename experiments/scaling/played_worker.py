@@ -11,16 +11,16 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from experiments.scaling.size import SCHEMA, Size
-from mrflight.executors.calls import answer, encode_call
-from mrflight.executors.common_parts import decode_call
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.connections import Connections, keep_idle
-from mrflight.shuffle.metadata_client import MetadataClient
-from mrflight.shuffle.protocol import CommitMap, DescribeShuffle, Message, MetadataAction
-from mrflight.shuffle.shuffle import Shuffle
+from mrflight.runtime.calls import answer, encode_call
+from mrflight.runtime.ray.common_parts import decode_call
+from mrflight.shuffle.client.metadata_client import MetadataClient
+from mrflight.shuffle.client.shuffle import Shuffle
+from mrflight.shuffle.wire.connections import Connections, keep_idle
+from mrflight.shuffle.wire.protocol import CommitMap, DescribeShuffle, Message, MetadataAction
 from mrflight.sinks.base import PartFile
-from mrflight.sinks.part_name import part_name
-from mrflight.workers import tasks
+from mrflight.sinks.parts.part_name import part_name
+from mrflight.tasks import tasks
 
 _ENCODED_SCHEMA = SCHEMA.serialize().to_pybytes()
 REDUCES_TO = 10

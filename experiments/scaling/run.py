@@ -20,27 +20,27 @@ from experiments.scaling.cluster import PlayedCluster, Resumed, played_cluster, 
 from experiments.scaling.measured import Step, Steps
 from experiments.scaling.played_worker import REDUCES_TO
 from experiments.scaling.size import SCHEMA, Size
-from mrflight.deadline import NO_DEADLINE
-from mrflight.job_file import decode_job
-from mrflight.job_graph import stages_of
-from mrflight.job_plan import JobPlan, plan_job
-from mrflight.job_record import JobRecord
-from mrflight.job_shuffles import JobShuffles
-from mrflight.memory import divide_memory
-from mrflight.moving import Moving
-from mrflight.progress import ProgressReport
-from mrflight.shuffle.connections import keep_idle
+from mrflight.config.job_file import decode_job
+from mrflight.config.memory import divide_memory
+from mrflight.config.spec import JobSpec
+from mrflight.planner.job_plan import JobPlan, plan_job
+from mrflight.planner.stages import stages_of
+from mrflight.scheduler.metrics import JobRecord
+from mrflight.scheduler.phase_timer import StageClock
+from mrflight.scheduler.progress import ProgressReport
+from mrflight.scheduler.shuffles import JobShuffles
+from mrflight.scheduler.stage_runner import Stages
+from mrflight.scheduler.stage_scheduler import Moving
+from mrflight.shuffle.wire.connections import keep_idle
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, PartFile, PartWriter
-from mrflight.sinks.part_name import partition_of_part
+from mrflight.sinks.parts.part_name import partition_of_part
 from mrflight.sources.base import COMPRESSED, Source, Split
 from mrflight.sources.parquet_source import ParquetReader
-from mrflight.spec import JobSpec
-from mrflight.stage import Stages
-from mrflight.stage_clock import StageClock
 from mrflight.storage import locate
-from mrflight.timeouts import DEFAULT_TIMEOUTS
-from mrflight.workers.workspace import Workspace
+from mrflight.system.deadlines import NO_DEADLINE
+from mrflight.system.timeouts import DEFAULT_TIMEOUTS
+from mrflight.tasks.task_memory import Workspace
 
 _READY = {"map": "shuffle made", "reduce": "layout, reduces planned"}
 """What is done before a stage begins."""

@@ -1,6 +1,6 @@
 //! The hash of each value's canonical bytes, one tight loop per layout.
 //!
-//! `mrflight/kernel_reference.py` defines what the canonical bytes are.
+//! `mrflight/compute/kernel/reference.py` defines what the canonical bytes are.
 
 use std::ops::Range;
 use std::slice;

@@ -1,4 +1,4 @@
-//! A key column as `mrflight.kernel` describes it, and its parts cut out of the buffers.
+//! A key column as `mrflight.compute.kernel` describes it, and its parts cut out of the buffers.
 
 use std::ops::Range;
 
@@ -50,7 +50,7 @@ impl<'py> FromPyObject<'_, 'py> for Layout {
     }
 }
 
-/// Attribute by attribute, `Column` of `mrflight/kernel_native.py`. The buffers are those of the
+/// Attribute by attribute, `Column` of `mrflight/compute/kernel/native.py`. The buffers are those of the
 /// Arrow format, validity first.
 #[derive(FromPyObject)]
 pub struct Column {

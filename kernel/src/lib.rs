@@ -1,7 +1,7 @@
 //! `mrflight._kernel`: hashes the key columns of a batch, places its rows, and moves them there;
 //! and ranks strings.
 //!
-//! `mrflight.kernel` describes each column as its Arrow buffers and hands in
+//! `mrflight.compute.kernel` describes each column as its Arrow buffers and hands in
 //! the buffers to fill; here nothing but bytes is read and written, with the
 //! interpreter lock released. Buffers may start at any address, as they do when
 //! they come off a socket, and every length, offset and index in them is

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks.base import Sink
-from mrflight.spec import OutputSection
 from mrflight.storage import locate
 
 
@@ -34,14 +34,14 @@ def open_sink(
         )
     _check_evolution(spec)
     if spec.mode == "merge":
-        from mrflight.sinks.merge_sink import MergeSink
+        from mrflight.sinks.delta.merge_sink import MergeSink
 
         return MergeSink(location, spec, job_id, app_id)
     if spec.format == "delta":
-        from mrflight.sinks.delta_sink import DeltaSink
+        from mrflight.sinks.delta.sink import DeltaSink
 
         return DeltaSink(location, spec, job_id, app_id)
-    from mrflight.sinks.folder_sink import FolderSink
+    from mrflight.sinks.folder.sink import FolderSink
 
     return FolderSink(location, spec, job_id, app_id)
 

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import msgspec
 import pyarrow as pa
 
-from mrflight.deadline import NO_DEADLINE, Deadline
-from mrflight.in_common import InCommon
-from mrflight.merge_counts import MergeCounts
-from mrflight.sinks.closings import Closings
-from mrflight.sinks.commit_fence import CommitFence
-from mrflight.sinks.key_bounds import KeyBounds
+from mrflight.result import MergeCounts
+from mrflight.sinks.delta.commit_lease import CommitFence
+from mrflight.sinks.delta.key_bounds import KeyBounds
+from mrflight.sinks.parts.async_closer import Closings
+from mrflight.system.deadlines import NO_DEADLINE, Deadline
+from mrflight.system.in_common import InCommon
 
 
 class PartFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ class PartWriter(InCommon, ABC):
 
     @property
     def takes_dictionaries(self) -> bool:
-        """Whether columns of few strings (`mrflight.few_values`) are best given as dictionaries."""
+        """Whether dictionaries suit columns of few strings best (`mrflight.compute.few_values`)."""
         return False
 
     @property

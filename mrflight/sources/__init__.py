@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mrflight.config.spec import InputSpec
 from mrflight.errors import JobFileError
-from mrflight.spec import InputSpec
 
 if TYPE_CHECKING:
     from mrflight.sources.base import Source

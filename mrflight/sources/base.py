@@ -14,8 +14,8 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.in_common import InCommon
 from mrflight.sources.file_version import FileVersion
+from mrflight.system.in_common import InCommon
 
 COMPRESSED = 4
 """`Source.expansion` of files that are compressed, or encoded as parquet is."""

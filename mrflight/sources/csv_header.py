@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import msgspec
 
+from mrflight.config.spec import CsvOptions
 from mrflight.errors import InputError, JobFileError
-from mrflight.sources.compressed import open_text
+from mrflight.sources.decompression import open_text
 from mrflight.sources.formats import is_tab_separated
-from mrflight.spec import CsvOptions
 from mrflight.storage import Location
 
 _BLOCK_BYTES = 64 << 10

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from mrflight.config.spec import CsvOptions
 from mrflight.errors import BadRowError
 from mrflight.sources.bad_lines import first_bad_line, line_number
 from mrflight.sources.base import Reader, Split
@@ -17,8 +18,7 @@ from mrflight.sources.csv_records import read_records
 from mrflight.sources.file_version import unchanged
 from mrflight.sources.formats import compression_of
 from mrflight.sources.lines import Chunk, read_chunks
-from mrflight.sources.unreadable import reading
-from mrflight.spec import CsvOptions
+from mrflight.sources.read_errors import reading
 from mrflight.storage import Location
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from mrflight.errors import BadRowError
-from mrflight.sources.compressed import open_text, skip_bytes
 from mrflight.sources.csv_bad_row import CsvExpectation
+from mrflight.sources.decompression import open_text, skip_bytes
 from mrflight.sources.lines import CHUNK_BYTES, count_newlines_before
 from mrflight.storage import Location
 

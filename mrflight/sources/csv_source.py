@@ -15,11 +15,17 @@ from mrflight.sources.csv_records import read_records
 from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.file_version import unchanged
 from mrflight.sources.formats import compression_of
-from mrflight.sources.guesses import Guess, agree, files_to_look_at, head_bytes, replace_types
 from mrflight.sources.lines import read_chunks
+from mrflight.sources.read_errors import reading
+from mrflight.sources.schema_inference import (
+    Guess,
+    agree,
+    files_to_look_at,
+    head_bytes,
+    replace_types,
+)
 from mrflight.sources.splitting import split_bytes_evenly, whole_file
 from mrflight.sources.type_names import parse_types, unsupported_type
-from mrflight.sources.unreadable import reading
 
 _Headers = Mapping[InputFile, CsvHeader]
 

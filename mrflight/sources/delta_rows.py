@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError
-from mrflight.sources.agreement import conform
 from mrflight.sources.delta_source import ActiveFile, check_size, read_version, with_constants
 from mrflight.sources.discovery import FoundInput
 from mrflight.sources.file_version import FileVersion
+from mrflight.sources.read_errors import reading
 from mrflight.sources.row_groups import open_row_groups, row_group_weights
+from mrflight.sources.schema_check import conform
 from mrflight.sources.splitting import split_runs
-from mrflight.sources.unreadable import reading
-from mrflight.spec import InputSpec
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import data_file
 from mrflight.storage.failures import unread

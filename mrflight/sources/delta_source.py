@@ -11,14 +11,14 @@ import pyarrow as pa
 from msgspec import structs
 
 from mrflight.errors import InputError
-from mrflight.sources.agreement import conform, select_columns
 from mrflight.sources.base import COMPRESSED, Reader, Source, Split
 from mrflight.sources.delta_version import check_gone, open_version
 from mrflight.sources.discovery import FoundInput
 from mrflight.sources.file_version import FileVersion, unchanged
+from mrflight.sources.read_errors import reading
 from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_group_weights
+from mrflight.sources.schema_check import conform, select_columns
 from mrflight.sources.splitting import split_runs
-from mrflight.sources.unreadable import reading
 from mrflight.storage import Location
 from mrflight.storage.delta import (
     has_deletion_vectors,

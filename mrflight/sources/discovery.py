@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mrflight.config.spec import InputFormat, InputSpec
 from mrflight.errors import InputError
 from mrflight.sources.file_version import FileVersion
 from mrflight.sources.formats import format_of
 from mrflight.sources.globs import expand_glob, has_wildcards
-from mrflight.sources.near_miss import nearest_path
-from mrflight.spec import InputFormat, InputSpec
+from mrflight.sources.suggestions import nearest_path
 from mrflight.storage import Location, locate
 from mrflight.storage.failures import unread
 

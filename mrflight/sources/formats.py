@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 
-from mrflight.spec import InputFormat
+from mrflight.config.spec import InputFormat
 
 _FORMATS: dict[str, InputFormat] = {
     ".csv": "csv",

@@ -15,7 +15,7 @@ from mrflight.sources.formats import compression_of
 from mrflight.sources.json_bad_row import JsonExpectation
 from mrflight.sources.json_decoder import OtherFields
 from mrflight.sources.lines import Chunk, read_chunks
-from mrflight.sources.unreadable import reading
+from mrflight.sources.read_errors import reading
 from mrflight.storage import Location
 
 

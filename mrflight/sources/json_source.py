@@ -11,13 +11,19 @@ from mrflight.errors import BadRowError, ColumnNotFoundError, InputError
 from mrflight.sources.base import COMPRESSED, Source, Split
 from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.formats import compression_of
-from mrflight.sources.guesses import Guess, agree, files_to_look_at, head_bytes, replace_types
 from mrflight.sources.json_bad_row import JsonExpectation
 from mrflight.sources.json_reader import JsonReader, decode_chunks
 from mrflight.sources.lines import Chunk, read_chunks
+from mrflight.sources.read_errors import reading
+from mrflight.sources.schema_inference import (
+    Guess,
+    agree,
+    files_to_look_at,
+    head_bytes,
+    replace_types,
+)
 from mrflight.sources.splitting import split_bytes_evenly, whole_file
 from mrflight.sources.type_names import parse_types, unsupported_type
-from mrflight.sources.unreadable import reading
 
 
 def open_json(found: FoundInput, split_bytes: int) -> Source:

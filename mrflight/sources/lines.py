@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from mrflight.errors import InputError
-from mrflight.sources.compressed import open_text, skip_bytes
+from mrflight.sources.decompression import open_text, skip_bytes
 from mrflight.storage import Location
 
 # Measured on 2 cores with pyarrow 26, one process and two: csv of 28 bytes a row parses at

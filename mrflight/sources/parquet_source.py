@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from mrflight.sources.agreement import agreed_schema, conform
 from mrflight.sources.base import COMPRESSED, Reader, Source, Split
 from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.file_version import unchanged
+from mrflight.sources.read_errors import reading
 from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_group_weights
+from mrflight.sources.schema_check import agreed_schema, conform
 from mrflight.sources.splitting import split_runs
-from mrflight.sources.unreadable import reading
 from mrflight.storage import Location
 
 

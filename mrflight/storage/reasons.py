@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mrflight.secret_options import USERINFO
+from mrflight.config.secret_options import USERINFO
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CHAIN = re.compile(r"\s*↳\s*")

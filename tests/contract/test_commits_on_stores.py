@@ -11,11 +11,11 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 
+from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit
-from mrflight.sinks.leftovers import find_leftovers, remove_leftovers
-from mrflight.sinks.own_files import relative_path
-from mrflight.spec import OutputSection
+from mrflight.sinks.job_files import relative_path
+from mrflight.sinks.orphan_files import find_leftovers, remove_leftovers
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import FIRST_ENTRY, storage_options, table_uri
 from tests.services.hdfs import Hdfs

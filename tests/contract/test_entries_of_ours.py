@@ -9,12 +9,12 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError, OutputError
-from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.metadata.registry import Registry
 from mrflight.sinks.base import Commit
-from mrflight.sinks.commit_fence import CommitFence
-from mrflight.sinks.delta_sink import DeltaSink
-from mrflight.spec import OutputSection
+from mrflight.sinks.delta.commit_lease import CommitFence
+from mrflight.sinks.delta.sink import DeltaSink
 from mrflight.storage import Location, hopsfs, locate
 from mrflight.storage.delta import entry_name, storage_options, table_uri
 from tests.services.minio import Bucket

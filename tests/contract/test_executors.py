@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from mrflight.errors import JobFileError, WorkerLostError
-from mrflight.executors.base import Executor
-from mrflight.executors.calls import WorkerTracebackError
+from mrflight.runtime.calls import WorkerTracebackError
+from mrflight.runtime.executor import Executor
 from tests.support.executors import local_executor
 from tests.support.faults import await_that
 from tests.support.ray_head import ray_executor
@@ -72,7 +72,7 @@ def test_an_error_comes_back_as_it_was_raised(executor: Executor) -> None:
     with pytest.raises(ValueError, match="invalid literal") as caught:
         executor.submit(int, "x").result(WAIT_S)
     assert isinstance(caught.value.__cause__, WorkerTracebackError)
-    assert "mrflight/executors/calls.py" in str(caught.value.__cause__)
+    assert "mrflight/runtime/calls.py" in str(caught.value.__cause__)
     with pytest.raises(JobFileError, match=r"^shuffle\.memory: no") as told:
         executor.submit(raise_with_note).result(WAIT_S)
     assert told.value.__notes__ == ["a note"]

@@ -10,15 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from mrflight.config.spec import InputSpec, OutputFormat, OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, Sink
-from mrflight.sinks.leftovers import find_leftovers, remove_leftovers
-from mrflight.sinks.manifest import Manifest
-from mrflight.sinks.manifest_log import ManifestLog
-from mrflight.sinks.own_files import relative_path
+from mrflight.sinks.folder.manifest import Manifest
+from mrflight.sinks.folder.manifest_log import ManifestLog
+from mrflight.sinks.job_files import relative_path
+from mrflight.sinks.orphan_files import find_leftovers, remove_leftovers
 from mrflight.sources import open_source
-from mrflight.spec import InputSpec, OutputFormat, OutputSection
 from mrflight.storage import Location, hopsfs, locate, name_node
 from mrflight.storage.delta import open_table
 from tests.support.threads import run_threads

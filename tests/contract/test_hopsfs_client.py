@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import LeaseHeldError
-from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.metadata.registry import Registry
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import entry_name
 from tests.services.built import HOPSFS_PYTHON

@@ -18,9 +18,9 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from mrflight.config.spec import InputSpec
 from mrflight.errors import SchemaMismatchError
 from mrflight.sources import open_source
-from mrflight.spec import InputSpec
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
 from tests.services.hdfs import running_hdfs

@@ -10,9 +10,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import mrflight
+from mrflight.config.spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, StoreError
 from mrflight.sources import open_source
-from mrflight.spec import InputSpec
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
 from tests.services.minio import Bucket

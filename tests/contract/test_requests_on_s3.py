@@ -15,12 +15,12 @@ import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from mrflight.config.spec import InputSpec, OutputSection
 from mrflight.errors import InputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, Sink
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
-from mrflight.spec import InputSpec, OutputSection
 from mrflight.storage import Location, locate
 from tests.services.minio import Bucket
 

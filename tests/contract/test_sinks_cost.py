@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from mrflight.spec import OutputFormat
+from mrflight.config.spec import OutputFormat
 from tests.support.outputs import NEW, SCHEMA, Output, table_of, written
 
 
@@ -37,7 +37,7 @@ from pathlib import Path
 import pyarrow as pa
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit
-from mrflight.spec import OutputSection
+from mrflight.config.spec import OutputSection
 rows = pa.ipc.open_stream({str(stream)!r}).read_all()
 for mode in ("error", "append", "overwrite"):
     section = OutputSection(table="t", format={format!r}, mode=mode, partition_by=["k"])

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from mrflight.config.spec import OutputFormat
 from mrflight.errors import ColumnNotFoundError, OutputError
 from mrflight.sinks.base import Commit
-from mrflight.sinks.file_part_writer import FilePartWriter
-from mrflight.sinks.part_files import Bounds
-from mrflight.spec import OutputFormat
+from mrflight.sinks.parts.part_files import Bounds
+from mrflight.sinks.parts.part_writer import FilePartWriter
 from tests.support.leftovers import tree
 from tests.support.outputs import SCHEMA, Output, table_of
 

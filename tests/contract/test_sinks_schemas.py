@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from mrflight.config.spec import OutputFormat
 from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
 from mrflight.sinks.base import Commit
-from mrflight.spec import OutputFormat
 from tests.support.leftovers import tree
 from tests.support.outputs import OLD, SCHEMA, Output
 

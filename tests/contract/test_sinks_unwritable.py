@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from mrflight.config.spec import OutputFormat
 from mrflight.errors import JobFailedError, OutputError
-from mrflight.sinks import part_file
 from mrflight.sinks.base import Commit
-from mrflight.spec import OutputFormat
+from mrflight.sinks.parts import part_file
 from mrflight.storage import Location, locate
 from tests.services.minio import Bucket
 from tests.support.half_way_jobs import opened, parts

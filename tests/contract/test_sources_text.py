@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from mrflight.config.spec import CsvOptions
 from mrflight.errors import JobFileError
-from mrflight.spec import CsvOptions
 from tests.support.file_contract import FileContract
 from tests.support.source_contract import COLUMNS, open_at, read, rows
 

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
+from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError
 from mrflight.sources import open_source
-from mrflight.sources.unreadable import reading
-from mrflight.spec import InputSpec
+from mrflight.sources.read_errors import reading
 from mrflight.storage import Location, locate
 from tests.support.threads import run_threads
 

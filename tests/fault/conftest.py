@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrflight.spec import OutputFormat
+from mrflight.config.spec import OutputFormat
 from tests.support.hostile_servers import Servers, logging_servers, unharmed
 
 

@@ -15,14 +15,14 @@ import pytest
 from deltalake import DeltaTable
 
 import mrflight
-from mrflight import reduce_stage
 from mrflight.errors import SpillError
-from mrflight.reduce_stage import Merged
 from mrflight.result import Attempts
-from mrflight.shuffle.shuffle import Shuffle
-from mrflight.testing.failing_disk import flip_byte
+from mrflight.scheduler import reduce_stage
+from mrflight.scheduler.reduce_stage import Merged
+from mrflight.shuffle.client.shuffle import Shuffle
 from tests.support import fault_place
 from tests.support.driver import write_job
+from tests.support.failing_disk import flip_byte
 from tests.support.fault_deeds import fill_disk, spilled_by
 from tests.support.faults import await_that
 from tests.support.heavy_partition import watch_shares, write_rows

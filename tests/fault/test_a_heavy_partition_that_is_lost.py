@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable
 
 import mrflight
-from mrflight.progress import ProgressReport
-from mrflight.reduce_plan import PlannedReduce, check_shares
-from mrflight.reduce_stage import Merged
+from mrflight.planner.reduce_tasks import PlannedReduce, check_shares
+from mrflight.scheduler.progress import ProgressReport
+from mrflight.scheduler.reduce_stage import Merged
 from tests.support import fault_place
 from tests.support.driver import write_job
 from tests.support.faults import stop
@@ -126,7 +126,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
     rows_in: int = FILES * ROWS,
 ) -> pa.Table:
-    monkeypatch.setattr("mrflight.api.progress_for", lambda stream: killing)
+    monkeypatch.setattr("mrflight.frontend.api.progress_for", lambda stream: killing)
     result = mrflight.run(write_job(folder, job))
     assert killing.killed, "the fault did not hit"
     assert result.rows_in == rows_in
@@ -221,7 +221,7 @@ def test_reduces_beside_a_merge_go_by_what_was_made_again_meanwhile(
     shares: list[PlannedReduce],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mrflight.reduce_stage.Merged", LosingAnother)
+    monkeypatch.setattr("mrflight.scheduler.reduce_stage.Merged", LosingAnother)
     job = JOB.replace("REPLICAS", "1") + GROUPS
     result = mrflight.run(write_job(tmp_path, job))
     assert len(LosingAnother.killed) == 1
@@ -247,7 +247,7 @@ def test_shares_that_are_not_the_whole_are_made_again(
         missing = 1 if checked == 1 else 0
         check_shares([(share, count - missing) for share, count in read])
 
-    monkeypatch.setattr("mrflight.reduce_stage.check_shares", miss_rows)
+    monkeypatch.setattr("mrflight.scheduler.reduce_stage.check_shares", miss_rows)
     job = JOB.replace("REPLICAS", "1") + groups
     result = mrflight.run(write_job(tmp_path, job))
     assert checked > 1

@@ -45,7 +45,7 @@ AFTER = [(1, 11), (2, 20), (3, 31), (4, 40), (5, 51)]
 
 MAINTAIN = """
 import functions, sys
-from mrflight.cli import main
+from mrflight.frontend.cli import main
 functions.watch_rewrites()
 sys.exit(main(["maintain", "t", "--no-vacuum"]))
 """

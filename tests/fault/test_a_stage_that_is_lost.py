@@ -13,16 +13,16 @@ import psutil
 import pytest
 
 import mrflight
-from mrflight.attempts import Attempt, StageAttempts
 from mrflight.errors import ServerUnavailableError
-from mrflight.job_shuffles import JobShuffles
-from mrflight.progress import ProgressReport
-from mrflight.shuffle.calls import call
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.protocol import DataAction, Done, ServerStats
-from mrflight.shuffle.shuffle import Shuffle
-from mrflight.stage import Stages
-from mrflight.timeouts import Timeouts
+from mrflight.scheduler.attempts import Attempt, StageAttempts
+from mrflight.scheduler.progress import ProgressReport
+from mrflight.scheduler.shuffles import JobShuffles
+from mrflight.scheduler.stage_runner import Stages
+from mrflight.shuffle.client.shuffle import Shuffle
+from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
+from mrflight.system.timeouts import Timeouts
 from tests.support import fault_place
 from tests.support.driver import write_job
 from tests.support.stages_job import FILES, JOB, JOIN_JOB, expected, joined, result_of, write_rows
@@ -41,7 +41,7 @@ class KillingAServer(ProgressReport):
         self.committed_bytes = 0
         """Of these that are read; what else there is was sent without need."""
         self._metadata = ""
-        monkeypatch.setattr("mrflight.api.progress_for", lambda stream: self)
+        monkeypatch.setattr("mrflight.frontend.api.progress_for", lambda stream: self)
         make = JobShuffles.make
 
         def made(shuffles: JobShuffles, name: str, partitions: int) -> Shuffle:

@@ -137,9 +137,9 @@ def test_of_the_driver(job: Path) -> None:
     [
         [str(Path(sys.executable).parent / "mrflight"), "run"],
         [sys.executable, "-m", "mrflight", "run"],
-        [sys.executable, "-m", "mrflight.cli", "run"],
+        [sys.executable, "-m", "mrflight.frontend.cli", "run"],
     ],
-    ids=["mrflight", "python -m mrflight", "python -m mrflight.cli"],
+    ids=["mrflight", "python -m mrflight", "python -m mrflight.frontend.cli"],
 )
 def test_of_the_command(job: Path, command: list[str]) -> None:
     assert_all_end_with_130(driver_command(job, command=command), job.parent, last_s=0.2)

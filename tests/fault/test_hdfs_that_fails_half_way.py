@@ -16,13 +16,14 @@ import hdfs_native
 import pytest
 from msgspec.structs import replace
 
-from mrflight.deadline import Deadline
+from mrflight.config.spec import OutputFormat
 from mrflight.errors import CommitError, DeadlineExceededError, JobFailedError
-from mrflight.sinks import delta_commit, landing
+from mrflight.sinks import commit_guard as landing
 from mrflight.sinks.base import Commit, Sink
-from mrflight.sinks.delta_table import DeltaTable
-from mrflight.spec import OutputFormat
+from mrflight.sinks.delta import commit as delta_commit
+from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location, locate
+from mrflight.system.deadlines import Deadline
 from tests.services.hdfs import Hdfs, running_hdfs
 from tests.support import half_way_jobs
 from tests.support.failing_reads import check_reads_tell, check_told, put_formats, reading_job

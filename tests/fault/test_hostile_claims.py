@@ -11,7 +11,7 @@ import pytest
 from pyarrow import flight
 
 from mrflight.errors import ProtocolError, SchemaMismatchError
-from mrflight.shuffle.protocol import MetadataAction
+from mrflight.shuffle.wire.protocol import MetadataAction
 from tests.support.hostile_servers import BATCH, SHUFFLE, Put, Servers, act, ask
 
 

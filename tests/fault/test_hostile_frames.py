@@ -16,9 +16,9 @@ from urllib.parse import unquote_to_bytes
 import pyarrow as pa
 import pytest
 
-from mrflight.shuffle.block import BlockTag, encode_block, ipc_options, to_wire
-from mrflight.shuffle.tickets import BlockStream
-from mrflight.testing.hostile_bytes import damaged, random_bytes
+from mrflight.shuffle.wire.block import BlockTag, encode_block, ipc_options, to_wire
+from mrflight.shuffle.wire.tickets import BlockStream
+from tests.support.hostile_bytes import damaged, random_bytes
 from tests.support.hostile_servers import BATCH, SHUFFLE, WAIT_S, Servers
 
 CALLS = 1_000

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mrflight.config.job_file import load_job, parse_override
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
-from mrflight.job_file import load_job, parse_override
-from mrflight.spec import JobSpec
-from mrflight.testing.hostile_bytes import hostile_lines
 from tests.support.driver import write_job
+from tests.support.hostile_bytes import hostile_lines
 
 FILES = 4_000
 OVERRIDES = 4_000

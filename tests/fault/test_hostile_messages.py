@@ -23,13 +23,14 @@ from pyarrow import flight
 from mrflight import errors
 from mrflight.errors import CorruptBlockError, MrflightError, ProtocolError
 from mrflight.ids import MAX_ATTEMPTS, MAX_MAPS, MAX_PARTITIONS, check_shuffle_id
-from mrflight.shuffle import table_protocol, tickets
-from mrflight.shuffle.block import Block, BlockTag, decode_block, encode_block, ipc_options
-from mrflight.shuffle.flight_errors import from_flight, to_flight
-from mrflight.shuffle.protocol import Message, decode
-from mrflight.shuffle.share import Share
-from mrflight.shuffle.tickets import BlockStream, PutTarget, ReadTicket
-from mrflight.testing.hostile_bytes import damaged, example_of, hostile_json, random_bytes
+from mrflight.shuffle.wire import lease_protocol as table_protocol
+from mrflight.shuffle.wire import tickets
+from mrflight.shuffle.wire.block import Block, BlockTag, decode_block, encode_block, ipc_options
+from mrflight.shuffle.wire.flight_errors import from_flight, to_flight
+from mrflight.shuffle.wire.partition_slice import Share
+from mrflight.shuffle.wire.protocol import Message, decode
+from mrflight.shuffle.wire.tickets import BlockStream, PutTarget, ReadTicket
+from tests.support.hostile_bytes import damaged, example_of, hostile_json, random_bytes
 
 ROOT = Path(__file__).parents[2]
 LONGEST_REFUSAL = 4_000

@@ -23,12 +23,13 @@ from mrflight.errors import (
     ServerUnavailableError,
     ShuffleError,
 )
-from mrflight.shuffle import protocol, table_protocol
-from mrflight.shuffle.block import BlockTag, encode_block, ipc_options, to_wire
-from mrflight.shuffle.flight_errors import from_flight
-from mrflight.shuffle.protocol import DataAction, Message, MetadataAction
-from mrflight.shuffle.tickets import BlockStream, ReadTicket
-from mrflight.testing.hostile_bytes import damaged, example_of, hostile_json, random_bytes
+from mrflight.shuffle.wire import lease_protocol as table_protocol
+from mrflight.shuffle.wire import protocol
+from mrflight.shuffle.wire.block import BlockTag, encode_block, ipc_options, to_wire
+from mrflight.shuffle.wire.flight_errors import from_flight
+from mrflight.shuffle.wire.protocol import DataAction, Message, MetadataAction
+from mrflight.shuffle.wire.tickets import BlockStream, ReadTicket
+from tests.support.hostile_bytes import damaged, example_of, hostile_json, random_bytes
 from tests.support.hostile_servers import (
     BATCH,
     SHUFFLE,

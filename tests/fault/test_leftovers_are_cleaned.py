@@ -54,7 +54,7 @@ WAIT_S = 60.0
 
 def clean(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "mrflight.cli", "clean", "out", *options],
+        [sys.executable, "-m", "mrflight.frontend.cli", "clean", "out", *options],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mrflight.config.spec import OutputFormat
 from mrflight.errors import CommitError, InputError, JobFailedError
 from mrflight.sinks.base import Commit
-from mrflight.spec import OutputFormat
 from mrflight.storage import Location, locate, s3
 from tests.services.minio import Bucket, restarted, running_minio
 from tests.support.failing_reads import (

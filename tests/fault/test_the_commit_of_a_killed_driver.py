@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.spec import OutputFormat
+from mrflight.config.spec import OutputFormat
 from tests.support.driver import drive
 from tests.support.gated_job import (
     OLD,

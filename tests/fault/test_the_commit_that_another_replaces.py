@@ -15,10 +15,10 @@ import deltalake
 import pytest
 
 from mrflight.errors import CommitError, CommitReplacedError, OutputError
-from mrflight.shuffle.registry import Registry
-from mrflight.sinks.commit_fence import CommitFence
+from mrflight.shuffle.metadata.registry import Registry
+from mrflight.sinks.delta.commit_lease import CommitFence
 from mrflight.storage.delta import entry_name
-from mrflight.timeouts import AT_ONCE
+from mrflight.system.timeouts import AT_ONCE
 from tests.support.cluster import standing_cluster
 from tests.support.near_cluster import near_metadata
 from tests.support.overwriting_disk import HeldBackFence, Job, SleepingFence

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mrflight.executors.ray_link import RayLink
-from mrflight.executors.ray_messages import Connect, JobHere
+from mrflight.runtime.ray.gateway_client import RayLink
+from mrflight.runtime.ray.messages import Connect, JobHere
 from tests.support import faults, faulty_job
 from tests.support.fault_matrix import at_the_moment, check_table_untouched, rows_of, unlisted
 from tests.support.faults import FaultyRun, await_that, faulty_run
@@ -29,10 +29,10 @@ TAKES_LONGER = """
 import sys
 import time
 
-if "mrflight.executors.ray_gateway" in sys.orig_argv:
+if "mrflight.runtime.ray.gateway" in sys.orig_argv:
     import ray
 
-    from mrflight.executors.ray_workers import RayWorkers
+    from mrflight.runtime.ray.workers import RayWorkers
 
     keep = RayWorkers.keep
 
@@ -144,7 +144,7 @@ def link_to(on_ray: OnRay, folder: Path) -> Iterator[RayLink]:
 
 def gateway_of(run: FaultyRun) -> psutil.Process:
     (process,) = psutil.Process(run.driver.pid).children()
-    assert "mrflight.executors.ray_gateway" in process.cmdline()
+    assert "mrflight.runtime.ray.gateway" in process.cmdline()
     return process
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mrflight.testing.failing_disk import flip_byte
 from tests.support import faults, faulty_job
 from tests.support.cluster import await_no_shuffles, standing_cluster
+from tests.support.failing_disk import flip_byte
 from tests.support.fault_deeds import PAUSE_S, pause
 from tests.support.fault_matrix import (
     MOMENTS,

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mrflight
-from mrflight.ray_cluster import RayServer
+from mrflight.runtime.ray.cluster import RayServer
 from tests.support import faulty_job
 from tests.support.fault_matrix import at_the_moment, rows_of
 from tests.support.ray_head import RayHead
@@ -93,7 +93,7 @@ def test_the_end_of_a_job_is_no_loss_of_its_servers(
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"k": [1, 2, 2]}), "rows.parquet")
     options = dict(option.split("=", 1) for option in ray_head.options)
-    with caplog.at_level(logging.INFO, "mrflight.supervised_cluster"):
+    with caplog.at_level(logging.INFO, "mrflight.runtime.supervised_cluster"):
         rows = mrflight.read("rows.parquet").group_by("k").agg(n="count(*)")
         rows.with_settings(options).write_parquet("out")
     assert {"metadata", "data0"} <= set(killed)

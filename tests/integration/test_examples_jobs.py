@@ -11,6 +11,6 @@ from tests.support.experiments import CLICKS, SESSIONS
 
 @pytest.mark.parametrize("folder", [CLICKS, SESSIONS])
 def test_the_jobs_of_the_examples_decode(folder: Path) -> None:
-    from mrflight.job_file import load_job
+    from mrflight.config.job_file import load_job
 
     assert load_job(folder / "job.toml").job.name == folder.name

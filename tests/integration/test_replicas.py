@@ -9,8 +9,8 @@ import pytest
 
 import mrflight
 from mrflight.errors import CorruptBlockError, ServerUnavailableError, ShuffleNotFoundError
-from mrflight.shuffle.calls import tell
-from mrflight.shuffle.protocol import DataAction, ShuffleName
+from mrflight.shuffle.wire.calls import tell
+from mrflight.shuffle.wire.protocol import DataAction, ShuffleName
 from tests.support.cluster import StandingCluster, standing_cluster
 from tests.support.numbered_rows import numbers
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import mrflight
+from mrflight.config.job_file import load_job
 from mrflight.errors import JobError
-from mrflight.job_file import load_job
-from mrflight.job_opening import open_job
+from mrflight.planner.analyze import open_job
 from tests.support.driver import write_job
 from tests.support.oracle import rows
 from tests.support.plans import MEMORY, WORKERS

@@ -10,10 +10,10 @@ import pyarrow.csv
 import pytest
 
 import mrflight
-from mrflight.deadline import NO_DEADLINE
-from mrflight.job_shuffles import JobShuffles
-from mrflight.progress import progress_for
-from mrflight.timeouts import DEFAULT_TIMEOUTS
+from mrflight.scheduler.progress import progress_for
+from mrflight.scheduler.shuffles import JobShuffles
+from mrflight.system.deadlines import NO_DEADLINE
+from mrflight.system.timeouts import DEFAULT_TIMEOUTS
 from tests.support.cluster import StandingCluster, standing_cluster
 from tests.support.driver import write_job
 
@@ -56,7 +56,7 @@ def test_the_lease_is_renewed_before_the_maps_begin(
     cluster: StandingCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model that is loaded, or a sample that is taken, may take longer than it."""
-    monkeypatch.setattr("mrflight.job_shuffles.LEASE_S", LEASE_S)
+    monkeypatch.setattr("mrflight.scheduler.shuffles.LEASE_S", LEASE_S)
     (tmp_path / "slow_to_load.py").write_text(SLOW_TO_LOAD)
     pyarrow.csv.write_csv(pa.table({"k": range(100)}), tmp_path / "in.csv")
     job = write_job(tmp_path, JOB.replace("METADATA", cluster.metadata))

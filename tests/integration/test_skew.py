@@ -14,9 +14,9 @@ import pytest
 from deltalake import DeltaTable
 
 import mrflight
-from mrflight.reduce_plan import PlannedReduce, check_shares
-from mrflight.shuffle.shuffle_state import PartitionInfo
-from mrflight.workers.portion import Portion
+from mrflight.planner.reduce_tasks import PlannedReduce, check_shares
+from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.tasks.portion import Portion
 from tests.support.cluster import standing_cluster
 from tests.support.driver import write_job
 from tests.support.heavy_partition import FILES, ORDER, ROWS, watch_shares, write_rows
@@ -290,7 +290,7 @@ def test_shares_of_a_stage_that_miss_rows_are_all_made_again(
         checked.append(len(read))
         check_shares([(info, rows - (len(checked) == 3)) for info, rows in read])
 
-    monkeypatch.setattr("mrflight.produced_stage.check_shares", miss_rows)
+    monkeypatch.setattr("mrflight.scheduler.stage_output.check_shares", miss_rows)
     result = mrflight.run(write_job(tmp_path, text))
     assert checked == [0, 0, len(shares) // 2] * 2
     joined = rows.join(others, "key", join_type="inner")

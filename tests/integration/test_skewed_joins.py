@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 import mrflight
-from mrflight.reduce_plan import PlannedReduce
-from mrflight.workers.joins import How
+from mrflight.planner.reduce_tasks import PlannedReduce
+from mrflight.tasks.operators.hash_join import How
 from tests.support.driver import write_job
 from tests.support.heavy_partition import watch_shares
 from tests.support.join_tables import HOWS

@@ -20,7 +20,7 @@ from pyarrow import flight
 
 import mrflight
 from mrflight.errors import CorruptBlockError, ShuffleNotFoundError, SpillError
-from mrflight.shuffle.block import (
+from mrflight.shuffle.wire.block import (
     WIRE_SCHEMA,
     Block,
     BlockTag,
@@ -28,11 +28,11 @@ from mrflight.shuffle.block import (
     ipc_options,
     to_wire,
 )
-from mrflight.shuffle.calls import call
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.flight_errors import from_flight
-from mrflight.shuffle.protocol import DataAction, Done, ServerStats
-from mrflight.shuffle.tickets import BlockStream
+from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.flight_errors import from_flight
+from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
+from mrflight.shuffle.wire.tickets import BlockStream
 from tests.support.cluster import data_server, standing_cluster
 
 MIB = 2**20

@@ -166,7 +166,7 @@ def test_two_jobs_at_once_do_not_see_each_other(cluster: mrflight.Cluster, tmp_p
 
 def test_status_shows_servers_and_shuffles(cluster: mrflight.Cluster) -> None:
     shuffle = cluster.create_shuffle("shown", partitions=3)
-    command = [sys.executable, "-m", "mrflight.cli", "status", cluster.location]
+    command = [sys.executable, "-m", "mrflight.frontend.cli", "status", cluster.location]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "3 data servers" in shown
     assert "shown: 3 partitions, 0 maps" in shown

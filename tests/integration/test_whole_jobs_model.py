@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 
 import mrflight
 from mrflight.errors import JobFileError
-from mrflight.reduce_plan import PlannedReduce
-from mrflight.workers.joins import Join, can_broadcast
+from mrflight.planner.reduce_tasks import PlannedReduce
+from mrflight.tasks.operators.hash_join import Join, can_broadcast
 from tests.support.heavy_partition import watch_shares
 from tests.support.join_tables import SKEW, has_no_common_type, joins
 from tests.support.joined import by_duckdb, rows_of, told

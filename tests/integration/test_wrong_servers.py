@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.metadata.registry import Registry
 from tests.support.clicks_job import JOB, WEIGH
 from tests.support.driver import drive, write_job
 from tests.support.near_cluster import NearDataServer, near_data_servers, near_metadata
@@ -38,7 +38,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_status_of_a_data_server(near: NearDataServer) -> None:
-    done = run("mrflight.cli", "status", near.location)
+    done = run("mrflight.frontend.cli", "status", near.location)
     assert done.returncode == 1
     assert done.stderr.startswith(f"mrflight: {told(near)} 'status'; ")
     assert done.stderr.endswith(f"is at {near.membership.metadata_location}\n")
@@ -62,6 +62,6 @@ def test_a_job_that_is_to_run_on_a_data_server(near: NearDataServer, tmp_path: P
 
 @pytest.mark.parametrize("text", ["127.0.0.1:5005", "http://h:1", ""])
 def test_status_of_no_location(text: str) -> None:
-    done = run("mrflight.cli", "status", text)
+    done = run("mrflight.frontend.cli", "status", text)
     assert done.returncode == 2
     assert done.stderr.startswith(f"mrflight: {text!r} is not a location such as grpc+tcp://")

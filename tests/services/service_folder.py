@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mrflight.lifeline import Lifeline
+from mrflight.system.parent_watch import Lifeline
 from tests.services import janitor
 
 

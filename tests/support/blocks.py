@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from mrflight.shuffle.block import ipc_options
+from mrflight.shuffle.wire.block import ipc_options
 
 PLAIN = ipc_options("none")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from mrflight.shuffle import partition_buffers as module
-from mrflight.shuffle.partition_buffers import (
+from mrflight.shuffle.client import partition_buffers as module
+from mrflight.shuffle.client.partition_buffers import (
     PartitionBuffers,
     ScatteredBuffers,
     SlicedBuffers,

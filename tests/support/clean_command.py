@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from mrflight import cli
+from mrflight.frontend import cli
 
 
 @dataclass(frozen=True)

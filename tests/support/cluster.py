@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import IO
 
 import mrflight
-from mrflight.shuffle.calls import call
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.protocol import DataAction, Done, ServerStats
+from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
 from tests.support.faults import await_that
 
 _ENDS_IN_S = 20.0

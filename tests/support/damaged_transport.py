@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import psutil
 
-from mrflight.testing.transport import FlakyTransport
 from tests.support.faults import FaultyRun
+from tests.support.transport import FlakyTransport
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, Sink
-from mrflight.spec import OutputSection
 from tests.support.outputs import Mode
 
 ROWS = pa.table({"n": [1, 2], "k": ["a", "b"]})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mrflight.executors.local import LocalExecutor
-from mrflight.fork_server import ForkServer
-from mrflight.private_folder import PrivateFolder
+from mrflight.runtime.local.executor import LocalExecutor
+from mrflight.system.fork_server.client import ForkServer
+from mrflight.system.private_folder import PrivateFolder
 
 
 @contextmanager

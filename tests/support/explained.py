@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight import cli
+from mrflight.frontend import cli
 from tests.support.leftovers import tree
 
 CLICKS = """

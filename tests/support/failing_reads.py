@@ -17,10 +17,10 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from mrflight.config.spec import InputSpec
 from mrflight.errors import StoreError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
-from mrflight.spec import InputSpec
 from mrflight.storage import Location
 from mrflight.storage.delta import storage_options, table_uri
 from tests.support.driver import DriverRun, driver_command, write_job

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from mrflight.testing.failing_disk import flip_byte, spill_files, truncate_file
 from tests.support import faults, faulty_job
+from tests.support.failing_disk import flip_byte, spill_files, truncate_file
 from tests.support.faults import FaultyRun
 from tests.support.process_memory import flip_in_memory
 
@@ -36,7 +36,7 @@ def pause(run: FaultyRun, victim: psutil.Process) -> None:
 
 
 def fill_disk(victim: psutil.Process) -> None:
-    """Until there is `room_again`: see `mrflight.testing.failing_disk.full_disk`."""
+    """Until there is `room_again`: see `tests.support.failing_disk.full_disk`."""
     _, hard = resource.prlimit(victim.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (ROOM_BYTES, hard))
 

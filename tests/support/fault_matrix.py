@@ -12,9 +12,9 @@ import psutil
 from deltalake import DeltaTable
 
 import mrflight
-from mrflight.shuffle.calls import call
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.protocol import DataAction, Done, ServerStats
+from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
 from tests.support import fault_place, faults, faulty_job
 from tests.support.clean_command import run_clean
 from tests.support.driver import DriverRun

@@ -22,7 +22,7 @@ from typing import TypeVar
 import psutil
 
 import mrflight
-from mrflight.shuffle.protocol import ShuffleStatus
+from mrflight.shuffle.wire.protocol import ShuffleStatus
 from tests.support import fault_place
 from tests.support.driver import DriverRun
 from tests.support.leftovers import nothing_left_over, processes_of
@@ -207,8 +207,8 @@ def _driver(lease_s: float | None) -> list[str]:
     if lease_s is None:
         return [sys.executable, "-m", "mrflight.driver"]
     program = (
-        "import sys, mrflight.driver, mrflight.job_shuffles\n"
-        f"mrflight.job_shuffles.LEASE_S = {lease_s}\n"
+        "import sys, mrflight.driver, mrflight.scheduler.shuffles\n"
+        f"mrflight.scheduler.shuffles.LEASE_S = {lease_s}\n"
         "mrflight.driver.leave(mrflight.driver.main(sys.argv[1:]))"
     )
     return [sys.executable, "-c", program]

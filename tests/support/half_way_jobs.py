@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from mrflight.config.spec import InputSpec, OutputFormat, OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, Sink
-from mrflight.sinks.leftovers import find_leftovers, remove_leftovers
+from mrflight.sinks.orphan_files import find_leftovers, remove_leftovers
 from mrflight.sources import open_source
-from mrflight.spec import InputSpec, OutputFormat, OutputSection
 from mrflight.storage import Location
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])

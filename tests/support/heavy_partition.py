@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mrflight import produced_stage, reduce_stage
-from mrflight.reduce_plan import PlannedReduce, plan_shares
+from mrflight.planner.reduce_tasks import PlannedReduce, plan_shares
+from mrflight.scheduler import reduce_stage
+from mrflight.scheduler import stage_output as produced_stage
 
 FILES = 4
 ROWS = 150_000  # of each file: more than the first look of a map's combiner
@@ -32,7 +33,7 @@ def watch_shares(
 
     monkeypatch.setattr(reduce_stage, "plan_shares", plan)
     monkeypatch.setattr(produced_stage, "plan_shares", plan)
-    monkeypatch.setattr("mrflight.partition_count.AUTO_PARTITION_BYTES", partition_bytes)
+    monkeypatch.setattr("mrflight.planner.partition_count.AUTO_PARTITION_BYTES", partition_bytes)
     return found
 
 

@@ -35,10 +35,10 @@ def outcome(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
 def commit(
     table: str, metadata: str, job: str, mode: str = "append", run_id: str | None = None
 ) -> int | None:
+    from mrflight.config.spec import OutputSection
     from mrflight.sinks.base import Commit
-    from mrflight.sinks.commit_fence import CommitFence
-    from mrflight.sinks.delta_sink import DeltaSink
-    from mrflight.spec import OutputSection
+    from mrflight.sinks.delta.commit_lease import CommitFence
+    from mrflight.sinks.delta.sink import DeltaSink
     from mrflight.storage import locate
 
     output = OutputSection(table=table, mode=mode)  # type: ignore[arg-type]

@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 import mrflight
-from mrflight.shuffle.flight_errors import from_flight
-from mrflight.shuffle.protocol import DataAction, MetadataAction
+from mrflight.shuffle.wire.flight_errors import from_flight
+from mrflight.shuffle.wire.protocol import DataAction, MetadataAction
 from tests.support.cluster import StandingCluster, standing_cluster
 
 SHUFFLE = "clicks-1"

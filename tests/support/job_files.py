@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from mrflight.config.job_file import load_job
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
-from mrflight.job_file import load_job
-from mrflight.spec import JobSpec
 
 MINIMAL = """
 [job]

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from mrflight.workers.joins import How, Join
+from mrflight.tasks.operators.hash_join import How, Join
 
 HOWS = get_args(How)
 

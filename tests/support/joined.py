@@ -10,10 +10,10 @@ import duckdb
 import pyarrow as pa
 from pyarrow import lib
 
-from mrflight.scratch import ScratchFolder
-from mrflight.shuffle.layout import plain_batch, plain_schema
-from mrflight.workers import joins
-from mrflight.workers.joins import Join
+from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.system.scratch import ScratchFolder
+from mrflight.tasks.operators import hash_join as joins
+from mrflight.tasks.operators.hash_join import Join
 from tests.support.column_kinds import same
 
 _DUCKDB = {

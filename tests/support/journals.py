@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mrflight.shuffle.compacted import compacted
-from mrflight.shuffle.counts import packed
-from mrflight.shuffle.event_journal import COMPACT_BYTES, EventJournal
-from mrflight.shuffle.events import AnyEvent, decode_event, encode_event
-from mrflight.shuffle.journal import Journal
+from mrflight.shuffle.metadata.compacted import compacted
+from mrflight.shuffle.metadata.counts import packed
+from mrflight.shuffle.metadata.event_journal import COMPACT_BYTES, EventJournal
+from mrflight.shuffle.metadata.events import AnyEvent, decode_event, encode_event
+from mrflight.shuffle.metadata.journal import Journal
 
 
 def records_in(path: Path) -> list[bytes]:

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from mrflight.sinks.maintenance import MaintenanceReport, Upkeep
-from mrflight.sinks.maintenance import maintain as maintain_at
+from mrflight.sinks.delta.maintenance import MaintenanceReport, Upkeep
+from mrflight.sinks.delta.maintenance import maintain as maintain_at
 from mrflight.storage import locate
 
 COMPACT = Upkeep(retention=None, checkpoints=False)

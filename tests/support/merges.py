@@ -8,13 +8,13 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 
-from mrflight import kernel
+from mrflight.compute import kernel
+from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import HERE, Commit, PartFile, Sink, SinkTasks
-from mrflight.spec import OutputSection
-from mrflight.workers.reducer import Reduction
-from mrflight.workers.unique_rows import UniqueRows
-from mrflight.workers.workspace import Workspace
+from mrflight.tasks.operators.merge_dedup import UniqueRows
+from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.task_memory import Workspace
 
 PARTITIONS = 2
 SMALL = 1 << 20

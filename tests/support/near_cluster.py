@@ -12,9 +12,9 @@ from mrflight.servers.data import DataServer
 from mrflight.servers.membership import Membership
 from mrflight.servers.metadata import MetadataServer
 
-from mrflight.scratch import ScratchFolder
-from mrflight.shuffle.registry import Registry
-from mrflight.shuffle.store import BlockStore
+from mrflight.shuffle.metadata.registry import Registry
+from mrflight.shuffle.store.block_store import BlockStore
+from mrflight.system.scratch import ScratchFolder
 
 _WAIT_S = 20.0
 

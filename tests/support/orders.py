@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from mrflight.sort_key import SortKey
+from mrflight.config.sort_key import SortKey
 
 _UTC = dt.UTC
 

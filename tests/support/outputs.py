@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
+from mrflight.config.spec import OutputFormat, OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, PartFile, Sink
-from mrflight.spec import OutputFormat, OutputSection
 
 FORMATS = get_args(OutputFormat)
 PLAIN_FORMATS = [format for format in FORMATS if format != "delta"]

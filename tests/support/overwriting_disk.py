@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 from msgspec.structs import replace
 
+from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError
-from mrflight.shuffle.table_client import TableClient
-from mrflight.shuffle.table_protocol import RecordedVersion, VersionRecord
+from mrflight.shuffle.client.lease_client import TableClient
+from mrflight.shuffle.wire.lease_protocol import RecordedVersion, VersionRecord
 from mrflight.sinks.base import Commit
-from mrflight.sinks.commit_fence import CommitFence
-from mrflight.sinks.delta_sink import DeltaSink
-from mrflight.spec import OutputSection
+from mrflight.sinks.delta.commit_lease import CommitFence
+from mrflight.sinks.delta.sink import DeltaSink
 from mrflight.storage import Location
 from mrflight.storage.disk import Disk
 from mrflight.storage.streams import WrittenFile

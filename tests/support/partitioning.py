@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from mrflight.shuffle.partitioners import Partitioner
+from mrflight.shuffle.client.partitioners import Partitioner
 
 examples = settings(max_examples=100, derandomize=True)
 few_examples = settings(max_examples=25, derandomize=True)

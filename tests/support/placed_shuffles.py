@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.events import AnyEvent
-from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.metadata.events import AnyEvent
+from mrflight.shuffle.metadata.registry import Registry
 from tests.support.registries import TIMEOUT_S, Clock
 
 FIRST = MapAttempt(0, 0, "first")

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mrflight.job_file import decode_job
-from mrflight.memory import divide_memory
-from mrflight.plan import StagePlan, plan_stage
+from mrflight.config.job_file import decode_job
+from mrflight.config.memory import divide_memory
+from mrflight.config.spec import JobSpec
+from mrflight.planner.stage_plan import StagePlan, plan_stage
 from mrflight.sources import open_source
-from mrflight.spec import JobSpec
 
 SPLIT_BYTES = 100
 WORKERS = 4

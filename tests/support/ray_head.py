@@ -18,9 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mrflight.executors.ray import RayExecutor
-from mrflight.executors.ray_link import RayLink
-from mrflight.executors.ray_messages import Connect, JobHere
+from mrflight.runtime.ray.executor import RayExecutor
+from mrflight.runtime.ray.gateway_client import RayLink
+from mrflight.runtime.ray.messages import Connect, JobHere
 from tests.support.faults import await_that
 
 ROOT = Path(__file__).parents[2]

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from mrflight.aggregates import FUNCTIONS, Aggregate
-from mrflight.workers.reducer import Reduction
-from mrflight.workers.workspace import Workspace
+from mrflight.tasks.operators.aggregates import FUNCTIONS, Aggregate
+from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.task_memory import Workspace
 
 LITTLE, MUCH = 64 * 2**10, 2**30
 ROWS = 3000

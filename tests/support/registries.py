@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.events import AnyEvent
-from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.metadata.events import AnyEvent
+from mrflight.shuffle.metadata.registry import Registry
 
 TIMEOUT_S = 10
 SCHEMA = pa.schema({"url": pa.string()})

@@ -15,8 +15,8 @@ from mrflight.errors import (
     ShuffleNotFoundError,
 )
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.events import AnyEvent, decode_event, encode_event
-from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.metadata.events import AnyEvent, decode_event, encode_event
+from mrflight.shuffle.metadata.registry import Registry
 from tests.support.modelled_servers import (
     DataServers,
     KnownServers,

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
+from mrflight.config.spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source, Split
-from mrflight.spec import InputSpec
 
 COLUMNS = ["id", "word", "share", "seen"]
 WORDS = ["plain", "", "with, comma", 'with "quotes"', "çédille", "日本語", "tab\there", " blanks "]

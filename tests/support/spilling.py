@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from mrflight.ids import MapAttempt
-from mrflight.scratch import ScratchFolder
-from mrflight.shuffle.block import Block
-from mrflight.shuffle.spill_budget import MemoryBudget
-from mrflight.shuffle.store import BlockStore, StoreStats
+from mrflight.shuffle.store.block_store import BlockStore, StoreStats
+from mrflight.shuffle.store.memory_budget import MemoryBudget
+from mrflight.shuffle.wire.block import Block
+from mrflight.system.scratch import ScratchFolder
 
 KIB = 2**10
 BUDGET = 1_000 * KIB

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from mrflight import partition_ids
-from mrflight.schemas import empty_batch
-from mrflight.scratch import ScratchFolder
-from mrflight.sql.reduce import SqlReduce
+from mrflight.compute.schemas import empty_batch
+from mrflight.system.scratch import ScratchFolder
+from mrflight.tasks.operators.sql_reduce import SqlReduce
 from tests.support.joined import rows_of, told
 
 Tables = Mapping[str, pa.Table]

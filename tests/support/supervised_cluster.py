@@ -16,12 +16,12 @@ from queue import SimpleQueue
 import psutil
 import pytest
 
-from mrflight.cluster import EmbeddedCluster
 from mrflight.errors import MrflightError
-from mrflight.fork_server import ForkServer
-from mrflight.private_folder import PrivateFolder
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.metadata_client import MetadataClient
+from mrflight.runtime.local.cluster import EmbeddedCluster
+from mrflight.shuffle.client.metadata_client import MetadataClient
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.system.fork_server.client import ForkServer
+from mrflight.system.private_folder import PrivateFolder
 from tests.support.leftovers import nothing_left_over
 from tests.support.threads import WAIT_S
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.metadata.registry import Registry
 from tests.support.job_files import Load, loader
 from tests.support.placed_shuffles import registry_with_clicks
 from tests.support.plans import Plan, planner

@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.aggregates import FUNCTIONS, Aggregate, check_aggregates, parse_aggregate
+from mrflight.compute.layout import plain_schema
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError, SchemaMismatchError
-from mrflight.shuffle.layout import plain_schema
+from mrflight.tasks.operators.aggregates import (
+    FUNCTIONS,
+    Aggregate,
+    check_aggregates,
+    parse_aggregate,
+)
 
 examples = settings(max_examples=200, derandomize=True)
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrflight.attempts import Attempt, StageAttempts, is_retryable, slow_tasks
 from mrflight.errors import (
     BadRowError,
     IncompletePartitionError,
@@ -17,6 +16,7 @@ from mrflight.errors import (
     UserFunctionRaisedError,
     WorkerLostError,
 )
+from mrflight.scheduler.attempts import Attempt, StageAttempts, is_retryable, slow_tasks
 
 LOST = WorkerLostError("gone")
 

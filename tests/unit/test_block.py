@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mrflight.shuffle.block import decode_block, encode_block, ipc_options
+from mrflight.shuffle.wire.block import decode_block, encode_block, ipc_options
 from tests.support.blocks import COLUMNS, PLAIN, at_offset, batch_of
 
 

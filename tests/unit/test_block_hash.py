@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.errors import CorruptBlockError
-from mrflight.shuffle.block import Block, check_hash, decode_block, encode_block, ipc_options
+from mrflight.shuffle.wire.block import Block, check_hash, decode_block, encode_block, ipc_options
 from tests.support.blocks import COLUMNS, PLAIN, at_offset, batch_of
 
 

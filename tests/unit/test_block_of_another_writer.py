@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import CorruptBlockError
-from mrflight.shuffle.block import Block, decode_block, encode_block, ipc_options
+from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
 from tests.support.blocks import COLUMNS, PLAIN, batch_of
 
 ROOT = Path(__file__).parents[2]

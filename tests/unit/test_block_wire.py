@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mrflight.errors import ProtocolError
 from mrflight.ids import MAX_PARTITIONS
-from mrflight.shuffle.block import (
+from mrflight.shuffle.wire.block import (
     WIRE_SCHEMA,
     Block,
     BlockTag,

@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from mrflight.server_process import ServerProcess
+from mrflight.runtime.local.server_process import ServerProcess
 from tests.support.standing_process import standing_still
 from tests.support.supervised_cluster import Surroundings, started, until
 from tests.support.threads import WAIT_S

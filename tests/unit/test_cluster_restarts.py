@@ -10,9 +10,9 @@ from contextlib import closing
 import psutil
 import pytest
 
-from mrflight import fork_server
 from mrflight.errors import JobFailedError
-from mrflight.supervised_cluster import MOST_RESTARTS
+from mrflight.runtime.supervised_cluster import MOST_RESTARTS
+from mrflight.system.fork_server import client as fork_server
 from tests.support.supervised_cluster import Surroundings, alive, started, until
 from tests.support.threads import WAIT_S
 

@@ -9,9 +9,9 @@ from contextlib import closing
 
 import pytest
 
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.metadata_client import MetadataClient
-from mrflight.silence_probe import SilenceProbe
+from mrflight.runtime.liveness_probe import SilenceProbe
+from mrflight.shuffle.client.metadata_client import MetadataClient
+from mrflight.shuffle.wire.connections import Connections
 from tests.support.supervised_cluster import Surroundings, alive, started, until
 from tests.support.threads import WAIT_S
 

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mrflight.client import connect
-from mrflight.server_process import ServerProcess
-from mrflight.shuffle.calls import call
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.protocol import DataAction, Done, ServerStats
+from mrflight.runtime.local.server_process import ServerProcess
+from mrflight.shuffle.client.cluster import connect
+from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
 from tests.support.supervised_cluster import Surroundings, alive, started, until
 from tests.support.threads import WAIT_S
 
@@ -58,7 +58,7 @@ def test_what_happens_to_a_server_in_its_start_is_made_good(
     around: Surroundings, child: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within a millisecond of its fork."""
-    monkeypatch.setattr("mrflight.cluster.SLOW_START_S", 3.0)
+    monkeypatch.setattr("mrflight.runtime.local.cluster.SLOW_START_S", 3.0)
     cluster = around.cluster()
     with closing(cluster):
         until(lambda: len(around.fork_server.pids()) > child)

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mrflight.aggregates import Aggregate
 from mrflight.errors import SchemaMismatchError
-from mrflight.workers import combiner
-from mrflight.workers.combiner import Combiner
-from mrflight.workers.grouping import group
-from mrflight.workers.partials import partials_of
+from mrflight.tasks import combiner
+from mrflight.tasks.combiner import Combiner
+from mrflight.tasks.operators.aggregates import Aggregate
+from mrflight.tasks.operators.grouping import group
+from mrflight.tasks.operators.partial_aggregates import partials_of
 
 MIB = 2**20
 SUM = (Aggregate("total", "sum", "v"),)

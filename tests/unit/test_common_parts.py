@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from mrflight.executors.calls import encode_call
-from mrflight.executors.common_parts import CallEncoder, decode_call
-from mrflight.in_common import InCommon
-from mrflight.plan import plan_stage
-from mrflight.shuffle.shuffle import Shuffle
+from mrflight.planner.stage_plan import plan_stage
+from mrflight.runtime.calls import encode_call
+from mrflight.runtime.ray.common_parts import CallEncoder, decode_call
+from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.sources import open_source
-from mrflight.workers.tasks import MapTask, run_map
+from mrflight.system.in_common import InCommon
+from mrflight.tasks.tasks import MapTask, run_map
 from tests.support.plans import MEMORY, WORKERS, job
 
 FEW_HUNDRED_BYTES = 600

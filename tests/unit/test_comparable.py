@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from mrflight.comparable import comparable
+from mrflight.compute.comparable import comparable
 
 DECIMALS = [Decimal("1.5"), Decimal("-2.25"), None, Decimal(0)]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrflight.shuffle.counts import packed, unpacked
+from mrflight.shuffle.metadata.counts import packed, unpacked
 
 
 @given(st.lists(st.integers(0, 2**63 - 1)))

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 import mrflight
 from mrflight import Dataset
+from mrflight.config.functions import FunctionRef
+from mrflight.config.job_file import decode_job
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError, UserFunctionError
-from mrflight.functions import FunctionRef
-from mrflight.job_file import decode_job
-from mrflight.job_graph import stages_of
-from mrflight.preload import modules_of
-from mrflight.spec import JobSpec
+from mrflight.planner.stages import stages_of
+from mrflight.runtime.preload import modules_of
 
 examples = settings(max_examples=30, derandomize=True, deadline=None)
 

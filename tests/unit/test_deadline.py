@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from mrflight.deadline import NO_DEADLINE, Deadline
 from mrflight.errors import (
     BadRowError,
     DeadlineExceededError,
@@ -15,7 +14,8 @@ from mrflight.errors import (
     NoDataServersError,
     ServerUnavailableError,
 )
-from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.system.deadlines import NO_DEADLINE, Deadline
+from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 SERVER = "grpc+tcp://127.0.0.1:1"
 OVER = Deadline(time.monotonic() - 1)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.config.sort_key import SortKey
 from mrflight.errors import KeyTypeError, SchemaMismatchError
-from mrflight.shuffle.layout import plain_batch, plain_schema
-from mrflight.sort_key import SortKey
-from mrflight.workers.partitioning import PartitionerSpec
-from mrflight.workers.reducer import Reduction
-from mrflight.workers.workspace import Workspace
+from mrflight.tasks.partitioner import PartitionerSpec
+from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.task_memory import Workspace
 from tests.support.orders import asked, in_batches, table_of, tables
 
 MUCH = 2**30

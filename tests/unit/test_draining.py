@@ -18,13 +18,12 @@ from mrflight.servers.draining import Draining
 
 import mrflight
 from mrflight.errors import OutputLostError, PlacementChangedError
-from mrflight.shuffle.block import Block
-from mrflight.shuffle.calls import call
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.protocol import DataAction, Done, ServerStats
-from mrflight.shuffle.registry import Registry
-from mrflight.shuffle.store import BlockStore
-from mrflight.testing.transport import FlakyTransport
+from mrflight.shuffle.metadata.registry import Registry
+from mrflight.shuffle.store.block_store import BlockStore
+from mrflight.shuffle.wire.block import Block
+from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
 from tests.support.cluster import data_server
 from tests.support.near_cluster import (
     NearDataServer,
@@ -33,6 +32,7 @@ from tests.support.near_cluster import (
     near_metadata,
     wait_until,
 )
+from tests.support.transport import FlakyTransport
 
 PARTITIONS = 12
 HEARTBEAT_TIMEOUT_S = 1.5

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mrflight.errors import JobFileError, JournalError, MrflightError
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.event_journal import EventJournal
-from mrflight.shuffle.events import (
+from mrflight.shuffle.metadata.event_journal import EventJournal
+from mrflight.shuffle.metadata.events import (
     AnyEvent,
     MapCommitted,
     MapsCommitted,
@@ -24,8 +24,8 @@ from mrflight.shuffle.events import (
     decode_event,
     encode_event,
 )
-from mrflight.shuffle.journal import Journal
-from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.metadata.journal import Journal
+from mrflight.shuffle.metadata.registry import Registry
 from tests.support.journals import counted, kept, recorded, recorded_in
 from tests.support.registries import SCHEMA, TIMEOUT_S, Clock, commit, knowledge, resumed
 

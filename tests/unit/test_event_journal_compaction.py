@@ -14,8 +14,8 @@ import pytest
 
 from mrflight.errors import NotRepeatableError
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.event_journal import EventJournal
-from mrflight.shuffle.events import (
+from mrflight.shuffle.metadata.event_journal import EventJournal
+from mrflight.shuffle.metadata.events import (
     AnyEvent,
     MapCommitted,
     MapsCommitted,
@@ -67,7 +67,7 @@ def test_a_journal_whose_events_all_matter_is_not_rewritten_at_every_event(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     events = list(shuffles(400, alive=400))
-    caplog.set_level("INFO", "mrflight.shuffle.event_journal")
+    caplog.set_level("INFO", "mrflight.shuffle.metadata.event_journal")
     assert recorded(path, events, compact_bytes=10_000) > 150_000
     assert recorded_in(path) == events
     said = [record.getMessage()[:15] for record in caplog.records]

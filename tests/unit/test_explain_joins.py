@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mrflight.job_graph import StageJob
+from mrflight.planner.explain_stage import StageWords
+from mrflight.planner.stages import StageJob
 from mrflight.sources import open_source
-from mrflight.stage_words import StageWords
 from tests.support.explained import CLICKS, explained
 from tests.support.plans import job, planner
 

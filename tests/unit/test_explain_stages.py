@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from mrflight.ids import MAX_PARTITIONS
-from mrflight.job_graph import StageJob
-from mrflight.partition_count import PartitionCount, Reason, count_partitions
+from mrflight.planner.explain_stage import StageWords
+from mrflight.planner.partition_count import PartitionCount, Reason, count_partitions
+from mrflight.planner.stages import StageJob
 from mrflight.sources import open_source
-from mrflight.stage_words import StageWords
 from tests.support.plans import MEMORY, Plan, job, planner
 
 

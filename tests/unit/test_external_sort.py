@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mrflight.ordering import sort_indices
-from mrflight.scratch import ScratchFolder
-from mrflight.sort_key import ascending
-from mrflight.workers.external_sort import MOST_RANGES, ExternalSort
-from mrflight.workers.pieces import Piece, PieceWriter
+from mrflight.compute.sorting import sort_indices
+from mrflight.config.sort_key import ascending
+from mrflight.system.scratch import ScratchFolder
+from mrflight.tasks.operators.external_sort import MOST_RANGES, ExternalSort
+from mrflight.tasks.operators.spill_partitions import Piece, PieceWriter
 
 ROWS = 40_000
 RANDOM = np.random.default_rng(1)

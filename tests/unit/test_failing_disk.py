@@ -17,7 +17,8 @@ import pytest
 
 import mrflight
 from mrflight.errors import MrflightError
-from mrflight.testing.failing_disk import (
+from tests.support.cluster import data_server, standing_cluster
+from tests.support.failing_disk import (
     flip_byte,
     full_disk,
     remove_folder,
@@ -25,7 +26,6 @@ from mrflight.testing.failing_disk import (
     truncate_file,
     write_protected,
 )
-from tests.support.cluster import data_server, standing_cluster
 from tests.support.scripts import Script, running_script
 
 WAIT_S = 20.0

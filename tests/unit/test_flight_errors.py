@@ -12,7 +12,7 @@ import pytest
 from pyarrow import flight
 
 from mrflight.errors import MrflightError, ProtocolError, ServerUnavailableError
-from mrflight.shuffle.flight_errors import answer_errors, from_flight
+from mrflight.shuffle.wire.flight_errors import answer_errors, from_flight
 
 RAISED: dict[str, Exception] = {
     "python": MemoryError("no room for an object"),

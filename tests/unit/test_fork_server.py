@@ -16,10 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mrflight import forked_process
 from mrflight.errors import JobFailedError
-from mrflight.fork_server import ForkServer
-from mrflight.forked_process import NUMBER_BYTES, ForkedProcess
+from mrflight.system.fork_server import child as forked_process
+from mrflight.system.fork_server.child import NUMBER_BYTES, ForkedProcess
+from mrflight.system.fork_server.client import ForkServer
 from tests.support import faults
 from tests.support.threads import WAIT_S, run_threads
 
@@ -208,7 +208,14 @@ def test_the_folders_of_a_driver_that_is_killed_as_it_asks_go(tmp_path: Path) ->
     folder.mkdir()
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", "mrflight.forking", str(theirs.fileno()), "[]", folder]
+        command = [
+            sys.executable,
+            "-m",
+            "mrflight.system.fork_server.main",
+            str(theirs.fileno()),
+            "[]",
+            folder,
+        ]
         server = subprocess.Popen(command, pass_fds=[theirs.fileno()])
     with ours:
         ours.sendall((100).to_bytes(NUMBER_BYTES, "little") + b'["half of')
@@ -283,7 +290,7 @@ def test_closing_lets_go_of_every_descriptor() -> None:
 
 DRIVER = """
 import json, os, signal, sys, threading
-from mrflight.fork_server import ForkServer, load_here
+from mrflight.system.fork_server.client import ForkServer, load_here
 
 load_here(["tomllib"])
 signal.signal(signal.SIGTERM, lambda *_: print("a handler of the driver"))

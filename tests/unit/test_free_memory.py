@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.free_memory import free_memory
+from mrflight.system.free_memory import free_memory
 
 MIB = 2**20
 GIB = 2**30

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrflight.errors import UserFunctionError
-from mrflight.shuffle.partitioners import FunctionPartitioner
+from mrflight.shuffle.client.partitioners import FunctionPartitioner
 from tests.support.partitioning import batch_of, examples, placed
 
 

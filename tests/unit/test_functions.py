@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from mrflight.config.functions import FunctionRef, check_function
 from mrflight.errors import UserFunctionError
-from mrflight.functions import FunctionRef, check_function
 
 Write = Callable[[str, str], None]
 

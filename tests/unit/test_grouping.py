@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.aggregates import Aggregate
 from mrflight.errors import JobError
-from mrflight.workers.grouping import group, may_overflow
+from mrflight.tasks.operators.aggregates import Aggregate
+from mrflight.tasks.operators.grouping import group, may_overflow
 from tests.support.column_kinds import KINDS, Kind, admitted, aggregate, chunked, same, with_nulls
 
 few_examples = settings(max_examples=12, derandomize=True)

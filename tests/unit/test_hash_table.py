@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight import kernel, kernel_reference
+from mrflight.compute import kernel
+from mrflight.compute.kernel import reference as kernel_reference
 
 Slices = list[tuple[list[int], list[int]]]
 
@@ -23,7 +24,7 @@ def module(request: pytest.FixtureRequest) -> ModuleType:
     if request.param == "python":
         return kernel_reference
     request.getfixturevalue("needs_kernel")
-    from mrflight import kernel_native
+    from mrflight.compute.kernel import native as kernel_native
 
     return kernel_native
 
@@ -69,7 +70,7 @@ def test_pairs_are_those_of_a_loop(
 def test_rust_and_the_reference_give_the_same_slices(
     needs_kernel: None, rows: int, most: int
 ) -> None:
-    from mrflight import kernel_native
+    from mrflight.compute.kernel import native as kernel_native
 
     random = np.random.default_rng(rows)
     keys = [pa.array(random.integers(0, rows, count)) for count in (rows, 2 * rows)]
@@ -89,7 +90,7 @@ def test_one_hash_of_all_rows(module: ModuleType) -> None:
 
 
 def test_hashes_that_are_none_are_refused(needs_kernel: None) -> None:
-    from mrflight import kernel_native
+    from mrflight.compute.kernel import native as kernel_native
 
     with pytest.raises(ValueError, match="its hashes are not of 64 bits"):
         kernel_native.hash_table(pa.array([1], pa.int32()))

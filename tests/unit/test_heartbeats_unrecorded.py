@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mrflight.errors import JournalError
-from mrflight.shuffle.events import AnyEvent, PartitionsPlaced
-from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.metadata.events import AnyEvent, PartitionsPlaced
+from mrflight.shuffle.metadata.registry import Registry
 from tests.support.near_cluster import wait_until
 from tests.support.placed_shuffles import placement, registry_with_clicks
 from tests.support.registries import TIMEOUT_S, Clock, health

@@ -7,7 +7,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from mrflight.workers.held_rows import HeldRows
+from mrflight.tasks.operators.row_buffer import HeldRows
 
 BATCH = pa.record_batch({"k": pa.array(range(10), pa.int64())})  # of 80 bytes
 

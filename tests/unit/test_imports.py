@@ -1,4 +1,4 @@
-"""Imports go one way: a module knows those of its own layer and of the layers below."""
+"""Imports go one way: a room knows itself and the rooms below it."""
 
 from __future__ import annotations
 
@@ -7,40 +7,44 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 
-LAYERS = [
-    "errors early_interrupt ids in_common quantities schemas closing free_memory lifeline "
-    "fork_server fork_server_process forked_process forking locations malloc memory_meter "
-    "numpy_arrays "
-    "oom_kills pandas_later prefetch private_folder scratch server_process signal_name "
-    "stopped_process supervision timeouts deadline patience interruptible interrupts signal_relay",
-    "spec job_file job_graph functions pickled memory merge_counts run_settings "
-    "secret_options sort_key",
-    "canonical_floats comparable few_values kernel kernel_native kernel_reference _kernel "
-    "join_keys key_types order_codes ordering plain_types storage shuffle.protocol shuffle.share "
-    "shuffle.tickets",
-    "aggregates sources sinks shuffle sql",
-    "workers executors sql.reduce",
-    "plan side_plan stream_plan narrowing reduction_plan job_plan meeting_plan merge_plan "
-    "reduce_plan reduce_stage stage running_stage attempts mender losses produced "
-    "produced_stage shuffle_watch cluster client silence_probe job job_opening job_record "
-    "job_run job_shuffles moving sink_stage stage_clock api driver cli maintain_command "
-    "preload partition_count job_words stage_words explain explain_command dataset drafts "
-    "writes result progress __init__ __main__ ray_cluster supervised_cluster job_place "
-    "ray_paths ray_place ray_layout local_place placing on_ray job_storage table_argument",
-    "servers testing",
+ROOMS = [
+    "errors",
+    "ids",
+    "units",
+    "result",
+    "system",
+    "config",
+    "compute",
+    "storage",
+    "shuffle.wire",
+    "shuffle.metadata",
+    "shuffle.store",
+    "shuffle.client",
+    "sources",
+    "sinks",
+    "tasks.operators",
+    "tasks",
+    "planner",
+    "runtime",
+    "scheduler",
+    "driver",
+    "frontend",
+    "on_ray",
+    "servers",
 ]
 """From the lowest to the highest. A folder stands for its modules but those named elsewhere."""
 
-EXCEPTIONS: set[tuple[str, str]] = set()
-"""Imports that go up, each with its reason."""
+AT_THE_TOP = {"__init__", "__main__"}
+"""They load what is asked of them by name, from wherever it is."""
 
-NOT_FOR_SERVERS = {"workers", "executors", "driver", "job", "plan"}
+NOT_FOR_SERVERS = {"tasks", "planner", "runtime", "scheduler", "driver", "frontend"}
 
 STORAGE_LIBRARIES = {"deltalake", "pyarrow.fs"}
 STORAGE_FOLDERS = {"storage", "sinks", "sources"}
@@ -48,13 +52,10 @@ STORAGE_FOLDERS = {"storage", "sinks", "sources"}
 STORAGE_CLIENTS = {"obstore", "hdfs_native"}
 TYPE_CHECKING = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 BANNED = {"pyarrow.dataset", "pyarrow.acero"}
-"""But for `sql.passing_rows`, which reads nothing by it: as such a table DataFusion takes ours."""
-ON_RAY = {
-    *(f"executors.ray_{name}" for name in ("gateway", "losses", "server", "worker", "workers")),
-    *("on_ray.servers", "on_ray.datasets"),
-}
-"""Run in processes of Ray, in the one that speaks to it, or in its users'; others where there may
-be no Ray."""
+"""But for `planned_query`, which reads nothing by it: as such a table DataFusion takes ours."""
+WITH_RAY = {"gateway", "losses", "server", "worker", "workers", "serving", "datasets"}
+"""Modules of `runtime.ray` that run in processes of Ray, in the one that speaks to it, or in its
+users'; others run where there may be no Ray."""
 
 IMPORTS = """
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Module:
     name: str
     path: Path
 
-    @property
+    @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.path.read_text(encoding="utf-8"), str(self.path))
 
@@ -89,6 +90,19 @@ class Module:
         """The parts of the package that relative imports start from."""
         parts = f"mrflight.{self.name}".split(".")
         return parts[:-1] if self.path.name != "__init__.py" or self.name == "__init__" else parts
+
+    @cached_property
+    def all_imports(self) -> set[str]:
+        return imports_of(self, ast.walk(self.tree))
+
+    @cached_property
+    def imports_at_runtime(self) -> set[str]:
+        """Without what is only for type checking."""
+        return imports_of(self, _run(self.tree))
+
+    @property
+    def room(self) -> str:
+        return self.name.partition(".")[0]
 
 
 def _modules() -> Iterator[Module]:
@@ -104,14 +118,13 @@ MODULES = list(_modules())
 NAMES = {module.name for module in MODULES} | {"_kernel"}
 
 
-def imports_of(module: Module, *, at_runtime: bool = False) -> set[str]:
-    """The full names that a module imports anywhere: in functions and for type checking as well.
+def imports_of(module: Module, nodes: Iterator[ast.AST]) -> set[str]:
+    """The full names that a module imports anywhere, in functions as well.
 
-    ``from package import name`` gives ``package.name`` where that may be a module. ``at_runtime``
-    leaves out what is only for type checking.
+    ``from package import name`` gives ``package.name`` where that may be a module.
     """
     found: set[str] = set()
-    for node in _run(module.tree) if at_runtime else ast.walk(module.tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -132,7 +145,7 @@ def _run(tree: ast.AST) -> Iterator[ast.AST]:
 def library_imports_of(module: Module) -> set[str]:
     """The modules of ours that a module imports, without ``mrflight.`` in front."""
     found = set()
-    for name in imports_of(module):
+    for name in module.all_imports:
         package, _, inner = name.partition(".")
         if package == "servers":
             found.add(name)
@@ -144,42 +157,56 @@ def library_imports_of(module: Module) -> set[str]:
     return found - {module.name}
 
 
-def layer_of(name: str) -> int:
-    """The number of a module's layer, by its name or the longest folder of it that has one."""
+def level_of(name: str) -> int:
+    """The number of a module's room, by its name or the longest folder of it that has one."""
+    if name in ("__init__", "_kernel"):  # the version, and what is built for `compute.kernel`
+        return 0
     while name:
-        for number, layer in enumerate(LAYERS):
-            if name in layer.split():
-                return number
+        if name in ROOMS:
+            return ROOMS.index(name)
         name = name.rpartition(".")[0]
     raise KeyError(name)
 
 
-def imports_any(module: Module, libraries: set[str], *, at_runtime: bool = False) -> set[str]:
+def imports_any(imports: set[str], libraries: set[str]) -> set[str]:
     return {
         name
-        for name in imports_of(module, at_runtime=at_runtime)
+        for name in imports
         if any(name == library or name.startswith(f"{library}.") for library in libraries)
     }
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
-def test_every_module_has_a_layer(module: Module) -> None:
-    assert layer_of(module.name) >= 0
+def offenders(found: Iterator[tuple[Module, set[str]]]) -> dict[str, list[str]]:
+    """Where a rule is broken: the names that break it, by module."""
+    return {module.name: sorted(names) for module, names in found if names}
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
-def test_no_module_imports_from_above(module: Module) -> None:
-    upward = {
-        name
-        for name in library_imports_of(module)
-        if layer_of(name) > layer_of(module.name) and (module.name, name) not in EXCEPTIONS
-    }
-    assert upward == set()
+def test_the_root_holds_rooms_and_few_modules() -> None:
+    rooms = {path.parent.name for path in (ROOT / "mrflight").glob("*/__init__.py")}
+    files = {path.stem for path in (ROOT / "mrflight").glob("*.py")}
+    in_order = {name.partition(".")[0] for name in ROOMS} - {"servers"}
+    assert len(rooms) == 12
+    assert rooms | files == in_order | AT_THE_TOP
 
 
-def test_every_exception_is_needed() -> None:
-    imports = {(module.name, name) for module in MODULES for name in library_imports_of(module)}
-    assert imports >= EXCEPTIONS
+def test_every_room_says_what_is_in_it() -> None:
+    silent = [
+        module.name
+        for module in MODULES
+        if module.path.name == "__init__.py" and not ast.get_docstring(module.tree)
+    ]
+    assert silent == []
+
+
+def test_no_module_imports_from_above() -> None:
+    assert (
+        offenders(
+            (module, {n for n in library_imports_of(module) if level_of(n) > level_of(module.name)})
+            for module in MODULES
+            if module.name not in AT_THE_TOP
+        )
+        == {}
+    )
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -196,65 +223,57 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert {name: sorted(names) for name, names in imports.items()} == {}
 
 
-@pytest.mark.parametrize(
-    "module", [m for m in MODULES if m.name.startswith("servers")], ids=lambda module: module.name
-)
-def test_servers_know_nothing_of_jobs(module: Module) -> None:
-    folders = {name.partition(".")[0] for name in library_imports_of(module)}
-    assert folders & NOT_FOR_SERVERS == set()
-
-
-def test_the_library_knows_no_server() -> None:
-    users = [
-        module.name
+def test_servers_know_nothing_of_jobs() -> None:
+    of_jobs = (
+        (module, {n for n in library_imports_of(module) if n.partition(".")[0] in NOT_FOR_SERVERS})
         for module in MODULES
-        if not module.name.startswith("servers")
-        and any(name.startswith("servers") for name in library_imports_of(module))
-    ]
-    assert users == []
+        if module.room == "servers"
+    )
+    assert offenders(of_jobs) == {}
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
-def test_storage_libraries_stay_behind_their_door(module: Module) -> None:
-    if module.name.partition(".")[0] not in STORAGE_FOLDERS:
-        assert imports_any(module, STORAGE_LIBRARIES) == set()
-    if module.name.partition(".")[0] != "storage":
-        assert imports_any(module, STORAGE_CLIENTS) == set()
-        assert imports_any(module, {"deltalake"}, at_runtime=True) == set()
-    if module.name != "sql.passing_rows":
-        assert imports_any(module, BANNED) == set()
+def test_storage_libraries_stay_behind_their_door() -> None:
+    for module in MODULES:
+        found = set()
+        if module.room not in STORAGE_FOLDERS:
+            found |= imports_any(module.all_imports, STORAGE_LIBRARIES)
+        if module.room != "storage":
+            found |= imports_any(module.all_imports, STORAGE_CLIENTS)
+            found |= imports_any(module.imports_at_runtime, {"deltalake"})
+        if module.name != "compute.sql.planned_query":
+            found |= imports_any(module.all_imports, BANNED)
+        assert found == set(), module.name
 
 
 def test_an_import_is_run_unless_it_is_for_type_checking(tmp_path: Path) -> None:
     path = tmp_path / "sinks.py"
     path.write_text(IMPORTS)
     module = Module("sinks.some", path)
-    assert imports_any(module, {"deltalake"}) == {f"deltalake.{name}" for name in "abcde"}
-    run = imports_any(module, {"deltalake"}, at_runtime=True)
+    assert imports_any(module.all_imports, {"deltalake"}) == {f"deltalake.{n}" for n in "abcde"}
+    run = imports_any(module.imports_at_runtime, {"deltalake"})
     assert run == {f"deltalake.{name}" for name in "bde"}
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
-def test_ray_is_for_its_own_modules(module: Module) -> None:
-    if module.name not in ON_RAY:
-        assert imports_any(module, {"ray"}) == set()
+def test_ray_is_for_its_own_modules() -> None:
+    others = [m for m in MODULES if m.name not in {f"runtime.ray.{name}" for name in WITH_RAY}]
+    assert offenders((module, imports_any(module.all_imports, {"ray"})) for module in others) == {}
 
 
 def test_nobody_imports_the_gateway_to_ray() -> None:
-    users = {m.name for m in MODULES if library_imports_of(m) & {"executors.ray_gateway"}}
+    users = {m.name for m in MODULES if library_imports_of(m) & {"runtime.ray.gateway"}}
     assert users == set()
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
-def test_nothing_prints(module: Module) -> None:
-    lines = [
-        node.lineno
+def test_nothing_prints() -> None:
+    prints = [
+        (module.name, node.lineno)
+        for module in MODULES
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "print"
     ]
-    assert lines == []
+    assert prints == []
 
 
 def loaded_by(statement: str) -> set[str]:

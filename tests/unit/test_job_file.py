@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import mrflight.spec
+import mrflight.config.spec
+from mrflight.config.job_file import decode_job, load_job
+from mrflight.config.spec import CsvOptions
 from mrflight.errors import JobFileError
-from mrflight.job_file import decode_job, load_job
-from mrflight.spec import CsvOptions
 from tests.support.job_files import MINIMAL, Load, refusal
 
 examples = settings(max_examples=150, derandomize=True)
@@ -86,7 +86,7 @@ def test_a_spec_shows_no_secret(load: Load) -> None:
     assert "storage={'aws_secret_access_key': '...', 'aws_access_key_id': '...'" in shown
     assert "'aws_region': 'here'}" in shown
     assert "HUSH" not in shown
-    assert eval(repr(load(MINIMAL)), vars(mrflight.spec)) == load(MINIMAL)
+    assert eval(repr(load(MINIMAL)), vars(mrflight.config.spec)) == load(MINIMAL)
 
 
 def test_a_spec_does_not_change(load: Load) -> None:

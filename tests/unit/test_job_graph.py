@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from mrflight.config.job_file import decode_job
+from mrflight.config.spec import JobSpec
 from mrflight.errors import ColumnNotFoundError, JobFileError
-from mrflight.job_file import decode_job
-from mrflight.job_graph import stages_of, told_of
-from mrflight.spec import JobSpec
+from mrflight.planner.stages import stages_of, told_of
 
 
 def stage(*reads: str, **sections: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrflight.config.job_file import parse_override
 from mrflight.errors import JobFileError
-from mrflight.job_file import parse_override
 from tests.support.job_files import MINIMAL, Load, refusal
 
 examples = settings(max_examples=150, derandomize=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from mrflight.config.job_file import decode_job
 from mrflight.errors import JobFileError
-from mrflight.job_file import decode_job
-from mrflight.job_storage import prepare_storage
 from mrflight.storage import hopsfs
 from mrflight.storage.hopsfs import VARIABLES
+from mrflight.storage.prepare import prepare_storage
 from tests.support.driver import drive, write_job
 
 ON_RAY = """

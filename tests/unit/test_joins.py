@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight import kernel
+from mrflight.compute import kernel
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError, KeyTypeError
-from mrflight.workers import met_rows
-from mrflight.workers.join_plan import JoinPlan, JoinSide
-from mrflight.workers.joins import How, Join
-from mrflight.workers.pieces import Piece, PieceWriter
+from mrflight.tasks.operators import build_side as met_rows
+from mrflight.tasks.operators.hash_join import How, Join
+from mrflight.tasks.operators.join_output import JoinPlan, JoinSide
+from mrflight.tasks.operators.spill_partitions import Piece, PieceWriter
 from tests.support.join_tables import HOWS, has_no_common_type, joins
 from tests.support.joined import by_duckdb, joined, rows_of, told
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.errors import JobFileError, JournalError
-from mrflight.shuffle.journal import Journal
-from mrflight.shuffle.journal_file import START_BYTES
-from mrflight.shuffle.journal_frame import HEADER_BYTES, MAX_RECORD_BYTES
+from mrflight.shuffle.metadata.journal import Journal
+from mrflight.shuffle.metadata.journal_file import START_BYTES
+from mrflight.shuffle.metadata.journal_frame import HEADER_BYTES, MAX_RECORD_BYTES
 from tests.support.full_disk import largest_file
 from tests.support.journals import records_in
 

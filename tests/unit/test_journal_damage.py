@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from mrflight.errors import JobFileError, JournalError
-from mrflight.shuffle.journal import Journal
-from mrflight.shuffle.journal_file import START_BYTES
-from mrflight.shuffle.journal_frame import HEADER_BYTES, MAX_RECORD_BYTES, encode_frame
+from mrflight.shuffle.metadata.journal import Journal
+from mrflight.shuffle.metadata.journal_file import START_BYTES
+from mrflight.shuffle.metadata.journal_frame import HEADER_BYTES, MAX_RECORD_BYTES, encode_frame
 from tests.support.journals import records_in
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mrflight.errors import JournalError
-from mrflight.shuffle.journal import Journal
-from mrflight.shuffle.journal_frame import HEADER_BYTES
+from mrflight.shuffle.metadata.journal import Journal
+from mrflight.shuffle.metadata.journal_frame import HEADER_BYTES
 from tests.support.full_disk import largest_file
 from tests.support.journals import records_in
 from tests.support.threads import run_threads

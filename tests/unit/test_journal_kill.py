@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.shuffle.journal import Journal
+from mrflight.shuffle.metadata.journal import Journal
 from tests.support.journals import check_order, records_in
 from tests.support.threads import WAIT_S
 
 APPENDER = """
 import os, sys, threading
 from pathlib import Path
-from mrflight.shuffle.journal import Journal
+from mrflight.shuffle.metadata.journal import Journal
 
 path, threads, size = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 journal = Journal(path)
@@ -40,7 +40,7 @@ while True:
 REWRITER = """
 import os, sys
 from pathlib import Path
-from mrflight.shuffle.journal import Journal
+from mrflight.shuffle.metadata.journal import Journal
 
 journal = Journal(Path(sys.argv[1]))
 number = 0

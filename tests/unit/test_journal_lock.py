@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mrflight.errors import JobFileError
-from mrflight.shuffle.journal import Journal
+from mrflight.shuffle.metadata.journal import Journal
 from tests.support.journals import records_in
 from tests.support.scripts import running_script
 from tests.support.threads import WAIT_S, run_threads
@@ -17,7 +17,7 @@ from tests.support.threads import WAIT_S, run_threads
 HOLDER = """
 import sys
 from pathlib import Path
-from mrflight.shuffle.journal import Journal
+from mrflight.shuffle.metadata.journal import Journal
 
 journal = Journal(Path(sys.argv[1]))
 journal.append(b"held")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mrflight.errors import JournalError
-from mrflight.shuffle.journal import Journal
+from mrflight.shuffle.metadata.journal import Journal
 from tests.support.journals import check_order, records_in
 from tests.support.threads import run_threads
 

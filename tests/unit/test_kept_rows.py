@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrflight.config.sort_key import SortKey, ascending
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
-from mrflight.scratch import ScratchFolder
-from mrflight.sort_key import SortKey, ascending
-from mrflight.workers.kept_rows import KeptRows, Which
-from mrflight.workers.reducer import Reduction
-from mrflight.workers.workspace import Workspace
+from mrflight.system.scratch import ScratchFolder
+from mrflight.tasks.operators.first_last_by_key import KeptRows, Which
+from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.task_memory import Workspace
 from tests.support.orders import answered, in_batches, orders, sql_of, table_of, tables
 
 MUCH = 2**30

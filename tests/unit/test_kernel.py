@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight import kernel_reference as reference
+from mrflight.compute.kernel import reference
 from tests.support import key_arrays
 
 ROWS = st.integers(0, 40)
@@ -24,7 +24,7 @@ Encode = Callable[..., st.SearchStrategy[pa.Array]]
 @pytest.fixture(scope="module")
 def native(needs_kernel: None) -> ModuleType:
     """The module that calls the kernel in Rust."""
-    from mrflight import kernel_native
+    from mrflight.compute.kernel import native as kernel_native
 
     return kernel_native
 

@@ -19,7 +19,7 @@ import xxhash
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mrflight import kernel
+from mrflight.compute import kernel
 from mrflight.errors import KeyTypeError
 from tests.support import key_arrays
 
@@ -28,10 +28,13 @@ NULL_HASH = 0x9E3779B97F4A7C15
 
 @pytest.fixture(params=["rust", "python"], scope="module", autouse=True)
 def _implementation(request: pytest.FixtureRequest) -> Iterator[None]:
-    """`mrflight.kernel` works with one, then with the other."""
+    """`mrflight.compute.kernel` works with one, then with the other."""
     if request.param == "rust":
         request.getfixturevalue("needs_kernel")
-    module = {"rust": "mrflight.kernel_native", "python": "mrflight.kernel_reference"}
+    module = {
+        "rust": "mrflight.compute.kernel.native",
+        "python": "mrflight.compute.kernel.reference",
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel, "_kernel", import_module(module[request.param]))
         yield

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mrflight import kernel
-from mrflight.sinks import key_index
-from mrflight.sinks.key_index import KeyIndex
+from mrflight.compute import kernel
+from mrflight.sinks.delta import key_index
+from mrflight.sinks.delta.key_index import KeyIndex
 
 SEED = 5
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mrflight.workers.key_sample import LEAST_KEYS, KeySample
+from mrflight.tasks.operators.key_sample import LEAST_KEYS, KeySample
 
 ROWS = 20_000
 ROW_BYTES = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mrflight import kernel
+from mrflight.compute import kernel
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
 from tests.support import key_arrays
 

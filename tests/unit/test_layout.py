@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.shuffle.layout import bare_values, plain_batch, plain_schema
+from mrflight.compute.layout import bare_values, plain_batch, plain_schema
 
 examples = settings(max_examples=100, derandomize=True)
 

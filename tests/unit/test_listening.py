@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from mrflight.shuffle.listening import Listening
+from mrflight.shuffle.wire.stall_detector import Listening
 
 ROWS = pa.record_batch({"n": pa.array(range(100_000))})
 SOON_S = 20.0

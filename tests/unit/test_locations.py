@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import mrflight
+from mrflight.config.locations import is_location
 from mrflight.errors import JobError
-from mrflight.locations import is_location
 
 
 @pytest.mark.parametrize(

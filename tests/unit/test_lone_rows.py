@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrflight.workers.lone_rows import split_lone_rows
+from mrflight.tasks.operators.singleton_groups import split_lone_rows
 
 
 def table(keys: list[object], chunk: int = 7) -> pa.Table:

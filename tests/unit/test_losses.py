@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from mrflight.errors import MrflightError, NoDataServersError, ServerUnavailableError, SpillError
-from mrflight.losses import MOST_LOSSES, Losses
-from mrflight.timeouts import Timeouts
+from mrflight.scheduler.losses import MOST_LOSSES, Losses
+from mrflight.system.timeouts import Timeouts
 
 SERVER = "grpc+tcp://127.0.0.1:1"
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from mrflight import cli
+from mrflight.frontend import cli
 from tests.support.leftovers import tree
 
 

@@ -13,13 +13,13 @@ from mrflight.servers.metadata import MetadataServer
 
 import mrflight
 from mrflight.errors import ServerUnavailableError
-from mrflight.scratch import ScratchFolder
-from mrflight.shuffle.registry import Registry
-from mrflight.shuffle.store import BlockStore
-from mrflight.testing.transport import FlakyTransport
-from mrflight.timeouts import Timeouts
+from mrflight.shuffle.metadata.registry import Registry
+from mrflight.shuffle.store.block_store import BlockStore
+from mrflight.system.scratch import ScratchFolder
+from mrflight.system.timeouts import Timeouts
 from tests.support.near_cluster import NearDataServer, near_data_servers, near_metadata, wait_until
 from tests.support.threads import run_threads
+from tests.support.transport import FlakyTransport
 
 HEARTBEAT_TIMEOUT_S = 2.0
 

@@ -7,8 +7,8 @@ import os
 import pytest
 from msgspec.structs import replace
 
+from mrflight.config.memory import MIB, default_memory, divide_memory, least_memory, plan_memory
 from mrflight.errors import JobFileError
-from mrflight.memory import MIB, default_memory, divide_memory, least_memory, plan_memory
 from tests.support.plans import job
 
 GIB = 1024 * MIB

@@ -22,8 +22,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mrflight import memory_meter
-from mrflight.memory_meter import MemoryMeter
+from mrflight.system import memory_sampler as memory_meter
+from mrflight.system.memory_sampler import MemoryMeter
 
 MIB = 2**20
 FORK_BYTES = 5 * MIB

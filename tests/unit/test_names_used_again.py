@@ -12,7 +12,7 @@ import pytest
 
 import mrflight
 from mrflight.errors import ShuffleNotFoundError
-from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.metadata.registry import Registry
 from tests.support.near_cluster import (
     NearDataServer,
     near_data_servers,

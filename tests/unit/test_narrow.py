@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrflight.compute.few_values import FEW, SHORT_BYTES, are_few
+from mrflight.compute.layout import plain_batch, plain_schema
 from mrflight.errors import CorruptBlockError
-from mrflight.few_values import FEW, SHORT_BYTES, are_few
-from mrflight.shuffle.block import Block, decode_block, encode_block, ipc_options
-from mrflight.shuffle.layout import plain_batch, plain_schema
-from mrflight.shuffle.narrow import Narrowing, decoded_once
+from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
+from mrflight.shuffle.wire.column_encoding import Narrowing, decoded_once
 
 PLAIN = ipc_options("none")
 KIND = pa.decimal128(18, 3)

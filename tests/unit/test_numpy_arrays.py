@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mrflight.numpy_arrays import to_arrow, to_numpy
+from mrflight.compute.numpy_arrays import to_arrow, to_numpy
 
 LOADED = """
 import sys
 import pyarrow as pa
-from mrflight.pandas_later import pandas_later
-from mrflight.ordering import is_new, sort_indices
-from mrflight.sort_key import ascending
-from mrflight.workers.lone_rows import split_lone_rows
+from mrflight.system.lazy_pandas import pandas_later
+from mrflight.compute.sorting import is_new, sort_indices
+from mrflight.config.sort_key import ascending
+from mrflight.tasks.operators.singleton_groups import split_lone_rows
 
 pandas_later()
 rows = pa.table({"k": ["b", "c", "a", "b"], "n": [4, 3, 2, 1]})

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.sort_codes import Codes, sort_codes
+from mrflight.compute.sorting import check_sortable, is_new, sort_indices
+from mrflight.config.sort_key import SortKey, ascending
 from mrflight.errors import ColumnNotFoundError
-from mrflight.order_codes import Codes, sort_codes
-from mrflight.ordering import check_sortable, is_new, sort_indices
-from mrflight.scratch import ScratchFolder
-from mrflight.shuffle.layout import plain_batch, plain_schema
-from mrflight.shuffle.range_partitioner import RangePartitioner, choose_boundaries
-from mrflight.sort_key import SortKey, ascending
-from mrflight.workers.external_sort import ExternalSort
+from mrflight.shuffle.client.range_partitioner import RangePartitioner, choose_boundaries
+from mrflight.system.scratch import ScratchFolder
+from mrflight.tasks.operators.external_sort import ExternalSort
 from tests.support.orders import answered, in_batches, orders, sql_of, table_of, tables
 from tests.support.partitioning import layouts
 

@@ -64,7 +64,9 @@ def test_the_servers_are_found_from_anywhere(beside: Path) -> None:
 
 
 def test_a_clone_beside_the_user_is_not_taken_for_the_package(beside: Path) -> None:
-    done = python(beside, "-c", "import mrflight.kernel; mrflight.connect, mrflight.partition_ids")
+    done = python(
+        beside, "-c", "import mrflight.compute.kernel; mrflight.connect, mrflight.partition_ids"
+    )
     assert done.returncode == 0, f"{done.stderr}\nwas `make install` run?"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 def run(code: str) -> list[str]:
     """What a fresh interpreter prints after `pandas_later`."""
-    start = "import sys; from mrflight.pandas_later import pandas_later; pandas_later()\n"
+    start = "import sys; from mrflight.system.lazy_pandas import pandas_later; pandas_later()\n"
     start += "import pyarrow as pa\n"
     done = subprocess.run(
         [sys.executable, "-c", start + code], capture_output=True, text=True, timeout=60, check=True
@@ -47,7 +47,9 @@ def test_pandas_itself_is_as_it_was() -> None:
 
 
 def test_where_pandas_is_loaded_nothing_happens() -> None:
-    code = "import sys, pandas\nfrom mrflight.pandas_later import pandas_later\npandas_later()\n"
+    code = (
+        "import sys, pandas\nfrom mrflight.system.lazy_pandas import pandas_later\npandas_later()\n"
+    )
     code += "print([type(finder).__name__ for finder in sys.meta_path].count('_Pandas'))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True

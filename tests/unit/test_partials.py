@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.aggregates import Aggregate
 from mrflight.errors import JobError
-from mrflight.workers.grouping import group
-from mrflight.workers.partial_columns import needed_columns
-from mrflight.workers.partials import (
+from mrflight.tasks.operators.aggregates import Aggregate
+from mrflight.tasks.operators.grouping import group
+from mrflight.tasks.operators.partial_aggregates import (
     Partials,
     concat_partial_rows,
     partials_of,
     plan_all_partials,
     plan_partials,
 )
+from mrflight.tasks.operators.partial_columns import needed_columns
 from tests.support.column_kinds import KINDS, Kind, admitted, aggregate, same, with_nulls
 
 few_examples = settings(max_examples=15, derandomize=True)

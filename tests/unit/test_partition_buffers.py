@@ -12,9 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight import kernel
-from mrflight.shuffle.layout import plain_type
-from mrflight.shuffle.partition_buffers import ScatteredBuffers, SlicedBuffers, partition_buffers
+from mrflight.compute import kernel
+from mrflight.compute.layout import plain_type
+from mrflight.shuffle.client.partition_buffers import (
+    ScatteredBuffers,
+    SlicedBuffers,
+    partition_buffers,
+)
 from tests.support import key_arrays
 from tests.support.buffered_rows import integers, make, placed
 
@@ -122,7 +126,7 @@ def test_what_the_kernel_does_not_scatter_is_sliced(column: pa.Array) -> None:
 
 
 def test_without_the_kernel_everything_is_sliced(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mrflight import kernel_reference
+    from mrflight.compute.kernel import reference as kernel_reference
 
     monkeypatch.setattr(kernel, "_kernel", kernel_reference)
     assert isinstance(partition_buffers(integers(0).schema, 4), SlicedBuffers)

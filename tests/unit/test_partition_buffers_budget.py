@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mrflight.shuffle.partition_buffers import SlicedBuffers
+from mrflight.shuffle.client.partition_buffers import SlicedBuffers
 from tests.support.buffered_rows import integers, make, placed
 
 KIB = 2**10

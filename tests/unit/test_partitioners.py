@@ -11,14 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrflight.config.sort_key import ascending
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
-from mrflight.shuffle.partitioners import (
-    HashPartitioner,
-    Partitioner,
-    RoundRobinPartitioner,
-)
-from mrflight.shuffle.range_partitioner import RangePartitioner
-from mrflight.sort_key import ascending
+from mrflight.shuffle.client.partitioners import HashPartitioner, Partitioner, RoundRobinPartitioner
+from mrflight.shuffle.client.range_partitioner import RangePartitioner
 from tests.support.key_arrays import key_arrays
 from tests.support.partitioning import batch_of, examples, floats, layouts, placed, texts
 

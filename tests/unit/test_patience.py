@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mrflight.patience import ask_patiently
+from mrflight.system.retry import ask_patiently
 
 PATIENCE_S = 30.0
 

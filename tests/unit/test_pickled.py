@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from mrflight.config.functions import FunctionRef
+from mrflight.config.pickled_functions import MOST_BYTES, chained, name_of, pickled
 from mrflight.errors import UserFunctionError
-from mrflight.functions import FunctionRef
-from mrflight.pickled import MOST_BYTES, chained, name_of, pickled
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.errors import NoDataServersError
-from mrflight.shuffle.placement import place_partitions
+from mrflight.shuffle.metadata.placement import place_partitions
 
 examples = settings(max_examples=200, derandomize=True)
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrflight.compute.layout import plain_batch, plain_schema
 from mrflight.errors import ProtocolError
-from mrflight.shuffle import plain_slices as module
-from mrflight.shuffle.decoded_size import row_bytes
-from mrflight.shuffle.layout import plain_batch, plain_schema
-from mrflight.shuffle.plain_slices import SLICE_BYTES, plain_slices
+from mrflight.shuffle.store import plain_slices as module
+from mrflight.shuffle.store.decoded_size import row_bytes
+from mrflight.shuffle.store.plain_slices import SLICE_BYTES, plain_slices
 
 WIDE = 100_000
 texts = pa.array(["x" * WIDE, "y", None])

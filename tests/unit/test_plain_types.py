@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mrflight.plain_types import plain_type
+from mrflight.compute.plain_types import plain_type
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from mrflight.config.sort_key import ascending
 from mrflight.errors import ColumnNotFoundError, JobFileError
-from mrflight.sort_key import ascending
 from tests.support.plans import Plan, job
 
 MERGE = {"table": "out", "mode": "merge", "keys": ["url"]}

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mrflight.config.memory import divide_memory, least_memory
 from mrflight.ids import MAX_PARTITIONS
-from mrflight.memory import divide_memory, least_memory
-from mrflight.partition_count import (
+from mrflight.planner.partition_count import (
     AUTO_PARTITION_BYTES,
     LEAST_BLOCK_BYTES,
     PartitionCount,
     Reason,
     count_partitions,
 )
-from mrflight.plan import choose_compression
+from mrflight.planner.stage_plan import choose_compression
 from mrflight.sources import open_source
 from tests.support.plans import MEMORY, SPLIT_BYTES, Plan, job
 

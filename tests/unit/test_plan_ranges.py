@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mrflight.sort_key import ascending
+from mrflight.config.sort_key import ascending
 from tests.support.plans import Plan, job
 
 

@@ -8,17 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from mrflight.errors import NotRepeatableError
-from mrflight.shuffle.share import Share
-from mrflight.shuffle.shuffle_state import PartitionInfo
-from mrflight.workers.portion import Portion
-from mrflight.workers.stage_rows import (
+from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.shuffle.wire.partition_slice import Share
+from mrflight.tasks.broadcast_join import as_now
+from mrflight.tasks.portion import Portion
+from mrflight.tasks.stage_rows import (
     PartitionSplit,
     StagePartition,
     StageReader,
     StageRows,
     portion_of,
 )
-from mrflight.workers.streamed_rows import as_now
 
 SHARES = [Portion(number, 2, side=1) for number in range(2)]
 REST = Portion(2, 2, side=1)

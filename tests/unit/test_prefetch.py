@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from mrflight.prefetch import prefetch
+from mrflight.system.prefetch import prefetch
 
 
 class Counted:

@@ -10,9 +10,9 @@ from typing import get_args
 import pytest
 from deltalake import DeltaTable
 
-from mrflight.job_file import load_job
-from mrflight.preload import modules_of, worker_modules
-from mrflight.spec import InputFormat, OutputFormat
+from mrflight.config.job_file import load_job
+from mrflight.config.spec import InputFormat, OutputFormat
+from mrflight.runtime.preload import modules_of, worker_modules
 from tests.support.driver import drive, write_job
 from tests.support.plans import job
 
@@ -60,7 +60,7 @@ def test_datafusion_is_for_jobs_with_sql(has_sql: bool) -> None:
 def test_what_makes_tables_meet_is_for_jobs_with_several() -> None:
     inputs = {name: {"path": f"{name}.csv"} for name in ("left", "right")}
     modules = modules_of(job(inputs=inputs, reduce={"sql": "select 1 from left", "group_by": []}))
-    meet = {"mrflight.workers.streamed_rows", "mrflight.workers.queried_tables"}
+    meet = {"mrflight.tasks.broadcast_join", "mrflight.tasks.queried_tables"}
     assert meet <= set(modules)
     assert [module for module in modules if find_spec(module) is None] == []
     assert not meet & set(modules_of(job()))

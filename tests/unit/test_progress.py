@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 
-from mrflight.progress import ProgressReport, progress_for
+from mrflight.scheduler.progress import ProgressReport, progress_for
 
 WAIT_S = 30.0
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -110,7 +110,7 @@ def test_every_line_is_flushed_as_it_is_written() -> None:
 def test_a_pipe_needs_no_rich() -> None:
     lines_of(two_stages)
     code = (
-        "import io, sys; from mrflight.progress import progress_for\n"
+        "import io, sys; from mrflight.scheduler.progress import progress_for\n"
         "progress_for(io.StringIO()); progress_for(None); sys.exit('rich' in sys.modules)"
     )
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.errors import ProtocolError
-from mrflight.shuffle.protocol import (
+from mrflight.shuffle.wire.protocol import (
     MAX_BODY_BYTES,
     CommitMap,
     Message,
@@ -20,7 +20,7 @@ from mrflight.shuffle.protocol import (
     ShuffleName,
     decode,
 )
-from mrflight.shuffle.tickets import BlockStream
+from mrflight.shuffle.wire.tickets import BlockStream
 from tests.support.damaged_bytes import damaged
 
 few_examples = settings(max_examples=40, derandomize=True)

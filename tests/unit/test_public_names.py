@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import mrflight
-from mrflight import cli
+from mrflight.frontend import cli
 
 NAMES = [
     "Cluster",

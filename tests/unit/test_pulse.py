@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from pyarrow import flight
 
-from mrflight.shuffle import connections
-from mrflight.shuffle.connections import Connections
-from mrflight.shuffle.protocol import MetadataAction
-from mrflight.shuffle.pulse import Pulse
+from mrflight.shuffle.wire import connections
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.keepalive import Pulse
+from mrflight.shuffle.wire.protocol import MetadataAction
 
 EVERY_S = 0.01
 TIMEOUT_S = 20.0
@@ -208,7 +208,7 @@ CLOSING = """
 import sys
 import time
 from mrflight.shuffle import connections
-from mrflight.shuffle.pulse import Pulse
+from mrflight.shuffle.wire.keepalive import Pulse
 
 connections._pulse = Pulse(0.0)  # it calls all the time
 for number in range(2_000):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.quantities import format_bytes, parse_bytes, parse_seconds
+from mrflight.units import format_bytes, parse_bytes, parse_seconds
 
 examples = settings(max_examples=200, derandomize=True)
 

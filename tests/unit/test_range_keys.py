@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.sorting import check_sortable
+from mrflight.config.sort_key import SortKey
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
-from mrflight.ordering import check_sortable
-from mrflight.shuffle.layout import plain_batch, plain_schema
-from mrflight.shuffle.range_partitioner import RangePartitioner, choose_boundaries
-from mrflight.sort_key import SortKey
+from mrflight.shuffle.client.range_partitioner import RangePartitioner, choose_boundaries
 from tests.support.partitioning import batch_of, few_examples, layouts, placed, texts
 
 K = (SortKey("k"),)

@@ -12,8 +12,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.shuffle.range_partitioner import RangePartitioner, choose_boundaries
-from mrflight.sort_key import SortKey, ascending
+from mrflight.config.sort_key import SortKey, ascending
+from mrflight.shuffle.client.range_partitioner import RangePartitioner, choose_boundaries
 from tests.support.partitioning import batch_of, floats, placed
 
 K = (SortKey("k"),)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from mrflight import ray_paths
+from mrflight.config.job_file import decode_job
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError, WorkerLostError
-from mrflight.executors.ray_messages import Connected, Node
-from mrflight.job_file import decode_job
-from mrflight.ray_paths import check_seen, left_out, look_all
-from mrflight.spec import JobSpec
+from mrflight.runtime.ray import shared_paths as ray_paths
+from mrflight.runtime.ray.messages import Connected, Node
+from mrflight.runtime.ray.shared_paths import check_seen, left_out, look_all
 
 HERE = Node("a", "10.0.0.1", 2, 1 << 30)
 THERE = Node("b", "10.0.0.2", 2, 1 << 30)

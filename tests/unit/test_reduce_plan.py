@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mrflight.errors import NotRepeatableError
-from mrflight.reduce_plan import (
+from mrflight.planner.reduce_tasks import (
     PlannedReduce,
     check_shares,
     largest_first,
     plan_reduces,
     plan_shares,
 )
-from mrflight.shuffle.share import Share
-from mrflight.shuffle.shuffle_state import PartitionInfo
-from mrflight.workers.portion import Portion
-from mrflight.workers.stage_rows import StagePartition
+from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.shuffle.wire.partition_slice import Share
+from mrflight.tasks.portion import Portion
+from mrflight.tasks.stage_rows import StagePartition
 
 MIB = 2**20
 

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from mrflight.errors import CorruptBlockError, IncompletePartitionError, MrflightError
-from mrflight.job_run import JobRun
-from mrflight.losses import Losses
-from mrflight.reduce_plan import PlannedReduce
-from mrflight.reduce_stage import _Reducing
-from mrflight.shuffle.shuffle_state import PartitionInfo
-from mrflight.timeouts import DEFAULT_TIMEOUTS, Timeouts
-from mrflight.workers.stage_rows import StagePartition
+from mrflight.planner.reduce_tasks import PlannedReduce
+from mrflight.scheduler.losses import Losses
+from mrflight.scheduler.reduce_stage import _Reducing
+from mrflight.scheduler.run_context import JobRun
+from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.tasks.stage_rows import StagePartition
 
 SERVER = "grpc+tcp://127.0.0.1:1"
 LIGHT, HEAVY = 3, 7

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mrflight.aggregates import Aggregate
+from mrflight.compute.sorting import sort_indices
+from mrflight.config.sort_key import ascending
 from mrflight.errors import JobError
-from mrflight.ordering import sort_indices
-from mrflight.sort_key import ascending
-from mrflight.workers.combiner import Combiner
-from mrflight.workers.pieces import PieceWriter
-from mrflight.workers.reducer import Reduction
+from mrflight.tasks.combiner import Combiner
+from mrflight.tasks.operators.aggregates import Aggregate
+from mrflight.tasks.operators.spill_partitions import PieceWriter
+from mrflight.tasks.reducer import Reduction
 from tests.support.reductions import (
     COMBINABLE,
     DISTINCT,

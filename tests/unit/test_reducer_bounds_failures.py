@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from mrflight.config.sort_key import ascending
 from mrflight.errors import JobFailedError
-from mrflight.sort_key import ascending
-from mrflight.workers.reducer import Reduction
-from mrflight.workers.workspace import Workspace
+from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.task_memory import Workspace
 from tests.support.full_disk import largest_file
 from tests.support.reductions import COMBINABLE, DISTINCT, LITTLE, ROWS, reduce, table_of
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mrflight import kernel
+from mrflight.compute import kernel
+from mrflight.config.functions import FunctionRef
 from mrflight.errors import UserFunctionError
-from mrflight.functions import FunctionRef
-from mrflight.workers.reducer import Reduction
-from mrflight.workers.workspace import Workspace
+from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.task_memory import Workspace
 from tests.support.reductions import LITTLE, MUCH, ROWS, by_key, reduce, table_of
 
 

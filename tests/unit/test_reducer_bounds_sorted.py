@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.ordering import sort_indices
-from mrflight.sort_key import ascending
-from mrflight.workers.external_sort import ExternalSort
-from mrflight.workers.reducer import Reduction
-from mrflight.workers.workspace import Workspace
+from mrflight.compute.sorting import sort_indices
+from mrflight.config.sort_key import ascending
+from mrflight.tasks.operators.external_sort import ExternalSort
+from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.task_memory import Workspace
 from tests.support.reductions import LITTLE, ROWS, reduce
 
 examples = settings(max_examples=40, derandomize=True)

@@ -18,7 +18,7 @@ from mrflight.errors import (
     ShuffleNotFoundError,
 )
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.metadata.registry import Registry
 from tests.support.journals import kept
 from tests.support.modelled_servers import ModelShuffle, rows_of
 from tests.support.registries import OTHER_SCHEMA, SCHEMA, TIMEOUT_S, health, knowledge

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mrflight.errors import JournalError, NoDataServersError, NotRepeatableError, OutputLostError
-from mrflight.shuffle.events import AnyEvent
-from mrflight.shuffle.placement import IndexedPlacement
-from mrflight.shuffle.registry import Registry
-from mrflight.shuffle.shuffle_state import NEVER, MapCommit
+from mrflight.shuffle.metadata.events import AnyEvent
+from mrflight.shuffle.metadata.placement import IndexedPlacement
+from mrflight.shuffle.metadata.registry import Registry
+from mrflight.shuffle.metadata.shuffle_state import NEVER, MapCommit
 from tests.support.placed_shuffles import (
     FIRST,
     OTHER,

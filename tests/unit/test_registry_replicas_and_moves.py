@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mrflight.errors import PlacementChangedError, ProtocolError
-from mrflight.shuffle.placement import IndexedPlacement
-from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.metadata.placement import IndexedPlacement
+from mrflight.shuffle.metadata.registry import Registry
 from tests.support.placed_shuffles import (
     FIRST,
     SECOND,

@@ -6,8 +6,8 @@ import pytest
 
 from mrflight.errors import NoDataServersError
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.protocol import ServerStatus
-from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.metadata.registry import Registry
+from mrflight.shuffle.wire.protocol import ServerStatus
 from tests.support.placed_shuffles import placement
 from tests.support.registries import TIMEOUT_S, Clock, commit, health
 

@@ -16,8 +16,8 @@ from pyarrow import flight
 
 import mrflight
 from mrflight.errors import ShuffleNotFoundError
-from mrflight.shuffle.protocol import MetadataAction
-from mrflight.shuffle.registry import Registry
+from mrflight.shuffle.metadata.registry import Registry
+from mrflight.shuffle.wire.protocol import MetadataAction
 from tests.support.cluster import standing_cluster
 from tests.support.near_cluster import near_data_servers, near_metadata
 

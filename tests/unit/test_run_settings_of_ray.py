@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import mrflight
+from mrflight.config.job_file import decode_job
+from mrflight.config.memory import MIB
+from mrflight.config.settings import Machines, RunSettings
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFailedError, JobFileError
-from mrflight.job_file import decode_job
-from mrflight.memory import MIB
-from mrflight.run_settings import Machines, RunSettings
-from mrflight.spec import JobSpec
 from tests.support.driver import write_job
 
 JOB = """

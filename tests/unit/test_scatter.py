@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from mrflight import kernel
+from mrflight.compute import kernel
 from tests.support.buffered_rows import integers, placed
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.schemas import describe_difference
+from mrflight.compute.schemas import describe_difference
 
 BASE = pa.schema({"url": pa.string(), "weight": pa.int64()})
 

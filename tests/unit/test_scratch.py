@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.scratch import ScratchFolder, remove_dead_folders
+from mrflight.system.scratch import ScratchFolder, remove_dead_folders
 from tests.support.scripts import running_script
 
 HOLDER = """
 import sys
 from pathlib import Path
-from mrflight.scratch import ScratchFolder
+from mrflight.system.scratch import ScratchFolder
 folder = ScratchFolder("spill", Path(sys.argv[1]))
 (folder.path / "inner").mkdir()
 (folder.path / "inner" / "file").write_text("x")

@@ -7,7 +7,7 @@ from itertools import compress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrflight.shuffle.share import Share, in_share
+from mrflight.shuffle.wire.partition_slice import Share, in_share
 
 
 def shares(sizes: list[int], of: int) -> list[list[int]]:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.workers.joined_tables import JoinedTables
-from mrflight.workers.joins import How, Join
-from mrflight.workers.stage_rows import SharedTable
-from mrflight.workers.workspace import Workspace
+from mrflight.tasks.joined_tables import JoinedTables
+from mrflight.tasks.operators.hash_join import How, Join
+from mrflight.tasks.stage_rows import SharedTable
+from mrflight.tasks.task_memory import Workspace
 from tests.support.join_tables import has_no_common_type, joins
 from tests.support.joined import by_duckdb, rows_of, told
 

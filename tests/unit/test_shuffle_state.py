@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.events import MapCommitted, PartitionsPlaced, ShuffleMade
-from mrflight.shuffle.shuffle_state import NEVER, MapCommit, ShuffleState, hash_of_sent
+from mrflight.shuffle.metadata.events import MapCommitted, PartitionsPlaced, ShuffleMade
+from mrflight.shuffle.metadata.shuffle_state import NEVER, MapCommit, ShuffleState, hash_of_sent
 from tests.support.journals import counted
 from tests.support.registries import SCHEMA
 

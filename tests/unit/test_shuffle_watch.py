@@ -19,10 +19,10 @@ from mrflight.errors import (
     MrflightError,
     ServerUnavailableError,
 )
-from mrflight.shuffle.protocol import ShuffleHealth
-from mrflight.shuffle.shuffle import Shuffle
-from mrflight.shuffle_watch import ShuffleWatch
-from mrflight.timeouts import Timeouts
+from mrflight.scheduler.shuffle_monitor import ShuffleWatch
+from mrflight.shuffle.client.shuffle import Shuffle
+from mrflight.shuffle.wire.protocol import ShuffleHealth
+from mrflight.system.timeouts import Timeouts
 from tests.support.cluster import standing_cluster
 
 WAIT_S = 30.0

@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import JobFailedError
-from mrflight.reduce_plan import plan_reduces
-from mrflight.shuffle.shuffle_state import PartitionInfo
-from mrflight.sinks.closings import Closings
-from mrflight.sinks.encoding import Encoding
-from mrflight.sinks.file_part_writer import FilePartWriter
-from mrflight.sinks.part_files import Bounds
-from mrflight.sinks.stored_schema import TableSchema
+from mrflight.planner.reduce_tasks import plan_reduces
+from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.sinks.parts.async_closer import Closings
+from mrflight.sinks.parts.encoding import Encoding
+from mrflight.sinks.parts.part_files import Bounds
+from mrflight.sinks.parts.part_writer import FilePartWriter
+from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.storage import Location
 from mrflight.storage.disk import Disk
 from mrflight.storage.streams import WrittenFile
-from mrflight.workers.stage_rows import StagePartition
+from mrflight.tasks.stage_rows import StagePartition
 
 DEADLINE_S = 20.0
 SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string())])

@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 from mrflight.errors import CommitError, InputError
-from mrflight.sinks.file_part_writer import FilePartWriter
-from mrflight.sinks.landing import Landing
-from mrflight.sinks.leftovers import find_leftovers
+from mrflight.sinks.commit_guard import Landing
+from mrflight.sinks.orphan_files import find_leftovers
+from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.storage import locate
 from tests.support.delta_outputs import versions
 from tests.support.leftovers import tree

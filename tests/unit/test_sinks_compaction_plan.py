@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from mrflight.sinks.compaction_plan import plan_bins
+from mrflight.sinks.delta.compaction_plan import plan_bins
 from mrflight.sources.delta_source import ActiveFile
 
 NAN = float("nan")

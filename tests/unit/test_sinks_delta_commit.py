@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from mrflight.sinks import delta_table
+from mrflight.sinks.delta import table as delta_table
 from mrflight.storage import Location
 from tests.support.delta_outputs import (
     NTZ,
@@ -150,7 +150,7 @@ sys.modules["deltalake"] = None
 from pathlib import Path
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
-from mrflight.spec import OutputSection
+from mrflight.config.spec import OutputSection
 try:
     open_sink(OutputSection(table="t"), Path({str(tmp_path)!r}), {{}}, "job", None)
 except OutputError as error:

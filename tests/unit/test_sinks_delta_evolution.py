@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Sink
-from mrflight.spec import OutputSection
 from tests.support.delta_outputs import entry, finish, versions
 from tests.support.threads import run_threads
 
@@ -146,7 +146,7 @@ def test_where_mrflight_writes_the_log_no_column_is_added(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with hops-deltalake: rows would come without the columns that they have."""
-    monkeypatch.setattr("mrflight.sinks.delta_commit.puts_entries", lambda *of: True)
+    monkeypatch.setattr("mrflight.sinks.delta.commit.puts_entries", lambda *of: True)
     with pytest.raises(OutputError, match="no column 'x', which the result has, and with hops-del"):
         finish(begin(folder), WIDER)
     assert versions(folder) == 1

@@ -11,10 +11,11 @@ import pytest
 from deltalake import DeltaTable
 
 from mrflight.errors import CommitError
-from mrflight.sinks import delta_commit, delta_table
 from mrflight.sinks.base import Commit
-from mrflight.sinks.delta_commit import DeltaCommit
-from mrflight.sinks.delta_following import Following
+from mrflight.sinks.delta import commit as delta_commit
+from mrflight.sinks.delta import table as delta_table
+from mrflight.sinks.delta.commit import DeltaCommit
+from mrflight.sinks.delta.table_snapshot import Following
 from tests.support.delta_outputs import (
     ROWS,
     create_with_checkpoints,

@@ -25,7 +25,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[None]:
         seen.append(None)
         return open_table(location)
 
-    monkeypatch.setattr("mrflight.sinks.delta_table.open_table", counted)
+    monkeypatch.setattr("mrflight.sinks.delta.table.open_table", counted)
     return seen
 
 

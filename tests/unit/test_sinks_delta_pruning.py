@@ -26,11 +26,11 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit
-from mrflight.sinks.encoder import Chunk
-from mrflight.sinks.encoding import Encoding
-from mrflight.spec import OutputSection
+from mrflight.sinks.parts.encoder import Chunk
+from mrflight.sinks.parts.encoding import Encoding
 
 
 class Kind(NamedTuple):

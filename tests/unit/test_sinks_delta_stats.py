@@ -18,10 +18,10 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, PartFile
-from mrflight.sinks.delta_stats import STRING_BOUND_LENGTH, string_upper_bound
-from mrflight.spec import OutputSection
+from mrflight.sinks.delta.file_statistics import STRING_BOUND_LENGTH, string_upper_bound
 
 NAN, INFINITY = float("nan"), float("inf")
 

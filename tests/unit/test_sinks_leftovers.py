@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mrflight.errors import OutputError
-from mrflight.sinks.leftovers import find_leftovers
+from mrflight.sinks.orphan_files import find_leftovers
 from mrflight.storage import locate
 
 

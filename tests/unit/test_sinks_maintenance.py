@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import OutputError
-from mrflight.sinks.maintenance import Upkeep
-from mrflight.sinks.vacuum import Retention
+from mrflight.sinks.delta.maintenance import Upkeep
+from mrflight.sinks.delta.vacuum import Retention
 from tests.support.leftovers import tree
 from tests.support.maintained_table import append, maintain
 

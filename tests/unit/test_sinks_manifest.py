@@ -10,13 +10,13 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 
+from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, Sink
-from mrflight.sinks.manifest import Manifest
-from mrflight.sinks.manifest_log import ManifestLog
-from mrflight.sinks.part_name import run_mark
-from mrflight.spec import OutputSection
+from mrflight.sinks.folder.manifest import Manifest
+from mrflight.sinks.folder.manifest_log import ManifestLog
+from mrflight.sinks.parts.part_name import run_mark
 from mrflight.storage import Location, locate
 from mrflight.storage.disk import Disk
 from tests.support.leftovers import tree

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
-from mrflight.sinks.manifest import Manifest, Run, schema_text
-from mrflight.sinks.manifest_log import ManifestLog
-from mrflight.spec import OutputSection
+from mrflight.sinks.folder.manifest import Manifest, Run, schema_text
+from mrflight.sinks.folder.manifest_log import ManifestLog
 from mrflight.storage import locate
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.sinks.encoding import Encoding
-from mrflight.sinks.file_part_writer import FEWEST_OPEN_FILES, FilePartWriter
-from mrflight.sinks.part_files import BOUNDS
-from mrflight.sinks.stored_schema import TableSchema
+from mrflight.sinks.parts.encoding import Encoding
+from mrflight.sinks.parts.part_files import BOUNDS
+from mrflight.sinks.parts.part_writer import FEWEST_OPEN_FILES, FilePartWriter
+from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.storage import locate
 
 

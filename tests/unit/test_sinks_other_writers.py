@@ -10,9 +10,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from mrflight.sinks import compaction, delta_commit, folder_sink, open_sink
+from mrflight.config.spec import OutputSection
+from mrflight.sinks import open_sink
 from mrflight.sinks.base import Sink
-from mrflight.spec import OutputSection
+from mrflight.sinks.delta import commit as delta_commit
+from mrflight.sinks.delta import compaction
+from mrflight.sinks.folder import sink as folder_sink
 from tests.support.delta_outputs import ROWS, finish, open_delta, run
 from tests.support.maintained_table import append, compacted, maintain, read
 

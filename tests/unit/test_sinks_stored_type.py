@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from mrflight.config.spec import OutputFormat, OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit
-from mrflight.sinks.stored_schema import TableSchema
-from mrflight.sinks.stored_type import UnstorableTypeError, delta_type, file_type
-from mrflight.spec import OutputFormat, OutputSection
+from mrflight.sinks.parts.stored_schema import TableSchema
+from mrflight.sinks.parts.stored_type import UnstorableTypeError, delta_type, file_type
 
 TEXT = pa.string_view()
 MOMENT = datetime(2026, 5, 17, 12, 30, 15, 123_456)

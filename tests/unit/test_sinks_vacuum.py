@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from mrflight.errors import OutputError
-from mrflight.sinks.maintenance import Upkeep
-from mrflight.sinks.vacuum import Retention
+from mrflight.sinks.delta.maintenance import Upkeep
+from mrflight.sinks.delta.vacuum import Retention
 from mrflight.storage.disk import Disk
 from tests.support.delta_outputs import versions
 from tests.support.leftovers import tree

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
+from mrflight.config.sort_key import SortKey, parse_sort_keys
 from mrflight.errors import JobFileError
-from mrflight.sort_key import SortKey, parse_sort_keys
 
 
 @pytest.mark.parametrize(

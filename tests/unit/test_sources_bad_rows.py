@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from mrflight.config.spec import CsvOptions, InputSpec
 from mrflight.errors import BadRowError, InputError, JobError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
-from mrflight.spec import CsvOptions, InputSpec
 
 QUOTED = {"csv": CsvOptions(newlines_in_values=True)}
 CLOSE = "close the quote, or set inputs.visits.csv.newlines_in_values = true"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError
 from mrflight.sources.csv_source import open_csv
 from mrflight.sources.discovery import find_input
-from mrflight.spec import InputSpec
 
 
 def test_one_that_is_emptied_is_not_taken_for_one_that_was_empty(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from mrflight.config.spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
-from mrflight.spec import InputSpec
 from tests.support.delta_log import action, commit, first_row_deleted, protocol
 
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from mrflight.config.job_file import decode_job
+from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError, JobFileError
-from mrflight.job_file import decode_job
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
 from mrflight.sources.delta_version import Versions, versions_of
-from mrflight.spec import InputSpec
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

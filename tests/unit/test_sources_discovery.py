@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError
 from mrflight.sources.discovery import FoundInput, find_input
 from mrflight.sources.formats import compression_of, format_of, is_tab_separated
-from mrflight.spec import InputSpec
 
 
 def find(folder: Path, path: str, **spec: Any) -> FoundInput:

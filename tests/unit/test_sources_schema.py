@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from mrflight.config.spec import CsvOptions, InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError, SchemaMismatchError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
 from mrflight.sources.type_names import parse_type
-from mrflight.spec import CsvOptions, InputSpec
 
 
 def open_files(

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from mrflight.errors import DeadlineExceededError, SpillError
-from mrflight.shuffle.spill_budget import MemoryBudget
+from mrflight.shuffle.store.memory_budget import MemoryBudget
 from tests.support.spilling import Peak
 
 

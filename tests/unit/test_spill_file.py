@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import CorruptBlockError, SpillError
-from mrflight.shuffle.block import Block, decode_block
-from mrflight.shuffle.spill_file import SpillFile, append_blocks
+from mrflight.shuffle.store.spill_file import SpillFile, append_blocks
+from mrflight.shuffle.wire.block import Block, decode_block
 from tests.support.full_disk import largest_file
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.share import Share
+from mrflight.shuffle.wire.partition_slice import Share
 from tests.support.spilling import BUDGET, FIRST, KIB, NAME, SECOND, Spilling, block, rows
 from tests.support.threads import run_threads
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from mrflight.errors import CorruptBlockError, SpillError
-from mrflight.shuffle.block import decode_block
+from mrflight.shuffle.wire.block import decode_block
 from tests.support.spilling import BUDGET, FIRST, KIB, NAME, SECOND, Spilling, block, rows
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mrflight.errors import IncompletePartitionError, MrflightError, ShuffleNotFoundError
-from mrflight.scratch import ScratchFolder
-from mrflight.shuffle.store import BlockStore
+from mrflight.shuffle.store.block_store import BlockStore
+from mrflight.system.scratch import ScratchFolder
 from tests.support.spilling import BUDGET, FIRST, KIB, NAME, SECOND, Spilling, block, rows
 
 

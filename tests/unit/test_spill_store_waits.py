@@ -16,7 +16,7 @@ from mrflight.errors import (
     ShuffleNotFoundError,
 )
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.store import BlockStore
+from mrflight.shuffle.store.block_store import BlockStore
 from tests.support.spilling import FIRST, KIB, NAME, SECOND, Spilling, block, rows
 
 

@@ -7,8 +7,8 @@ import pickle
 import pyarrow as pa
 import pytest
 
+from mrflight.compute.sql.predicate import Predicate
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
-from mrflight.sql.predicate import Predicate
 
 ROWS = pa.record_batch({"Op": ["D", None, "U"], "n": [1, 2, 3], "s": [{"x": 1}] * 3})
 

@@ -7,10 +7,10 @@ import pickle
 import pyarrow as pa
 import pytest
 
+from mrflight.compute.sql.map import SqlMap
+from mrflight.compute.sql.plan_cache import Tables
 from mrflight.errors import JobFileError
-from mrflight.sql.kept_plans import Tables
-from mrflight.sql.map import SqlMap
-from mrflight.sql.reduce import SqlReduce
+from mrflight.tasks.operators.sql_reduce import SqlReduce
 
 ROWS = pa.schema([("n", pa.int64()), ("url", pa.string())])
 TOLD = ROWS.with_metadata({"of": "another file"})

@@ -10,8 +10,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from mrflight.compute.sql.map import GROUP_ROWS, SqlMap
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
-from mrflight.sql.map import GROUP_ROWS, SqlMap
 
 DAYS = [date(1995, 1, 1), date(1996, 2, 29), None]
 ROWS = pa.record_batch(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mrflight.sql.engine import EXACT, new_session
-from mrflight.sql.passing_rows import PassingRows, _Table
+from mrflight.compute.sql.engine import EXACT, new_session
+from mrflight.compute.sql.planned_query import PassingRows, _Table
 
 SCHEMA = pa.schema({"n": pa.int64(), "name": pa.string(), "price": pa.decimal128(9, 2)})
 

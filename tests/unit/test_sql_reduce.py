@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import ColumnNotFoundError, JobError, JobFailedError, JobFileError
-from mrflight.scratch import ScratchFolder
-from mrflight.sql import reduce as sql_reduce
-from mrflight.sql.reduce import SqlReduce
+from mrflight.system.scratch import ScratchFolder
+from mrflight.tasks.operators import sql_reduce
+from mrflight.tasks.operators.sql_reduce import SqlReduce
 from tests.support.joined import rows_of, told
 
 MUCH = 2**30

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mrflight.errors import JobFileError
-from mrflight.sql.reduce import SqlReduce
+from mrflight.tasks.operators.sql_reduce import SqlReduce
 from tests.support.sql_partitions import by_duckdb, of_partitions
 from tests.unit.test_sql_whole_keys import ACCEPTED, KEYS, NOT_IN, SCHEMAS
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import JobFileError
-from mrflight.sql.reduce import SqlReduce
+from mrflight.tasks.operators.sql_reduce import SqlReduce
 from tests.support.sql_partitions import by_duckdb, of_partitions
 
 PARTITIONS = 4

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from mrflight.deadline import NO_DEADLINE, Deadline
 from mrflight.errors import (
     DeadlineExceededError,
     InputError,
@@ -20,11 +19,12 @@ from mrflight.errors import (
     MrflightError,
     WorkerLostError,
 )
-from mrflight.executors.local import LocalExecutor
-from mrflight.progress import ProgressReport
-from mrflight.stage import Stages
-from mrflight.testing.scripted import ScriptedTask, perform
+from mrflight.runtime.local.executor import LocalExecutor
+from mrflight.scheduler.progress import ProgressReport
+from mrflight.scheduler.stage_runner import Stages
+from mrflight.system.deadlines import NO_DEADLINE, Deadline
 from tests.support.executors import local_executor
+from tests.support.scripted import ScriptedTask, perform
 
 
 @dataclass
@@ -196,8 +196,10 @@ def test_what_an_attempt_that_goes_on_writes_is_left_and_that_is_told(
     told: Told, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Tasks 1 and 2 get twins, which are done; 2 without a twin fails, and 1 never ends."""
-    monkeypatch.setattr("mrflight.running_stage._STOP_TIMEOUT_S", 0.1)
-    monkeypatch.setattr("mrflight.running_stage.slow_tasks", lambda running_s, *_: list(running_s))
+    monkeypatch.setattr("mrflight.scheduler.task_set._STOP_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(
+        "mrflight.scheduler.task_set.slow_tasks", lambda running_s, *_: list(running_s)
+    )
     slow: dict[int, Future[int]] = {1: Future(), 2: Future()}
     for future in slow.values():
         future.set_running_or_notify_cancel()

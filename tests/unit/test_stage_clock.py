@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from mrflight.result import StageSeconds
-from mrflight.stage_clock import StageClock
+from mrflight.scheduler.phase_timer import StageClock
 
 
 @dataclass
@@ -20,7 +20,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     time = Time()
-    monkeypatch.setattr("mrflight.stage_clock.time.monotonic", lambda: time.now_s)
+    monkeypatch.setattr("mrflight.scheduler.phase_timer.time.monotonic", lambda: time.now_s)
     return time
 
 

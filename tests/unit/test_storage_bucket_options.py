@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import mrflight
-from mrflight import cli
 from mrflight.errors import JobFileError
-from mrflight.job_storage import prepare_storage
+from mrflight.frontend import cli
 from mrflight.storage.bucket_options import check_commits, check_endpoint
+from mrflight.storage.prepare import prepare_storage
 from tests.support.job_files import MINIMAL, Load
 
 BUCKET = "s3://bucket/t"

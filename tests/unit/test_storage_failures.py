@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mrflight.errors import InputError, StoreError
-from mrflight.sources.unreadable import reading
+from mrflight.sources.read_errors import reading
 from mrflight.storage import locate
 from mrflight.storage.failures import StoreCallError, failure_of, has_failed
 

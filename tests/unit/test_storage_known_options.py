@@ -8,10 +8,10 @@ import pytest
 
 import mrflight
 from mrflight.errors import JobFileError
-from mrflight.job_storage import prepare_storage
 from mrflight.storage import hopsfs, s3
 from mrflight.storage.deltalake_options import DELTALAKE_ALONE
 from mrflight.storage.known_options import OBJECT_STORE, check_options
+from mrflight.storage.prepare import prepare_storage
 from tests.support.job_files import MINIMAL, Load
 
 DOCS = Path(__file__).parents[2] / "docs/storage.md"

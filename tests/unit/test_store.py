@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mrflight.errors import CorruptBlockError, ProtocolError, ShuffleNotFoundError
 from mrflight.ids import MapAttempt
-from mrflight.scratch import ScratchFolder
-from mrflight.shuffle.block import Block, decode_block, encode_block, ipc_options
-from mrflight.shuffle.spill_memory import PACKED_BYTES
-from mrflight.shuffle.store import BlockStore, StoreStats
+from mrflight.shuffle.store.block_memory import PACKED_BYTES
+from mrflight.shuffle.store.block_store import BlockStore, StoreStats
+from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
+from mrflight.system.scratch import ScratchFolder
 from tests.support.spilling import Peak
 from tests.support.threads import run_threads
 

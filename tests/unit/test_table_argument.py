@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight import cli
+from mrflight.frontend import cli
 from mrflight.storage.hopsfs import VARIABLES
 
 COMMANDS = pytest.mark.parametrize("command", ["clean", "maintain"])

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from mrflight.errors import LeaseHeldError, LeaseLostError, ProtocolError
-from mrflight.shuffle.events import AnyEvent
-from mrflight.shuffle.registry import Registry
-from mrflight.shuffle.table_protocol import MOST_REMEMBERED, VersionRecord
+from mrflight.shuffle.metadata.events import AnyEvent
+from mrflight.shuffle.metadata.registry import Registry
+from mrflight.shuffle.wire.lease_protocol import MOST_REMEMBERED, VersionRecord
 from tests.support.journals import kept
 from tests.support.registries import TIMEOUT_S, Clock, resumed
 

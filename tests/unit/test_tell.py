@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from mrflight.errors import DeadlineExceededError
-from mrflight.shuffle.calls import tell
-from mrflight.shuffle.protocol import DataAction, ShuffleName
-from mrflight.shuffle.registry import Registry
-from mrflight.timeouts import AT_ONCE
+from mrflight.shuffle.metadata.registry import Registry
+from mrflight.shuffle.wire.calls import tell
+from mrflight.shuffle.wire.protocol import DataAction, ShuffleName
+from mrflight.system.timeouts import AT_ONCE
 from tests.support.near_cluster import near_data_servers, near_metadata
 
 SILENT = 5

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from mrflight.errors import ProtocolError
 from mrflight.ids import MAX_ATTEMPTS, MAX_MAPS, MAX_PARTITIONS, MapAttempt
-from mrflight.shuffle.share import MAX_SHARES, Share
-from mrflight.shuffle.tickets import (
+from mrflight.shuffle.wire.partition_slice import MAX_SHARES, Share
+from mrflight.shuffle.wire.tickets import (
     BlockStream,
     PutTarget,
     ReadTicket,

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mrflight.aggregates import Aggregate
-from mrflight.workers.grouping import group
-from mrflight.workers.reducer import Reduction
-from mrflight.workers.workspace import Workspace
+from mrflight.tasks.operators.aggregates import Aggregate
+from mrflight.tasks.operators.grouping import group
+from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.task_memory import Workspace
 from tests.support.column_kinds import KINDS, Kind, admitted, aggregate
 from tests.support.reductions import LITTLE, MUCH, every, reduce, table_of
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import ColumnNotFoundError, KeyTypeError, OutputError
-from mrflight.scratch import ScratchFolder
-from mrflight.workers.reducer import Reduction
-from mrflight.workers.unique_rows import UniqueRows, unique
-from mrflight.workers.workspace import Workspace
+from mrflight.system.scratch import ScratchFolder
+from mrflight.tasks.operators.merge_dedup import UniqueRows, unique
+from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.task_memory import Workspace
 
 
 def rows(**columns: list[Any]) -> pa.Table:

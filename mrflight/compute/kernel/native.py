@@ -1,0 +1,163 @@
+"""The kernel in Rust: describes key columns to it and allocates what it fills.
+
+No value passes through Python: the columns go over as the buffers they lie
+in, and the answers come back in buffers of Arrow's own memory pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from mrflight import _kernel
+from mrflight.compute.key_types import Layout, layout
+
+_SCATTERED = {"null", "bool", "signed", "unsigned", "float", "decimal", "fixed"}
+
+
+class Column(NamedTuple):
+    """An array, as the kernel reads it (``kernel/src/column.rs``)."""
+
+    layout: str
+    width: int
+    rows: int
+    first: int
+    buffers: list[pa.Buffer | None]
+    children: list[Column]
+
+
+def hash_rows(columns: Sequence[pa.Array]) -> pa.UInt64Array:
+    rows = len(columns[0])
+    hashes = pa.allocate_buffer(8 * rows)
+    _kernel.hash_rows([_describe(column) for column in columns], hashes)
+    return _array(pa.uint64(), rows, hashes)
+
+
+def partition_ids(columns: Sequence[pa.Array], partitions: int) -> pa.Int32Array:
+    rows = len(columns[0])
+    ids = pa.allocate_buffer(4 * rows)
+    _kernel.partition_ids([_describe(column) for column in columns], partitions, ids)
+    return _array(pa.int32(), rows, ids)
+
+
+def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array]:
+    rows = len(ids)
+    order, offsets = pa.allocate_buffer(4 * rows), pa.allocate_buffer(8 * (partitions + 1))
+    _kernel.order_rows(_describe(ids), order, offsets)
+    return _array(pa.uint32(), rows, order), _array(pa.int64(), partitions + 1, offsets)
+
+
+def rank_bytes(column: pa.Array) -> pa.UInt32Array:
+    rows = len(column)
+    ranks = pa.allocate_buffer(4 * rows)
+    _kernel.rank_bytes(_describe(column), ranks)
+    return _array(pa.uint32(), rows, ranks)
+
+
+def check_ids(ids: pa.Int32Array, partitions: int) -> None:
+    _kernel.check_ids(_describe(ids), partitions)
+
+
+class HashTable:
+    """The rows of a table by their buckets in Rust (``kernel/src/hash_table.rs``)."""
+
+    def __init__(self, hashes: pa.UInt64Array) -> None:
+        self._table = _kernel.HashTable(_describe(hashes))
+
+    def pairs(
+        self, hashes: pa.UInt64Array, most: int, *, only_first: bool = False
+    ) -> Iterator[tuple[pa.UInt32Array, pa.UInt32Array]]:
+        described, place = _describe(hashes), (0, 0)
+        while place[0] < len(hashes):
+            probes, rows = pa.allocate_buffer(4 * most), pa.allocate_buffer(4 * most)
+            count, place = self._table.pairs(described, only_first, place, probes, rows)
+            if count:
+                yield _array(pa.uint32(), count, probes), _array(pa.uint32(), count, rows)
+
+
+def hash_table(hashes: pa.UInt64Array) -> HashTable:
+    return HashTable(hashes)
+
+
+class Scatter:
+    """The rows of batches, in columns that grow in Rust (``kernel/src/scatter.rs``)."""
+
+    def __init__(self, schema: pa.Schema, scatter: _kernel.Scatter, partitions: int) -> None:
+        self._schema = schema
+        self._scatter = scatter
+        self._partitions = partitions
+
+    @property
+    def used_bytes(self) -> int:
+        return self._scatter.used_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        return self._scatter.free_bytes
+
+    def release(self) -> None:
+        self._scatter.release()
+
+    def add(self, batch: pa.RecordBatch, ids: pa.Int32Array) -> None:
+        self._scatter.add([_describe(column) for column in batch.columns], _describe(ids))
+
+    def measure(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        rows, sizes = np.empty((2, self._partitions), np.int64)
+        self._scatter.measure(rows, sizes)
+        return rows, sizes
+
+    def take(self, partition: int) -> pa.RecordBatch:
+        rows, columns = self._scatter.take(partition)
+        if rows == 0:
+            return pa.RecordBatch.from_pylist([], schema=self._schema)
+        arrays = [
+            pa.Array.from_buffers(
+                field.type, rows, [None if part is None else pa.py_buffer(part) for part in parts]
+            )
+            for field, parts in zip(self._schema, columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def scatter(
+    schema: pa.Schema, partitions: int, budget_bytes: int, expected_bytes: int
+) -> Scatter | None:
+    found = [_scattered(field.type) for field in schema]
+    layouts = [layout for layout in found if layout is not None]
+    if not found or len(layouts) < len(found):
+        return None
+    rows = _kernel.Scatter(layouts, partitions, budget_bytes, expected_bytes)
+    return Scatter(schema, rows, partitions)
+
+
+def _scattered(type_: pa.DataType) -> Layout | None:
+    """The layout of a type that the kernel appends to; None for another."""
+    while isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    found = layout(type_)
+    known = found is not None and (found.name in _SCATTERED or found == Layout("binary", 4))
+    return found if known else None
+
+
+def _array(type_: pa.DataType, rows: int, values: pa.Buffer) -> pa.Array:
+    return pa.Array.from_buffers(type_, rows, [None, values], null_count=0)
+
+
+def _describe(array: pa.Array) -> Column:
+    if isinstance(array, pa.ExtensionArray):
+        return _describe(array.storage)
+    found = layout(array.type)
+    if found is None:
+        raise AssertionError(f"{array.type} should have been refused before")
+    buffers, children = [], []
+    if found.name == "dictionary":
+        children = [_describe(array.indices), _describe(array.dictionary)]
+    elif found.name == "runs":
+        children = [_describe(array.run_ends), _describe(array.values)]
+    else:
+        buffers = array.buffers()
+    return Column(*found, len(array), array.offset, buffers, children)

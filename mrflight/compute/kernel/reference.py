@@ -1,0 +1,226 @@
+"""The kernel in Python: what it says of a row's key is the definition.
+
+A row's partition follows from its key alone, whatever client sent it and
+however Arrow lays it out, so that equal keys meet:
+
+- A value has canonical bytes (`_canonical`); its hash is their XXH3, 64 bits,
+  seed 0. A null's hash is `NULL_HASH`, in columns of every type.
+- A row's hash is that of its key's column; of several columns, the XXH3 of
+  their hashes joined, 8 little-endian bytes each.
+- A row's partition is ``hash * partitions >> 64``, of the 128-bit product.
+
+`mrflight.compute.kernel` uses it where the kernel in Rust has not been built, and the
+tests hold the latter to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+from xxhash import xxh3_64_intdigest
+
+NULL_HASH = 0x9E3779B97F4A7C15
+"""2^64 divided by the golden ratio."""
+
+_CANONICAL_NAN = np.int64(0x7FF8000000000000)
+
+_UInt64s = npt.NDArray[np.uint64]
+_Int64s = npt.NDArray[np.int64]
+
+
+def hash_rows(columns: Sequence[pa.Array]) -> pa.UInt64Array:
+    return pa.array(_hash_rows(columns))
+
+
+def partition_ids(columns: Sequence[pa.Array], partitions: int) -> pa.Int32Array:
+    return pa.array(_partition_ids(columns, partitions).astype(np.int32))
+
+
+def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array]:
+    check_ids(ids, partitions)
+    return _order(ids.to_numpy().astype(np.int64), partitions)
+
+
+def rank_bytes(column: pa.Array) -> pa.UInt32Array:
+    encoded = _sound(_canonical(column)).dictionary_encode()
+    ranks = np.empty(len(encoded.dictionary), np.uint32)
+    ranks[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks))
+    ranked = np.zeros(len(column), np.uint32)
+    ranked[column.is_valid().to_numpy(zero_copy_only=False)] = ranks[
+        encoded.indices.drop_null().to_numpy()
+    ]
+    return pa.array(ranked)
+
+
+def check_ids(ids: pa.Int32Array, partitions: int) -> None:
+    if ids.null_count:
+        row = int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
+        raise ValueError(
+            f"row {row} has no partition: its id is null; a partitioner must give every row one"
+        )
+    numbers = ids.to_numpy()
+    wrong = (numbers < 0) | (numbers >= partitions)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"row {row} is placed in partition {numbers[row]}, which does not exist: "
+            f"there are {partitions}, numbered from 0"
+        )
+
+
+class HashTable:
+    """The rows of a table in the order of their hashes."""
+
+    def __init__(self, hashes: pa.UInt64Array) -> None:
+        there, values = _valid(hashes)
+        order = np.argsort(values, kind="stable")
+        self._hashes, self._rows = values[order], there[order].astype(np.uint32)
+
+    def pairs(
+        self, hashes: pa.UInt64Array, most: int, *, only_first: bool = False
+    ) -> Iterator[tuple[pa.UInt32Array, pa.UInt32Array]]:
+        there, values = _valid(hashes)
+        first = np.searchsorted(self._hashes, values, side="left")
+        counts = np.searchsorted(self._hashes, values, side="right") - first
+        if only_first:
+            counts = np.minimum(counts, 1)
+        until = np.cumsum(counts)
+        total = int(until[-1]) if len(until) else 0
+        for start in range(0, total, most):
+            numbers = np.arange(start, min(start + most, total))
+            at = np.searchsorted(until, numbers, side="right")
+            places = first[at] + numbers - (until[at] - counts[at])
+            yield pa.array(there[at].astype(np.uint32)), pa.array(self._rows[places])
+
+
+def hash_table(hashes: pa.UInt64Array) -> HashTable:
+    return HashTable(hashes)
+
+
+def _valid(hashes: pa.UInt64Array) -> tuple[_Int64s, _UInt64s]:
+    """The rows that are not null, and their hashes."""
+    there = np.flatnonzero(hashes.is_valid().to_numpy(zero_copy_only=False))
+    return there, hashes.take(pa.array(there)).to_numpy()
+
+
+def scatter(schema: pa.Schema, partitions: int, budget_bytes: int, expected_bytes: int) -> None:
+    return None  # taking and slicing whole batches is as fast as Python gets
+
+
+def _order(ids: _Int64s, partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array]:
+    rows = np.argsort(ids, kind="stable").astype(np.uint32)
+    offsets = np.zeros(partitions + 1, np.int64)
+    np.cumsum(np.bincount(ids, minlength=partitions), out=offsets[1:])
+    return pa.array(rows), pa.array(offsets)
+
+
+def _partition_ids(columns: Sequence[pa.Array], partitions: int) -> _Int64s:
+    hashes = _hash_rows(columns)
+    # NumPy has no 128 bits: the high word of the product from the hash's two halves.
+    high, low = hashes >> np.uint64(32), hashes & np.uint64(0xFFFFFFFF)
+    count = np.uint64(partitions)
+    return ((high * count + (low * count >> np.uint64(32))) >> np.uint64(32)).astype(np.int64)
+
+
+def _hash_rows(columns: Sequence[pa.Array]) -> _UInt64s:
+    hashes = [_hash_column(column) for column in columns]
+    if len(hashes) == 1:
+        return hashes[0]
+    joined = np.stack(hashes, axis=1).astype("<u8")
+    return np.fromiter((xxh3_64_intdigest(row) for row in joined), np.uint64, len(joined))
+
+
+def _hash_column(array: pa.Array) -> _UInt64s:
+    """The hash of each value; of an encoded column by its values."""
+    if isinstance(array, pa.ExtensionArray):
+        return _hash_column(array.storage)
+    if types.is_null(array.type):
+        return np.full(len(array), NULL_HASH, np.uint64)
+    if types.is_run_end_encoded(array.type):
+        return _hash_column(array.values)[_runs(array)]
+    if types.is_dictionary(array.type):
+        return _gather(_hash_column(array.dictionary), array.indices)
+    distinct = _sound(_canonical(array)).dictionary_encode()
+    hashes = map(xxh3_64_intdigest, distinct.dictionary.to_pylist())
+    return _gather(np.fromiter(hashes, np.uint64, len(distinct.dictionary)), distinct.indices)
+
+
+def _sound(array: pa.Array) -> pa.Array:
+    """The array, whose buffers do not contradict each other."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowException as error:
+        raise ValueError(f"a column is malformed: {error}") from error
+    return array
+
+
+def _gather(hashes: _UInt64s, indices: pa.Array) -> _UInt64s:
+    """``hashes`` by ``indices``, of which some may be null."""
+    places = indices.drop_null().to_numpy()
+    if len(places) and (places.min() < 0 or places.max() >= len(hashes)):
+        raise ValueError("a column is malformed: an index is outside its dictionary")
+    gathered = np.full(len(indices), NULL_HASH, np.uint64)
+    gathered[indices.is_valid().to_numpy(zero_copy_only=False)] = hashes[places]
+    return gathered
+
+
+def _runs(array: pa.RunEndEncodedArray) -> _Int64s:
+    """The number of the run that each row is in."""
+    ends = array.run_ends.to_numpy()
+    rows = array.offset + np.arange(len(array))
+    if len(rows) and not ((np.diff(ends, prepend=0) > 0).all() and rows[-1] < ends[-1]):
+        raise ValueError("a column is malformed: its run ends do not ascend to its last row")
+    return np.searchsorted(ends, rows, side="right")
+
+
+def _canonical(array: pa.Array) -> pa.Array:
+    """Each value as the bytes that stand for it, in an array of a binary type."""
+    type_ = array.type
+    if types.is_boolean(type_):
+        return pc.if_else(array, pa.scalar(b"\x01"), pa.scalar(b"\x00"))
+    if types.is_floating(type_):
+        return _float_bits(array.cast(pa.float64())).view(pa.binary(8))
+    if types.is_decimal(type_):
+        return _unscaled(array)
+    if types.is_integer(type_) or types.is_temporal(type_):
+        return _integers(array).view(pa.binary(8))
+    if types.is_string(type_):
+        return array.view(pa.binary())
+    if types.is_large_string(type_):
+        return array.view(pa.large_binary())
+    if types.is_string_view(type_):
+        return array.view(pa.binary_view())
+    return array
+
+
+def _integers(array: pa.Array) -> pa.Array:
+    """Integers and times as 64 bits: widened by their sign, uint64 as it is."""
+    if types.is_temporal(array.type):
+        array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+    return array.view(pa.int64()) if types.is_uint64(array.type) else array.cast(pa.int64())
+
+
+def _unscaled(array: pa.Array) -> pa.Array:
+    """The 16 low bytes of each decimal's integer, its sign extended where it has fewer."""
+    if types.is_decimal256(array.type):
+        return pc.binary_slice(array.view(pa.binary(32)), 0, 16)
+    if types.is_decimal128(array.type):
+        return array.view(pa.binary(16))
+    low = array.view(pa.int32() if types.is_decimal32(array.type) else pa.int64()).cast(pa.int64())
+    high = pc.if_else(pc.less(low, 0), -1, 0)
+    words = [word.view(pa.binary(8)).cast(pa.binary()) for word in (low, high)]
+    return pc.binary_join_element_wise(*words, b"")
+
+
+def _float_bits(array: pa.DoubleArray) -> pa.Int64Array:
+    """The bits of each float, with one zero and one NaN."""
+    values = array.to_numpy(zero_copy_only=False)
+    with np.errstate(invalid="ignore"):  # a NaN is as good as any
+        positive_zeros = values + 0.0
+    bits = np.where(np.isnan(values), _CANONICAL_NAN, positive_zeros.view(np.int64))
+    return pa.array(bits, mask=array.is_null().to_numpy(zero_copy_only=False))

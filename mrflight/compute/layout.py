@@ -1,0 +1,77 @@
+"""The layout that rows arrive in.
+
+Two maps, or two clients, may hold the same column in other layouts: strings
+as large strings, views or a dictionary. Whoever reads gets one, so that the
+blocks of a partition always go together: the values themselves, with 32-bit
+offsets (a batch of more than 2 GiB in one column is cut before). What some
+columns are while they travel is another thing: `mrflight.shuffle.wire.column_encoding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+from mrflight.compute.plain_types import plain_type
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema that batches of ``schema`` travel with; metadata stays behind."""
+    return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
+
+
+def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """``batch`` in its plain layout ``schema``; columns that have it already are not copied."""
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    columns = [
+        plain_column(column, field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def bare_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The values alone, column by column, without what memory happens to hold behind nulls.
+
+    Equal rows in the plain layout are the same bytes then, but for structs that are within lists.
+    A struct's columns come after one that says which rows it is in.
+    """
+    rows = pa.array(np.arange(batch.num_rows))
+    columns = [
+        each.take(rows) if _may_have_more(each) else each
+        for column in batch.columns
+        for each in _members(column)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=[str(i) for i in range(len(columns))])
+
+
+def _may_have_more(column: pa.Array) -> bool:
+    """Behind nulls, or in bits that are no row's."""
+    kind = column.type
+    return bool(column.null_count or types.is_boolean(kind) or types.is_nested(kind))
+
+
+def _members(column: pa.Array) -> Iterator[pa.Array]:
+    if not types.is_struct(column.type):
+        yield column
+        return
+    yield column.is_valid()
+    for member in column.flatten():
+        yield from _members(member)
+
+
+def plain_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column in its plain layout ``kind``; not copied where it has that already."""
+    if column.type == kind:
+        return column
+    if isinstance(column, pa.DictionaryArray):
+        column = column.dictionary_decode()
+    elif types.is_run_end_encoded(column.type):
+        import pyarrow.compute as pc
+
+        column = pc.run_end_decode(column)
+    return column.cast(kind)

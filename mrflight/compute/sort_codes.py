@@ -1,0 +1,222 @@
+"""Rows as unsigned integers that compare as the rows do.
+
+A column's values become integers without gaps of more than the values leave
+(their distance from the least), and those of several columns one integer, as
+digits of a number do. Where that passes 64 bits, a column's integers are
+replaced by their ranks, which take no more bits than there are rows. Sorting
+such integers, with the number of the row in the lowest bits, takes NumPy 8 ns
+a row (vectorised with AVX2 or AVX-512), where Arrow takes 160 for a date and
+an int64: experiments/sorting.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types
+
+from mrflight.compute import kernel
+from mrflight.compute.comparable import comparable
+from mrflight.compute.plain_types import plain_type
+from mrflight.config.sort_key import SortKey
+
+UInt64s = npt.NDArray[np.uint64]
+Rows = npt.NDArray[np.int64]
+"""Numbers of rows."""
+
+_SIGN = np.uint64(2**63)
+
+
+class Codes(msgspec.Struct, frozen=True):
+    """A number for each row."""
+
+    values: UInt64s
+    largest: int
+    """No number is larger."""
+
+    def order(self) -> Rows:
+        """The rows by their numbers; those of one number keep their order."""
+        row_bits = max(0, len(self.values) - 1).bit_length()
+        fits = self.largest.bit_length() + row_bits <= 64
+        codes = self if fits else self.ranks()
+        packed = codes.values << np.uint64(row_bits)
+        packed |= np.arange(len(packed), dtype=np.uint64)
+        packed.sort()
+        packed &= np.uint64(2**row_bits - 1)
+        return packed.view(np.int64)
+
+    def ranks(self) -> Codes:
+        """The same order in the least numbers: equal ones have the same, from 0."""
+        if not len(self.values):
+            return self
+        order = np.argsort(self.values)
+        ordered = self.values[order]
+        ranked = np.zeros(len(order), np.uint64)
+        np.cumsum(ordered[1:] != ordered[:-1], out=ranked[1:])
+        values = np.empty_like(ranked)
+        values[order] = ranked
+        return Codes(values, int(ranked[-1]))
+
+    def then(self, lower: Codes) -> Codes:
+        """Numbers that compare as these do and, where they are equal, as the lower ones."""
+        if not self.largest or not lower.largest:
+            return lower if not self.largest else self
+        pair = [self, lower]
+        for wide in sorted((0, 1), key=lambda i: -pair[i].largest):
+            if (pair[0].largest + 1) * (pair[1].largest + 1) > 2**64:
+                pair[wide] = pair[wide].ranks()
+        high, low = pair
+        count = low.largest + 1
+        if not high.largest or not low.largest:
+            return low if not high.largest else high
+        return Codes(high.values * np.uint64(count) + low.values, (high.largest + 1) * count - 1)
+
+
+def sort_codes(table: pa.Table, keys: Sequence[SortKey]) -> Codes:
+    """Numbers in the order of the keys. The columns have been checked: `ordering.check_sortable`.
+
+    Their layout may be any.
+    """
+    return _joined(table.num_rows, (_in_order(table[key.column], key) for key in keys))
+
+
+def group_codes(table: pa.Table, names: Sequence[str]) -> Codes:
+    """Numbers that are equal where all of these columns are, in no order that means anything.
+
+    Nulls are equal here, and so are all NaNs and the zeros of both signs. The columns are of types
+    that can be hashed.
+    """
+    columns = (_coded(_plain(table[name]), is_ordered=False) for name in names)
+    return _joined(table.num_rows, (_with_nulls(codes, nulls, False) for codes, nulls in columns))
+
+
+def _joined(rows: int, columns: Iterable[Codes]) -> Codes:
+    """The columns as one; of none or of no rows zeros."""
+    nothing = Codes(np.zeros(rows, np.uint64), 0)
+    return reduce(Codes.then, columns, nothing) if rows else nothing
+
+
+def _in_order(column: pa.ChunkedArray, key: SortKey) -> Codes:
+    codes, nulls = _coded(_plain(column), is_ordered=True)
+    if key.descending:
+        codes = Codes(np.uint64(codes.largest) - codes.values, codes.largest)
+    return _with_nulls(codes, nulls, key.nulls_first)
+
+
+def _with_nulls(codes: Codes, nulls: npt.NDArray[np.bool_] | None, first: bool) -> Codes:
+    """The numbers with another one for nulls, below or above all others."""
+    if nulls is None:
+        return codes
+    if codes.largest == 2**64 - 1:
+        codes = codes.ranks()
+    values = codes.values + np.uint64(1) if first else codes.values.copy()
+    values[nulls] = 0 if first else codes.largest + 1
+    return Codes(values, codes.largest + 1)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values themselves, of a type that has an order."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = pa.chunked_array(
+            [chunk.storage for chunk in column.chunks], column.type.storage_type
+        )
+    kind = column.type
+    if types.is_run_end_encoded(kind):
+        import pyarrow.compute as pc
+
+        return _plain(pc.run_end_decode(column))
+    if types.is_dictionary(kind):
+        return _plain(column.cast(kind.value_type))
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return column.cast(plain_type(kind))
+    return comparable(column)
+
+
+def _coded(
+    column: pa.ChunkedArray, *, is_ordered: bool
+) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
+    """A number for each value, and where there is none; a null's number may be any."""
+    nulls = None
+    if column.null_count:
+        nulls = np.asarray(column.is_null().combine_chunks().to_numpy(zero_copy_only=False))
+    if types.is_null(column.type):
+        return Codes(np.zeros(len(column), np.uint64), 0), nulls
+    kind = column.type
+    if types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    elif not (types.is_primitive(kind) or types.is_decimal(kind)):
+        return _by_rank(column) if is_ordered else _by_dictionary(column), nulls
+    words = _words(column.combine_chunks())
+    return _joined(len(column), (_from_least(word, nulls) for word in words)), nulls
+
+
+def _from_least(word: UInt64s, nulls: npt.NDArray[np.bool_] | None) -> Codes:
+    valid = word if nulls is None else word[~nulls]
+    if not len(valid):
+        return Codes(np.zeros(len(word), np.uint64), 0)
+    least, most = valid.min(), valid.max()
+    values = word - least
+    if nulls is not None:
+        values[nulls] = 0
+    return Codes(values, int(most) - int(least))
+
+
+def _by_rank(column: pa.ChunkedArray) -> Codes:
+    """Strings and binary by their place among the distinct ones."""
+    if types.is_string(column.type) and column.nbytes >= 2**31:  # too much for one array
+        column = column.cast(pa.large_string())
+    elif types.is_binary(column.type) and column.nbytes >= 2**31:
+        column = column.cast(pa.large_binary())
+    ranks = kernel.rank_bytes(column.combine_chunks()).to_numpy().astype(np.uint64)
+    return Codes(ranks, int(ranks.max(initial=0)))
+
+
+def _by_dictionary(column: pa.ChunkedArray) -> Codes:
+    """Strings and binary by where they come first.
+
+    Of a million strings of which a thousand differ that takes 13 ms, and ranks 180; of which all
+    differ 154, and ranks 91: but rows of one group repeat.
+    """
+    encoded = column.dictionary_encode().unify_dictionaries()
+    if not encoded.num_chunks:
+        return Codes(np.empty(0, np.uint64), 0)
+    places = [chunk.indices.fill_null(0).to_numpy() for chunk in encoded.chunks]
+    distinct = len(encoded.chunk(0).dictionary)
+    return Codes(np.concatenate(places).astype(np.uint64), max(0, distinct - 1))
+
+
+def _words(column: pa.Array) -> list[UInt64s]:
+    """Values of a fixed width as one to four integers, the most significant first."""
+    kind, rows = column.type, len(column)
+    buffer = column.buffers()[1]
+    if buffer is None or not rows:
+        return [np.zeros(rows, np.uint64)]
+    if types.is_decimal(kind):
+        per_value = kind.bit_width // 64
+        words = np.frombuffer(buffer, np.uint64).reshape(-1, per_value)
+        words = words[column.offset : column.offset + rows]
+        if kind.precision <= 18:  # the lowest word then has the sign as well
+            return [words[:, 0] ^ _SIGN]
+        highest = words[:, -1] ^ _SIGN
+        return [highest, *(words[:, i] for i in reversed(range(per_value - 1)))]
+    width = kind.bit_width // 8
+    letter = "f" if types.is_floating(kind) else "u" if types.is_unsigned_integer(kind) else "i"
+    whole = np.frombuffer(buffer, f"{letter}{width}", rows, column.offset * width)
+    if letter == "f":
+        return [_of_floats(whole)]
+    return [whole.astype(np.uint64) if letter == "u" else whole.astype(np.int64).view("u8") ^ _SIGN]
+
+
+def _of_floats(values: npt.NDArray[np.floating]) -> UInt64s:
+    """By their bits, of which a negative number's go the other way."""
+    wide = values.astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
+    wide[np.isnan(wide)] = np.nan
+    bits = wide.view(np.int64)
+    turned = np.where(bits < 0, ~bits, bits).view(np.uint64)
+    turned[bits >= 0] ^= _SIGN
+    return turned

@@ -1,0 +1,78 @@
+"""The order of rows by sort keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+from mrflight.compute.numpy_arrays import to_arrow
+from mrflight.compute.plain_types import plain_type
+from mrflight.compute.sort_codes import Rows, group_codes, sort_codes
+from mrflight.config.sort_key import SortKey
+from mrflight.errors import ColumnNotFoundError, KeyTypeError
+
+
+def check_sortable(schema: pa.Schema, keys: Sequence[SortKey], rows: str = "a mapped row") -> None:
+    """Raise ColumnNotFoundError or KeyTypeError where rows of ``schema`` have no such order.
+
+    Messages call them ``rows``.
+    """
+    for key in keys:
+        found = schema.get_all_field_indices(key.column)
+        if not found:
+            raise _no_such_column(key.column, schema.names, rows)
+        if len(found) > 1:
+            raise ColumnNotFoundError(
+                f"{rows} has {len(found)} columns {key.column!r}; rename them to sort by one"
+            )
+        if not has_order(kind := schema.field(found[0]).type):
+            raise KeyTypeError(
+                f"column {key.column!r} is {plain_type(kind)}, which has no order; take another "
+                "key, or make a plain column of it in the map"
+            )
+
+
+def _no_such_column(column: str, names: list[str], rows: str) -> ColumnNotFoundError:
+    """The error, with how a direction is written where the last word seems to be one."""
+    error = ColumnNotFoundError.among(column, names, rows)
+    before, _, last = column.rpartition(" ")
+    word = next((word for word in ("desc", "asc") if last.lower().startswith(word)), None)
+    if word is None or before not in names:
+        return error
+    return ColumnNotFoundError(f"{error}; write '{before} {word}' to order by {before!r}")
+
+
+def has_order(kind: pa.DataType) -> bool:
+    """Whether values of this type, in whatever layout, can be sorted."""
+    kind = plain_type(kind)
+    return bool(
+        (types.is_primitive(kind) and not types.is_interval(kind))
+        or types.is_decimal(kind)
+        or types.is_string(kind)
+        or types.is_binary(kind)
+        or types.is_fixed_size_binary(kind)
+    )
+
+
+def sort_indices(table: pa.Table, keys: Sequence[SortKey]) -> pa.Array:
+    """The order of the rows by the keys; rows of equal keys keep their order.
+
+    uint32 where that is enough: taking rows by wider numbers takes longer.
+    """
+    return indices(sort_codes(table, keys).order())
+
+
+def indices(rows: Rows) -> pa.Array:
+    """Numbers of rows for Arrow to take."""
+    return to_arrow(rows.astype(np.uint32) if len(rows) < 2**32 else rows)
+
+
+def is_new(rows: pa.Table) -> pa.Array:
+    """Of sorted rows, whether each is another one than the row before."""
+    codes = group_codes(rows, rows.column_names).values
+    new = np.ones(rows.num_rows, np.bool_)
+    np.not_equal(codes[1:], codes[:-1], out=new[1:])
+    return to_arrow(new)

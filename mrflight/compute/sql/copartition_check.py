@@ -1,0 +1,240 @@
+"""Whether a query's answers for partitions of whole keys make the answer for all rows.
+
+A partition has all rows with the keys that it has, and of broadcast tables all rows. Of each part
+of the plan it is known which columns tell the key of a row: what brings rows together has to do so
+by these. Each kind of a plan's nodes is judged, and what is not shown to be right is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mrflight.compute.join_types import meets
+from mrflight.compute.sql.copartitioned_joins import joined
+from mrflight.compute.sql.grouping_sets import columns_of_all
+from mrflight.compute.sql.key_columns import CONSTANT, KeyColumn, equalities, not_nulls, shown
+from mrflight.compute.sql.partitioned_plan import OR_ONE, KeyedRows
+from mrflight.compute.sql.plans import scanned_table
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame, LogicalPlan
+
+Keys = Mapping[str, Sequence[str]]
+"""The key columns of each table that is in partitions."""
+
+_LATER = f"do that in a stage after it, {OR_ONE}"
+
+_SCAN = "TableScan: "
+_SAME_ROWS = {"Filter", "Sort", "SubqueryAlias", "Unnest", "WindowExpr"}
+
+
+def why_not_of_keys(rows: DataFrame, keys: Keys, schemas: Mapping[str, pa.Schema]) -> str | None:
+    """What a query does that is not of whole keys, and what to do; None where it is of such."""
+    plan = rows.optimized_logical_plan()
+    if table := _in_subquery(plan, schemas.keys() - keys.keys()):
+        return (
+            f"has a subquery over {table} that is no join; make a stage of it, whose result is "
+            f"broadcast, {OR_ONE}"
+        )
+    found = _rows_of(plan, keys, schemas)
+    if found.why_not is None and not found.tables and found.has_any:
+        return (
+            "gives rows only that every partition has, and would give them as often; select from "
+            f"{next(iter(keys))}, {OR_ONE}"
+        )
+    return found.why_not
+
+
+def _rows_of(plan: LogicalPlan, keys: Keys, schemas: Mapping[str, pa.Schema]) -> KeyedRows:
+    node = plan.to_variant()
+    kind = type(node).__name__
+    if kind == "TableScan":
+        return _scanned(node, keys, schemas)
+    parts = [_rows_of(part, keys, schemas) for part in plan.inputs()]
+    if wrong := next((part for part in parts if part.why_not), None):
+        return wrong
+    tables = tuple(dict.fromkeys(table for part in parts for table in part.tables))
+    has_any = any(part.has_any for part in parts) if parts else kind != "EmptyRelation"
+    if kind == "EmptyRelation":
+        has_any = bool(node.produce_one_row())
+    if not tables:
+        return KeyedRows(has_any=has_any)
+    if judge := _JUDGES.get(kind):
+        return judge(node, plan, parts, tables)
+    if kind in _SAME_ROWS:
+        (part,) = parts
+        return KeyedRows(tables, _passed_on(node, kind, plan, part))
+    return KeyedRows(
+        tables,
+        why_not=f"does more with {' and '.join(tables)} than is known to be right ({kind}); make a "
+        f"stage of it, {OR_ONE}",
+    )
+
+
+def _scanned(node: Any, keys: Keys, schemas: Mapping[str, pa.Schema]) -> KeyedRows:
+    table = scanned_table(node, schemas)
+    if table not in keys:
+        return KeyedRows()
+    given = {name: each for (_, name), each in zip(node.projection(), _names(node), strict=True)}
+    key = []
+    for name in keys[table]:
+        told = frozenset([given[name]] if name in given else [])
+        kind = schemas[table].field(name).type if name in schemas[table].names else pa.null()
+        key.append(KeyColumn(kind, frozenset([told] if told else []), told))
+    return KeyedRows((table,), tuple(key))
+
+
+def _passed_on(node: Any, kind: str, plan: LogicalPlan, part: KeyedRows) -> tuple[KeyColumn, ...]:
+    (before,) = (_names(each.to_variant()) for each in plan.inputs())
+    if kind == "Filter":
+        pairs, filled = list(equalities(node.predicate())), list(not_nulls(node.predicate()))
+        return tuple(column.with_equal(pairs).without_null(filled) for column in part.key)
+    if kind == "SubqueryAlias":
+        names = dict(zip(before, _names(node), strict=True))
+    else:
+        names = {name: name for name in before if name in _names(node)}
+    return tuple(column.renamed(names) for column in part.key)
+
+
+def _projected(
+    node: Any, plan: LogicalPlan, parts: Sequence[KeyedRows], tables: tuple[str, ...]
+) -> KeyedRows:
+    outputs = list(zip(_names(node), node.projections(), strict=True))
+    return KeyedRows(tables, tuple(column.named(outputs) for column in parts[0].key))
+
+
+def _grouped(
+    node: Any, plan: LogicalPlan, parts: Sequence[KeyedRows], tables: tuple[str, ...]
+) -> KeyedRows:
+    groups, key = node.group_by_exprs(), parts[0].key
+    if not groups:
+        return KeyedRows(tables, why_not=f"makes one row of all, and would of each; {_LATER}")
+    names = ", ".join(shown(expr) for expr in groups)
+    if any(expr.variant_name() == "GroupingSet" for expr in groups):
+        return _grouped_in_sets(node, names, key, tables)
+    if not all(column.is_told(groups) for column in key):
+        does = "groups by" if node.aggregate_exprs() else "looks for distinct"
+        return KeyedRows(
+            tables,
+            why_not=f"{does} {names}, without the whole key; {_other_key(tables)} of these, "
+            f"{_LATER}",
+        )
+    outputs = list(zip(_names(node), groups, strict=False))
+    return KeyedRows(tables, tuple(column.named(outputs) for column in key))
+
+
+def _grouped_in_sets(
+    node: Any, names: str, key: Sequence[KeyColumn], tables: tuple[str, ...]
+) -> KeyedRows:
+    if names.startswith(("ROLLUP", "CUBE")):
+        return KeyedRows(tables, why_not=f"groups all rows together ({names}); {_LATER}")
+    always = {name: name for name in columns_of_all(node.group_by_exprs(), _names(node))}
+    kept = tuple(column.renamed(always) for column in key)
+    if not all(column.equal for column in kept):
+        return KeyedRows(
+            tables,
+            why_not=f"groups by sets that do not all have the whole key ({names}); have it in each "
+            f"of them, {_LATER}",
+        )
+    return KeyedRows(tables, kept)
+
+
+def _other_key(tables: Sequence[str]) -> str:
+    return f"make {' and '.join(f'inputs.{table}.key' for table in tables)}"
+
+
+def _windowed(
+    node: Any, plan: LogicalPlan, parts: Sequence[KeyedRows], tables: tuple[str, ...]
+) -> KeyedRows:
+    for window in node.get_window_expr():
+        by = node.get_partition_exprs(window)
+        if not all(column.is_told(by) for column in parts[0].key):
+            names = ", ".join(shown(expr) for expr in by)
+            does = f"by {names}, without the whole key" if by else "over all rows"
+            return KeyedRows(
+                tables,
+                why_not=f"looks at rows in a window {does}; have the key in its partition by, "
+                f"{_other_key(tables)} of these, {_LATER}",
+            )
+    return KeyedRows(tables, _passed_on(node, "WindowExpr", plan, parts[0]))
+
+
+def _limited(
+    node: Any, plan: LogicalPlan, parts: Sequence[KeyedRows], tables: tuple[str, ...]
+) -> KeyedRows:
+    return KeyedRows(tables, why_not=f"takes a number of rows, and would of each; {_LATER}")
+
+
+def _sorted(
+    node: Any, plan: LogicalPlan, parts: Sequence[KeyedRows], tables: tuple[str, ...]
+) -> KeyedRows:
+    if node.get_fetch_val() is not None:
+        return _limited(node, plan, parts, tables)
+    return KeyedRows(tables, parts[0].key)
+
+
+def _united(
+    node: Any, plan: LogicalPlan, parts: Sequence[KeyedRows], tables: tuple[str, ...]
+) -> KeyedRows:
+    if any(not part.tables and part.has_any for part in parts):
+        return KeyedRows(
+            tables,
+            why_not="adds rows that every partition has, which would be there as often; "
+            f"add them in a stage after it, {OR_ONE}",
+        )
+    out, keys = _names(node), []
+    for each, part in zip(plan.inputs(), parts, strict=True):
+        names = dict(zip(_names(each.to_variant()), out, strict=False))
+        if part.tables:
+            keys.append([column.renamed(names) for column in part.key])
+    return KeyedRows(tables, tuple(_of_all(columns) for columns in zip(*keys, strict=True)))
+
+
+def _of_all(columns: Sequence[KeyColumn]) -> KeyColumn:
+    """What tells a key in the rows of several tables: nothing where equal ones are not together."""
+    kind = columns[0].kind
+    if not all(meets(kind, column.kind) for column in columns):
+        return KeyColumn(kind, frozenset(), frozenset())
+    equal = frozenset.intersection(*(column.equal for column in columns))
+    or_null = frozenset.intersection(*(column.or_null for column in columns))
+    has_null = any(column.has_null for column in columns)
+    return KeyColumn(kind, equal - {CONSTANT}, or_null, has_null)
+
+
+_JUDGES: dict[
+    str, Callable[[Any, LogicalPlan, Sequence[KeyedRows], tuple[str, ...]], KeyedRows]
+] = {
+    "Aggregate": _grouped,
+    "Join": joined,
+    "Limit": _limited,
+    "Projection": _projected,
+    "Sort": _sorted,
+    "Union": _united,
+    "WindowExpr": _windowed,
+}
+
+
+def _in_subquery(plan: LogicalPlan, whole: Collection[str]) -> str | None:
+    """What an expression's subquery reads that is not whole: it is shown with the plan only."""
+    depth = None
+    for line in plan.display_indent().splitlines():
+        words = line.lstrip()
+        indent = len(line) - len(words)
+        if depth is not None and indent <= depth:
+            depth = None
+        if words == "Subquery:" and depth is None:
+            depth = indent
+        if depth is None or not words.startswith(_SCAN):
+            continue
+        scan = words.removeprefix(_SCAN)
+        if not any(scan == name or scan.startswith(f"{name} projection=[") for name in whole):
+            return scan.partition(" projection=[")[0]
+    return None
+
+
+def _names(node: Any) -> list[str]:
+    """Of the columns that it gives."""
+    return list(node.schema().field_names()) if hasattr(node, "schema") else []

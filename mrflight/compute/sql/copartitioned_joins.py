@@ -1,0 +1,134 @@
+"""Whether a join in sql brings together what is in one partition of whole keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from mrflight.compute.join_types import meets
+from mrflight.compute.sql.key_columns import CONSTANT, KeyColumn, shown
+from mrflight.compute.sql.partitioned_plan import OR_ONE, KeyedRows
+from mrflight.compute.sql.plans import is_null_aware
+
+if TYPE_CHECKING:
+    from datafusion import Expr, LogicalPlan
+
+_KEEPING = {side: {side, f"{side}Semi", f"{side}Anti", f"{side}Mark"} for side in ("Left", "Right")}
+"""Joins that have no row but those of one side, with or without one of the other."""
+
+
+def joined(
+    node: Any, plan: LogicalPlan, parts: Sequence[KeyedRows], tables: tuple[str, ...]
+) -> KeyedRows:
+    """What a join gives of two parts, of which one or both are of ``tables`` in partitions."""
+    left, right = parts
+    how, pairs = str(node.join_type()), list(node.on())
+    if left.tables and right.tables:
+        return _joined_keys(node, plan, left, right, tables)
+    spread, alone = (left, "Left") if left.tables else (right, "Right")
+    if how == "Inner":
+        return KeyedRows(tables, tuple(column.with_equal(pairs) for column in spread.key))
+    if how in _KEEPING[alone]:
+        return KeyedRows(tables, spread.key)
+    is_semi = how in ("LeftSemi", "RightSemi")
+    found = tuple(column.with_equal(pairs) for column in spread.key)
+    met = [column.equal - old.equal for column, old in zip(found, spread.key, strict=True)]
+    if is_semi and all(met):  # each of its rows meets those of one partition
+        columns = (
+            replace(column, equal=equal, or_null=column.or_null - old.or_null)
+            for column, old, equal in zip(found, spread.key, met, strict=True)
+        )
+        return KeyedRows(tables, tuple(columns))
+    return KeyedRows(
+        tables,
+        why_not="keeps rows of an input that everyone has, which nobody knows to meet none; give "
+        f"that a key instead of broadcast, {OR_ONE}",
+    )
+
+
+def _joined_keys(
+    node: Any, plan: LogicalPlan, left: KeyedRows, right: KeyedRows, tables: tuple[str, ...]
+) -> KeyedRows:
+    how, pairs = str(node.join_type()), list(node.on())
+    columns = list(zip(left.key, right.key, strict=True))
+    if why_not := _why_apart(columns, pairs, node.null_equals_null(), tables):
+        return KeyedRows(tables, why_not=why_not)
+    if is_null_aware(plan) and not all(_has_one_not_in(*both, pairs) for both in columns):
+        return KeyedRows(
+            tables,
+            why_not="asks with not in, of which a null anywhere in the subquery makes nothing; "
+            f"write not exists, or have `is not null` of both sides' keys, {OR_ONE}",
+        )
+    has_met = how in ("Inner", "LeftSemi", "RightSemi") and not node.null_equals_null()
+    filled = [expr for pair in pairs for expr in pair] if has_met else []
+    for side, rows in (("Left", left), ("Right", right)):
+        if how in _KEEPING[side] - {side}:
+            return KeyedRows(tables, tuple(column.without_null(filled) for column in rows.key))
+    return KeyedRows(tables, tuple(_both(how, ours, theirs, filled) for ours, theirs in columns))
+
+
+def _why_apart(
+    columns: Sequence[tuple[KeyColumn, KeyColumn]],
+    pairs: Sequence[tuple[Expr, Expr]],
+    also_by_null: bool,
+    tables: tuple[str, ...],
+) -> str | None:
+    """Why rows that are to meet may be in different partitions."""
+    equal = " and ".join(f"{shown(one)} = {shown(other)}" for one, other in pairs)
+    for ours, theirs in columns:
+        if not meets(ours.kind, theirs.kind):
+            return (
+                f"joins {' with '.join(tables)}, whose keys are {ours.kind} and {theirs.kind}, so "
+                "that equal ones are not in one partition; cast one to the type of the other in a "
+                f"map or sql, {OR_ONE}"
+            )
+        by_pair = any(
+            ours.is_met(one, also_by_null=also_by_null)
+            and theirs.is_met(other, also_by_null=also_by_null)
+            for one, other in pairs
+        )
+        if not (by_pair or ours.is_same_constant(theirs)):
+            does = f"by {equal}, which is not by their keys" if pairs else "by no equality"
+            return (
+                f"joins {' with '.join(tables)} {does}; join them by all columns of "
+                "inputs.*.key in their order, give keys that are so, set broadcast for a small "
+                f"one, {OR_ONE}"
+            )
+    return None
+
+
+def _has_one_not_in(ours: KeyColumn, theirs: KeyColumn, pairs: Sequence[tuple[Expr, Expr]]) -> bool:
+    """Whether not in is of the rows of one partition: nulls are of all, also where it has none."""
+    if ours.is_same_constant(theirs):
+        return True
+    is_of_values = all(
+        ours.is_met(one, also_by_null=True) and theirs.is_met(other, also_by_null=True)
+        for one, other in pairs
+    )
+    return is_of_values and not ours.has_null and not theirs.has_null
+
+
+def _both(how: str, ours: KeyColumn, theirs: KeyColumn, filled: Sequence[Expr]) -> KeyColumn:
+    or_null = ours.or_null | theirs.or_null
+    if how == "Full":
+        equal = frozenset(
+            one | other for one in ours.equal for other in theirs.equal if one and other
+        )
+        has_null = ours.has_null or theirs.has_null
+        if not ours.is_same_constant(theirs):
+            return KeyColumn(ours.kind, equal, or_null, has_null)
+        return KeyColumn(ours.kind, equal | {CONSTANT}, or_null, has_null, ours.constant)
+    if how == "Left":
+        return replace(ours, or_null=or_null)
+    if how == "Right":
+        return replace(theirs, or_null=or_null)
+    one, other = ours.without_null(filled), theirs.without_null(filled)
+    return KeyColumn(
+        ours.kind,
+        ours.equal | theirs.equal,
+        or_null,
+        one.has_null and other.has_null,
+        ours.constant if ours.constant is not None else theirs.constant,
+    )

@@ -1,0 +1,126 @@
+"""DataFusion's sessions, and what it says as errors of ours.
+
+It may be loaded before a fork, where it has no threads yet. It starts them with its first query,
+and they do not outlast a fork.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from mrflight.errors import ColumnNotFoundError, JobFileError, MrflightError
+from mrflight.system.lazy_pandas import pandas_later
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame, RuntimeEnvBuilder, SessionContext
+
+_LONGEST = 300
+"""Characters of what DataFusion says: it may show all of its plan."""
+
+_DIALECT = {"datafusion.sql_parser.enable_ident_normalization": "false"}  # names keep their case
+
+EXACT = {"datafusion.sql_parser.parse_float_as_decimal": "true"}
+"""Numbers with a point are decimals, so that 0.06 + 0.01 is 0.07. Not for floats: DataFusion would
+make decimals of those to compare them, which NaN and large ones are not."""
+
+_UNKNOWN_COLUMN = re.compile(r"No field named (.+?)\. ")
+_NO_QUERY = re.compile(
+    r"(DDL|DML|Statement) not supported: |only supports a single SQL statement|No SQL statements"
+)
+_SAME_NAME = re.compile(
+    r'expression names but the expression "(.+)" at position \d+ and "(.+)" at position \d+ have '
+)
+_UNKNOWN_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.+?)' not found")
+
+
+def check_installed(key_path: str) -> None:
+    """JobFileError where DataFusion is not there."""
+    if find_spec("datafusion") is None:
+        raise JobFileError(
+            f"{key_path}: SQL needs DataFusion, which is not installed: pip install 'mrflight[sql]'"
+        )
+
+
+def new_session(
+    options: Mapping[str, str], *, partitions: int = 1, runtime: RuntimeEnvBuilder | None = None
+) -> SessionContext:
+    """A session that knows no tables: 3 ms, once DataFusion is loaded."""
+    pandas_later()  # which DataFusion makes pyarrow look for: 0.3 s of its 0.35
+    from datafusion import SessionConfig, SessionContext
+
+    config = SessionConfig({**_DIALECT, **options}).with_target_partitions(partitions)
+    return SessionContext(config, runtime)
+
+
+def add_table(session: SessionContext, name: str, batches: list[pa.RecordBatch]) -> None:
+    """Have rows in memory, in one batch at least, known by a name."""
+    session.register_record_batches(quoted(name), [batches])
+
+
+def quoted(name: str) -> str:
+    """A name that is to be taken as it is, as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def query(session: SessionContext, text: str) -> DataFrame:
+    """What a query would give. It raises for a statement that changes something or writes files."""
+    from datafusion import SQLOptions
+
+    only = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+    return session.sql_with_options(text, only)
+
+
+def said(error: BaseException) -> str:
+    """What DataFusion says, in one line that is not too long."""
+    words = " ".join(str(error).removeprefix("DataFusion error: ").split())
+    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}..."
+
+
+@contextmanager
+def blamed(key_path: str, schemas: Mapping[str, pa.Schema]) -> Iterator[None]:
+    """What is wrong with a query over tables of these schemas, as an error that says where it is.
+
+    ColumnNotFoundError for a column that there is not, JobFileError for all else.
+    """
+    try:
+        yield
+    except MrflightError:
+        raise
+    except Exception as error:  # DataFusion raises a bare Exception for all that is wrong
+        words = " ".join([*str(error).split(), ""])
+        if found := _UNKNOWN_COLUMN.search(words):
+            names = [(table, name) for table, schema in schemas.items() for name in schema.names]
+            raise ColumnNotFoundError.among(
+                _last_part(found[1]),
+                [name if len(schemas) == 1 else f"{table}.{name}" for table, name in names],
+                f"{key_path}: {' with '.join(schemas)}",
+            ) from error
+        if found := _UNKNOWN_TABLE.search(words):
+            raise JobFileError(
+                f"{key_path}: there is no table {found[1]!r}; there is "
+                f"{', '.join(map(repr, schemas))}, called as the inputs are"
+            ) from error
+        if _NO_QUERY.search(words):
+            raise JobFileError(
+                f"{key_path}: takes one query, which selects rows, and not what changes tables or "
+                f"settings, several statements, or none ({said(error)})"
+            ) from error
+        if twice := _SAME_NAME.search(words):
+            raise JobFileError(
+                f"{key_path}: {twice[1]} and {twice[2]} would be columns of one name; give one "
+                "another name with `as`"
+            ) from error
+        raise JobFileError(f"{key_path}: {said(error)}") from error
+
+
+def _last_part(name: str) -> str:
+    """The column of a name that may have its table in front, in quotes or not."""
+    if name.endswith('"'):
+        return name[:-1].rpartition('"')[2]
+    return name.rpartition(".")[2]

@@ -1,0 +1,209 @@
+"""Which columns tell the key of a row, in a part of a query's plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+from msgspec.structs import replace
+
+from mrflight.compute.sql.injective_casts import is_whole, keeps_values
+
+if TYPE_CHECKING:
+    from datafusion import Expr
+
+_WRAPPED = {"Alias", "Cast", "TryCast"}
+"""What is around an expression that is told by it."""
+
+_COMPARISONS = {"=", "!=", "<", "<=", ">", ">="}
+"""That are true of no null."""
+
+CONSTANT: frozenset[str] = frozenset()
+"""No columns: those that tell a value that is the same in all rows."""
+
+
+class KeyColumn(msgspec.Struct, frozen=True):
+    """What tells the value of one column of the key."""
+
+    kind: pa.DataType
+    equal: frozenset[frozenset[str]]
+    """Columns that do, each or several together, as both sides' of a full join; none of them where
+    it is the same in all rows."""
+    or_null: frozenset[str]
+    """Columns with the value or null, by which rows meet that are to meet."""
+    has_null: bool = True
+    """False where no row has a null in it."""
+    constant: Any = None
+    """The value that it has in all rows, where it is known."""
+
+    def is_told(self, exprs: Sequence[Expr]) -> bool:
+        """Whether rows with equal values of these have an equal one of it."""
+        plain = {name for name in (self.column(expr) for expr in exprs) if name}
+        return any(
+            same <= plain or any(self.is_made(expr, same) for expr in exprs) for same in self.equal
+        )
+
+    def is_met(self, expr: Expr, *, also_by_null: bool = False) -> bool:
+        """Whether a row that is equal to another in this has its value, or nothing.
+
+        With ``also_by_null`` null equals null, so that it has to be the value.
+        """
+        name = self.column(expr)
+        if name in self.or_null and (not also_by_null or frozenset([name or ""]) in self.equal):
+            return True
+        return any(self.is_made(expr, same) for same in self.equal)
+
+    def is_same_constant(self, other: KeyColumn) -> bool:
+        """Whether both are one known value, in all rows."""
+        is_known = self.constant is not None and other.constant is not None
+        return is_known and bool(self.constant == other.constant)
+
+    def column(self, expr: Expr) -> str | None:
+        """The column that this is, if it is one: as it is, or in a type that keeps its values."""
+        name, casts = _column(expr), list(_casts(expr))
+        is_kept = not casts or (name in self.or_null and keeps_values(self.kind, casts))
+        return name if is_kept and not _may_be_lost(expr) else None
+
+    def is_made(self, expr: Expr, same: frozenset[str]) -> bool:
+        """Whether it is the first that is no null of several that tell it together: coalesce."""
+        if len(same) < 2 or not same <= self.or_null or _may_be_lost(expr):
+            return False
+        if not keeps_values(self.kind, list(_casts(expr))):
+            return False
+        return {self.column(part) for part in _coalesced(expr)} == same
+
+    def named(self, outputs: Sequence[tuple[str, Expr]]) -> KeyColumn:
+        """The same by the names of what is made of the columns."""
+        plain = {name: self.column(expr) for name, expr in outputs}
+        equal: set[frozenset[str]] = set()
+        made: set[str] = set()
+        for same in self.equal:
+            new = {old: name for name, old in plain.items() if old in same}
+            if len(same) == 1:
+                equal |= {frozenset([name]) for name, old in plain.items() if old in same}
+            elif len(new) == len(same):
+                equal.add(frozenset(new.values()))
+            made |= {name for name, expr in outputs if self.is_made(expr, same)}
+        equal |= {frozenset([name]) for name in made}
+        or_null = {name for name, old in plain.items() if old in self.or_null}
+        return replace(self, equal=frozenset(equal), or_null=frozenset(made | or_null))
+
+    def renamed(self, names: Mapping[str, str]) -> KeyColumn:
+        """The same by other names, without what has none."""
+        equal = (same for same in self.equal if same <= names.keys())
+        return replace(
+            self,
+            equal=frozenset(frozenset(names[name] for name in same) for same in equal),
+            or_null=frozenset(names[name] for name in self.or_null if name in names),
+        )
+
+    def with_equal(self, pairs: Iterable[tuple[Expr, Expr]]) -> KeyColumn:
+        """With columns that are equal to one that tells it; constants need none."""
+        found = self
+        for one, other in pairs:
+            for known, new in ((one, other), (other, one)):
+                told = self.column(known)
+                if told is None or frozenset([told]) not in found.equal:
+                    continue
+                if (name := _column(new)) is not None:
+                    casts = list(_casts(new))
+                    is_value = told in self.or_null and (
+                        not casts or (len(casts) == 1 and is_whole(self.kind, casts))
+                    )
+                    names = frozenset([name])
+                    or_null = found.or_null | (names if is_value else frozenset())
+                    found = replace(found, equal=found.equal | {names}, or_null=or_null)
+                elif new.variant_name() == "Literal":
+                    is_value = told in self.or_null and not any(_casts(known))
+                    value = _value(new) if is_value else found.constant
+                    found = replace(found, equal=found.equal | {CONSTANT}, constant=value)
+        return found
+
+    def without_null(self, exprs: Iterable[Expr]) -> KeyColumn:
+        """The same in rows in which none of these is null."""
+        told = (self.column(expr) for expr in exprs)
+        if any(name in self.or_null and frozenset([name or ""]) in self.equal for name in told):
+            return replace(self, has_null=False)
+        return self
+
+
+def equalities(expr: Expr) -> Iterator[tuple[Expr, Expr]]:
+    """What is equal in each row for which this is true."""
+    if expr.variant_name() == "BinaryExpr":
+        node = expr.to_variant()
+        if node.op() == "AND":
+            yield from equalities(node.left())
+            yield from equalities(node.right())
+        elif node.op() == "=":
+            yield node.left(), node.right()
+
+
+def not_nulls(expr: Expr) -> Iterator[Expr]:
+    """What is no null in each row for which this is true."""
+    if expr.variant_name() == "IsNotNull":
+        yield expr.to_variant().expr()
+    elif expr.variant_name() == "BinaryExpr":
+        node = expr.to_variant()
+        if node.op() == "AND":
+            yield from not_nulls(node.left())
+            yield from not_nulls(node.right())
+        elif node.op() in _COMPARISONS:
+            yield from (node.left(), node.right())
+
+
+def shown(expr: Expr) -> str:
+    """An expression in a message, without a name that the query did not give to a table."""
+    name = _column(expr) or str(expr.schema_name())
+    return name.rpartition(".")[2] if name.startswith("__") else name
+
+
+def _column(expr: Expr) -> str | None:
+    """The column that an expression is, in whatever type; None for all others."""
+    while expr.variant_name() in _WRAPPED:
+        expr = expr.to_variant().expr()
+    return str(expr.to_variant().qualified_name()) if expr.variant_name() == "Column" else None
+
+
+def _casts(expr: Expr) -> Iterator[str]:
+    """The types that a column is cast to."""
+    while (kind := expr.variant_name()) in _WRAPPED:
+        if kind != "Alias":
+            yield expr.canonical_name().rpartition(" AS ")[2].removesuffix(")")
+        expr = expr.to_variant().expr()
+
+
+def _may_be_lost(expr: Expr) -> bool:
+    """Whether a value becomes null where a type cannot have it."""
+    while (kind := expr.variant_name()) in _WRAPPED:
+        if kind == "TryCast":
+            return True
+        expr = expr.to_variant().expr()
+    return False
+
+
+def _coalesced(expr: Expr) -> list[Expr]:
+    """Of which it is the first that is no null, as plans have a coalesce; none for all others."""
+    while expr.variant_name() in _WRAPPED:
+        expr = expr.to_variant().expr()
+    if expr.variant_name() != "Case":
+        return []
+    case = expr.to_variant()
+    last = case.else_expr()
+    if case.expr() is not None or last is None:
+        return []
+    parts = []
+    for when, then in case.when_then_expr():
+        if when.canonical_name() != f"{then.canonical_name()} IS NOT NULL":
+            return []
+        parts.append(then)
+    return [*parts, last]
+
+
+def _value(literal: Expr) -> Any:
+    """None where Python has none for it."""
+    try:
+        return literal.python_value().as_py()
+    except Exception:  # DataFusion raises whatever it likes for the types that it does not know
+        return None

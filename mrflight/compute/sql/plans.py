@@ -1,0 +1,169 @@
+"""What a query does, by its plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mrflight.compute.layout import plain_schema
+from mrflight.errors import JobFileError
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame, LogicalPlan
+
+_OF_A_ROW = {"Projection", "Filter", "SubqueryAlias", "TableScan", "Unnest"}
+"""What needs no row but the one that it is about."""
+
+_SUBQUERY = "has a subquery, which is over other rows"
+
+_OF_OTHER_ROWS = {
+    "Aggregate": "aggregates rows, which have to meet first",
+    "Distinct": "looks for distinct rows, which have to meet first",
+    "Sort": "sorts rows, and the shuffle keeps no order",
+    "Limit": "takes a number of rows, and each map task would take so many",
+    "WindowExpr": "looks at several rows, in a window",
+    "Join": "joins tables, whose rows have to meet first",
+}
+"""Why what is done to rows is no work on one of them."""
+
+_NO_ROWS = {"Explain", "Analyze", "DescribeTable"}
+
+
+def why_not_of_a_row(rows: DataFrame, table: str) -> str | None:
+    """Why a query cannot be answered row by row of one table; None where it can."""
+    plan = rows.logical_plan()
+    for node in _nodes(plan):
+        kind = type(node).__name__
+        if reason := _OF_OTHER_ROWS.get(kind):
+            return f"{reason}; do that in [reduce]"
+        if kind not in _OF_A_ROW or (kind == "TableScan" and node.table_name() != table):
+            return f"does not only select from {table}"
+    return _SUBQUERY if _has_subquery(plan) else None
+
+
+_LEFT_ALONE = {"Inner", "Left", "LeftSemi", "LeftAnti", "LeftMark"}
+_RIGHT_ALONE = {"Inner", "Right", "RightSemi", "RightAnti", "RightMark"}
+"""Joins whose result has no row of the other side that met none: it can be with everyone."""
+
+
+def why_not_of_shares(rows: DataFrame, stream: str) -> str | None:
+    """Why the answers for shares of one table, with all of the others, do not make the answer.
+
+    None where they do.
+    """
+    plan = rows.optimized_logical_plan()
+    if _has_subquery(plan):
+        return f"has a subquery that is no join; make it a stage, or give {stream} a key"
+    is_read, reason = _of_shares(plan, stream)
+    if is_read or reason or type(plan.to_variant()).__name__ == "EmptyRelation":
+        return reason
+    return (
+        f"does not need {stream}, and would give all of its result for each share; leave that "
+        "input out, or select from it"
+    )
+
+
+def _of_shares(plan: LogicalPlan, stream: str) -> tuple[bool, str | None]:
+    """Whether a plan has rows of the stream, and why what it does with them is not of a share."""
+    node = plan.to_variant()
+    kind = type(node).__name__
+    if kind == "TableScan":
+        return scanned_table(node, [stream]) == stream, None
+    found = [_of_shares(part, stream) for part in plan.inputs()]
+    reasons = [reason for _, reason in found if reason]
+    sides = [has for has, _ in found]
+    if not any(sides) or reasons:
+        return any(sides), reasons[0] if reasons else None
+    if kind == "Join" and not all(sides):
+        alone = _LEFT_ALONE if sides[0] else _RIGHT_ALONE
+        if str(node.join_type()) in alone:
+            return True, None
+        return True, "keeps rows of an input that everyone has, which nobody knows to meet none"
+    if kind in _OF_A_ROW:
+        return True, None
+    does = _OF_OTHER_ROWS.get(kind, f"does more with {stream} than to select and to join")
+    return True, f"{does}; do that in a later stage, or give {stream} a key"
+
+
+def scanned_table(scan: Any, tables: Collection[str]) -> str:
+    """What it reads: one of the tables also where it is called with its schema, as public.a."""
+    name = str(scan.table_name())
+    if name in tables:
+        return name
+    alone = name.removeprefix("datafusion.").removeprefix("public.")
+    return alone if alone in tables else name
+
+
+def is_null_aware(join: LogicalPlan) -> bool:
+    """Whether it is a `not in`, which gives nothing at all where the other side has a null.
+
+    Nothing but what is shown tells it. A column that is called so is taken for it.
+    """
+    return "null_aware" in join.display()
+
+
+def order_at_the_end(rows: DataFrame) -> str | None:
+    """What a query does to its result that is no work on a part of it; None where nothing."""
+    plan = rows.logical_plan()
+    while True:
+        kind = type(plan.to_variant()).__name__
+        if kind in ("Sort", "Limit"):
+            return "sort" if kind == "Sort" else "count"
+        if kind not in ("Projection", "SubqueryAlias"):
+            return None
+        (plan,) = plan.inputs()
+
+
+def result_of(rows: DataFrame, key_path: str) -> pa.Schema:
+    """The schema of what a query gives, in plain types. JobFileError where it gives no rows."""
+    if type(rows.logical_plan().to_variant()).__name__ in _NO_ROWS:
+        raise JobFileError(f"{key_path}: this sql asks for no rows; give a query that selects some")
+    schema = plain_schema(pa.schema(rows.schema()))
+    name, times = Counter(schema.names).most_common(1)[0]
+    if times > 1:
+        raise JobFileError(
+            f"{key_path}: the result has {times} columns {name!r}; give one another name with `as`"
+        )
+    return schema
+
+
+def used_columns(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
+    """Of each table the columns that are read, in their order: one at least, or none is counted."""
+    plan = rows.optimized_logical_plan()
+    used: dict[str, set[str]] = {name: set() for name in schemas}
+    for node in _nodes(plan):
+        if type(node).__name__ == "TableScan" and (table := scanned_table(node, used)) in used:
+            used[table] |= {name for _, name in node.projection()}
+    if _has_subquery(plan):  # whose tables are no inputs of the plan
+        used = {name: set(schema.names) for name, schema in schemas.items()}
+    return {
+        table: [name for name in schema.names if name in used[table]] or schema.names[:1]
+        for table, schema in schemas.items()
+    }
+
+
+def reads_floats(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> bool:
+    """Whether a query reads columns of floats: the same of all columns and of `used_columns`."""
+    used = used_columns(rows, schemas)
+    kinds = [schemas[table].field(name).type for table, names in used.items() for name in names]
+    return any(_has_floats(kind) for kind in kinds)
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_floats(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
+
+
+def _nodes(plan: LogicalPlan) -> Iterator[Any]:
+    yield plan.to_variant()
+    for part in plan.inputs():
+        yield from _nodes(part)
+
+
+def _has_subquery(plan: LogicalPlan) -> bool:
+    """Whether an expression has one: it is shown with the plan."""
+    return any(line.strip() == "Subquery:" for line in plan.display_indent().splitlines())

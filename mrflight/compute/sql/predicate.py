@@ -1,0 +1,107 @@
+"""An SQL expression that is told of each row of a batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from mrflight.compute.schemas import empty_batch
+from mrflight.compute.sql.engine import check_installed, new_session
+from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame, Expr, SessionContext
+
+_BATCH_ROWS = 2**20
+"""More than any batch has, so that one batch gives one."""
+
+_MISSING = "No field named"
+_UNKNOWN = re.compile(rf'{_MISSING} "?([^\s"]+?)"?\. ')
+_NOT_OF_A_ROW = ("AggregateFunction(", "WindowFunction(")
+_LONGEST = 200
+"""Characters of what DataFusion says: it may show all of its plan."""
+
+
+class Predicate(msgspec.Struct, frozen=True):
+    """An SQL expression that holds for a row, or does not. Picklable."""
+
+    text: str
+    key_path: str
+    """Where the job file has it, for messages."""
+
+    def check(self, schema: pa.Schema) -> None:
+        """JobFileError, or ColumnNotFoundError, where it cannot be told of rows of this schema."""
+        check_installed(self.key_path)
+        with self._blamed("rows of the result", schema):
+            rows, expression = self._parsed(empty_batch(schema))
+            kind = pa.schema(rows.select(expression.alias("holds")).schema()).field(0).type
+            if not pa.types.is_boolean(kind):
+                raise self._refused(f"is {kind}, and no predicate: compare it with something")
+            rows.filter(expression).collect()  # which takes no aggregates, and no windows
+
+    def columns(self, schema: pa.Schema) -> list[str]:
+        """Those of ``schema`` that it names, in their order: without one of them it means nothing.
+
+        JobFileError as for `check`.
+        """
+        self.check(schema)
+        return [name for name in schema.names if name in self.text and self._needs(name, schema)]
+
+    def holds(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Of each row whether it does; where it is null, it does not.
+
+        JobFileError where it cannot be told of the values.
+        """
+        import pyarrow.compute as pc
+
+        with self._blamed(f"{batch.num_rows} rows of the result", batch.schema):
+            rows, expression = self._parsed(batch)
+            found = rows.select(expression.alias("holds")).collect()
+        held = pa.chunked_array([part.column(0) for part in found], pa.bool_()).combine_chunks()
+        if len(held) != batch.num_rows:
+            raise self._refused(f"gave {len(held)} values for {batch.num_rows} rows")
+        return pc.fill_null(held, False)
+
+    def _parsed(self, batch: pa.RecordBatch) -> tuple[DataFrame, Expr]:
+        rows = _session().read_batch(batch)
+        return rows, rows.parse_sql_expr(self.text)
+
+    def _needs(self, name: str, schema: pa.Schema) -> bool:
+        others = pa.schema([field for field in schema if field.name != name])
+        try:
+            self._parsed(empty_batch(others))
+        except Exception as error:  # DataFusion raises no other kind
+            if _MISSING not in str(error):  # or the column would be left out of a new table
+                raise self._refused(f"cannot be told of columns: {error}") from error
+            return True
+        return False
+
+    @contextmanager
+    def _blamed(self, rows: str, schema: pa.Schema) -> Iterator[None]:
+        try:
+            yield
+        except JobError:
+            raise
+        except Exception as error:  # DataFusion raises a bare Exception for all that is wrong
+            said = " ".join(str(error).removeprefix("DataFusion error: ").split())
+            if unknown := _UNKNOWN.search(said):
+                where = f"{self.key_path}: the result"
+                raise ColumnNotFoundError.among(unknown[1], schema.names, where) from error
+            if any(word in said for word in _NOT_OF_A_ROW):
+                raise self._refused("looks at several rows; it is told of one at a time") from error
+            raise self._refused(f"cannot be told of {rows}: {said[:_LONGEST]}") from error
+
+    def _refused(self, reason: str) -> JobFileError:
+        return JobFileError(f"{self.key_path}: {self.text!r} {reason}")
+
+
+@cache
+def _session() -> SessionContext:
+    """One for the process, which keeps no rows. Its worker has one core."""
+    return new_session({"datafusion.execution.batch_size": str(_BATCH_ROWS)})

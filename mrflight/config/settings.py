@@ -1,0 +1,133 @@
+"""What a job file's settings come to on this machine, checked before anything is started."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from mrflight.config.locations import parse_location
+from mrflight.config.memory import MemoryPlan, plan_memory
+from mrflight.config.spec import ClusterSection, JobSpec
+from mrflight.errors import JobFileError
+from mrflight.system.timeouts import Timeouts
+from mrflight.units import parse_seconds
+
+_MOST_ATTEMPTS = 100
+"""Of a task. Numbers go on where what was lost is made again, and `mrflight.ids` bounds them."""
+
+
+class Machines(msgspec.Struct, frozen=True):
+    """What a Ray of several nodes offers."""
+
+    cpus: int
+    memory_bytes: int
+
+
+class RunSettings(msgspec.Struct, frozen=True):
+    """How a job is run."""
+
+    attempts: int
+    """Of a task."""
+    speculates: bool
+    timeout_s: float
+    """Of the whole job; infinite where none was set."""
+    workers: int
+    data_servers: int
+    """Of an embedded cluster: as told, or one for every four workers. 0 on a standing one."""
+    heartbeat_timeout_s: float
+    timeouts: Timeouts
+    memory: MemoryPlan
+    spill_root: Path
+    """The folder below which the job's parts put what does not fit in memory."""
+
+    @classmethod
+    def of(cls, spec: JobSpec, folder: Path, machines: Machines | None = None) -> RunSettings:
+        """Those of a job file in ``folder``, on this machine unless on others.
+
+        JobFileError for what cannot be.
+        """
+        attempts = spec.job.attempts
+        if not 1 <= attempts <= _MOST_ATTEMPTS:
+            raise JobFileError(f"job.attempts: {attempts} is not from 1 to {_MOST_ATTEMPTS}")
+        timeout = spec.job.timeout
+        cluster = spec.cluster
+        _check_ray(cluster)
+        workers = _workers(cluster.workers, machines)
+        data_servers = cluster.data_servers or max(1, workers // 4)
+        if cluster.metadata is not None:
+            data_servers = 0
+            _check_location(cluster.metadata)
+        return cls(
+            attempts,
+            spec.job.speculation,
+            math.inf if timeout is None else _seconds(timeout, "job.timeout"),
+            workers,
+            data_servers,
+            _seconds(cluster.heartbeat_timeout, "cluster.heartbeat_timeout"),
+            Timeouts(
+                _seconds(cluster.call_timeout, "cluster.call_timeout"),
+                _seconds(cluster.stream_timeout, "cluster.stream_timeout"),
+                _seconds(cluster.silence_timeout, "cluster.silence_timeout"),
+                _seconds(cluster.reconnect_timeout, "cluster.reconnect_timeout"),
+            ),
+            plan_memory(
+                spec, workers, data_servers, machines.memory_bytes // 2 if machines else None
+            ),
+            _spill_root(cluster.spill_dir, folder),
+        )
+
+
+def _check_ray(cluster: ClusterSection) -> None:
+    address = cluster.ray_address
+    if address is None:
+        return
+    if cluster.executor != "ray":
+        raise JobFileError(
+            'cluster.ray_address: is for cluster.executor = "ray"; set that, or leave this out'
+        )
+    if "://" in address or not address.strip():
+        raise JobFileError(
+            f"cluster.ray_address: {address!r} is none that a job can take; write host:port of "
+            'the Ray that this machine is a node of, or "auto" (what comes by ray:// is no node: '
+            "start the job there, by ray job submit for one)"
+        )
+
+
+def _workers(wanted: int | None, machines: Machines | None) -> int:
+    if wanted is None:
+        return max(1, machines.cpus) if machines else len(os.sched_getaffinity(0))
+    if not 1 <= wanted <= 1024:
+        raise JobFileError(f"cluster.workers: {wanted} is not from 1 to 1024")
+    return wanted
+
+
+def _check_location(text: str) -> None:
+    try:
+        parse_location(text)
+    except ValueError as error:
+        raise JobFileError(f"cluster.metadata: {error}") from error
+
+
+def _seconds(text: str, key: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise JobFileError(f"{key}: {error}") from error
+
+
+def _spill_root(wanted: str | None, folder: Path) -> Path:
+    if wanted is None:
+        return Path(tempfile.gettempdir())
+    if not wanted.strip():
+        raise JobFileError("cluster.spill_dir: is empty; name a folder, or leave it out")
+    root = folder / wanted
+    if not os.access(root, os.W_OK | os.X_OK) or not root.is_dir():
+        raise JobFileError(
+            f"cluster.spill_dir: {root} is no folder that this user can write to; make it, or "
+            "choose another"
+        )
+    return root

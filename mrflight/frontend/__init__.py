@@ -1,0 +1,1 @@
+"""What people call: the Python API and the subcommands of ``mrflight``."""

@@ -1,0 +1,24 @@
+"""The shuffle inside programs on Ray: its servers as actors, and Ray Data's datasets at either end.
+
+A `mrflight.Shuffle` is passed to tasks like any other value. Whoever uses this has Ray already;
+``mrflight[ray-data]`` is for the datasets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mrflight.runtime.ray.serving import serving
+
+if TYPE_CHECKING:
+    from mrflight.runtime.ray.datasets import from_dataset, to_dataset
+
+__all__ = ["from_dataset", "serving", "to_dataset"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'mrflight.on_ray' has no attribute {name!r}")
+    from mrflight.runtime.ray import datasets  # Ray Data takes a second to load
+
+    return getattr(datasets, name)

@@ -1,0 +1,80 @@
+"""What a job reads and writes, looked at and found possible before anything is moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from mrflight.config.memory import MemoryPlan
+from mrflight.config.spec import JobSpec
+from mrflight.errors import JobFileError
+from mrflight.planner.job_plan import JobPlan, plan_job
+from mrflight.planner.stage_plan import SPLIT_BYTES
+from mrflight.planner.stages import StageJob, stages_of, told_of
+from mrflight.sinks import open_sink
+from mrflight.sinks.base import Sink
+from mrflight.sources import open_source
+from mrflight.sources.base import Source
+from mrflight.storage import locate
+
+
+def open_job(
+    spec: JobSpec, folder: Path, job_id: str, workers: int, memory: MemoryPlan
+) -> tuple[JobPlan, Sink]:
+    """Look at the inputs and the output, and decide what is done. Raises JobError."""
+    plan = plan_inputs(spec, folder, job_id, workers, memory)
+    run_id = spec.job.run_id
+    app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
+    for stage in plan.stages:
+        with told_of(stage):
+            _check_output_apart(spec, stage.spec, folder, plan.sources[stage.name])
+    sink = open_sink(spec.output, folder, spec.storage, job_id, app_id)
+    if not sink.was_committed() and (schema := plan.last.result_schema) is not None:
+        sink.check_rows(schema)
+    return plan, sink
+
+
+def plan_inputs(
+    spec: JobSpec, folder: Path, job_id: str, workers: int, memory: MemoryPlan
+) -> JobPlan:
+    """The same without a look at the output."""
+    stages = stages_of(spec)
+    sources = {stage.name: _open_inputs(stage, folder) for stage in stages}
+    return plan_job(stages, sources, str(folder), job_id, workers, memory)
+
+
+def _open_inputs(stage: StageJob, folder: Path) -> dict[str, Source]:
+    """The inputs of a stage that are files."""
+    with told_of(stage):
+        return {
+            name: open_source(name, section, folder, stage.spec.storage, SPLIT_BYTES)
+            for name, section in stage.spec.inputs.items()
+            if section.path is not None
+        }
+
+
+def _check_output_apart(
+    spec: JobSpec, stage: JobSpec, folder: Path, sources: Mapping[str, Source]
+) -> None:
+    """Raise JobFileError where a rerun might read what this run writes as part of its input.
+
+    A table that is input and output as a whole is no such case: it is read before it is written.
+    """
+    output = locate(spec.output.table, folder, spec.storage)
+    for source in sources.values():
+        path = stage.inputs[source.name].path
+        assert path is not None, "only files are opened"
+        given = locate(path, folder, spec.storage)
+        if given.is_same(output):
+            continue
+        if output.lies_in(given):
+            raise JobFileError(
+                f"output.table: {output.url} lies in what inputs.{source.name}.path reads, "
+                f"{given.url}; the next run would read its files as input: choose another folder"
+            )
+        inside = [file for file in map(given.at, source.files) if file.lies_in(output)]
+        if inside:
+            raise JobFileError(
+                f"output.table: {inside[0].url}, which inputs.{source.name}.path reads, lies in "
+                f"{output.url}; inputs and results would be mixed there: choose another folder"
+            )

@@ -1,0 +1,105 @@
+"""What is made of each partition: a pure function of a job's sections."""
+
+from __future__ import annotations
+
+from mrflight.config.functions import FunctionRef
+from mrflight.config.sort_key import SortKey, ascending, parse_sort_keys
+from mrflight.config.spec import JobSpec, ReduceSection
+from mrflight.errors import JobFileError
+from mrflight.planner.map_plan import key_of
+from mrflight.tasks.operators.aggregates import parse_aggregate
+from mrflight.tasks.operators.first_last_by_key import KeptRows
+from mrflight.tasks.reducer import Reduction
+
+
+def plan_reduction(spec: JobSpec, folder: str) -> Reduction:
+    """What is made of each partition, once its tables are one."""
+    section = spec.reduce
+    if section is None:
+        return Reduction(sort_by=_ranges(spec))
+    if section.orders:
+        return _plan_order(section)
+    _check_one_kind(section)
+    if section.sql is not None or section.join is not None:
+        return Reduction()
+    if section.function:
+        function = FunctionRef.parse(section.function, "reduce.function", folder)
+        return Reduction(function=function, key=_common_key(spec))
+    combines = spec.shuffle.partitioner in ("hash", "range")  # others may look at any column
+    if section.distinct:
+        return Reduction(distinct=True, combines=combines, sort_by=_ranges(spec))
+    if section.keep is not None:
+        return Reduction(kept=_plan_kept(spec, section), combines=combines, sort_by=_ranges(spec))
+    return _plan_groups(spec, section, combines=combines)
+
+
+def _check_one_kind(section: ReduceSection) -> None:
+    """Raise JobFileError where more than one thing is to be made of the rows."""
+    kinds = {
+        "group_by" if section.group_by else "aggregate": section.groups,
+        "function": section.function,
+        "sql": section.sql,
+        "join": section.join,
+        "distinct": section.distinct,
+        "keep": section.keep,
+    }
+    told = [name for name, value in kinds.items() if value]
+    if len(told) > 1:
+        first, second, *_ = told
+        raise JobFileError(
+            f"reduce.{second}: takes the place of {first}; keep one, or make the other a stage of "
+            "its own, [stages.NAME]"
+        )
+    if section.order_by and section.keep is None:
+        raise JobFileError(
+            "reduce.order_by: is for keep, and says which row of a key is the first; to put the "
+            "result in order there is sort_by"
+        )
+
+
+def _plan_order(section: ReduceSection) -> Reduction:
+    """Rows that are in order by the stage that they come from."""
+    if section.limit is not None and section.limit < 0:
+        raise JobFileError(f"reduce.limit: {section.limit} is less than no row")
+    sort_by = parse_sort_keys(section.sort_by, "reduce.sort_by")
+    return Reduction(sort_by=sort_by, limit=section.limit)
+
+
+def _plan_kept(spec: JobSpec, section: ReduceSection) -> KeptRows:
+    keys = {tuple(input_.key) for input_ in spec.inputs.values()}
+    key = keys.pop()
+    if keys or not key:
+        name = next(iter(spec.inputs))
+        raise JobFileError(
+            f"inputs.{name}.key: keep needs the columns of whose rows one is kept, the same of "
+            "every input"
+        )
+    assert section.keep is not None, "this is for keep"
+    return KeptRows(key, section.keep, parse_sort_keys(section.order_by, "reduce.order_by"))
+
+
+def _plan_groups(spec: JobSpec, section: ReduceSection, *, combines: bool) -> Reduction:
+    aggregates = tuple(parse_aggregate(name, text) for name, text in section.aggregate.items())
+    if len(set(section.group_by)) < len(section.group_by):
+        raise JobFileError(f"reduce.group_by: {section.group_by} names a column twice")
+    if twice := {aggregate.name for aggregate in aggregates} & set(section.group_by):
+        raise JobFileError(
+            f"reduce.aggregate.{min(twice)}: is the name of a group_by column, too, which the "
+            "result has anyway; give the aggregate another name"
+        )
+    group_by = tuple(section.group_by)
+    return Reduction(group_by, aggregates, sort_by=_ranges(spec), combines=combines)
+
+
+def _common_key(spec: JobSpec) -> tuple[str, ...]:
+    """The columns by whose hash all inputs are partitioned; none where there are no such."""
+    keys = {tuple(key_of(spec, section)) for section in spec.inputs.values()}
+    return keys.pop() if spec.shuffle.partitioner == "hash" and len(keys) == 1 else ()
+
+
+def _ranges(spec: JobSpec) -> tuple[SortKey, ...]:
+    """Ranges are sorted inside as well, so that the parts in their order are one sorted table."""
+    if spec.shuffle.partitioner != "range":
+        return ()
+    section = next(iter(spec.inputs.values()))
+    return ascending(key_of(spec, section))

@@ -1,0 +1,1 @@
+"""Workers and servers as processes of this machine."""

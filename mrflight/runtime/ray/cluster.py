@@ -1,0 +1,185 @@
+"""The servers of a job's own as actors of Ray: see `mrflight.runtime.supervised_cluster`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from mrflight.errors import DeadlineExceededError, JobFailedError
+from mrflight.runtime.ray.gateway_client import RayLink
+from mrflight.runtime.ray.messages import Failed, Lost, Ready, StartServer
+from mrflight.runtime.ray.server_options import ReservedPort, ServerLayout
+from mrflight.runtime.supervised_cluster import SupervisedCluster
+from mrflight.units import format_bytes
+
+_START_TIMEOUT_S = 120.0
+_SLOW_START_S = 60.0
+"""Of an actor: Ray starts a process, and perhaps a node, for it."""
+
+_END_TIMEOUT_S = 1.0
+"""Of actors that were killed, of the 5 s that an interrupted job has for its end."""
+
+
+class RayServer:
+    """A server in an actor, started at once. Its `fileno` becomes readable when it has ended."""
+
+    def __init__(self, link: RayLink, name: str, server: StartServer, location: str = "") -> None:
+        """``location`` is where it will be, if that is known."""
+        self.kind = server.kind
+        self.name = name
+        self.location = location
+        self._memory_bytes = server.memory_bytes
+        self._link = link
+        self._started = time.monotonic()
+        self._seen: float | None = None
+        self._is_ready = threading.Event()
+        self._has_ended = threading.Event()
+        self._failure = ""
+        self._why = "runs"
+        self._pid: int | None = None
+        """Of a metadata server, which is on this machine."""
+        self._ended, self._end = os.pipe()
+        try:
+            self._number = link.start_server(server, self._take)
+        except BaseException:
+            os.close(self._end)
+            os.close(self._ended)
+            raise
+
+    def fileno(self) -> int:
+        return self._ended
+
+    def is_started(self) -> bool:
+        return True
+
+    def wait_ready(self, deadline: float) -> None:
+        if not self._is_ready.wait(max(0.0, deadline - time.monotonic())):
+            raise DeadlineExceededError(
+                f"the {self.name} server was not ready after "
+                f"{time.monotonic() - self._started:.0f} s; is there a node of Ray with "
+                f"{format_bytes(self._memory_bytes)} of its memory resource free?"
+            )
+        if self._failure or self._has_ended.is_set():
+            raise JobFailedError(f"the {self.name} server was not started: {self.last_log_line()}")
+
+    def is_late(self, after_s: float) -> bool:
+        self._seen = self._seen or time.monotonic()
+        is_starting = not self._is_ready.is_set()
+        return is_starting and time.monotonic() - self._seen >= max(after_s, _SLOW_START_S)
+
+    def kill(self) -> None:
+        self._link.stop(self._number)
+        if self._pid is not None and not self._has_ended.is_set():
+            # Ray calls a process that stands still lost long before that is gone, and it would
+            # keep its journal from the one in its place.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+
+    def was_killed(self) -> bool:
+        return not self._failure
+
+    def how_it_ended(self) -> str:
+        self._has_ended.wait(_END_TIMEOUT_S)
+        return "could not be started" if self._failure else "ended"
+
+    def last_log_line(self) -> str:
+        return self._failure or f"it {self._why}"
+
+    def close(self) -> None:
+        """Let go of it; it has ended, or is about to."""
+        self.kill()
+        self._has_ended.wait(_END_TIMEOUT_S)
+        os.close(self._ended)
+
+    def _take(self, message: Ready | Failed | Lost) -> None:
+        match message:
+            case Ready():
+                self.location = message.location
+                self._pid = message.pid if self.kind == "metadata" else None
+                self._is_ready.set()
+            case Failed():
+                self._failure = message.why
+                self.kill()
+                self._is_ready.set()
+            case Lost():
+                self._why = message.why
+                self._has_ended.set()
+                self._is_ready.set()
+                os.close(self._end)
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """Where on Ray a job's servers are."""
+
+    home: str
+    """The driver's node. The metadata server is there, as its journal is: with the same location
+    it takes the place of one that ended."""
+    address: str
+    is_local: bool
+    """Whether Ray is on this machine only: servers listen on loopback."""
+
+
+class RayCluster(SupervisedCluster[RayServer]):
+    """A metadata server beside the driver, and data servers spread over the nodes of Ray.
+
+    They start side by side in the constructor, which does not wait. They end with `close`, or
+    with the driver.
+    """
+
+    def __init__(
+        self,
+        link: RayLink,
+        layout: Layout,
+        journal: Path,
+        data_servers: int,
+        memory_bytes: int,
+        spill_dir: Path,
+        heartbeat_timeout_s: float,
+        tell: Callable[[str], None],
+    ) -> None:
+        """``memory_bytes`` is what all data servers hold together before they spill."""
+        self._port = ReservedPort("127.0.0.1" if layout.is_local else layout.address)
+        super().__init__(
+            self._port.location,
+            data_servers,
+            _START_TIMEOUT_S,
+            _SLOW_START_S,
+            heartbeat_timeout_s,
+            tell,
+        )
+        self._link = link
+        self._layout = layout
+        each = memory_bytes // max(1, data_servers)
+        self._servers_of = ServerLayout(
+            self._port.location, journal, heartbeat_timeout_s, each, spill_dir
+        )
+        try:
+            self._start_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        super().close()
+        self._port.close()
+
+    def _start(self, kind: str, number: int) -> RayServer:
+        is_data = kind == "data"
+        server = StartServer(
+            0,
+            kind,
+            self._servers_of.options(kind),
+            0 if is_data else self._port.number,
+            self._servers_of.declared_bytes(kind),
+            self._layout.is_local,
+            None if is_data else self._layout.home,
+        )
+        name = f"data{number}" if is_data else "metadata"
+        return RayServer(self._link, name, server, "" if is_data else self.metadata)

@@ -1,0 +1,140 @@
+"""Workers on Ray: see `mrflight.runtime.ray.workers`.
+
+Ray's own retries are off: a call is made once, and what is lost is told.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from mrflight.errors import WorkerLostError
+from mrflight.runtime.calls import decode_answer, encode_call
+from mrflight.runtime.ray.common_parts import CallEncoder
+from mrflight.runtime.ray.gateway_client import RayLink
+from mrflight.runtime.ray.messages import Answered, Lost
+from mrflight.system.closeable import Closes
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_END_TIMEOUT_S = 2.0
+"""Of calls that were stopped, of the 5 s that an interrupted job has for its end."""
+
+
+class _Call(NamedTuple):
+    function: Callable[..., Any]
+    args: Any
+    kwargs: Any
+    future: Future[Any]
+
+
+class RayExecutor(Closes):
+    """Has ``workers`` calls at Ray at a time; the others wait here, and are not pickled yet.
+
+    So a call whose future is running is one that a worker makes, or that waits for nothing but a
+    core that Ray has given to somebody else.
+    """
+
+    def __init__(self, workers: int, link: RayLink) -> None:
+        """``link`` is connected; it is not closed here."""
+        self.workers = workers
+        self._link = link
+        self._encoder = CallEncoder(link.send_part)
+        self._waiting: deque[_Call] = deque()
+        self._running: dict[Future[Any], int] = {}
+        self._changing = threading.Condition()  # of these two, and of whether it is closed
+        self._is_closed = False
+        link.start_workers(workers)
+
+    def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        pickle.dumps(function)  # what cannot be sent is refused at once
+        future: Future[R] = Future()
+        with self._changing:
+            if self._is_closed:
+                raise WorkerLostError(
+                    "the workers have been ended; nothing more can be run on them"
+                )
+            self._waiting.append(_Call(function, args, kwargs, future))
+        self._feed()
+        return future
+
+    def on_node(
+        self, node: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[R]:
+        """Run a function on this node of Ray, beside what runs there."""
+        future: Future[R] = Future()
+        future.set_running_or_notify_cancel()
+        self._link.start_task(encode_call(function, args, kwargs), partial(_end, future), node)
+        return future
+
+    def stop(self, future: Future[R]) -> None:
+        if future.cancel():
+            return
+        with self._changing:
+            if (number := self._running.get(future)) is not None:
+                self._link.stop(number)
+
+    def close(self) -> None:
+        with self._changing:
+            self._is_closed = True
+            waiting, self._waiting = self._waiting, deque()
+            for number in self._running.values():
+                self._link.stop(number)
+        for call in waiting:
+            call.future.cancel()
+        with self._changing:
+            if not self._changing.wait_for(lambda: not self._running, _END_TIMEOUT_S):
+                log.warning("%d tasks on Ray have been stopped, and not ended", len(self._running))
+
+    def _feed(self) -> None:
+        """Start calls while there is room for them."""
+        while True:
+            with self._changing:  # until it can be stopped as well
+                call = self._next()
+                if call is None:
+                    return
+                try:
+                    encoded = self._encoder.encode(call.function, call.args, call.kwargs)
+                    tell = partial(self._take_end, call.future)
+                    self._running[call.future] = self._link.start_task(
+                        encoded.call, tell, parts=encoded.parts
+                    )
+                    continue
+                except Exception as error:  # whoever asked for the call decides
+                    failure = error
+            call.future.set_exception(failure)
+
+    def _next(self) -> _Call | None:
+        """The call that is to be made next, if there is room for one; it counts as running."""
+        while self._waiting and len(self._running) < self.workers and not self._is_closed:
+            call = self._waiting.popleft()
+            if call.future.set_running_or_notify_cancel():
+                return call
+        return None
+
+    def _take_end(self, future: Future[Any], message: Answered | Lost) -> None:
+        with self._changing:
+            del self._running[future]
+            self._changing.notify_all()
+        _end(future, message)
+        self._feed()
+
+
+def _end(future: Future[Any], message: Answered | Lost) -> None:
+    try:
+        if isinstance(message, Lost):
+            raise WorkerLostError(f"a worker on Ray gave no answer: it {message.why}")
+        answer = decode_answer(message.answer)
+    except BaseException as error:  # whoever asked for the call decides
+        future.set_exception(error)
+    else:
+        future.set_result(answer)

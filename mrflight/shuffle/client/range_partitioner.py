@@ -1,0 +1,98 @@
+"""Puts rows into partitions by the order of their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.numpy_arrays import to_arrow
+from mrflight.compute.sort_codes import Codes, UInt64s, sort_codes
+from mrflight.compute.sorting import check_sortable, is_new, sort_indices
+from mrflight.config.sort_key import SortKey, columns_of
+from mrflight.shuffle.client.partitioners import Partitioner
+
+
+@dataclass(frozen=True)
+class RangePartitioner(Partitioner):
+    """Partitions in order hold keys in order: every key of one is at most any key of the next.
+
+    ``boundaries`` are the sorted keys at which a new partition begins, column by
+    column as ``sort_keys`` has them: a row goes to the partition whose number is
+    how many boundaries are at or below its key.
+
+    A key that is a boundary several times is spread over as many partitions,
+    maps in their order: ``place`` is where this map stands among them, from 0
+    to below 1. So the order of rows with equal keys is kept as well.
+    """
+
+    sort_keys: tuple[SortKey, ...]
+    boundaries: pa.RecordBatch
+    partitions: int
+    place: float = 0.0
+
+    def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        check_sortable(batch.schema, self.sort_keys)
+        if not batch.num_rows or not self.boundaries.num_rows:
+            return pa.repeat(pa.scalar(0, pa.int32()), batch.num_rows)
+        codes = sort_codes(self._beside_boundaries(batch), self.sort_keys)
+        count = self.boundaries.num_rows
+        cuts, rows = codes.values[:count], Codes(codes.values[count:], codes.largest)
+        return to_arrow(_ranges(cuts, rows, self.place))
+
+    def _beside_boundaries(self, batch: pa.RecordBatch) -> pa.Table:
+        """The keys of the boundaries, then those of the rows, in columns of the same types."""
+        names = columns_of(self.sort_keys)
+        keys = batch.select(names)
+        plain = plain_batch(keys, plain_schema(keys.schema))
+        columns = [
+            pa.chunked_array([cut, column.cast(cut.type)])
+            for column, cut in zip(plain.columns, self.boundaries.columns, strict=True)
+        ]
+        return pa.table(columns, names=names)
+
+
+def choose_boundaries(
+    sample: pa.Table, sort_keys: Sequence[SortKey], partitions: int, *, repeats: bool = False
+) -> pa.RecordBatch:
+    """The keys that cut a sample of keys into ``partitions`` parts of about equal size.
+
+    At most ``partitions - 1`` of them, sorted. None comes twice, so that with fewer distinct
+    keys than partitions the last partitions stay empty; unless it ``repeats``: then a key
+    that fills several partitions is as many boundaries.
+    """
+    keys = sample.select(columns_of(sort_keys))
+    ordered = keys.take(sort_indices(keys, sort_keys))
+    cuts = sorted({len(ordered) * part // partitions for part in range(1, partitions)})
+    picked = ordered.take(pa.array(cuts if len(ordered) else [], pa.int64()))
+    return _one_batch(picked if repeats else picked.filter(is_new(picked)))
+
+
+def _ranges(cuts: UInt64s, rows: Codes, place: float) -> npt.NDArray[np.int32]:
+    """The range of each row, given the numbers of the boundaries in their order.
+
+    Looks up the boundaries among the sorted rows, and not each row among the boundaries: that
+    takes a branch that no processor foresees, 60 ns a row against 15.
+    """
+    order = rows.order()
+    ordered = rows.values[order]
+    up_to = _boundaries_before(np.searchsorted(ordered, cuts, "left"), len(ordered))
+    below = _boundaries_before(np.searchsorted(ordered, cuts, "right"), len(ordered))
+    equal = up_to - below
+    ids = np.empty(len(ordered), np.int32)
+    ids[order] = below + (equal > 0) + (equal * place).astype(np.int32)
+    return ids
+
+
+def _boundaries_before(positions: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int32]:
+    """Of each sorted row how many boundaries stand before it, given the row that each stands at."""
+    return np.cumsum(np.bincount(positions, minlength=rows)[:rows], dtype=np.int32)
+
+
+def _one_batch(rows: pa.Table) -> pa.RecordBatch:
+    columns = [column.combine_chunks() for column in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)

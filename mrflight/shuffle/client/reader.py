@@ -1,0 +1,230 @@
+"""Reads partitions of the committed map attempts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import pyarrow as pa
+from pyarrow import flight
+
+from mrflight.errors import (
+    CorruptBlockError,
+    DeadlineExceededError,
+    IncompletePartitionError,
+    ProtocolError,
+    ServerUnavailableError,
+    ShuffleError,
+    ShuffleNotFoundError,
+    SpillError,
+)
+from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.shuffle.wire.block import WIRE_SCHEMA, BlockTag, decode_block, from_wire
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.flight_errors import from_flight
+from mrflight.shuffle.wire.partition_slice import Share
+from mrflight.shuffle.wire.stall_detector import Listening
+from mrflight.shuffle.wire.tickets import ReadTicket
+
+log = logging.getLogger(__name__)
+
+_PARTITIONS_AT_ONCE = 16
+"""That one DoGet asks a server for; a ticket is short."""
+
+_REPLICA_MAY_HELP = (
+    CorruptBlockError,
+    DeadlineExceededError,
+    IncompletePartitionError,
+    ServerUnavailableError,
+    ShuffleNotFoundError,  # it was given up, has dropped what it held, and is back
+    SpillError,
+)
+
+_listening = Listening()
+
+_Tagged = tuple[BlockTag, pa.RecordBatch]
+"""A block's tag and its rows."""
+
+
+def read_partition(
+    shuffle_id: str, info: PartitionInfo, connections: Connections
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition in input order, block by block.
+
+    Where a location fails, in the middle of the rows as well, the next one goes on. After the
+    last it raises that one's error, whose ``location`` and ``partition`` say where it was:
+    IncompletePartitionError where the rows are not those that were
+    promised, CorruptBlockError where a block is not what was written.
+    """
+    for rows in read_partitions(shuffle_id, [info], connections):
+        yield from rows
+
+
+def read_share(
+    shuffle_id: str,
+    info: PartitionInfo,
+    share: Share,
+    connections: Connections,
+    *,
+    keeps_dictionaries: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """As `read_partition`, a share of its rows; whoever has all shares read is to count them."""
+    reading = _Reading(shuffle_id, [info], connections, keeps_dictionaries, share)
+    for _, rows in reading.blocks():
+        yield rows
+
+
+def read_partitions(
+    shuffle_id: str,
+    infos: Sequence[PartitionInfo],
+    connections: Connections,
+    *,
+    keeps_dictionaries: bool = False,
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Of each partition its rows, as `read_partition`; used up before the next is asked for.
+
+    Where dictionaries are kept, columns of few strings may come as those, in any of the batches.
+
+    Neighbours on one server are asked for together, as small ones would wait
+    for the answers longer than for the rows.
+    """
+    for _, neighbours in groupby(infos, lambda info: (info.locations, info.epoch, info.generation)):
+        run = list(neighbours)
+        for start in range(0, len(run), _PARTITIONS_AT_ONCE):
+            part = run[start : start + _PARTITIONS_AT_ONCE]
+            wanted = [info for info in part if info.rows]
+            yield from _read_run(
+                part, _Reading(shuffle_id, wanted, connections, keeps_dictionaries)
+            )
+
+
+def _read_run(
+    run: Sequence[PartitionInfo], reading: _Reading
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    blocks = reading.blocks() if any(info.rows for info in run) else iter(())
+    by_partition = groupby(blocks, lambda block: block[0].partition)
+    for info in run:
+        yield _rows(by_partition) if info.rows else iter(())
+
+
+def _rows(by_partition: Iterator[tuple[int, Iterator[_Tagged]]]) -> Iterator[pa.RecordBatch]:
+    for _, blocks in by_partition:
+        for _, rows in blocks:
+            yield rows
+        return
+
+
+class _Reading:
+    """One reading of some partitions of one placement, from one location after the other."""
+
+    def __init__(
+        self,
+        shuffle_id: str,
+        wanted: Sequence[PartitionInfo],
+        connections: Connections,
+        keeps_dictionaries: bool,
+        share: Share | None = None,
+    ) -> None:
+        self._shuffle_id = shuffle_id
+        self._wanted = wanted
+        self._connections = connections
+        self._keeps_dictionaries = keeps_dictionaries
+        self._share = share
+        self._seen: list[BlockTag] = []
+
+    def blocks(self) -> Iterator[_Tagged]:
+        """The blocks, partition after partition, all that were promised of one before the next."""
+        locations = self._wanted[0].locations
+        for location in locations:
+            try:
+                yield from self._from(location)
+                return
+            except _REPLICA_MAY_HELP as error:
+                error.location = error.location or location
+                if location == locations[-1]:
+                    raise
+                log.warning("going on at a replica, as %s failed: %s", location, error)
+                self._connections.forget(location)
+
+    def _from(self, location: str) -> Iterator[_Tagged]:
+        """The blocks that are still to come, from one location."""
+        already = iter(self._seen[:])
+        expected = iter(self._wanted)
+        info, missing = next(expected), self._wanted[0].rows
+        for tag, message in self._stream(location):
+            while tag.partition != info.partition:
+                self._check_complete(info, missing, location)
+                if (following := next(expected, None)) is None:
+                    raise ProtocolError(
+                        f"{location} sent partition {tag.partition} of shuffle "
+                        f"{self._shuffle_id!r} for {info.partition}"
+                    )
+                info, missing = following, following.rows
+            missing -= tag.rows
+            if (before := next(already, None)) is not None:
+                self._check_same(before, tag, location)
+                continue
+            rows = self._decoded(tag, message, location)
+            self._seen.append(tag)
+            yield tag, rows
+        self._check_complete(info, missing, location)
+        for info in expected:
+            self._check_complete(info, info.rows, location)
+
+    def _stream(self, location: str) -> Iterator[tuple[BlockTag, pa.RecordBatch]]:
+        first, *others = (info.partition for info in self._wanted)
+        epoch, generation = self._wanted[0].epoch, self._wanted[0].generation
+        ticket = ReadTicket(
+            self._shuffle_id, first, epoch, True, tuple(others), self._share, generation
+        )
+        options = flight.FlightCallOptions(timeout=self._connections.timeouts.stream_s)
+        with from_flight(location, f"get of {self._names()} of shuffle {self._shuffle_id!r}"):
+            client = self._connections.to(location)
+
+            def open_stream() -> flight.FlightStreamReader:
+                stream = client.do_get(flight.Ticket(ticket.encode()), options)
+                if stream.schema != WIRE_SCHEMA:
+                    raise ProtocolError(f"{location} did not answer with blocks")
+                return stream
+
+            for message in _listening.messages(open_stream, self._connections.timeouts.silence_s):
+                yield BlockTag.decode(message.app_metadata), message.data
+
+    def _decoded(self, tag: BlockTag, message: pa.RecordBatch, location: str) -> pa.RecordBatch:
+        try:
+            block = from_wire(message, tag)
+            return decode_block(block, keeps_dictionaries=self._keeps_dictionaries)
+        except CorruptBlockError as error:
+            told = f"partition {tag.partition} of shuffle {self._shuffle_id!r}, of {location}"
+            raise _about(tag.partition, CorruptBlockError(f"{told}: {error}")) from error
+
+    def _check_complete(self, info: PartitionInfo, missing: int, location: str) -> None:
+        if missing and not self._share:
+            raise _about(
+                info.partition,
+                IncompletePartitionError(
+                    f"partition {info.partition} of shuffle {self._shuffle_id!r}: {location} gave "
+                    f"{info.rows - missing} rows of the {info.rows} that were committed"
+                ),
+            )
+
+    def _check_same(self, before: BlockTag, tag: BlockTag, location: str) -> None:
+        if before != tag:
+            raise _about(
+                tag.partition,
+                IncompletePartitionError(
+                    f"partition {tag.partition} of shuffle {self._shuffle_id!r}: {location} has "
+                    "other blocks than its replica"
+                ),
+            )
+
+    def _names(self) -> str:
+        if len(self._wanted) == 1:
+            return f"partition {self._wanted[0].partition}"
+        return f"partitions {self._wanted[0].partition} to {self._wanted[-1].partition}"
+
+
+def _about(partition: int, error: ShuffleError) -> ShuffleError:
+    error.partition = partition
+    return error

@@ -1,0 +1,1 @@
+"""What a metadata server knows: servers, placement, committed attempts, and its journal."""

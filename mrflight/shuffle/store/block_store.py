@@ -1,0 +1,221 @@
+"""The blocks that a data server holds. Knows nothing of sockets or messages."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from mrflight.errors import (
+    AttemptLostError,
+    ProtocolError,
+    ServerUnavailableError,
+    ShuffleNotFoundError,
+)
+from mrflight.ids import MapAttempt
+from mrflight.shuffle.store.memory_budget import MemoryBudget
+from mrflight.shuffle.store.partition_reader import PartitionReader
+from mrflight.shuffle.store.spiller import Spiller
+from mrflight.shuffle.store.stored_shuffle import StoredShuffle
+from mrflight.shuffle.wire.block import Block
+from mrflight.shuffle.wire.partition_slice import Share
+from mrflight.system.closeable import Closes
+from mrflight.system.scratch import ScratchFolder
+
+PUT_TIMEOUT_S = 120.0
+"""How long a put waits for memory. A budget of 2 GiB is written in that time by a slow disk."""
+
+
+class StoreStats(msgspec.Struct, frozen=True):
+    """What a store holds. Bytes are those of the blocks' bodies but where said otherwise."""
+
+    shuffles: int
+    blocks: int
+    size_bytes: int
+    memory_bytes: int = 0
+    """Counted against the budget: bodies in memory and the objects around them."""
+    spilled_blocks: int = 0
+    spilled_bytes: int = 0
+    dead_bytes: int = 0
+    """On disk of attempts that were discarded; freed when their shuffle is dropped."""
+
+
+class BlockStore(Closes):
+    """Blocks by shuffle, partition and map attempt. Safe for many threads.
+
+    A shuffle is opened before its first block and gone after `drop`: a block
+    that comes late finds no shuffle, and nothing of a dropped one is left.
+
+    At most ``memory_bytes`` are held, or one block where it is larger; beyond
+    a part of that, the coldest partitions are written below ``scratch``, which
+    is the caller's to close. `close` ends the thread that does it.
+    """
+
+    def __init__(
+        self, memory_bytes: int, scratch: ScratchFolder, put_timeout_s: float = PUT_TIMEOUT_S
+    ) -> None:
+        self._put_timeout_s = put_timeout_s
+        self._changed = threading.Condition(threading.Lock())
+        self._shuffles: dict[str, StoredShuffle] = {}
+        self._serials = itertools.count()
+        self._clock: Callable[[], int] = itertools.count().__next__
+        self._budget = MemoryBudget[tuple[StoredShuffle, MapAttempt]](memory_bytes, self._changed)
+        self._spiller = Spiller(self._changed, self._budget, self._shuffles.values, scratch)
+
+    def open(self, shuffle_id: str, partitions: int, token: str = "") -> None:
+        """Make room for a shuffle; nothing happens where one of this name is open."""
+        with self._changed:
+            if shuffle_id not in self._shuffles:
+                shuffle = StoredShuffle(shuffle_id, next(self._serials), partitions, token)
+                self._shuffles[shuffle_id] = shuffle
+
+    def is_open(self, shuffle_id: str) -> bool:
+        return shuffle_id in self._shuffles
+
+    def token(self, shuffle_id: str) -> str | None:
+        """Which shuffle of this name is open; None where none is."""
+        shuffle = self._shuffles.get(shuffle_id)
+        return None if shuffle is None else shuffle.token
+
+    def put(self, shuffle_id: str, partition: int, source: MapAttempt, block: Block) -> None:
+        """Keep a block, behind those that this attempt put there before.
+
+        Waits while memory is short. Raises ShuffleNotFoundError and
+        AttemptLostError where the shuffle is dropped or the attempt discarded
+        meanwhile, SpillError where spilling fails, DeadlineExceededError,
+        ServerUnavailableError where the store is closed.
+        """
+        with self._changed:
+            shuffle = self._opened(shuffle_id, partition)
+            size = shuffle.partition(partition).held_bytes(block.body.size)
+            if self._budget.is_short(size):
+                self._spiller.start()
+            self._budget.take(size, (shuffle, source), self._put_timeout_s)
+            try:
+                shuffle.put(partition, source, block, size)
+            except BaseException:
+                self._budget.give_back(size)  # the system has no pages left
+                raise
+            shuffle.partition(partition).touched = self._clock()
+
+    def read(
+        self,
+        shuffle_id: str,
+        partition: int,
+        attempts: Iterable[MapAttempt],
+        share: Share | None = None,
+    ) -> Iterator[Block]:
+        """The blocks of these attempts in order of their map ids, each map's as they were put.
+
+        Only a share of them, if asked.
+
+        Maps are numbered in the order of the input, so a partition's rows come
+        back in input order whatever the order of the commits. The blocks are
+        those that are here now, and each is fetched when it is asked for: see
+        `PartitionReader.blocks` for what that may raise.
+        """
+        with self._changed:
+            shuffle = self._opened(shuffle_id, partition)
+            held = shuffle.partition(partition)
+            order = shuffle.reading_order(held, attempts, share)
+        return PartitionReader(self._changed, shuffle, held, order, self._clock).blocks()
+
+    def size_bytes(self, shuffle_id: str, partitions: Iterable[int], source: MapAttempt) -> int:
+        """Of the blocks that an attempt put into some partitions."""
+        with self._changed:
+            found = 0
+            for partition in partitions:
+                held = self._opened(shuffle_id, partition).partition(partition)
+                order = self._shuffles[shuffle_id].reading_order(held, [source])
+                found += sum(held.size_at(place) for place, _ in order)
+            return found
+
+    def discard(self, shuffle_id: str, source: MapAttempt) -> None:
+        """Forget what an attempt put; nothing happens where there is nothing.
+
+        On disk it is dead space until the shuffle is dropped.
+        """
+        with self._changed:
+            shuffle = self._shuffles.get(shuffle_id)
+            if shuffle is None:
+                return
+            self._budget.refuse(
+                lambda put: put == (shuffle, source),
+                lambda: AttemptLostError(
+                    f"attempt {source.attempt} of map {source.map_id} of shuffle {shuffle_id!r} "
+                    "was discarded while a block of it waited for memory"
+                ),
+            )
+            self._budget.give_back(shuffle.discard(source))
+
+    def drop(self, shuffle_id: str) -> None:
+        """Forget a shuffle and remove its files; nothing happens where it is not open."""
+        if (forgotten := self.forget(shuffle_id)) is not None:
+            self.remove_files(forgotten)
+
+    def forget(self, shuffle_id: str, token: str = "") -> StoredShuffle | None:
+        """Let go of a shuffle's blocks at once, whatever the disk does.
+
+        What is returned is for `remove_files`; None where it is not open, or, with a token, only
+        another one of its name.
+        """
+        with self._changed:
+            shuffle = self._shuffles.get(shuffle_id)
+            if shuffle is None or token not in ("", shuffle.token):
+                return None
+            del self._shuffles[shuffle_id]
+            shuffle.dropped = True
+            self._budget.refuse(lambda put: put[0] is shuffle, lambda: _not_here(shuffle_id))
+            self._budget.give_back(shuffle.resident_bytes)
+            shuffle.forget_blocks()
+            return shuffle
+
+    def remove_files(self, forgotten: StoredShuffle) -> None:
+        """Remove what is on disk of a shuffle; takes as long as the disk does."""
+        self._spiller.remove_files(forgotten)
+
+    def close(self) -> None:
+        """End the spilling; a put that waits for memory, or later would, raises instead."""
+        with self._changed:
+            self._budget.close(lambda: ServerUnavailableError("the data server is stopping"))
+        self._spiller.stop()
+
+    def shuffles(self) -> list[str]:
+        """The ids of the open shuffles."""
+        with self._changed:
+            return list(self._shuffles)
+
+    def tokens(self) -> dict[str, str]:
+        """Those of the open shuffles, by their ids."""
+        with self._changed:
+            return {shuffle.id: shuffle.token for shuffle in self._shuffles.values()}
+
+    def stats(self) -> StoreStats:
+        with self._changed:
+            held = self._shuffles.values()
+            return StoreStats(
+                shuffles=len(held),
+                blocks=sum(shuffle.blocks for shuffle in held),
+                size_bytes=sum(shuffle.size_bytes for shuffle in held),
+                memory_bytes=self._budget.held_bytes,
+                spilled_blocks=sum(shuffle.spilled_blocks for shuffle in held),
+                spilled_bytes=sum(shuffle.spilled_bytes for shuffle in held),
+                dead_bytes=sum(shuffle.dead_bytes for shuffle in held),
+            )
+
+    def _opened(self, shuffle_id: str, partition: int) -> StoredShuffle:
+        shuffle = self._shuffles.get(shuffle_id)
+        if shuffle is None:
+            raise _not_here(shuffle_id)
+        if not 0 <= partition < shuffle.partition_count:
+            raise ProtocolError(
+                f"shuffle {shuffle_id!r} has no partition {partition}, only "
+                f"{shuffle.partition_count}"
+            )
+        return shuffle
+
+
+def _not_here(shuffle_id: str) -> ShuffleNotFoundError:
+    return ShuffleNotFoundError(f"shuffle {shuffle_id!r} is not here: never made, or dropped")

@@ -1,0 +1,205 @@
+"""The thread that writes a store's coldest partitions out when memory gets short."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from mrflight.errors import SpillError
+from mrflight.ids import MapAttempt
+from mrflight.shuffle.store.memory_budget import MemoryBudget
+from mrflight.shuffle.store.spill_file import append_blocks
+from mrflight.shuffle.store.spill_plan import Resident, plan_spill
+from mrflight.shuffle.store.stored_shuffle import (
+    ResidentBlock,
+    StoredPartition,
+    StoredShuffle,
+    WrittenBlock,
+)
+from mrflight.system.malloc import return_freed_memory
+from mrflight.system.scratch import ScratchFolder
+from mrflight.units import format_bytes
+
+log = logging.getLogger(__name__)
+
+PIECE_BYTES = 16 * 2**20
+"""Written at a time; then its memory is given back, and who waits goes on."""
+
+DROP_TIMEOUT_S = 20.0
+"""How long a drop waits for the piece that is being written. Its caller gives up after 2 s, and
+the files go none the less."""
+
+STOP_TIMEOUT_S = 20.0
+
+Victim = tuple[StoredShuffle, StoredPartition]
+
+
+class Spiller:
+    """Spills for one store, whose lock ``changed`` holds.
+
+    The thread starts when it is first needed. It writes outside of the lock,
+    so that puts and reads go on meanwhile.
+    """
+
+    def __init__(
+        self,
+        changed: threading.Condition,
+        budget: MemoryBudget[tuple[StoredShuffle, MapAttempt]],
+        shuffles: Callable[[], Iterable[StoredShuffle]],
+        scratch: ScratchFolder,
+    ) -> None:
+        self._changed = changed
+        self._budget = budget
+        self._shuffles = shuffles
+        self._scratch = scratch
+        self.idle = True  # nothing is being written, nor will be before memory gets short
+        self._writing: StoredShuffle | None = None
+        self._stopped = False
+        self._freed_bytes = 0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Spill from now on where there is need. Called with the lock held."""
+        if self._thread is None and not self._stopped:
+            self._thread = threading.Thread(target=self._run, name="spiller", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, after the piece that it is writing."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(STOP_TIMEOUT_S)  # a disk that hangs is left to hang
+
+    def remove_files(self, shuffle: StoredShuffle) -> None:
+        """Remove what was spilled of a dropped shuffle, once nothing more is being written of it.
+
+        A piece that takes too long is waited for by nobody: the thread removes
+        the files when it ends.
+        """
+        with self._changed:
+            ended = self._changed.wait_for(lambda: self._writing is not shuffle, DROP_TIMEOUT_S)
+        if ended:
+            _remove_files(shuffle)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self.idle = True
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._stopped or self._budget.excess_bytes > 0)
+                self.idle = False
+                if self._stopped:
+                    return
+                excess = self._budget.excess_bytes
+                victims = self._victims(excess)
+            try:
+                self._spill(victims, excess)
+            except SpillError as error:
+                log.warning("%s", error)
+                self._fail(str(error))
+            except Exception as error:
+                log.exception("spilling failed for a reason that was not foreseen")
+                self._fail(f"cannot spill: {error!r}")
+
+    def _victims(self, excess: int) -> list[Victim]:
+        resident = [
+            Resident((shuffle, partition), partition.resident_bytes, partition.touched)
+            for shuffle in self._shuffles()
+            for partition in shuffle.partitions.values()
+            if partition.resident_bytes
+        ]
+        return plan_spill(resident, excess)
+
+    def _spill(self, victims: list[Victim], excess: int) -> None:
+        for shuffle, partition in victims:
+            while excess > 0 and not self._stopped:
+                freed = self._spill_piece(shuffle, partition, min(excess, PIECE_BYTES))
+                excess -= freed
+                self._return_memory(freed)
+                if not freed:
+                    break
+
+    def _return_memory(self, freed: int) -> None:
+        self._freed_bytes += freed
+        if self._freed_bytes >= PIECE_BYTES:  # not for every small partition
+            self._freed_bytes = 0
+            return_freed_memory()
+
+    def _spill_piece(self, shuffle: StoredShuffle, partition: StoredPartition, size: int) -> int:
+        """Write the first blocks in memory of a partition; what that gave back."""
+        with self._changed:
+            if shuffle.dropped or not partition.resident_bytes:
+                return 0
+            blocks = partition.first_resident(size)
+            self._writing = shuffle
+        written: list[WrittenBlock | None] = []
+        try:
+            written = self._write(shuffle, partition, blocks)
+            blocks.clear()  # the memory that is given back below
+        finally:
+            with self._changed:
+                dropped = shuffle.dropped
+                freed = 0 if dropped else shuffle.move_to_disk(partition, written)
+                if written:
+                    self._budget.spilled()
+                self._budget.give_back(freed)
+            if dropped:
+                _remove_files(shuffle)
+            with self._changed:
+                self._writing = None
+                self._changed.notify_all()
+        return freed
+
+    def _write(
+        self,
+        shuffle: StoredShuffle,
+        partition: StoredPartition,
+        blocks: Sequence[ResidentBlock | None],
+    ) -> list[WrittenBlock | None]:
+        """Write blocks in the order in which they will be read, as far as they are here."""
+        order = sorted(
+            ((place, block) for place, block in enumerate(blocks) if block is not None),
+            key=lambda placed: placed[1].attempt.source,
+        )
+        held_bytes = shuffle.spilled_bytes + shuffle.dead_bytes
+        try:
+            if shuffle.spill_folder is None:
+                folder = self._scratch.path / f"{shuffle.serial}-{shuffle.id}"
+                folder.mkdir()
+                shuffle.spill_folder = folder
+            path = shuffle.spill_path(partition)
+            bodies = [resident.block for _, resident in order]
+            spilled = append_blocks(path, partition.file_bytes, bodies)
+        except OSError as error:
+            size = sum(resident.block.body.size for _, resident in order)
+            raise SpillError(
+                f"cannot spill partition {partition.number} of shuffle {shuffle.id!r} below "
+                f"{self._scratch.root}: {error}; make room there, or choose another folder "
+                "(cluster.spill_dir of a job, --spill-dir of a server) or more memory "
+                f"(cluster.memory, --memory): {format_bytes(size)} were to be written beside "
+                f"{format_bytes(held_bytes)} of the shuffle"
+            ) from error
+        written: list[WrittenBlock | None] = [None] * len(blocks)
+        for (place, resident), block in zip(order, spilled, strict=True):
+            written[place] = WrittenBlock(resident.attempt, block)
+        return written
+
+    def _fail(self, message: str) -> None:
+        with self._changed:
+            self._budget.spilling_failed(partial(SpillError, message))
+
+
+def _remove_files(shuffle: StoredShuffle) -> None:
+    if shuffle.spill_folder is None:
+        return
+    try:
+        shutil.rmtree(shuffle.spill_folder)
+    except FileNotFoundError:
+        log.debug("%s has been removed already", shuffle.spill_folder)
+    except OSError as error:
+        log.warning("%s stays until the server ends: %s", shuffle.spill_folder, error)

@@ -1,0 +1,1 @@
+"""What clients and servers say to each other: messages, tickets, blocks and their encoding."""

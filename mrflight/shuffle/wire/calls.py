@@ -1,0 +1,63 @@
+"""Flight actions: a message there, a message back, within a deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+
+import msgspec
+from pyarrow import flight
+
+from mrflight.errors import MrflightError, ProtocolError
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.flight_errors import from_flight
+from mrflight.shuffle.wire.protocol import Done, M, Message, decode
+from mrflight.system.interruptible import interruptibly
+from mrflight.system.timeouts import AT_ONCE
+
+
+def call(
+    connections: Connections,
+    location: str,
+    action: StrEnum,
+    request: Message,
+    answer: type[M],
+) -> M:
+    """Send ``request`` and wait for its answer.
+
+    Raises the error that the server answered, ServerUnavailableError or
+    DeadlineExceededError.
+    """
+    options = flight.FlightCallOptions(timeout=connections.timeouts.call_s)
+    with from_flight(location, action.value):
+        body = msgspec.json.encode(request)
+        client = connections.to(location)
+        results = interruptibly(lambda: list(client.do_action((action.value, body), options)))
+    if len(results) != 1:
+        raise ProtocolError(f"{action}: {location} gave {len(results)} answers, not one")
+    return decode(memoryview(results[0].body), answer)
+
+
+def tell(locations: Iterable[str], action: StrEnum, request: Message) -> dict[str, MrflightError]:
+    """Send ``request`` to all servers at once, with little time for it; the errors that came of it.
+
+    For what they would learn in another way as well, or never have to. As long as for one silent
+    server it takes for many.
+    """
+    asked = list(dict.fromkeys(locations))
+    if not asked:
+        return {}
+    with ThreadPoolExecutor(len(asked), "tell") as threads:
+        failures = threads.map(lambda location: _tell(location, action, request), asked)
+        return {location: error for location, error in zip(asked, failures, strict=True) if error}
+
+
+def _tell(location: str, action: StrEnum, request: Message) -> MrflightError | None:
+    with Connections(AT_ONCE) as hasty:  # a connection that is there may be what went wrong
+        try:
+            call(hasty, location, action, request, Done)
+        except MrflightError as error:
+            hasty.forget(location)
+            return error
+    return None

@@ -1,0 +1,111 @@
+"""An end to waiting for a stream of which nothing comes, long before that of the whole stream.
+
+A server whose disk hangs, or that is stopped, keeps its connections and sends nothing. gRPC has a
+deadline for a stream as a whole only, and a long one may be right for that.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from pyarrow import flight
+
+from mrflight.system.interruptible import interruptibly
+
+_LOOK_EVERY_S = 0.5
+
+
+class _Waiting:
+    """Somebody who reads a stream, and since when he has waited for its next message."""
+
+    def __init__(self, stream: flight.FlightStreamReader, silence_s: float) -> None:
+        self.stream = stream
+        self.silence_s = silence_s
+        self.since_s: float | None = None
+        self.is_cut = False
+
+
+class Listening:
+    """Watches who waits for streams, from a thread that the first one starts.
+
+    Safe for many threads. A process that was forked from one that listens starts its own.
+    """
+
+    def __init__(self) -> None:
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        # Adding, removing and listing are one step each of the interpreter.
+        self._waiting: dict[_Waiting, None] = {}
+        self._starting = threading.Lock()
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def messages(
+        self, open_stream: Callable[[], flight.FlightStreamReader], silence_s: float
+    ) -> Iterator[flight.FlightStreamChunk]:
+        """What a stream gives; what the reader does between two messages is not waiting.
+
+        FlightTimedOutError also where the stream cannot be opened, or gives nothing, for
+        ``silence_s``.
+        """
+        waiting = _Waiting(_opened(open_stream, silence_s), silence_s)
+        self._waiting[waiting] = None
+        self._start()
+        has_ended = False
+        try:
+            while True:
+                waiting.since_s = time.monotonic()
+                try:
+                    message = waiting.stream.read_chunk()
+                except StopIteration:
+                    has_ended = True
+                    return
+                except flight.FlightError as error:
+                    if waiting.is_cut:
+                        raise flight.FlightTimedOutError(_nothing_for(silence_s)) from error
+                    raise
+                waiting.since_s = None
+                yield message
+        finally:
+            del self._waiting[waiting]
+            if not has_ended:  # the server waits for somebody to read on, or for the call's end
+                waiting.stream.cancel()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="listening", daemon=True)
+                self._thread.start()
+                atexit.register(self._ending.set)
+
+    def _watch(self) -> None:
+        while not self._ending.wait(_LOOK_EVERY_S):
+            self._cut_silent()
+
+    def _cut_silent(self) -> None:
+        now_s = time.monotonic()
+        for waiting in list(self._waiting):
+            since_s = waiting.since_s
+            if since_s is not None and now_s - since_s > waiting.silence_s:
+                waiting.is_cut = True
+                waiting.stream.cancel()
+
+
+def _opened(
+    open_stream: Callable[[], flight.FlightStreamReader], silence_s: float
+) -> flight.FlightStreamReader:
+    """The stream; to open it is to wait for its first message, which nothing can cancel."""
+    try:
+        return interruptibly(open_stream, silence_s)
+    except TimeoutError as error:
+        raise flight.FlightTimedOutError(_nothing_for(silence_s)) from error
+
+
+def _nothing_for(silence_s: float) -> str:
+    return f"nothing came for {silence_s:g} s"

@@ -1,0 +1,1 @@
+"""Commits to a Delta table: append, overwrite, merge, schema evolution and maintenance."""

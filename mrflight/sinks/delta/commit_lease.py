@@ -1,0 +1,131 @@
+"""A job's turn to commit to a table in a store that cannot tell who of two was first.
+
+The turn is a lease at a metadata server, asked for again as long as it lasts. Jobs that ask
+another metadata server, and other programs, are not kept away by it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import msgspec
+
+from mrflight.errors import CommitError, LeaseHeldError, LeaseLostError, MrflightError
+from mrflight.ids import new_writer_id
+from mrflight.shuffle.client.lease_client import TableClient
+from mrflight.shuffle.client.metadata_client import MetadataClient
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.lease_protocol import CommitLease, VersionRecord
+from mrflight.sinks.commit_guard import LONGEST_S
+from mrflight.system.deadlines import Deadline
+from mrflight.system.retry import ask_patiently
+from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts
+
+log = logging.getLogger(__name__)
+
+LEASE_S = 30.0
+"""Longer than a process usually stands still; others wait so long for one that was killed."""
+_RENEWALS = 3
+"""In the time of a lease."""
+
+
+class Turn:
+    """The lease that a job has, as far as it knows."""
+
+    def __init__(self, client: TableClient, lease_s: float, lease: CommitLease) -> None:
+        self._client = client
+        self._lease_s = lease_s
+        self._number = lease.number
+        self.known = lease.versions
+        """The last versions that were committed by turns, as they are to be found."""
+
+    def check(self) -> None:
+        """LeaseLostError where it is over; if not, it has all of its time again."""
+        self._client.lease(self._lease_s, self._number)
+
+    def correct(self, versions: list[VersionRecord]) -> None:
+        """Tell what versions are that are not what was known; LeaseLostError."""
+        self._client.correct(self._number, versions)
+
+    def record(self, version: VersionRecord) -> VersionRecord:
+        """Tell what was committed; what counts is what was told first of that version."""
+        first = self._client.record(version)
+        return VersionRecord(version.version, first.digest, first.job)
+
+    def release(self) -> None:
+        """Let the next one have it; where that cannot be told, it ends by itself."""
+        try:
+            self._client.release(self._number)
+        except MrflightError as error:
+            log.info("a lease for commits ends by itself: %s", error)
+
+
+class CommitFence(msgspec.Struct, frozen=True):
+    """Where turns are given: a metadata server."""
+
+    metadata: str
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
+    lease_s: float = LEASE_S
+
+    @contextmanager
+    def turn(self, table: str, deadline: Deadline) -> Iterator[Turn]:
+        """Wait for a turn to commit to ``table``, by its name at the fence, and end it after that.
+
+        CommitError where there is none within ten minutes, or nobody to ask; DeadlineExceededError.
+        """
+        holder, is_over = new_writer_id(), threading.Event()
+        with Connections(self.timeouts) as connections:
+            client = self._client(table, holder, connections, is_over)
+            try:
+                lease = deadline.awaited(
+                    partial(self._wait, client, table, is_over),
+                    f"other jobs committed to {table}, with nothing committed",
+                )
+                turn = Turn(client, self.lease_s, lease)
+                renewal = self._renewal(table, holder, lease.number, is_over)
+                renewal.start()
+                try:
+                    yield turn
+                finally:
+                    is_over.set()
+                    turn.release()
+            finally:
+                is_over.set()
+
+    def _wait(self, client: TableClient, table: str, is_over: threading.Event) -> CommitLease:
+        try:
+            return ask_patiently(
+                lambda: client.lease(self.lease_s), LONGEST_S, (LeaseHeldError,), is_over=is_over
+            )
+        except MrflightError as error:
+            raise CommitError(
+                f"{table}: nothing was committed, as there was no turn for it: {error}"
+            ) from error
+
+    def _client(
+        self, table: str, holder: str, connections: Connections, is_over: threading.Event
+    ) -> TableClient:
+        patience_s = self.timeouts.reconnect_s
+        return TableClient(
+            MetadataClient(self.metadata, connections, patience_s, is_over), table, holder
+        )
+
+    def _renewal(
+        self, table: str, holder: str, number: int, is_over: threading.Event
+    ) -> threading.Thread:
+        def renew() -> None:
+            with Connections(self.timeouts) as connections:
+                client = self._client(table, holder, connections, is_over)
+                while not is_over.wait(self.lease_s / _RENEWALS):
+                    try:
+                        client.lease(self.lease_s, number)
+                    except LeaseLostError:
+                        return  # who has it finds out
+                    except MrflightError as error:
+                        log.info("a lease for commits to %s is not renewed: %s", table, error)
+
+        return threading.Thread(target=renew, name="lease", daemon=True)

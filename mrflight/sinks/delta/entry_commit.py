@@ -1,0 +1,90 @@
+"""Commits of which the log's entry is put there by us, and not by deltalake: where, and how."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from mrflight.errors import OutputError
+from mrflight.sinks.commit_guard import Landing
+from mrflight.sinks.delta.commit_lease import CommitFence
+from mrflight.sinks.delta.leased_entry import FencedEntry
+from mrflight.sinks.delta.table import DeltaTable
+from mrflight.storage import Location
+from mrflight.storage.delta import first_entry
+from mrflight.storage.delta_entry import append_entry, has_whole_transactions, replacing_entry
+from mrflight.storage.store import FirstComeStore
+from mrflight.system.deadlines import Deadline
+
+
+class EntryCommit(msgspec.Struct, frozen=True):
+    """What a commit makes of a table, if there is one."""
+
+    location: Location
+    table: DeltaTable | None
+    schema: pa.Schema
+    """Of the table once it is committed."""
+    partition_by: list[str]
+
+    def entry(self, mode: str, actions: list[Any], properties: Any) -> bytes:
+        """The log's next entry. Raises what deltalake does, and OSError."""
+        if self.table is None:
+            return first_entry(self.location, self.schema, actions, self.partition_by, properties)
+        if mode == "append":
+            return append_entry(self.location, self.schema, actions, self.partition_by, properties)
+        before = self.table.handle.metadata()
+        return replacing_entry(
+            self.location,
+            self.table.version,
+            self.schema,
+            actions,
+            self.partition_by,
+            properties,
+            keeps_schema=self._keeps_schema(self.table),
+            name=before.name,
+            description=before.description,
+            configuration=before.configuration,
+        )
+
+    def _keeps_schema(self, table: DeltaTable) -> bool:
+        by = tuple(self.partition_by)
+        return table.partition_by == by and bool(table.schema.equals(self.schema))
+
+
+def puts_entries(location: Location, table: DeltaTable | None) -> bool:
+    """Whether commits to a table there are made by entries of ours."""
+    if location.store.fence(location.path) is not None:
+        return True
+    return table is not None and not has_whole_transactions()
+
+
+def puts_appends(table: DeltaTable) -> bool:
+    """Whether an append to it is put there by us though deltalake could commit it.
+
+    That is one request and not six, where `FirstComeStore.writes_entries`. A checkpoint is made by
+    deltalake, right after its own commit, so that one is left to it where that is due.
+    """
+    store = table.location.store
+    is_cheaper = isinstance(store, FirstComeStore) and store.writes_entries
+    return is_cheaper and not table.is_checkpoint_due(table.version + 1)
+
+
+def put_entry(
+    entry: FencedEntry, fence: CommitFence | None, landing: Landing, deadline: Deadline
+) -> None:
+    """Put it where there is none, in a turn at the fence where its store needs one.
+
+    FileExistsError where another writer was faster, and what `FencedEntry.land` raises.
+    """
+    table = entry.table
+    if (name := table.store.fence(table.path)) is not None:
+        if fence is None:
+            raise OutputError(f"{table.url}: nobody can commit there without a metadata server")
+        with fence.turn(name, deadline) as turn:
+            entry.land(turn, landing, deadline)
+        return
+    store = table.store
+    assert isinstance(store, FirstComeStore)  # as all are but those that need a fence
+    landing.call(lambda: store.put_new(entry.path, entry.content), deadline)

@@ -1,0 +1,27 @@
+"""Removing what a job wrote beside a Delta table, as far as its log does not name it."""
+
+from __future__ import annotations
+
+from mrflight.errors import CommitError
+from mrflight.sinks.commit_guard import Landing
+from mrflight.sinks.delta.table import DeltaTable
+from mrflight.sinks.job_files import OwnFiles
+
+
+def delete_uncommitted(own_files: OwnFiles, app_id: str, landing: Landing) -> None:
+    """Remove the files that no version of ``app_id`` names.
+
+    None where the log does not tell, or nobody knows whether the commit is still to come. It is
+    looked up, as an error may have been the answer to a commit that landed all the same.
+    """
+    if landing.is_in_doubt:
+        return
+    kept: set[str] | None = set()
+    try:
+        table = DeltaTable.load(own_files.table)
+        if table is not None and (version := table.committed_version(app_id)) is not None:
+            kept = table.added_paths(app_id, version)
+    except CommitError:
+        return
+    if kept is not None:
+        own_files.delete_except(kept)

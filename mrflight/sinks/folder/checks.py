@@ -1,0 +1,117 @@
+"""What is refused before a job writes to a folder of plain files, by what is there already."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from mrflight.config.spec import OutputSection
+from mrflight.errors import OutputError
+from mrflight.sinks.folder.manifest import Manifest
+from mrflight.sinks.folder.manifest_log import FOLDER as MANIFESTS
+from mrflight.sinks.folder.manifest_log import is_begun
+from mrflight.sinks.job_files import check_is_folder, relative_path
+from mrflight.sinks.parts.part_name import is_part, is_part_of_run
+from mrflight.storage import Location
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+
+def check_store(location: Location, spec: OutputSection) -> None:
+    """OutputError for a store in which a folder cannot be committed."""
+    if (why := location.why_not_first_come()) is not None:
+        raise OutputError(
+            f"output.format: a folder of {spec.format} files is committed by a file that is put "
+            f'where there is none, and at {location.url} {why}; or set output.format to "delta"'
+        )
+
+
+def check_folder(location: Location) -> None:
+    """OutputError where its name is that of something else."""
+    check_is_folder(location)
+    if location.child("_delta_log").is_folder():
+        raise OutputError(
+            f"output.table: {location.url} is a Delta table; set output.format to delta, or choose "
+            "another folder"
+        )
+
+
+def check_mode(
+    location: Location, spec: OutputSection, manifest: Manifest | None, run: str
+) -> None:
+    """OutputError where ``spec.mode`` does not go with what is there.
+
+    ``run`` is the job's: see `part_name.run_mark`.
+    """
+    ours = manifest.files | set(manifest.removing) if manifest else set()
+    if manifest is None or spec.mode != "append":
+        below = location.walk()
+        if spec.mode == "error":
+            _check_empty(location, below, run)
+        _check_no_others(location, below, spec, ours, run)
+    if manifest is not None and spec.mode == "append":
+        check_append(location, spec, manifest)
+
+
+def _check_empty(location: Location, below: list[fs.FileInfo], run: str) -> None:
+    """OutputError for more in the folder than what a killed job of this run left."""
+    found = sorted(
+        relative_path(location, info.path)
+        for info in below
+        if not is_part_of_run(location.store.final_name(info.base_name), run)
+        and not is_begun(location, info)
+        and (info.is_file or ("=" not in info.base_name and info.base_name != MANIFESTS))
+    )
+    if found:
+        raise OutputError(
+            f"output.table: the folder {location.url} is not empty (it holds {found[0]}); choose "
+            "another, or set output.mode to append or overwrite"
+        )
+
+
+def _check_no_others(
+    location: Location, below: list[fs.FileInfo], spec: OutputSection, ours: set[str], run: str
+) -> None:
+    """OutputError for data that no manifest of ours lists: it may be someone else's.
+
+    What a killed job of the same run left is no such data: this one's commit removes it.
+    """
+    left = []
+    for info in below:
+        path = relative_path(location, info.path)
+        name = location.store.final_name(info.base_name)
+        folders = path.split("/")[:-1]
+        if not info.is_file or path in ours or any(n[0] in "_." for n in (*folders, name)):
+            continue
+        if is_part_of_run(name, run):
+            continue
+        if not is_part(name):
+            raise OutputError(
+                f"output.table: mode {spec.mode}: the folder {location.url} holds {path}, which "
+                "mrflight did not write; choose another folder"
+            )
+        left.append(path)
+    if left:
+        files = "file" if len(left) == 1 else "files"
+        remove = "--remove" if ours else "--remove --no-table"
+        raise OutputError(
+            f"output.table: mode {spec.mode}: the folder {location.url} holds {len(left)} part "
+            f"{files} ({min(left)}), which another job of mrflight writes, or left as it was "
+            "killed; let it end, or, if there is none, remove what it left: mrflight clean "
+            f"{shlex.quote(location.url)} {remove}, with --older-than '0 s' if it began today"
+        )
+
+
+def check_append(location: Location, spec: OutputSection, manifest: Manifest) -> None:
+    """OutputError where an append would make it a folder of two kinds."""
+    if manifest.format != spec.format:
+        raise OutputError(
+            f"{location.url} cannot be appended to: it holds {manifest.format} files, not "
+            f"{spec.format}; set output.format to that"
+        )
+    if manifest.partition_by != spec.partition_by:
+        raise OutputError(
+            f"{location.url} cannot be appended to: it is partitioned by {manifest.partition_by}, "
+            f"not {spec.partition_by}; set output.partition_by to that"
+        )

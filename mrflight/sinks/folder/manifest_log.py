@@ -1,0 +1,130 @@
+"""``_mrflight/00000003.json``: the manifests of a folder, of which the highest number counts.
+
+Each is put only where there is none, as the entries of a Delta log are, so that of two jobs one
+is first and the other looks again. It goes on from the one before, with every run in it, and those
+below the newest can go. Then their numbers are free, and a put that stood still may take one, late:
+so whoever has put one looks whether the newest knows it, and only then it counts.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mrflight.errors import CommitError, OutputError
+from mrflight.sinks.folder.manifest import Manifest, decoded, encoded
+from mrflight.sinks.job_files import relative_path
+from mrflight.storage import Location
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+FOLDER = "_mrflight"
+UNNUMBERED = "_mrflight.json"
+"""What lies in its place in older folders, on disks: it counts as long as there is no number."""
+
+_NONE = -1
+_NAME = re.compile(r"(\d{8,})\.json")
+_LOOKS = 30
+"""How often the newest may be gone, for a newer one, once it is read."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What counts in a folder at a moment."""
+
+    number: int
+    """-1 where nothing is numbered."""
+    manifest: Manifest | None
+    """None where there is none at all."""
+
+
+class ManifestLog(msgspec.Struct, frozen=True):
+    """Of one folder."""
+
+    folder: Location
+
+    def newest(self) -> Entry:
+        """The one that counts.
+
+        OutputError where it is none of ours, CommitError where the store fails.
+        """
+        for _ in range(_LOOKS):
+            number = self._newest_number()
+            if number == _NONE and not self.folder.store.is_disk:
+                return Entry(number, None)
+            manifest = self._read(number)
+            # An unnumbered one goes after the first number is there.
+            if manifest is not None or (number == _NONE and self._newest_number() == _NONE):
+                return Entry(number, manifest)
+        raise CommitError(
+            f"{self._child(FOLDER).url}: other jobs were faster {_LOOKS} times; run the job again"
+        )
+
+    def put(self, number: int, manifest: Manifest) -> None:
+        """Put one where there is none; FileExistsError where there is, of many one succeeds.
+
+        CommitError where the store fails, which may be after it is there.
+        """
+        location = self._numbered(number)
+        try:
+            location.put_new(encoded(manifest))
+        except FileExistsError:
+            raise
+        except OSError as error:
+            self._child(FOLDER).delete_empty_folder()
+            raise CommitError(f"{location.url} cannot be written: {error}") from error
+
+    def remove_older(self, entry: Entry) -> None:
+        """Remove what is before a manifest that counts; OSError where that cannot be.
+
+        Also what others have begun to write with such numbers: they are too late.
+        """
+        if entry.number == 0 and not self.folder.store.has_folders:
+            return  # nothing is, nor has a name before its own
+        for info in self._child(FOLDER).children():
+            final = self.folder.store.final_name(info.base_name)
+            match = _NAME.fullmatch(final)
+            if match is not None and int(match[1]) < entry.number + (final != info.base_name):
+                self.folder.at(info.path).delete_file()
+        if self.folder.store.is_disk and entry.number != _NONE:
+            self._child(UNNUMBERED).delete_file()
+
+    def _numbered(self, number: int) -> Location:
+        return self._child(f"{FOLDER}/{number:08}.json" if number != _NONE else UNNUMBERED)
+
+    def _child(self, name: str) -> Location:
+        return self.folder.child(name)
+
+    def _newest_number(self) -> int:
+        folder = self._child(FOLDER)
+        try:
+            names = [_NAME.fullmatch(info.base_name) for info in folder.children()]
+        except OSError as error:
+            raise CommitError(f"{folder.url} cannot be listed: {error}") from error
+        return max((int(match[1]) for match in names if match is not None), default=_NONE)
+
+    def _read(self, number: int) -> Manifest | None:
+        location = self._numbered(number)
+        try:
+            return decoded(location.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (ValueError, IsADirectoryError) as error:
+            raise OutputError(
+                f"{location.url} cannot be read as the list of what mrflight wrote ({error}); move "
+                "the folder away, or choose another"
+            ) from error
+        except OSError as error:
+            raise CommitError(f"{location.url} cannot be read: {error}") from error
+
+
+def is_begun(folder: Location, info: fs.FileInfo) -> bool:
+    """Whether a file below a folder is a manifest that was being written."""
+    above, name = posixpath.split(relative_path(folder, info.path))
+    final = folder.store.final_name(name)
+    if final == name:
+        return False
+    return final == UNNUMBERED if not above else above == FOLDER and bool(_NAME.fullmatch(final))

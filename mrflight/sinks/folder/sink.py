@@ -1,0 +1,256 @@
+"""The sink that writes a folder of plain files: parquet, csv or arrow.
+
+Its files can be seen from the moment they are written. What makes a run
+count is the manifest, which names its files in one step.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from functools import partial
+
+from msgspec import structs
+from msgspec.structs import replace
+
+from mrflight.config.spec import OutputSection
+from mrflight.errors import CommitError, OutputError
+from mrflight.sinks.backoff import TRIES, let_them_go_first
+from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.commit_guard import Landing
+from mrflight.sinks.folder.checks import check_append, check_folder, check_mode, check_store
+from mrflight.sinks.folder.manifest import Manifest, Run, schema_text
+from mrflight.sinks.folder.manifest_log import Entry, ManifestLog
+from mrflight.sinks.folder.tombstones import finish_removing
+from mrflight.sinks.job_files import OwnFiles
+from mrflight.sinks.parts.encoding import CODEC, Encoding
+from mrflight.sinks.parts.part_name import run_mark
+from mrflight.sinks.parts.part_schemas import common_schema
+from mrflight.sinks.parts.part_writer import FilePartWriter
+from mrflight.sinks.parts.stored_schema import TableSchema
+from mrflight.sinks.preflight import check_writable, refused_commit
+from mrflight.storage import Location
+from mrflight.system.deadlines import Deadline
+
+log = logging.getLogger(__name__)
+
+
+class FolderSink(Sink):
+    """Part files in a folder, and a manifest that lists the winners."""
+
+    def __init__(
+        self, location: Location, spec: OutputSection, job_id: str, app_id: str | None
+    ) -> None:
+        """Look at what is there; OutputError for what cannot work, CommitError for the store."""
+        check_store(location, spec)
+        self._location, self._spec, self._job_id, self._app_id = location, spec, job_id, app_id
+        self._run = run_mark(app_id)
+        self._landing = Landing(location.url)
+        self._has_losers = True
+        self._landed: Entry | None = None
+        """What counts, once the job is in it."""
+        self._is_in_doubt = False
+        """Whether the store may yet do what it gave an error for."""
+        try:
+            self._look_first()
+        except OSError as error:
+            raise CommitError(f"the folder {location.url} cannot be read: {error}") from error
+
+    def _look_first(self) -> None:
+        location, spec, app_id = self._location, self._spec, self._app_id
+        check_folder(location)
+        self._manifests = ManifestLog(location)
+        entry = self._manifests.newest()
+        self._was_committed = entry.manifest is not None and entry.manifest.has_run(app_id)
+        if not self._was_committed:
+            check_mode(location, spec, entry.manifest, self._run)
+            check_writable(location)
+        entry = finish_removing(self._manifests, entry)  # a commit that was cut short
+        manifest = entry.manifest
+        if self._was_committed:
+            self._remove_older(entry)
+        self._seen_runs = _jobs(manifest)
+        existing = manifest.schema if manifest and spec.mode == "append" else None
+        self._target = TableSchema(location.url, False, tuple(spec.partition_by), existing)
+        self._part_writer = FilePartWriter(
+            location,
+            self._job_id,
+            self._target,
+            Encoding(spec.format, codec=spec.compression or CODEC),
+            run=self._run,
+        )
+        self._own_files = OwnFiles.of(location, self._job_id, bool(spec.partition_by))
+
+    @property
+    def part_writer(self) -> FilePartWriter:
+        return self._part_writer
+
+    def was_committed(self) -> bool:
+        return self._was_committed
+
+    def committed_version(self) -> None:
+        return None
+
+    def land(self, commit: Commit) -> None:
+        commit = replace(commit, schema=common_schema(commit, null_fits=self._spec.format == "csv"))
+        self._has_losers = commit.has_losers
+        entry = self._look(commit.deadline)
+        for _ in range(TRIES):
+            if self._is_in(entry.manifest):
+                self._landed = entry
+                return
+            try:
+                new = commit.deadline.awaited(
+                    partial(self._next, commit, entry.manifest),
+                    f"the files in {self._location.url} were listed, with nothing committed",
+                )
+            except CommitError:
+                # Another job of its run may have been faster, and removed its files.
+                entry = self._look(commit.deadline)
+                if not self._is_in(entry.manifest):
+                    raise
+                continue
+            put = partial(self._put, entry.number + 1, new)
+            after = self._landing.call(put, commit.deadline)
+            if not self._is_in(after.manifest):
+                let_them_go_first()
+                after = self._look(commit.deadline)
+            entry = after
+        raise CommitError(
+            f"{self._location.url}: other jobs were faster {TRIES} times; run the job again"
+        )
+
+    def finish(self) -> None:
+        assert self._landed is not None, "finish comes after land"
+        assert self._landed.manifest is not None
+        entry = self._finish_removing(self._landed)
+        # A disk is always looked at, for folders: of others a look is a request.
+        if self._has_losers or self._location.store.is_disk:
+            self._own_files.delete_except(self._landed.manifest.files)
+        self._remove_older(entry)
+
+    def abort(self) -> None:
+        """See `Sink.abort`. Where no manifest can be read, nothing is known to be in vain."""
+        if self._landed is not None or self._landing.is_in_doubt or self._is_in_doubt:
+            return
+        try:
+            manifest = self._manifests.newest().manifest
+        except (OutputError, CommitError):
+            return
+        self._own_files.delete_except(manifest.files if manifest else ())
+
+    def _look(self, deadline: Deadline) -> Entry:
+        """What counts, once nothing of what an earlier commit replaced is left beside it."""
+
+        def look() -> Entry:
+            entry = self._manifests.newest()
+            if self._is_in(entry.manifest):
+                return entry
+            return finish_removing(self._manifests, entry)
+
+        return deadline.awaited(
+            look, f"the folder {self._location.url} was read, with nothing committed"
+        )
+
+    def _put(self, number: int, manifest: Manifest) -> Entry:
+        """Put the manifest if nobody is faster; what counts then.
+
+        CommitError where the store fails, OutputError where this user may not write there. A put
+        that failed may have landed all the same, as where the folder cannot be synced: then the
+        file was there.
+        """
+        failure: CommitError | None = None
+        try:
+            self._manifests.put(number, manifest)
+        except FileExistsError:
+            pass  # or an answer of the store's was lost, and it is ours
+        except CommitError as error:
+            failure = error
+        after = self._look_after(failure)
+        if failure is None or after.number >= number:
+            if failure is not None and self._is_in(after.manifest):
+                log.warning("committed, but %s: %s", self._doubt, failure)
+            return after
+        refused = refused_commit(failure)
+        self._is_in_doubt = refused is failure and not self._location.store.is_disk
+        raise refused from failure.__cause__
+
+    @property
+    def _doubt(self) -> str:
+        """What an error of a put that landed may mean."""
+        if self._location.store.is_disk:
+            return "a crash of this machine may undo it"
+        return "the store's answer was lost"
+
+    def _look_after(self, failure: CommitError | None) -> Entry:
+        try:
+            return self._manifests.newest()
+        except (OutputError, CommitError) as error:
+            self._is_in_doubt = True
+            raise CommitError(
+                f"{failure or error}; whether this job is committed is not known: look at the "
+                "folder before it is run again (with a job.run_id it commits once in any case)"
+            ) from error
+
+    def _remove_older(self, entry: Entry) -> None:
+        with suppress(OSError):  # the next commit removes them
+            self._manifests.remove_older(entry)
+
+    def _finish_removing(self, entry: Entry) -> Entry:
+        try:
+            return finish_removing(self._manifests, entry)
+        except CommitError as error:
+            raise CommitError(
+                f"{error}; this job is committed: delete that file, and do not run it again"
+            ) from error
+
+    def _is_in(self, manifest: Manifest | None) -> bool:
+        """Whether this job, or another with the same run id, has been committed."""
+        return manifest is not None and (
+            manifest.has_run(self._app_id) or self._job_id in _jobs(manifest)
+        )
+
+    def _check_unchanged(self, before: Manifest | None) -> None:
+        """Raise where another job wrote to the folder, and the mode does not go with that."""
+        if self._spec.mode == "error" and before is not None:
+            raise OutputError(
+                f"{self._location.url} was written by someone else while the job ran; choose "
+                "another folder, or set output.mode to append or overwrite"
+            )
+        if self._spec.mode == "overwrite" and _jobs(before) != self._seen_runs:
+            raise CommitError(
+                f"{self._location.url}: another job wrote to the folder while this one ran, and "
+                "overwriting would take away what this one has not seen; nothing was committed, "
+                "run it again"
+            )
+
+    def _next(self, commit: Commit, before: Manifest | None) -> Manifest:
+        """The manifest after ``commit``; OutputError where the folder does not take it any more."""
+        self._check_unchanged(before)
+        spec, new = self._spec, {part.path for part in commit.parts}
+        schema = replace(self._target, existing=None).stored(commit.schema)
+        runs, removing = (before.runs, set(before.removing)) if before else ([], set())
+        if before is not None and spec.mode == "append":
+            check_append(self._location, spec, before)
+            replace(self._target, existing=before.schema).stored(commit.schema)
+            schema = before.schema
+        elif before is not None:
+            removing |= before.files
+            runs = [structs.replace(run, files=[]) for run in runs]
+        on_disk = self._own_files.paths(self._run)
+        if not new <= on_disk:
+            raise CommitError(
+                f"{self._location.url}: {min(new - on_disk)} is gone, which this job wrote; does "
+                "another job overwrite the folder at the same time?"
+            )
+        return Manifest(
+            format=spec.format,
+            partition_by=spec.partition_by,
+            schema_ipc=schema_text(schema),
+            runs=[*runs, Run(job=self._job_id, app=self._app_id, files=sorted(new))],
+            removing=sorted((removing | on_disk) - new),
+        )
+
+
+def _jobs(manifest: Manifest | None) -> list[str]:
+    return [run.job for run in manifest.runs] if manifest else []

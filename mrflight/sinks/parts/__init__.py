@@ -1,0 +1,1 @@
+"""Part files: how the rows of one task become files of a format, partitioned by value."""

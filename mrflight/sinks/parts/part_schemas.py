@@ -1,0 +1,78 @@
+"""Whether part files go together in one table: each was written as its own task saw its rows.
+
+A user's function may give other types in one partition than in another, most often where they are
+inferred from the rows. No format's readers cast: a Delta table of such files cannot be read, and
+in a folder of parquet or arrow files it depends on which file comes first (DuckDB 2.0, Polars
+2.1 and pyarrow 26 refuse even a column of type null beside one of strings). A csv file has no
+types, so that there a column without a value goes with every other.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from mrflight.errors import SchemaMismatchError
+from mrflight.sinks.base import Commit, PartFile
+from mrflight.sinks.parts.part_name import partition_of_part
+from mrflight.sinks.parts.stored_type import same_type
+
+
+def common_schema(commit: Commit, *, null_fits: bool) -> pa.Schema:
+    """The stored schema of all parts, in the order of the first; the result's without parts.
+
+    ``null_fits``: a column of type null goes with one of any type. Raises SchemaMismatchError
+    naming the column and the two partitions.
+    """
+    if not commit.parts:
+        return commit.schema
+    first = commit.parts[0]
+    fields = {field.name: field for field in first.schema}
+    told_by = dict.fromkeys(fields, first)
+    seen = first.schema
+    for part in commit.parts[1:]:
+        if part.schema is seen or part.schema.equals(seen):
+            continue
+        seen = part.schema
+        _check_columns(first, part)
+        for field in part.schema:
+            known = fields[field.name]
+            if null_fits and pa.types.is_null(known.type):
+                fields[field.name], told_by[field.name] = field, part
+            elif null_fits and pa.types.is_null(field.type):
+                continue
+            elif not same_type(known.type, field.type):
+                raise _mismatch(told_by[field.name], known.type, part, field)
+    return pa.schema([fields[name] for name in first.schema.names])
+
+
+def _check_columns(one: PartFile, other: PartFile) -> None:
+    ours, theirs = one.schema.names, other.schema.names
+    for name, has, lacks in (
+        *((name, one, other) for name in ours if name not in theirs),
+        *((name, other, one) for name in theirs if name not in ours),
+    ):
+        raise SchemaMismatchError(
+            f"partition {_partition(has)} has a column {name!r} and partition {_partition(lacks)} "
+            "has none, so that they are no one table; let the function return the same columns "
+            "whatever the rows"
+        )
+
+
+def _mismatch(
+    one: PartFile, kind: pa.DataType, other: PartFile, field: pa.Field
+) -> SchemaMismatchError:
+    # Null is what is inferred where there are no values.
+    hint = (
+        " (no row has a value where it is null)"
+        if pa.types.is_null(kind) or pa.types.is_null(field.type)
+        else ""
+    )
+    return SchemaMismatchError(
+        f"column {field.name!r} is {kind} in partition {_partition(one)} and {field.type} in "
+        f"partition {_partition(other)}{hint}, so that they are no one table; cast it in the "
+        "function, to one type whatever the rows"
+    )
+
+
+def _partition(part: PartFile) -> int | None:
+    return partition_of_part(part.path)

@@ -1,0 +1,169 @@
+"""The part writer of every format: rows into the files of one table's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import pyarrow as pa
+from msgspec import structs
+
+from mrflight.errors import OutputError
+from mrflight.sinks.base import PartFile, PartWriter
+from mrflight.sinks.partition_folder import folder
+from mrflight.sinks.parts.async_closer import Closings
+from mrflight.sinks.parts.encoder import Chunk
+from mrflight.sinks.parts.encoding import Encoding
+from mrflight.sinks.parts.part_file import OpenPartFile
+from mrflight.sinks.parts.part_files import BOUNDS, Bounds, PartFiles
+from mrflight.sinks.parts.part_name import part_name
+from mrflight.sinks.parts.partition_split import Values, split
+from mrflight.sinks.parts.stored_schema import TableSchema, blame_column
+from mrflight.storage import Location
+from mrflight.storage.delta import unreachable_part
+
+FEWEST_OPEN_FILES = 4
+"""However little memory there is: with fewer a partition value gets ever more files."""
+
+
+@dataclass(frozen=True)
+class FilePartWriter(PartWriter):
+    """Writes part files below ``table``; a few hundred bytes when pickled."""
+
+    table: Location
+    job_id: str
+    schema: TableSchema
+    encoding: Encoding
+    bounds: Bounds = BOUNDS
+    run: str = ""
+    """See `part_name.run_mark`."""
+    before_suffix: str = ""
+
+    def write(
+        self,
+        partition: int,
+        attempt: int,
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch],
+        share: int | None = None,
+        closings: Closings | None = None,
+    ) -> list[PartFile]:
+        if closings is None:
+            with Closings(self.closing_files) as own:
+                return self._write(partition, attempt, schema, batches, share, own, is_last=True)
+        return self._write(partition, attempt, schema, batches, share, closings, is_last=False)
+
+    @property
+    def takes_dictionaries(self) -> bool:
+        return self.encoding.suffix == "parquet"
+
+    @property
+    def closing_files(self) -> int:
+        return self.bounds.closing_files if self.table.store.closes_late else 0
+
+    def _write(
+        self,
+        partition: int,
+        attempt: int,
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch],
+        share: int | None,
+        closings: Closings,
+        *,
+        is_last: bool,
+    ) -> list[PartFile]:
+        stored = self.schema.stored(schema)
+        columns = self.schema.partition_by
+        self._try_encoding(stored)
+        files = self.begin(partition, attempt, stored, share, closings)
+        seen = schema
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    if batch.schema is not seen and batch.schema != seen:
+                        self.schema.check_same(batch.schema, stored)
+                        seen = batch.schema
+                    rows = self.schema.rows(
+                        batch, stored, keeps_dictionaries=self.takes_dictionaries
+                    )
+                    for values, piece in split(rows, columns, self.schema.is_delta):
+                        files.add(values, piece)
+            parts = files.finish()
+            if is_last:
+                closings.end()
+            return parts
+        except BaseException:  # an interrupt as well leaves nothing behind
+            files.discard()
+            raise
+
+    def begin(
+        self,
+        partition: int,
+        attempt: int,
+        stored: pa.Schema,
+        share: int | None = None,
+        closings: Closings | None = None,
+    ) -> PartFiles:
+        """An attempt's files, none of them made yet. Whoever begins them ends them.
+
+        They take rows of ``stored`` without its ``partition_by`` columns. Without ``closings``
+        each is closed as it is ended.
+        """
+        columns = self.schema.partition_by
+
+        def open_file(values: Values, number: int) -> OpenPartFile:
+            suffix = f"{self.before_suffix}{self.encoding.suffix}"
+            name = part_name(partition, share, attempt, self.job_id, number, suffix, self.run)
+            path = f"{folder(columns, values)}/{name}" if columns else name
+            if self.schema.is_delta and (why := unreachable_part(self.table, path)) is not None:
+                raise OutputError(
+                    f"partition_by: the files of a value would be in {folder(columns, values)}, "
+                    f"and {why}; replace it in the map, or take its column out of partition_by"
+                )
+            return OpenPartFile(self.table, path, self.encoding, stored)
+
+        return PartFiles(columns, open_file, self._chunk(), self.bounds, closings or Closings(0))
+
+    def _try_encoding(self, stored: pa.Schema) -> None:
+        columns = self.schema.partition_by
+        without = pa.schema([field for field in stored if field.name not in columns])
+        _try_encoding(self.table.url, self.encoding, without)
+
+    def within(self, memory_bytes: int) -> FilePartWriter:
+        """See `PartWriter.within`; of what open files hold back as much again, on some stores.
+
+        And half of that in files that are being closed.
+        """
+        bounds = structs.replace(self.bounds, waiting_bytes=memory_bytes)
+        if held := self.table.store.open_file_bytes:
+            most = max(FEWEST_OPEN_FILES, memory_bytes // held)
+            bounds = structs.replace(
+                bounds,
+                open_files=min(bounds.open_files, most),
+                closing_files=min(bounds.closing_files, memory_bytes // (2 * held)),
+            )
+        return replace(self, bounds=bounds)
+
+    def _chunk(self) -> Chunk:
+        """What is encoded at once: half of what may wait, as the other half is being encoded."""
+        chunk = self.encoding.chunk
+        return structs.replace(
+            chunk, size_bytes=min(chunk.size_bytes, self.bounds.waiting_bytes // 2)
+        )
+
+
+@lru_cache(maxsize=64)
+def _try_encoding(url: str, encoding: Encoding, written: pa.Schema) -> None:
+    """Encode a row of nulls; OutputError where the format cannot hold a column's type.
+
+    Once in a worker, as all partitions of a job are alike.
+    """
+
+    def encode(row: pa.RecordBatch) -> None:
+        table = pa.Table.from_batches([row])
+        encoder = encoding.open(pa.BufferOutputStream(), table)
+        encoder.write(table)
+        encoder.close()
+
+    blame_column(url, encoding.suffix, written, encode)

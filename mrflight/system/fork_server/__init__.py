@@ -1,0 +1,1 @@
+"""A process that has loaded Arrow once and forks the workers and servers of a job."""

@@ -1,0 +1,33 @@
+"""Mapped batches of which all have the columns of the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.schemas import describe_difference
+from mrflight.errors import SchemaMismatchError
+
+
+def agreeing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches as they are; SchemaMismatchError for one whose columns differ from the first's.
+
+    Layouts may differ.
+    """
+    first: pa.Schema | None = None
+    for number, batch in enumerate(batches):
+        schema = plain_schema(batch.schema)
+        first = first or schema
+        if difference := describe_difference(first, schema):
+            raise SchemaMismatchError(
+                f"mapped batch {number} does not agree with the first: {difference}"
+            )
+        yield batch
+
+
+def agreeing_in_plain_layout(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches as `agreeing` gives them, in the layout that rows travel in."""
+    for batch in agreeing(batches):
+        yield plain_batch(batch, plain_schema(batch.schema))

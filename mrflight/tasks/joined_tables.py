@@ -1,0 +1,57 @@
+"""Two tables of a partition that are joined before they are reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import pyarrow as pa
+
+from mrflight.system.scratch import ScratchFolder
+from mrflight.tasks.operators.hash_join import Join, can_broadcast, joined
+from mrflight.tasks.operators.join_output import JoinPlan
+from mrflight.tasks.stage_rows import Rows, SharedTable
+from mrflight.tasks.task_memory import Workspace
+
+
+class JoinedTables(msgspec.Struct, frozen=True):
+    """A join of the tables of two inputs, by their names."""
+
+    left: str
+    right: str
+    join: Join
+
+    def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+        """See `Meeting.check`; raises as `Join.result_schema`."""
+        return self.join.result_schema(schemas[self.left], schemas[self.right])
+
+    def shared(self, schemas: Mapping[str, pa.Schema]) -> dict[str, bool]:
+        """See `Meeting.shared`: either side; the rest are the other's rows that meet none.
+
+        Not the right of a semi or an anti join: whether a left row is there would be known once
+        all shares of the right have met it. These joins make no pairs, so that the one task with
+        all of the right is short.
+        """
+        how = self.join.how
+        shared = {self.left: not can_broadcast(how, is_left=False)}
+        if how not in ("semi", "anti"):
+            shared[self.right] = not can_broadcast(how, is_left=True)
+        return shared
+
+    def apply(
+        self, tables: Mapping[str, Rows], space: Workspace, shared: SharedTable | None = None
+    ) -> Rows:
+        """See `Meeting.apply`."""
+        plan = self.join.plan(tables[self.left][0], tables[self.right][0])
+        if shared is not None:
+            side = plan.left if shared.name == self.left else plan.right
+            plan = plan.rest(side) if shared.is_rest else plan.of_share(side)
+        return plan.result, self._rows(plan, tables, space)
+
+    def _rows(
+        self, plan: JoinPlan, tables: Mapping[str, Rows], space: Workspace
+    ) -> Iterator[pa.RecordBatch]:
+        left, right = (tables[name][1] for name in (self.left, self.right))
+        with ScratchFolder("join", space.folder) as scratch:
+            for table in joined(plan, left, right, space.rows_bytes, scratch):
+                yield from table.to_batches()

@@ -1,0 +1,95 @@
+"""Reads a split and maps its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from mrflight.compute.schemas import empty_batch
+from mrflight.compute.sql.map import SqlMap
+from mrflight.config.functions import FunctionRef, calling_user
+from mrflight.errors import UserFunctionError
+from mrflight.sources.base import Reader, Split
+
+RowMap = FunctionRef | SqlMap
+"""What makes other rows of an input's."""
+
+
+def mapped_schema(schema: pa.Schema | None, row_map: RowMap | None) -> pa.Schema | None:
+    """Of mapped rows; None where a function will say it. JobError where sql is told of others."""
+    if schema is None or isinstance(row_map, FunctionRef):
+        return None
+    return schema if row_map is None else row_map.check(schema)
+
+
+class Mapper:
+    """Maps the batches of one split; counts the rows that it read."""
+
+    def __init__(self, reader: Reader, split: Split, row_map: RowMap | None) -> None:
+        self._reader = reader
+        self._split = split
+        self._row_map = row_map
+        self._function = row_map.load() if isinstance(row_map, FunctionRef) else None
+        self.rows_in = 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The mapped batches, at least one: it is empty where the split has no rows.
+
+        UserFunctionError carries the user's own traceback, the file and the
+        batch; InputError and its kind say what cannot be read.
+        """
+        if isinstance(self._row_map, SqlMap):
+            return self._row_map.stream(self._read())
+        return (self._map(batch, number) for number, batch in enumerate(self._read(), 1))
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        """The split's batches, at least one."""
+        is_empty = True
+        for batch in self._reader.read(self._split):
+            is_empty = False
+            self.rows_in += batch.num_rows
+            yield batch
+        if is_empty and self._reader.schema is not None:
+            yield empty_batch(self._reader.schema)
+
+    def _map(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+        if self._function is None:
+            return batch
+        with calling_user(f"the map {self._row_map}, given {self._place(number)},"):
+            mapped = self._function(batch)
+        if not isinstance(mapped, pa.RecordBatch):
+            raise UserFunctionError(
+                f"the map {self._row_map} must return a pyarrow.RecordBatch; on "
+                f"{self._place(number)} it returned {type(mapped).__name__}"
+            )
+        try:
+            _validate_new_columns(mapped, batch)
+        except pa.ArrowInvalid as error:
+            raise UserFunctionError(
+                f"the map {self._row_map} returned a batch that is not valid on "
+                f"{self._place(number)}: {error}"
+            ) from error
+        return mapped
+
+    def _place(self, number: int) -> str:
+        return f"{self._split.path}, batch {number} from {self._split.start}"
+
+
+def _validate_new_columns(mapped: pa.RecordBatch, given: pa.RecordBatch) -> None:
+    """Raise ArrowInvalid for columns that contradict themselves: their reader could not say whose.
+
+    Columns that the source made and that were passed on need no second look, which takes 0.2 ms
+    a MiB: as much as a sixth of reading them.
+    """
+    mapped.validate()
+    known = [_identity(column) for column in given.columns]
+    for column in mapped.columns:
+        if _identity(column) not in known:
+            column.validate(full=True)
+
+
+def _identity(column: pa.Array) -> tuple[object, ...]:
+    """The same for two columns that are the same values in the same place of memory."""
+    buffers = tuple(buffer.address if buffer else None for buffer in column.buffers())
+    return column.type, column.offset, len(column), buffers

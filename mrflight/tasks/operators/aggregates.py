@@ -1,0 +1,132 @@
+"""The aggregates of a job file: what they are called and what they take.
+
+aggregate = { clicks = "sum(weight)", rows = "count(*)", last_seen = "max(at)" }
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple, get_args
+
+import pyarrow as pa
+from pyarrow import types
+
+from mrflight.compute import kernel
+from mrflight.compute.key_types import has_canonical_bytes
+from mrflight.errors import ColumnNotFoundError, JobFileError, KeyTypeError, SchemaMismatchError
+
+AggregateFunction = Literal["sum", "min", "max", "count", "mean", "count_distinct", "first", "last"]
+FUNCTIONS: tuple[str, ...] = get_args(AggregateFunction)
+
+MAPPED = "a mapped row"
+
+_CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\(\s*(.+?)\s*\)\s*")
+
+
+class Aggregate(NamedTuple):
+    """One output column: ``name = function(column)``; column None is ``count(*)``.
+
+    Nulls are left out by every function but ``count(*)``; a group without any
+    value has the count 0 and null for the rest. ``first`` and ``last`` go by
+    the order of the input.
+    """
+
+    name: str
+    function: AggregateFunction
+    column: str | None
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it is 0, and not null, where there is nothing."""
+        return self.function in ("count", "count_distinct")
+
+
+def parse_aggregate(name: str, text: str) -> Aggregate:
+    """The aggregate that ``text`` calls; JobFileError says which there are."""
+    match = _CALL.fullmatch(text)
+    function, column = (match[1].lower(), match[2]) if match else ("", "")
+    is_star = column == "*"
+    if function not in FUNCTIONS or (is_star and function != "count"):
+        raise JobFileError(
+            f"reduce.aggregate.{name}: {text!r} is not an aggregate; write 'function(column)' with "
+            f"one of {', '.join(FUNCTIONS)}, or count(*)"
+        )
+    column = column[1:-1] if len(column) > 1 and column[0] == column[-1] == '"' else column
+    return Aggregate(name, function, None if is_star else column)  # type: ignore[arg-type]
+
+
+def check_aggregates(
+    schema: pa.Schema,
+    group_by: tuple[str, ...],
+    aggregates: tuple[Aggregate, ...],
+    rows: str = MAPPED,
+) -> None:
+    """Raise where rows of ``schema``, in their plain layout, cannot be aggregated so.
+
+    ``rows`` is what messages call them.
+    ColumnNotFoundError for a column that is not there, KeyTypeError for a
+    group that cannot be hashed, JobFileError for an aggregate of a type that
+    it does not take.
+    """
+    for column in group_by:
+        _type_of(schema, column, f"reduce.group_by: {rows}")
+    if group_by:
+        kernel.check_key_types(schema, group_by)
+    if not group_by and aggregates and all(each.column is None for each in aggregates):
+        for column in schema.names[:1]:  # by which rows are counted that have no group
+            _type_of(schema, column, f"reduce.aggregate: {rows}")
+    for aggregate in aggregates:
+        if aggregate.column is not None:
+            _check_column(schema, aggregate, aggregate.column, rows)
+
+
+def check_distinct(schema: pa.Schema, rows: str = MAPPED) -> None:
+    """Raise where rows of ``schema``, in their plain layout, cannot be compared in all columns.
+
+    SchemaMismatchError for a name that two columns have, KeyTypeError for a column of a type that
+    cannot be hashed.
+    """
+    for field in schema:
+        _type_of(schema, field.name, f"reduce.distinct: {rows}")
+        if not has_canonical_bytes(field.type):
+            raise KeyTypeError(
+                f"reduce.distinct: column {field.name!r} is {field.type}, and such values are not "
+                "compared; leave it out or make plain columns of it in the map, or take "
+                "reduce.keep with the columns that tell the rows apart"
+            )
+
+
+def _type_of(schema: pa.Schema, column: str, where: str) -> pa.DataType:
+    found = schema.get_all_field_indices(column)
+    if not found:
+        raise ColumnNotFoundError.among(column, schema.names, where)
+    if len(found) > 1:
+        raise SchemaMismatchError(
+            f"{where} has {len(found)} columns {column!r}; rename one in the map"
+        )
+    return schema.field(found[0]).type
+
+
+def _check_column(schema: pa.Schema, aggregate: Aggregate, column: str, rows: str) -> None:
+    where = f"reduce.aggregate.{aggregate.name}"
+    kind = _type_of(schema, column, f"{where}: {rows}")
+    what = f"{where}: {aggregate.function} of {column!r}, which is {kind}"
+    if aggregate.function in ("sum", "mean") and not _is_number(kind):
+        raise JobFileError(
+            f"{what}; make a number of it in the map, or take min, max, count, count_distinct, "
+            "first or last"
+        )
+    if aggregate.function in ("min", "max") and types.is_interval(kind):
+        raise JobFileError(f"{what}, has no order; take count, first or last")
+    if aggregate.function != "count" and types.is_nested(kind):
+        raise JobFileError(f"{what}; only count takes nested columns")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(
+        types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_decimal(kind)
+        or types.is_boolean(kind)
+        or types.is_duration(kind)
+    )

@@ -1,0 +1,66 @@
+"""Calls a user's reduce function with a partition of any size, in bounded memory where it can."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from mrflight.compute import kernel
+from mrflight.system.scratch import ScratchFolder
+from mrflight.tasks.operators.row_buffer import HeldRows
+from mrflight.tasks.operators.spill_partitions import MAX_LEVEL, Piece, cut, hash_writer
+
+
+class BoundedFunction:
+    """Calls ``function`` with tables that hold every row of the keys that are in them.
+
+    A partition that fits is one table; a larger one is cut by the hash of
+    ``key``. One key's rows stay together however many they are, and without a
+    key all rows do.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[pa.Table], pa.Table],
+        schema: pa.Schema,
+        key: Sequence[str],
+        rows_bytes: int,
+        scratch: ScratchFolder,
+    ) -> None:
+        self._function = function
+        self._schema = schema
+        self._key = tuple(key)
+        self._rows_bytes = rows_bytes
+        self._scratch = scratch
+
+    def results(
+        self, rows: Iterator[pa.RecordBatch], name: str = "rows", level: int = 0
+    ) -> Iterator[pa.Table]:
+        """What the function made, table by table: at least one, as it is called without rows too.
+
+        JobFailedError where local files cannot be written, and what the function raises.
+        """
+        held = HeldRows()
+        can_cut = bool(self._key) and level < MAX_LEVEL
+        if not held.fill(rows, self._rows_bytes if can_cut else math.inf):
+            whole = held.pop() if held.rows else self._schema.empty_table()
+            yield self._function(whole.combine_chunks())
+            return
+        writer = hash_writer(self._scratch, name, self._key, level)
+        for piece in cut(rows, held, writer, self._rows_bytes):
+            too_large = piece.bytes > self._rows_bytes
+            inner = MAX_LEVEL if too_large and self._is_one_key(piece) else level + 1
+            yield from self.results(piece.batches(), f"{name}-{piece.number}", inner)
+            pa.default_memory_pool().release_unused()
+
+    def _is_one_key(self, piece: Piece) -> bool:
+        """Whether all rows have the same hash, so that cutting goes on in vain."""
+        seen: set[int] = set()
+        for batch in piece.peek():
+            hashes = kernel.hash_rows([batch[name] for name in self._key]).to_numpy()
+            seen |= {int(hashes.min()), int(hashes.max())}
+            if len(seen) > 1:
+                return False
+        return True

@@ -1,0 +1,246 @@
+"""Groups and aggregates the rows of one partition, with Acero.
+
+What Acero does not do by itself is done here, so that the result is that of
+SQL for every type: -0.0 and 0.0 are one key and so are all NaNs (as in the
+hash that brought them together), integer sums never wrap around, and first
+and last take every type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from decimal import Context
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import types
+
+from mrflight.compute.canonical_floats import canonical_floats
+from mrflight.compute.comparable import comparable
+from mrflight.compute.numpy_arrays import to_arrow
+from mrflight.errors import JobError
+from mrflight.tasks.operators.aggregates import Aggregate, AggregateFunction
+
+_WIDE = Context(prec=80)
+"""Digits of a decimal256, and some."""
+
+_ROUNDED_UP = 1 + 1e-6
+"""What doubles may lose in adding up the numbers of a partition, and far more."""
+
+
+class Call(NamedTuple):
+    """One output column, ``name = function(column)``, for an aggregate that errors will name."""
+
+    name: str
+    function: AggregateFunction
+    column: str | None
+    asked: Aggregate
+    fits: bool = True
+    """Whether a sum is brought into its own type, or left in one that has room for it."""
+
+
+def group(table: pa.Table, group_by: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
+    """One row per distinct key, null a key like others: the keys, then the aggregates in order.
+
+    Without ``group_by`` all rows have one key; `group_of_nothing` is for where there are none. The
+    rows come in no particular order. The table's columns are plain (no dictionaries or views), as
+    they come from a shuffle. Raises JobError for a sum that does not fit its type.
+    """
+    calls = [Call(asked.name, asked.function, asked.column, asked) for asked in aggregates]
+    return call_by_group(table, group_by, calls)
+
+
+def group_of_nothing(schema: pa.Schema, aggregates: Sequence[Aggregate]) -> pa.Table:
+    """What no rows come to where all rows are one group, in the columns of such a result."""
+    row = {each.name: [0 if each.is_count else None] for each in aggregates}
+    return pa.table(row, schema=schema)
+
+
+def call_by_group(table: pa.Table, group_by: Sequence[str], calls: Sequence[Call]) -> pa.Table:
+    """`group` for single calls, whose columns are named by them."""
+    columns = {f"key{i}": canonical_floats(table[name]) for i, name in enumerate(group_by)}
+    if not group_by:
+        columns["key"] = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int8()), len(table))])
+    keys = list(columns)
+    wanted: list[tuple[str | list[str], str]] = []
+    for i, call in enumerate(calls):
+        column, functions = _prepare(table, call)
+        if column is not None:
+            columns[f"value{i}"] = column
+        wanted += [([] if column is None else f"value{i}", function) for function in functions]
+    grouped = pa.table(columns).group_by(keys, use_threads=False).aggregate(wanted)
+    results = iter(grouped.columns[len(keys) :])
+    outputs = grouped.columns[: len(group_by)]
+    outputs += [_finish(table, call, results) for call in calls]
+    return pa.table(outputs, names=[*group_by, *(call.name for call in calls)])
+
+
+def _prepare(table: pa.Table, call: Call) -> tuple[pa.ChunkedArray | None, list[str]]:
+    """The column that Acero is given for this call, and the functions it is asked for."""
+    if call.column is None:
+        return None, ["count_all"]
+    column = table[call.column]
+    match call.function:
+        case "first":
+            return _rows_with_value(column), ["min"]
+        case "last":
+            return _rows_with_value(column), ["max"]
+        case "count_distinct" if types.is_null(column.type):
+            return column.cast(pa.int64()), ["count_distinct"]  # of nulls alone Acero counts one
+        case "count_distinct":
+            return canonical_floats(column), ["count_distinct"]
+        case "count":
+            return _validity(column), ["count"]
+        case "mean" if is_whole(column.type):
+            # Acero adds them up as doubles, which loses what large ones leave of each other.
+            return _summable(column, call.asked), ["sum", "count"]
+        case "sum" | "mean":
+            return _summable(column, call.asked), [call.function]
+        case _:
+            return comparable(column), [call.function]
+
+
+def _finish(table: pa.Table, call: Call, results: Iterator[pa.ChunkedArray]) -> pa.ChunkedArray:
+    """Acero's next results as what the call promises."""
+    result = next(results)
+    if call.column is None or call.function in ("count", "count_distinct"):
+        return result
+    column = table[call.column]
+    match call.function:
+        case "first" | "last":
+            return column.take(result)
+        case "sum":
+            return fit_sum(call.asked, column.type, result) if call.fits else result
+        case "mean" if is_whole(column.type):
+            return mean_of(result, next(results))
+        case "mean":
+            target = column.type if types.is_decimal(column.type) else pa.float64()
+            return result if result.type == target else result.cast(target)
+        case _:
+            return result if result.type == column.type else result.cast(column.type)
+
+
+def is_whole(kind: pa.DataType) -> bool:
+    """Whether values of this type are added up as integers."""
+    return bool(types.is_integer(kind) or types.is_boolean(kind) or types.is_duration(kind))
+
+
+def mean_of(sums: pa.ChunkedArray, counts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Sums of any type, divided as doubles; null where the sum is."""
+    import pyarrow.compute as pc
+
+    return pc.divide(sums.cast(pa.float64(), safe=False), counts)
+
+
+def _validity(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Something small that is null where the column is, for types that cannot be counted."""
+    import pyarrow.compute as pc
+
+    if not types.is_nested(column.type):
+        return column
+    return pc.if_else(pc.is_valid(column), True, pa.scalar(None, pa.bool_()))
+
+
+def _rows_with_value(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Row numbers, null where the column is null: their least leads to the first value."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    rows = to_arrow(np.arange(len(column), dtype=np.int64))
+    return pc.if_else(column.is_valid().combine_chunks(), rows, pa.scalar(None, pa.int64()))
+
+
+def _summable(column: pa.ChunkedArray, aggregate: Aggregate) -> pa.ChunkedArray:
+    """The column as a type whose sum does not wrap around, whatever the values."""
+    kind = column.type
+    if types.is_duration(kind):
+        column, kind = column.cast(pa.int64()), pa.int64()
+    if types.is_boolean(kind):
+        return column.cast(pa.int64())
+    if not (types.is_integer(kind) or types.is_decimal(kind)):
+        return comparable(column)
+    if may_overflow(column):
+        return column.cast(_wider(kind, aggregate))
+    if types.is_unsigned_integer(kind) and not types.is_uint64(kind):
+        return column.cast(pa.int64())
+    return comparable(column)
+
+
+def may_overflow(column: pa.ChunkedArray) -> bool:
+    """Whether a sum of some of these numbers could leave the type that Acero adds them up in.
+
+    From the count and the extremes; in decimals of 76 digits, which have no
+    wider type to go to, from the sum of all magnitudes as well.
+    """
+    import pyarrow.compute as pc
+
+    if column.null_count == len(column):
+        return False
+    kind = column.type
+    if types.is_decimal128(kind) and _magnitudes_below(column) * len(column) < 10**38:
+        return False
+    extremes = pc.min_max(comparable(column)).as_py()
+    if types.is_integer(kind):
+        return bool(max(-extremes["min"], extremes["max"]) * len(column) >= 2**63)
+    largest = max(extremes["min"].copy_abs(), extremes["max"].copy_abs())
+    is_wide = types.is_decimal256(kind)
+    limit = 10 ** (76 if is_wide else 38)
+    if int(largest.scaleb(kind.scale, _WIDE)) * len(column) < limit:
+        return False
+    if not is_wide:
+        return True
+    magnitude = pc.sum(pc.abs(column.cast(pa.float64()))).as_py()
+    return bool(magnitude * 10.0**kind.scale * _ROUNDED_UP >= limit)
+
+
+def _magnitudes_below(column: pa.ChunkedArray) -> int:
+    """What decimals of 128 bits are not above, as whole numbers: by the upper half of their bits.
+
+    A tenth of the time of finding their extremes. What lies where there is a null counts as well.
+    """
+    import numpy as np
+
+    bound = 0
+    for chunk in column.chunks:
+        if len(chunk):
+            halves = np.frombuffer(chunk.buffers()[1], np.int64, 2 * len(chunk), 16 * chunk.offset)
+            upper = halves[1::2]
+            bound = max(bound, (int(upper.max()) + 1) << 64, -int(upper.min()) << 64)
+    return bound
+
+
+def _wider(kind: pa.DataType, aggregate: Aggregate) -> pa.DataType:
+    """A type for sums that ``kind`` has no room for."""
+    if types.is_integer(kind):
+        return pa.decimal128(38, 0)
+    if not types.is_decimal256(kind):
+        return pa.decimal256(76, kind.scale)
+    raise _does_not_fit(aggregate)
+
+
+def fit_sum(aggregate: Aggregate, kind: pa.DataType, result: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A sum in its own type.
+
+    int64 for integers (uint64 of uint64) and booleans, a duration of
+    durations, a decimal of 38 digits of those that have no more. ``kind`` is
+    the column's type. Raises JobError where it does not fit.
+    """
+    if types.is_duration(kind):
+        return fit_sum(aggregate, pa.int64(), result).cast(kind)
+    if types.is_boolean(kind) or types.is_integer(kind):
+        target = pa.uint64() if types.is_uint64(kind) else pa.int64()
+    elif types.is_decimal(kind) and not types.is_decimal256(kind):
+        target = pa.decimal128(38, kind.scale)
+    else:
+        return result
+    try:
+        return result if result.type == target else result.cast(target)
+    except pa.ArrowInvalid as error:
+        raise _does_not_fit(aggregate) from error
+
+
+def _does_not_fit(aggregate: Aggregate) -> JobError:
+    return JobError(
+        f"reduce.aggregate.{aggregate.name}: {aggregate.function} of {aggregate.column!r} does not "
+        "fit its type; make a float, or a decimal of more digits, of the column in the map"
+    )

@@ -1,0 +1,164 @@
+"""Joins two inputs by equal keys, of any size, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+import pyarrow as pa
+
+from mrflight.compute import kernel
+from mrflight.compute.join_types import common_type, meets
+from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.errors import ColumnNotFoundError, JobFileError, KeyTypeError
+from mrflight.system.scratch import ScratchFolder
+from mrflight.tasks.operators.grace_hash_join import Batches, BoundedJoin
+from mrflight.tasks.operators.join_output import JoinPlan, JoinSide
+
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+
+
+def can_broadcast(how: How, *, is_left: bool) -> bool:
+    """Whether a side of a join can be with everyone: none of its rows is in the result alone."""
+    return how in (("inner", "right") if is_left else ("inner", "left", "semi", "anti"))
+
+
+class Join(msgspec.Struct, frozen=True):
+    """Rows of two inputs whose keys are equal. Picklable.
+
+    A row with a null in its key meets none. NaN is equal to NaN and -0.0 to 0.0, as in DuckDB.
+    ``semi`` has the left's rows that meet any, ``anti`` those that meet none, each once.
+    """
+
+    how: How
+    left_on: tuple[str, ...]
+    right_on: tuple[str, ...]
+    key_path: str = "reduce.join"
+    """Where the job file has it, for messages."""
+    rows: tuple[str, str] | None = None
+    """What messages call the left and the right rows that have no such key, with where the job
+    file has the key."""
+
+    def result_schema(self, left: pa.Schema, right: pa.Schema) -> pa.Schema:
+        """The left's columns, then the right's, in their plain types.
+
+        A key that both call the same is there once: as the left has it, of a right join as the
+        right has it, and of a full one in a type for both. Raises ColumnNotFoundError and
+        KeyTypeError for a key, JobFileError for a column that both have.
+        """
+        return self.plan(left, right).result
+
+    def plan(self, left: pa.Schema, right: pa.Schema) -> JoinPlan:
+        """What is made of rows of these schemas; raises as `result_schema`."""
+        left, right = plain_schema(left), plain_schema(right)
+        self._check_keys(left, right)
+        merged = frozenset(a for a, b in zip(self.left_on, self.right_on, strict=True) if a == b)
+        pairs = self.how not in ("semi", "anti")
+        from_right = tuple(name for name in right.names if name not in merged) if pairs else ()
+        fields = [
+            self._merged(left, right, n) if n in merged else left.field(n) for n in left.names
+        ]
+        result = pa.schema([*fields, *(right.field(name) for name in from_right)])
+        self._check_names(result)
+        lefts, rights = self._sides(left, right)
+        return JoinPlan(
+            lefts, rights if pairs else rights.of_keys, result, len(left.names), merged, pairs
+        )
+
+    def _sides(self, left: pa.Schema, right: pa.Schema) -> tuple[JoinSide, JoinSide]:
+        kinds = [
+            tuple(schema.field(name).type for name in on)
+            for schema, on in ((left, self.left_on), (right, self.right_on))
+        ]
+        return (
+            JoinSide(
+                "left",
+                left,
+                self.left_on,
+                kinds[1],
+                keeps_met=self.how == "semi",
+                keeps_unmet=self.how in ("left", "full", "anti"),
+            ),
+            JoinSide(
+                "right", right, self.right_on, kinds[0], keeps_unmet=self.how in ("right", "full")
+            ),
+        )
+
+    def _check_keys(self, left: pa.Schema, right: pa.Schema) -> None:
+        if not self.left_on or len(self.left_on) != len(self.right_on):
+            raise JobFileError(
+                f"{self.key_path}: the left has {len(self.left_on)} key columns and the right "
+                f"{len(self.right_on)}; give both the same number, at least one"
+            )
+        called = self.rows or tuple(
+            f"{self.key_path}: the {name} input" for name in ("left", "right")
+        )
+        both = ((left, self.left_on), (right, self.right_on))
+        for rows, (schema, on) in zip(called, both, strict=True):
+            for column in on:
+                if column not in schema.names:
+                    raise ColumnNotFoundError.among(column, schema.names, rows)
+            kernel.check_key_types(schema, on)
+        for a, b in zip(self.left_on, self.right_on, strict=True):
+            kinds = left.field(a).type, right.field(b).type
+            if not meets(*kinds):
+                raise KeyTypeError(
+                    f"{self.key_path}: key column {a!r} of the left is {kinds[0]} and {b!r} of the "
+                    f"right is {kinds[1]}, whose equal values have different hashes and would not "
+                    "meet; cast one to the type of the other in a map or sql"
+                )
+
+    def _merged(self, left: pa.Schema, right: pa.Schema, name: str) -> pa.Field:
+        """The key column that both sides have."""
+        if self.how == "right":
+            return right.field(name)
+        if self.how != "full":
+            return left.field(name)
+        kinds = left.field(name).type, right.field(name).type
+        kind = common_type(*kinds)
+        if kind is None:
+            raise KeyTypeError(
+                f"{self.key_path}: key column {name!r} is {kinds[0]} in the left and {kinds[1]} in "
+                "the right, and no integer type has the values of both, as a full join needs; cast "
+                "one to the type of the other in a map or sql"
+            )
+        return pa.field(name, kind)
+
+    def _check_names(self, result: pa.Schema) -> None:
+        name, times = Counter(result.names).most_common(1)[0]
+        if times > 1:
+            raise JobFileError(
+                f"{self.key_path}: the result would have {times} columns {name!r}; rename one in a "
+                "map or sql, or leave it out there"
+            )
+
+
+def joined(
+    plan: JoinPlan, left: Batches, right: Batches, rows_bytes: int, scratch: ScratchFolder
+) -> Iterator[pa.Table]:
+    """The result, table by table, at least one; its rows come in no order that is promised.
+
+    Batches may be in other layouts of their types, and have more columns. The same ones give the
+    same rows in the same order. Of each side about ``rows_bytes`` are held; what is more goes
+    through local files. Raises JobFailedError where those cannot be written.
+    """
+    join = BoundedJoin(plan, rows_bytes, scratch)
+    is_empty = True
+    for table in join.results(_needed(left, plan.left), _needed(right, plan.right)):
+        if table.num_rows:
+            is_empty = False
+            yield table
+    if is_empty:
+        yield plan.result.empty_table()
+
+
+def _needed(batches: Batches, side: JoinSide) -> Batches:
+    """What a join needs of a side's rows, in their plain layout."""
+    import pyarrow.compute as pc
+
+    for batch in batches:
+        plain = plain_batch(batch.select(side.schema.names), side.schema)
+        unmet = None if side.keeps_unmet else side.unmet(plain)
+        yield plain if unmet is None else plain.filter(pc.invert(unmet))

@@ -1,0 +1,187 @@
+"""Of the rows of a result one for each key, as a merge needs them, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from mrflight.compute import kernel
+from mrflight.compute.comparable import comparable
+from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.sort_codes import group_codes, sort_codes
+from mrflight.compute.sorting import check_sortable, indices, is_new
+from mrflight.config.sort_key import SortKey
+from mrflight.errors import ColumnNotFoundError, OutputError
+from mrflight.system.scratch import ScratchFolder
+from mrflight.tasks.operators.grouped_apply import BoundedFunction
+from mrflight.tasks.operators.singleton_groups import split_lone_rows
+
+Rows = npt.NDArray[np.int64]
+"""Numbers of rows."""
+
+
+class UniqueRows(msgspec.Struct, frozen=True):
+    """How the rows of one key become one. All of them are in one partition."""
+
+    keys: tuple[str, ...]
+    order_by: str | None = None
+    """The greatest counts: null is lower than every value, NaN greater."""
+    shuffle_key: tuple[str, ...] = ()
+    """What the rows were partitioned by, where a function may have made others of them."""
+    partitions: int = 0
+    """Of the shuffle, by the hash of that key."""
+
+    def check(self, schema: pa.Schema, rows: str) -> None:
+        """ColumnNotFoundError or KeyTypeError where rows of this schema have no such columns."""
+        self.check_names(schema.names, rows)
+        kernel.check_key_types(schema, self.keys)
+        if self.order_by is not None:
+            check_sortable(schema, [SortKey(self.order_by)], rows)
+
+    def check_names(self, names: Sequence[str], rows: str) -> None:
+        """ColumnNotFoundError where the rows, which messages call so, lack a column."""
+        ordered = [] if self.order_by is None else [("output.order_by", self.order_by)]
+        for section, name in [*(("output.keys", name) for name in self.keys), *ordered]:
+            if name not in names:
+                raise ColumnNotFoundError.among(name, list(names), f"{section}: {rows}")
+
+    def results(
+        self,
+        partition: int,
+        tables: Iterator[pa.Table],
+        rows_bytes: int,
+        scratch: ScratchFolder,
+    ) -> Iterator[pa.Table]:
+        """Tables, of which there is at least one, with one row of each key.
+
+        Raises OutputError where several rows have one key and nothing tells which counts, and
+        where a key is null; JobFailedError where local files cannot be written.
+        """
+        first = next(tables)
+        schema = plain_schema(first.schema)
+        self.check(schema, "the result")
+        rows = self._checked(partition, first, tables, schema)
+        resolve = partial(unique, keys=self.keys, order_by=self.order_by)
+        yield from BoundedFunction(resolve, schema, self.keys, rows_bytes, scratch).results(
+            rows, "unique"
+        )
+
+    def _checked(
+        self, partition: int, first: pa.Table, tables: Iterator[pa.Table], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows, each in the partition that its key belongs to."""
+        for batch in first.to_batches():
+            yield self._in_place(partition, plain_batch(batch, schema))
+        for table in tables:
+            for batch in table.to_batches():
+                yield self._in_place(partition, plain_batch(batch, schema))
+
+    def _in_place(self, partition: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self.shuffle_key or not batch.num_rows:
+            return batch
+        columns = [batch.column(name) for name in self.shuffle_key]
+        places = np.asarray(kernel.partition_ids(columns, self.partitions))
+        strange = np.flatnonzero(places != partition)
+        if len(strange):
+            key = _told(batch.select(list(self.shuffle_key)), int(strange[0]))
+            raise OutputError(
+                f"reduce.function: partition {partition} gave a row with {key}, which is the key "
+                "of rows of another partition, so that rows with equal output.keys may not meet; "
+                "leave the inputs' key columns as they are"
+            )
+        return batch
+
+
+def unique(table: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Table:
+    """One row of each key. OutputError where nothing tells which, and for a key that is null."""
+    check_no_nulls(table, keys)
+    alone, shared = split_lone_rows(table, keys)
+    if not shared.num_rows:
+        return table
+    ordered = shared.take(_greatest_first(shared, keys, order_by))
+    begins = is_new(ordered.select(list(keys))).to_numpy(zero_copy_only=False)
+    first = np.flatnonzero(begins)
+    if len(first) < ordered.num_rows:
+        _check_told_apart(ordered, first[np.cumsum(begins) - 1], keys, order_by)
+    return pa.concat_tables([alone, ordered.take(pa.array(first))])
+
+
+def check_no_nulls(table: pa.Table, keys: Sequence[str]) -> None:
+    """OutputError where a key is null."""
+    for name in keys:
+        if table[name].null_count:
+            raise OutputError(
+                f"output.keys: column {name!r} is null in a row of the result, which no later "
+                "merge could meet again; leave such rows out in the map, or give them a value"
+            )
+
+
+def _greatest_first(table: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Array:
+    """The rows by their keys, and of one key the greatest first."""
+    codes = group_codes(table, keys)
+    if order_by is not None:
+        codes = codes.then(sort_codes(table, [SortKey(order_by, descending=True)]))
+    return indices(codes.order())
+
+
+def _check_told_apart(
+    ordered: pa.Table, winners: Rows, keys: Sequence[str], order_by: str | None
+) -> None:
+    """OutputError where a row other than the one that counts might count as well.
+
+    ``winners`` has of each row the one that counts of its key.
+    """
+    others = np.flatnonzero(winners != np.arange(len(winners)))
+    if order_by is None:
+        row = int(others[0])
+        raise OutputError(
+            f"output.keys: several rows of the result have {_told(ordered.select(list(keys)), row)}"
+            "; name a column in output.order_by whose greatest value counts, or make them one in "
+            "[reduce]"
+        )
+    tied = others[_same(ordered.select([order_by]), others, winners[others])]
+    differing = tied[~_same(ordered, tied, winners[tied])]
+    if len(differing):
+        row = int(differing[0])
+        raise OutputError(
+            f"output.order_by: different rows of the result have "
+            f"{_told(ordered.select([*keys, order_by]), row)}, so that nothing tells which counts; "
+            "take a column that tells them apart, or make them one in [reduce]"
+        )
+
+
+def _same(table: pa.Table, ones: Rows, others: Rows) -> npt.NDArray[np.bool_]:
+    """Of pairs of rows whether they are equal in all columns; null is null here, NaN is NaN."""
+    equal = np.ones(len(ones), np.bool_)
+    for column in table.columns:
+        one, other = column.take(pa.array(ones)), column.take(pa.array(others))
+        if pa.types.is_nested(column.type):
+            pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+            equal &= np.fromiter((a == b for a, b in pairs), np.bool_, len(ones))
+        else:
+            equal &= _same_values(one, other)
+    return equal
+
+
+def _same_values(one: pa.ChunkedArray, other: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    import pyarrow.compute as pc
+
+    one, other = comparable(one), comparable(other)
+    same = pc.fill_null(pc.equal(one, other), False)
+    same = pc.or_(same, pc.and_(pc.is_null(one), pc.is_null(other)))
+    if pa.types.is_floating(one.type):
+        nans = pc.and_(pc.is_nan(one), pc.is_nan(other))
+        same = pc.or_(same, pc.fill_null(nans, False))
+    return np.asarray(same)
+
+
+def _told(rows: pa.Table | pa.RecordBatch, row: int) -> str:
+    """A row's values as a message has them: ``id = 5 and day = '2026-11-20'``."""
+    (values,) = rows.slice(row, 1).to_pylist()
+    texts = {name: repr(v) if isinstance(v, str) else str(v) for name, v in values.items()}
+    return " and ".join(f"{name} = {text}" for name, text in texts.items())

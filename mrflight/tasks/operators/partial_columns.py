@@ -1,0 +1,96 @@
+"""The columns of partial rows: which ones an aggregate is taken apart into, and of what types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import types
+
+from mrflight.tasks.operators.aggregates import Aggregate, AggregateFunction
+
+
+class PartialColumn(NamedTuple):
+    """One column of partial rows: ``function(column)`` of the rows that were merged."""
+
+    name: str
+    function: AggregateFunction
+    column: str | None
+    asked: Aggregate
+    """The first aggregate that needs it."""
+
+    @property
+    def is_count(self) -> bool:
+        return self.function in ("count", "count_distinct")
+
+    @property
+    def merging(self) -> AggregateFunction:
+        """The function that makes one value of several."""
+        return "sum" if self.is_count else self.function
+
+    def type_in(self, schema: pa.Schema) -> pa.DataType:
+        """Its type where rows of ``schema`` are merged; the type of the result follows from it."""
+        if self.function == "count":
+            return pa.int32()
+        if self.function == "count_distinct":
+            return pa.int64()
+        kind = schema.field(self.column).type
+        if self.function != "sum":
+            return kind
+        if types.is_decimal256(kind):
+            return pa.decimal256(76, kind.scale)
+        if types.is_decimal(kind):
+            return pa.decimal128(38, kind.scale)
+        if types.is_floating(kind):
+            return pa.float64()
+        return kind if types.is_duration(kind) or types.is_uint64(kind) else pa.int64()
+
+    def of_single_rows(self, batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
+        """What each row alone comes to, of the type ``kind``."""
+        if self.function == "count_distinct":  # counted apart, see `Partials.from_distinct`
+            return pa.repeat(pa.scalar(0, kind), batch.num_rows)
+        if self.column is None:
+            return pa.repeat(pa.scalar(1, kind), batch.num_rows)
+        column = batch[self.column]
+        if self.is_count:
+            return ones(column, kind)
+        if types.is_float16(column.type) and self.function == "sum":
+            column = column.cast(pa.float32())
+        if types.is_decimal128(kind) and types.is_decimal128(column.type):
+            return column.view(kind)  # of as many digits after the point, and room for more before
+        return column if column.type == kind else column.cast(kind)
+
+
+def needed_columns(group_by: Sequence[str], aggregates: Sequence[Aggregate]) -> list[str]:
+    """The columns that groups and aggregates are made of, the group's first, none twice."""
+    given = [aggregate.column for aggregate in aggregates if aggregate.column is not None]
+    return list(dict.fromkeys([*group_by, *given]))
+
+
+def columns_of(
+    group_by: Sequence[str], aggregates: Sequence[Aggregate]
+) -> tuple[PartialColumn, ...]:
+    """The partial columns that the aggregates share."""
+    found: dict[tuple[AggregateFunction, str | None], PartialColumn] = {}
+    for aggregate in aggregates:
+        for function, column in parts_of(aggregate):
+            name = f"{function}({'*' if column is None else repr(column)})"
+            while name in group_by:
+                name += "'"
+            found.setdefault((function, column), PartialColumn(name, function, column, aggregate))
+    return tuple(found.values())
+
+
+def parts_of(aggregate: Aggregate) -> list[tuple[AggregateFunction, str | None]]:
+    """The partial columns of an aggregate, as function and column."""
+    if aggregate.function == "mean":
+        return [("sum", aggregate.column), ("count", aggregate.column)]
+    return [(aggregate.function, aggregate.column)]
+
+
+def ones(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """One for each value, nothing for null."""
+    if column.null_count == 0:
+        return pa.repeat(pa.scalar(1, kind), len(column))
+    return column.is_valid().cast(kind)

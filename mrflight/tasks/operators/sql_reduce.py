@@ -1,0 +1,283 @@
+"""A reduce that is SQL, over a partition of each input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from mrflight.compute.layout import plain_batch
+from mrflight.compute.schemas import empty_batch
+from mrflight.compute.sql.copartition_check import why_not_of_keys
+from mrflight.compute.sql.engine import (
+    EXACT,
+    add_table,
+    blamed,
+    check_installed,
+    new_session,
+    query,
+    quoted,
+    said,
+)
+from mrflight.compute.sql.plan_cache import MOST_KEPT, Tables
+from mrflight.compute.sql.plans import (
+    order_at_the_end,
+    reads_floats,
+    result_of,
+    used_columns,
+    why_not_of_shares,
+)
+from mrflight.errors import ColumnNotFoundError, JobFailedError, JobFileError
+from mrflight.system.scratch import ScratchFolder
+from mrflight.tasks.operators.row_buffer import HeldRows
+from mrflight.tasks.operators.spill_partitions import PieceWriter, local_files
+from mrflight.units import format_bytes
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame, SessionContext
+
+HELD_SHARE = 3
+"""A third of the memory has inputs, as long as they fit; what does not is read from files."""
+
+POOL_SHARE = 2
+"""Half of the memory is for what DataFusion counts, and it does not count everything."""
+
+FILE_BATCH_BYTES = 2**18
+"""Of rows that are read from a file at a time: DataFusion wants memory for several such batches."""
+
+_SORT_BYTES = 10 * 2**20
+"""That a sort keeps for merging what it wrote: DataFusion's default, which is much of a little."""
+
+_NO_MEMORY = ("Resources exhausted", "Not enough memory", "no data to spill")
+_NO_DISK = ("No space left on device", "os error")
+
+Inputs = Mapping[str, tuple[pa.Schema, Iterator[pa.RecordBatch]]]
+"""By the table's name."""
+
+
+class _Run(msgspec.Struct, frozen=True):
+    """What a query is run with."""
+
+    tables: dict[str, list[pa.RecordBatch] | Path]
+    """Rows in memory, or a file with an Arrow IPC stream."""
+    options: dict[str, str]
+    pool_bytes: int
+    scratch: ScratchFolder
+
+    def session(self, can_spill_joins: bool) -> SessionContext:
+        """One that knows the tables. Joins go through files where they are made by sorting."""
+        from datafusion import RuntimeEnvBuilder
+
+        with local_files(self.scratch.root):
+            folder = str(self.scratch.path)
+        options = {
+            **self.options,
+            "datafusion.execution.sort_spill_reservation_bytes": str(
+                min(_SORT_BYTES, self.pool_bytes // 8)
+            ),
+            "datafusion.optimizer.prefer_hash_join": str(not can_spill_joins).lower(),
+        }
+        runtime = RuntimeEnvBuilder().with_disk_manager_specified(folder)
+        session = new_session(
+            options,
+            partitions=2 if can_spill_joins else 1,  # with one there are hash joins only
+            runtime=runtime.with_fair_spill_pool(self.pool_bytes),
+        )
+        for name, rows in self.tables.items():
+            if isinstance(rows, Path):
+                place = f"stored as arrow location '{rows.as_uri()}'"
+                session.sql(f"create external table {quoted(name)} {place}")
+            else:
+                add_table(session, name, rows)
+        return session
+
+
+class SqlReduce(msgspec.Struct, frozen=True):
+    """A query over tables that are called as the inputs. Picklable."""
+
+    text: str
+    key_path: str
+    """Where the job file has it, for messages."""
+    stream: str | None = None
+    """The table of which only a share is told, where all others are whole."""
+    keys: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Of the tables of which a partition is told, where there may be several."""
+
+    def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+        """The result's schema, in plain types. Raises JobFileError and ColumnNotFoundError."""
+        rows = self._planned(schemas)[0]
+        if self.stream and (reason := why_not_of_shares(rows, self.stream)):
+            raise JobFileError(
+                f"{self.key_path}: {self.stream} has no key, so that this sql is told of a share "
+                f"of its rows at a time, and it {reason}"
+            )
+        return result_of(rows, self.key_path)
+
+    def check_order(self, schemas: Mapping[str, pa.Schema]) -> None:
+        """JobFileError where the query orders or limits its result, which is one of several."""
+        if clause := order_at_the_end(self._planned(schemas)[0]):
+            raise JobFileError(
+                f"{self.key_path}: this sql is told of a partition at a time, and would {clause} "
+                "the rows of each; put the result in order by reduce.sort_by and reduce.limit"
+            )
+
+    def check_keys(self, schemas: Mapping[str, pa.Schema]) -> None:
+        """JobFileError where the results of the partitions are not that of all rows."""
+        if not self.keys:
+            return
+        if reason := why_not_of_keys(self._planned(schemas)[0], self.keys, schemas):
+            told = " and ".join(f"{table} by {', '.join(key)}" for table, key in self.keys.items())
+            raise JobFileError(
+                f"{self.key_path}: this sql is told of a partition at a time, of {told}, and it "
+                f"{reason}"
+            )
+
+    def shared(self, schemas: Mapping[str, pa.Schema]) -> list[str]:
+        """The tables in partitions of which the query may be told a share, and all of the others.
+
+        Raises as `check`.
+        """
+        rows = self._planned(schemas)[0]
+        return [table for table in self.keys if why_not_of_shares(rows, table) is None]
+
+    def columns(self, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
+        """Of each table those that the query needs, in their order, at least one.
+
+        Raises as `check`.
+        """
+        found = used_columns(self._planned(schemas)[0], schemas)
+        chosen = {
+            table: pa.schema([schema.field(name) for name in found[table]])
+            for table, schema in schemas.items()
+        }
+        try:
+            self.check(chosen)
+        except (JobFileError, ColumnNotFoundError):  # it names one that makes no difference
+            return {table: list(schema.names) for table, schema in schemas.items()}
+        return found
+
+    def apply(
+        self, inputs: Inputs, memory_bytes: int, scratch: ScratchFolder
+    ) -> Iterator[pa.RecordBatch]:
+        """The result in plain batches, at least one.
+
+        Rows that do not fit into the memory go through files in the scratch folder, which are there
+        until it is closed. Raises JobFileError where the query cannot be told of the values, and
+        JobFailedError where memory or disk do not suffice.
+        """
+        schemas = {name: schema for name, (schema, _) in inputs.items()}
+        planned, numbers = self._planned(schemas)
+        result = result_of(planned, self.key_path)
+        tables = self._kept(inputs, self.columns(schemas), memory_bytes // HELD_SHARE, scratch)
+        is_empty = True
+        run = _Run(tables, numbers, memory_bytes // POOL_SHARE, scratch)
+        for batch in self._results(run, schemas):
+            is_empty = False
+            yield plain_batch(batch, result)
+        if is_empty:
+            yield empty_batch(result)
+
+    def _results(self, run: _Run, schemas: Mapping[str, pa.Schema]) -> Iterator[pa.RecordBatch]:
+        """What the query gives, joined by hash tables, or by sorting where these do not fit."""
+        for can_spill_joins in (False, True):
+            has_begun, has_hash_join = False, False
+            try:
+                with blamed(self.key_path, schemas):
+                    session = run.session(can_spill_joins)
+                    rows = query(session, self.text)
+                    has_hash_join = "HashJoinExec" in rows.execution_plan().display_indent()
+                    for part in rows.execute_stream():
+                        batch = part.to_pyarrow()
+                        if batch.num_rows:
+                            has_begun = True
+                            yield batch
+                return
+            except JobFileError as error:
+                if not any(sign in str(error.__cause__) for sign in _NO_MEMORY):
+                    raise self._failed(error) from error.__cause__
+                if has_begun or not has_hash_join or can_spill_joins:
+                    raise self._too_small(error, run.pool_bytes) from error.__cause__
+
+    def _too_small(self, error: JobFileError, pool_bytes: int) -> JobFailedError:
+        return JobFailedError(
+            f"{self.key_path}: a partition is too large for the {format_bytes(pool_bytes)} that "
+            "the sql of its task may use, and not all of it can go through files; take more "
+            f"shuffle.partitions, or a larger cluster.memory ({said(error.__cause__ or error)})"
+        )
+
+    def _failed(self, error: JobFileError) -> JobFileError | JobFailedError:
+        """The error, as one of the machine where it is none of the query."""
+        if any(sign in str(error.__cause__) for sign in _NO_DISK):
+            return JobFailedError(
+                f"{error}; make room there, choose another cluster.spill_dir, or take more "
+                "shuffle.partitions"
+            )
+        return error
+
+    def _kept(
+        self, inputs: Inputs, used: dict[str, list[str]], most_bytes: int, scratch: ScratchFolder
+    ) -> dict[str, list[pa.RecordBatch] | Path]:
+        """The columns that are needed, in memory or in files: each can be read several times."""
+        tables: dict[str, list[pa.RecordBatch] | Path] = {}
+        for number, (name, (schema, batches)) in enumerate(inputs.items()):
+            needed = pa.schema([schema.field(column) for column in used[name]])
+            rows = (batch.select(used[name]) for batch in batches)
+            held = HeldRows()
+            if held.fill(rows, most_bytes):
+                tables[name] = _written(held, rows, f"sql-{number}", scratch)
+            else:
+                most_bytes -= held.bytes
+                kept = held.pop().to_batches() if held.rows else []
+                tables[name] = kept or [empty_batch(needed)]
+        return tables
+
+    def _planned(self, schemas: Mapping[str, pa.Schema]) -> tuple[DataFrame, dict[str, str]]:
+        """The query of no rows, and how its numbers are read."""
+        return _planned(self.text, self.key_path, Tables.of(schemas))
+
+
+@lru_cache(MOST_KEPT)
+def _planned(text: str, key_path: str, tables: Tables) -> tuple[DataFrame, dict[str, str]]:
+    schemas = dict(tables.schemas)
+    check_installed(key_path)
+    with blamed(key_path, schemas):
+        rows = _planned_with({}, text, schemas)
+        if reads_floats(rows, schemas):
+            return rows, {}
+        return _planned_with(EXACT, text, schemas), EXACT
+
+
+def _planned_with(
+    options: dict[str, str], text: str, schemas: Mapping[str, pa.Schema]
+) -> DataFrame:
+    session = new_session(options)
+    for name, schema in schemas.items():
+        add_table(session, name, [empty_batch(schema)])
+    rows = query(session, text)
+    rows.execution_plan()  # which finds what is wrong with types
+    return rows
+
+
+def _written(
+    held: HeldRows, rows: Iterator[pa.RecordBatch], name: str, scratch: ScratchFolder
+) -> Path:
+    """A file with what is held and all rows that come."""
+    with PieceWriter(scratch, name) as writer:
+        held_batches = held.pop().to_batches()
+        while held_batches:
+            _write(writer, held_batches.pop(0))
+        for batch in rows:
+            _write(writer, batch)
+        (piece,) = writer.finish()
+    (path,) = piece.paths
+    return path
+
+
+def _write(writer: PieceWriter, batch: pa.RecordBatch) -> None:
+    rows = max(1, batch.num_rows * FILE_BATCH_BYTES // max(1, batch.nbytes))
+    for start in range(0, batch.num_rows, rows):
+        writer.write(batch.slice(start, rows))

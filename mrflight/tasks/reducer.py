@@ -1,0 +1,300 @@
+"""Makes the result of one partition's rows, holding at most what its workspace allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+from msgspec.structs import replace
+
+from mrflight.compute.layout import plain_schema
+from mrflight.compute.schemas import describe_difference
+from mrflight.compute.sorting import check_sortable
+from mrflight.config.functions import FunctionRef, calling_user
+from mrflight.config.sort_key import SortKey
+from mrflight.errors import UserFunctionError
+from mrflight.system.in_common import InCommon
+from mrflight.system.scratch import ScratchFolder
+from mrflight.tasks.combiner import Combiner
+from mrflight.tasks.operators.aggregates import MAPPED, Aggregate, check_aggregates, check_distinct
+from mrflight.tasks.operators.external_sort import ExternalSort
+from mrflight.tasks.operators.first_last_by_key import KeptRows
+from mrflight.tasks.operators.grouped_aggregation import MergedGroups, WholeGroups
+from mrflight.tasks.operators.grouped_apply import BoundedFunction
+from mrflight.tasks.operators.grouping import group, group_of_nothing
+from mrflight.tasks.operators.merge_dedup import UniqueRows, check_no_nulls
+from mrflight.tasks.operators.partial_aggregates import Partials, partials_of, plan_partials
+from mrflight.tasks.operators.top_k import FirstRows
+from mrflight.tasks.task_memory import Workspace
+
+_RESULT = "a row of the result"
+
+
+class MapCombiner(Protocol):
+    """Makes fewer of one map's rows before they are sent."""
+
+    def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What is sent of mapped batches; of no batches none, else at least one."""
+
+
+class Reduction(InCommon, msgspec.Struct, frozen=True):
+    """What is made of each partition: groups, a function's table, some of its rows, or all.
+
+    These, at most one of them, come before `sort_by` and `limit`.
+    """
+
+    group_by: tuple[str, ...] = ()
+    aggregates: tuple[Aggregate, ...] = ()
+    """Of each group; without ``group_by`` of all rows, which become one row, be there none."""
+    function: FunctionRef | None = None
+    distinct: bool = False
+    """Rows that are equal in all columns become one: groups by all columns, whatever they are."""
+    kept: KeptRows | None = None
+    """How the rows of each key become one."""
+    sort_by: tuple[SortKey, ...] = ()
+    """Rows, or groups, come in this order; set where partitions are ranges of it."""
+    limit: int | None = None
+    """So many of them, the first in that order or the first that come."""
+    key: tuple[str, ...] = ()
+    """The partition's key, for a function: a partition that is too large is cut between keys. Set
+    where all inputs are partitioned by the hash of the same columns."""
+    unique: UniqueRows | None = None
+    """How the result has one row of each key; for merges."""
+    combines: bool = False
+    """Whether maps send what `combiner` makes of their rows. Only where the partitioner looks at
+    no column but those of the group."""
+
+    def check(self, schema: pa.Schema, rows: str = MAPPED) -> None:
+        """Raise where rows of this schema, which messages call ``rows``, cannot be reduced so."""
+        plain = plain_schema(schema)
+        if self.distinct:
+            check_distinct(plain, rows)
+        check_aggregates(plain, self.group_by, self.aggregates, rows)
+        if self.kept is not None:
+            self.kept.check(plain, rows)
+        if self.sort_by and (result := self.result_schema(plain)) is not None:
+            check_sortable(result, self.sort_by, f"reduce.sort_by: {_RESULT}")
+        if self.unique is not None and self.groups:
+            self.unique.check_names(
+                [*self.group_by, *(each.name for each in self.aggregates)], "the result"
+            )
+        elif self.unique is not None and not self.function:
+            self.unique.check(plain, rows)
+
+    def result_schema(self, schema: pa.Schema) -> pa.Schema | None:
+        """Of the result of rows of this schema; None where a function will say it."""
+        plain = plain_schema(schema)
+        if self.function:
+            return None
+        if self.groups:
+            return group(plain.empty_table(), self.group_by, self.aggregates).schema
+        return plain
+
+    def made_schema(self, shuffled: pa.Schema) -> pa.Schema | None:
+        """Of what `apply` makes of a shuffle of this schema; None where a function will say it."""
+        if (partials := self.partials(shuffled)) is not None:
+            return partials.finish(partials.schema.empty_table()).schema
+        return self.result_schema(shuffled)
+
+    def combiner(self, memory_bytes: int) -> MapCombiner | None:
+        """For one map's rows, which hold at most so much; None where they are sent as they are."""
+        if self.limit is not None and self._takes_rows:
+            return FirstRows(self.limit, self.sort_by).combiner(memory_bytes)
+        if not self.combines:
+            return None
+        if self.kept is not None:
+            return self.kept.combiner(memory_bytes)
+        if self.distinct:
+            return Combiner(None, (), memory_bytes)
+        return Combiner(self.group_by, self.aggregates, memory_bytes) if self.groups else None
+
+    def of_rows(self, schema: pa.Schema) -> Reduction:
+        """The same for rows of this schema, whose columns are the groups of ``distinct``."""
+        if not self.distinct:
+            return self
+        return replace(self, group_by=tuple(schema.names), distinct=False)
+
+    @property
+    def groups(self) -> bool:
+        """Whether the result is groups, or one of all rows."""
+        return bool(self.group_by or self.aggregates)
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the result is the rows themselves."""
+        return self._takes_rows and not self.sort_by and self.limit is None
+
+    @property
+    def sorts_rows(self) -> bool:
+        """Whether the result is the rows themselves, in another order."""
+        return self._takes_rows and bool(self.sort_by) and self.limit is None
+
+    @property
+    def _takes_rows(self) -> bool:
+        """Whether what is sorted, if at all, are the rows themselves."""
+        made = self.groups or self.function or self.distinct or self.kept or self.unique
+        return not made
+
+    def partials(self, schema: pa.Schema) -> Partials | None:
+        """How shuffled rows of this schema are merged; None where they are no partial rows."""
+        group_by = tuple(schema.names) if self.distinct else self.group_by
+        return partials_of(schema, group_by, self.aggregates) if self.combines else None
+
+    def apply(
+        self,
+        partition: int,
+        schema: pa.Schema,
+        batches: Iterator[pa.RecordBatch],
+        space: Workspace,
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The result's schema, and its batches as they are made.
+
+        ``schema`` is that of the shuffle. A function is called once before this
+        returns, the rest is done as the batches are asked for. Files in the
+        workspace are removed when the batches end or are closed. The batches
+        may raise JobError, and JobFailedError where files cannot be written.
+        """
+        if self.keeps_rows:
+            return schema, batches
+        results = self.of_rows(schema)._results(partition, schema, batches, space)
+        first = next(results)
+        return first.schema, _batches_of(chain([first], results))
+
+    def _results(
+        self,
+        partition: int,
+        schema: pa.Schema,
+        batches: Iterator[pa.RecordBatch],
+        space: Workspace,
+    ) -> Iterator[pa.Table]:
+        """The result in tables, at least one."""
+        made = self.groups or self.function or self.kept
+        stages = [made, self._has_duplicates, self.sort_by]
+        rows_bytes = space.rows_bytes // max(1, sum(map(bool, stages)))
+        with ScratchFolder("reduce", space.folder) as scratch:
+            if self.groups:
+                tables = self._groups(schema, batches, rows_bytes, scratch)
+            elif self.function:
+                tables = self._function_results(partition, schema, batches, rows_bytes, scratch)
+            elif self.kept is not None:
+                tables = self.kept.results(batches, rows_bytes, scratch)
+                tables = _at_least_one(tables, schema.empty_table)
+            else:
+                tables = (pa.Table.from_batches([batch]) for batch in batches)
+            if self.unique is not None:
+                tables = self._unique(partition, schema, tables, rows_bytes, scratch)
+            if self.sort_by or self.limit is not None:
+                tables = self._sorted(schema, tables, rows_bytes, scratch)
+            yield from tables
+
+    @property
+    def _has_duplicates(self) -> bool:
+        """Whether there may be several rows of a key that are to be one."""
+        if self.unique is None:
+            return False
+        return not self.groups or not set(self.group_by) <= set(self.unique.keys)
+
+    def _unique(
+        self,
+        partition: int,
+        schema: pa.Schema,
+        tables: Iterator[pa.Table],
+        rows_bytes: int,
+        scratch: ScratchFolder,
+    ) -> Iterator[pa.Table]:
+        assert self.unique is not None
+        tables = _at_least_one(tables, schema.empty_table)
+        if self._has_duplicates:
+            yield from self.unique.results(partition, tables, rows_bytes, scratch)
+            return
+        for table in tables:
+            check_no_nulls(table, self.unique.keys)
+            yield table
+
+    def _groups(
+        self,
+        schema: pa.Schema,
+        batches: Iterator[pa.RecordBatch],
+        rows_bytes: int,
+        scratch: ScratchFolder,
+    ) -> Iterator[pa.Table]:
+        asked = (self.group_by, self.aggregates)
+        plan = self.partials(schema)
+        if plan is None and (plan := plan_partials(schema, *asked)):
+            batches = map(plan.from_rows, batches)
+        empty: Callable[[], pa.Table]
+        if plan is not None:
+            tables = MergedGroups(plan, rows_bytes, scratch).results(batches)
+            empty = partial(plan.finish, plan.schema.empty_table())
+        else:
+            tables = WholeGroups(schema, *asked, rows_bytes, scratch).results(batches)
+            empty = partial(group, schema.empty_table(), *asked)
+        if not self.group_by:
+            return _at_least_one(tables, lambda: group_of_nothing(empty().schema, self.aggregates))
+        return _at_least_one(tables, empty)
+
+    def _function_results(
+        self,
+        partition: int,
+        schema: pa.Schema,
+        batches: Iterator[pa.RecordBatch],
+        rows_bytes: int,
+        scratch: ScratchFolder,
+    ) -> Iterator[pa.Table]:
+        assert self.function is not None
+        call = partial(_call, self.function, partition)
+        first: pa.Schema | None = None
+        for table in BoundedFunction(call, schema, self.key, rows_bytes, scratch).results(batches):
+            first = first or table.schema
+            if difference := describe_difference(first, table.schema):
+                raise UserFunctionError(
+                    f"the reduce function {self.function} is called several times for partition "
+                    f"{partition}, as it is larger than the task's memory, and its results do not "
+                    f"agree: {difference}; give them types that do not depend on the rows"
+                )
+            yield table
+
+    def _sorted(
+        self,
+        schema: pa.Schema,
+        tables: Iterator[pa.Table],
+        rows_bytes: int,
+        scratch: ScratchFolder,
+    ) -> Iterator[pa.Table]:
+        first = next(tables, schema.empty_table())
+        check_sortable(first.schema, self.sort_by, f"reduce.sort_by: {_RESULT}")
+        rows = (batch for table in chain([first], tables) for batch in table.to_batches())
+        if self.limit is not None:
+            results = FirstRows(self.limit, self.sort_by).results(rows, rows_bytes, scratch)
+        else:
+            results = ExternalSort(self.sort_by, rows_bytes, scratch).results(rows)
+        return _at_least_one(results, first.schema.empty_table)
+
+
+def _at_least_one(tables: Iterator[pa.Table], empty: Callable[[], pa.Table]) -> Iterator[pa.Table]:
+    """The tables, or where there is none an empty one."""
+    first = next(tables, None)
+    yield empty() if first is None else first
+    yield from tables
+
+
+def _batches_of(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    for table in tables:
+        yield from table.to_batches()
+
+
+def _call(ref: FunctionRef, partition: int, table: pa.Table) -> pa.Table:
+    function = ref.load()
+    what = f"the reduce function {ref}, given partition {partition} of {table.num_rows} rows,"
+    with calling_user(what):
+        result = function(table)
+    if not isinstance(result, pa.Table):
+        raise UserFunctionError(
+            f"the reduce function {ref} must return a pyarrow.Table; on partition {partition} it "
+            f"returned {type(result).__name__}"
+        )
+    return result
