@@ -33,8 +33,8 @@ from mrflight.compute import kernel
 from mrflight.config.sort_key import ascending
 from mrflight.shuffle.client.partitioners import HashPartitioner
 from mrflight.shuffle.wire.block import decode_block, encode_block, ipc_options
-from mrflight.tasks.combiner import Combiner
 from mrflight.tasks.operators.aggregates import Aggregate
+from mrflight.tasks.operators.combiner import Combiner
 from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.reducer import Reduction
 from mrflight.tasks.task_memory import Workspace

@@ -28,8 +28,8 @@ from mrflight.config.spec import JobSpec
 from mrflight.ids import new_job_id
 from mrflight.planner.analyze import plan_inputs
 from mrflight.sources.base import Reader, Split
-from mrflight.tasks.combiner import Combiner
 from mrflight.tasks.mapper import Mapper, RowMap
+from mrflight.tasks.operators.combiner import Combiner
 
 PARTS = ("read", "sql", "combine")
 

@@ -19,8 +19,8 @@ from mrflight.config.sort_key import SortKey
 from mrflight.errors import UserFunctionError
 from mrflight.system.in_common import InCommon
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.combiner import Combiner
 from mrflight.tasks.operators.aggregates import MAPPED, Aggregate, check_aggregates, check_distinct
+from mrflight.tasks.operators.combiner import Combiner
 from mrflight.tasks.operators.external_sort import ExternalSort
 from mrflight.tasks.operators.first_last_by_key import KeptRows
 from mrflight.tasks.operators.grouped_aggregation import MergedGroups, WholeGroups

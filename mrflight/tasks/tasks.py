@@ -29,8 +29,8 @@ from mrflight.sinks.base import PartFile, PartWriter
 from mrflight.sinks.parts.async_closer import Closings
 from mrflight.sources.base import Reader, Split
 from mrflight.system.prefetch import prefetch
-from mrflight.tasks.combiner import merge_partial_rows
 from mrflight.tasks.mapper import Mapper, RowMap
+from mrflight.tasks.operators.combiner import merge_partial_rows
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.portion import Portion
 from mrflight.tasks.reducer import Reduction

@@ -18,8 +18,8 @@ from mrflight.compute.sorting import check_sortable, has_order, indices
 from mrflight.config.sort_key import SortKey, ascending, columns_of
 from mrflight.errors import ColumnNotFoundError
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.agreeing_rows import agreeing_in_plain_layout
-from mrflight.tasks.combiner import merge_where_it_pays
+from mrflight.tasks.operators.agreeing_rows import agreeing_in_plain_layout
+from mrflight.tasks.operators.combiner import merge_where_it_pays
 from mrflight.tasks.operators.grouped_aggregation import MergedGroups
 from mrflight.tasks.operators.singleton_groups import split_lone_rows
 

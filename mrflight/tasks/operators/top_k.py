@@ -20,7 +20,7 @@ from mrflight.compute.sort_codes import sort_codes
 from mrflight.compute.sorting import check_sortable, sort_indices
 from mrflight.config.sort_key import SortKey, columns_of
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.agreeing_rows import agreeing_in_plain_layout
+from mrflight.tasks.operators.agreeing_rows import agreeing_in_plain_layout
 from mrflight.tasks.operators.external_sort import ExternalSort
 from mrflight.tasks.operators.row_buffer import HeldRows
 

@@ -14,7 +14,7 @@ from mrflight.storage.known_options import OBJECT_STORE, check_options
 from mrflight.storage.prepare import prepare_storage
 from tests.support.job_files import MINIMAL, Load
 
-DOCS = Path(__file__).parents[2] / "docs/storage.md"
+DOCS = Path(__file__).parents[3] / "docs/storage.md"
 
 BUCKET, HDFS, HOPSFS = "s3://bucket/t", "hdfs://node:8020/t", "hopsfs://node/t"
 STORES = [BUCKET, "s3a://bucket/t", HDFS, HOPSFS]

@@ -186,7 +186,7 @@ def test_the_fork_server_ends_with_its_driver() -> None:
 def test_what_is_left_ends_with_the_fork_server_and_then_its_folders_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     folder = tmp_path / "ours"
     folder.mkdir()
     (tmp_path / "theirs").write_text("x")
@@ -228,7 +228,7 @@ def test_one_that_does_not_go_on_is_ended_with_its_children_and_its_folders(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It hangs in the import of what the next child is to call."""
-    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[2]}:{tmp_path}")
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[3]}:{tmp_path}")
     says = f"import pathlib, signal\npathlib.Path({str(tmp_path / 'hangs')!r}).touch()\n"
     (tmp_path / "hanging.py").write_text(f"{says}signal.pause()\n")
     folder = tmp_path / "ours"

@@ -14,7 +14,7 @@ from mrflight.errors import CorruptBlockError
 from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
 from tests.support.blocks import COLUMNS, PLAIN, batch_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 FUZZ_SEEDS = {"none": 11, "lz4": 12, "zstd": 13}
 FUZZ_ROUNDS = 1500
 
@@ -91,7 +91,7 @@ def fuzz(compression: str, seed: int, rounds: int) -> None:
 def test_damaged_blocks_are_refused_or_valid(compression: str) -> None:
     seed = FUZZ_SEEDS[compression]
     call = f"fuzz({compression!r}, {seed}, {FUZZ_ROUNDS})"
-    code = f"from tests.unit.test_block_of_another_writer import fuzz; {call}"
+    code = f"from tests.unit.shuffle.wire.test_block_of_another_writer import fuzz; {call}"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=60)
     assert done.returncode == 0, f"{call}: {done.stderr.decode()[-2000:]}"
 

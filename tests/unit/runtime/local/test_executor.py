@@ -44,7 +44,7 @@ CLOSE_S = 1.5
 
 @pytest.fixture(autouse=True)
 def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[4]))
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from mrflight.compute.layout import plain_batch, plain_schema
 from mrflight.compute.schemas import empty_batch
-from mrflight.tasks.agreeing_rows import agreeing
 from mrflight.tasks.operators.aggregates import Aggregate
+from mrflight.tasks.operators.agreeing_rows import agreeing
 from mrflight.tasks.operators.partial_aggregates import Partials, plan_partials
 from mrflight.tasks.operators.partial_columns import needed_columns
 from mrflight.tasks.operators.row_buffer import HeldRows

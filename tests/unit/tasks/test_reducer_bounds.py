@@ -14,8 +14,8 @@ import pytest
 from mrflight.compute.sorting import sort_indices
 from mrflight.config.sort_key import ascending
 from mrflight.errors import JobError
-from mrflight.tasks.combiner import Combiner
 from mrflight.tasks.operators.aggregates import Aggregate
+from mrflight.tasks.operators.combiner import Combiner
 from mrflight.tasks.operators.spill_partitions import PieceWriter
 from mrflight.tasks.reducer import Reduction
 from tests.support.reductions import (

@@ -10,8 +10,8 @@ import pytest
 
 from mrflight.errors import SchemaMismatchError
 from mrflight.tasks import combiner
-from mrflight.tasks.combiner import Combiner
 from mrflight.tasks.operators.aggregates import Aggregate
+from mrflight.tasks.operators.combiner import Combiner
 from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.operators.partial_aggregates import partials_of
 
