@@ -35,7 +35,8 @@ HASTY = (
     "-c",
     """
 import sys
-from mrflight import driver, interrupts
+from mrflight import driver
+from mrflight.system import interrupts
 interrupts.END_S = 0.5
 driver.leave(driver.main(sys.argv[1:]))
 """,

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
 
 from mrflight.runtime.local.executor import LocalExecutor
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.private_folder import PrivateFolder
 
+ROOT = Path(__file__).parents[2]
+
 
 @contextmanager
 def local_executor(workers: int, stopped_timeout_s: float = 10.0) -> Iterator[LocalExecutor]:
-    """An executor with a fork server of its own; both end with the block."""
-    with (
-        ForkServer() as fork_server,
-        PrivateFolder() as folder,
-        LocalExecutor(workers, fork_server, folder.lifeline.path, stopped_timeout_s) as executor,
-    ):
-        yield executor
+    """An executor with a fork server of its own; both end with the block.
+
+    Its workers can import what is in `tests`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        with (
+            ForkServer() as fork_server,
+            PrivateFolder() as folder,
+            LocalExecutor(
+                workers, fork_server, folder.lifeline.path, stopped_timeout_s
+            ) as executor,
+        ):
+            yield executor

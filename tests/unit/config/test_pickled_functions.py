@@ -62,13 +62,13 @@ def test_messages_call_a_function_by_its_name() -> None:
 
     unnamed = lambda number: number  # noqa: E731 - what it is called is the test
     line = unnamed.__code__.co_firstlineno
-    where = f"<lambda> (test_pickled.py, line {line})"
+    where = f"<lambda> (test_pickled_functions.py, line {line})"
     assert name_of(unnamed) == where
     assert name_of(plus_one) == "plus_one"
     assert name_of(Times(3)) == "Times"
     assert name_of(partial(plus_one)) == "plus_one"
     assert str(ref(pickled(unnamed, "map"))) == where
-    assert name_of(inner).startswith("inner (test_pickled.py, line ")
+    assert name_of(inner).startswith("inner (test_pickled_functions.py, line ")
 
 
 def test_it_is_loaded_once_in_a_process() -> None:
@@ -102,7 +102,7 @@ def test_what_cannot_be_pickled_is_told_with_its_name() -> None:
     with pytest.raises(UserFunctionError) as refused:
         pickled(locked, "map")
     message = str(refused.value)
-    assert message.startswith("map: locked (test_pickled.py, line ")
+    assert message.startswith("map: locked (test_pickled_functions.py, line ")
     assert " cannot be sent to workers: TypeError: cannot pickle '_thread.lock' object; " in message
 
 
@@ -156,6 +156,8 @@ def test_maps_that_are_one() -> None:
     assert three is not None
     assert ref(both).load()(1) == 6
     assert ref(three).load()(1) == 5
-    assert str(ref(three)).startswith("plus_one, then Times, then <lambda> (test_pickled.py")
+    assert str(ref(three)).startswith(
+        "plus_one, then Times, then <lambda> (test_pickled_functions.py"
+    )
     assert chained("clicks:weigh", both) is None
     assert chained(both, "clicks:weigh") is None

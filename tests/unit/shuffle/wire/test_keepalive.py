@@ -207,7 +207,7 @@ def timeouts_of_sockets_to(port: int) -> set[int]:
 CLOSING = """
 import sys
 import time
-from mrflight.shuffle import connections
+from mrflight.shuffle.wire import connections
 from mrflight.shuffle.wire.keepalive import Pulse
 
 connections._pulse = Pulse(0.0)  # it calls all the time

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import SchemaMismatchError
-from mrflight.tasks import combiner
+from mrflight.tasks.operators import combiner
 from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.combiner import Combiner
 from mrflight.tasks.operators.grouping import group

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.unit.tasks.operators.test_sql_copartition import ACCEPTED, KEYS, NOT_IN, SCHEMAS
 
 from mrflight.errors import JobFileError
 from mrflight.tasks.operators.sql_reduce import SqlReduce
 from tests.support.sql_partitions import by_duckdb, of_partitions
+from tests.unit.tasks.operators.test_sql_copartition import ACCEPTED, KEYS, NOT_IN, SCHEMAS
 
 Row = tuple[int | None, str | None, int | None]
 
