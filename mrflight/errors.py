@@ -1,52 +1,55 @@
 """Every error that mrflight raises on purpose.
 
     MrflightError
-    ├── JobError                     the job file or its input is wrong (exit code 2)
-    │   ├── JobFileError             a key of the job file: unknown, missing, of a wrong value
-    │   ├── InputError               a path that matches nothing, a file that cannot be read
-    │   │   ├── BadRowError          a row that cannot be parsed, with its file and line
-    │   │   └── SchemaMismatchError  files or batches that should agree in their columns do not
-    │   ├── ColumnNotFoundError      a column that does not exist, with those that do
-    │   ├── KeyTypeError             a key column of a type that has no hash
-    │   ├── UserFunctionError        a user's function that cannot be found, or gives no answer
-    │   │   └── UserFunctionRaisedError  one that raised
-    │   └── OutputError              the output exists, or does not take what the job makes
-    ├── JobFailedError               the job was right and still could not finish (exit code 1)
-    │   ├── WorkerLostError          a worker process ended in the middle of a task
-    │   ├── DeadlineExceededError    a wait took longer than it was given
-    │   ├── StoreError               a store, or a disk, failed as it was read
-    │   ├── CommitError              the table's log did not take the commit
-    │   └── CommitReplacedError      of two commits of one version one has replaced the other
-    └── ShuffleError                 a server's answer: something is wrong with a shuffle
-        ├── ShuffleNotFoundError     no shuffle of this id: never made, or dropped
-        ├── ShuffleExistsError       a shuffle of this id is there already
-        ├── AttemptLostError         another attempt of this map has been committed
-        ├── NoDataServersError       no data server is registered, or too few for the replicas
-        ├── OutputLostError          what maps had sent is gone with a data server
-        ├── MapsMissingError         rows were to be read before all maps are committed
-        ├── PlacementChangedError    partitions went elsewhere while an attempt was sent to them
-        ├── NotRepeatableError       a map sent other rows than the first time
-        ├── LeaseHeldError           another job commits to this table now
-        ├── LeaseLostError           a lease for commits to a table has ended
-        ├── JournalError             a metadata server's journal cannot be written, or read
-        ├── ProtocolError            a message that does not follow the wire contract
-        ├── IncompletePartitionError a reader got other rows than it was promised
-        ├── CorruptBlockError        a block's bytes are not those that were written
-        ├── SpillError               a data server could not write or read its spill file
-        └── ServerUnavailableError   a server cannot be reached
+    ├── JobError                        the job file or its input is wrong (exit code 2)
+    │   ├── JobFileError                a key of the job file is unknown, missing or invalid
+    │   ├── InputError                  a path matches nothing, or a file cannot be read
+    │   │   ├── BadRowError             a row cannot be parsed; the message has file and line
+    │   │   └── SchemaMismatchError     files or batches do not have the same columns
+    │   ├── ColumnNotFoundError         a column does not exist; the message lists those that do
+    │   ├── KeyTypeError                a key column has a type that cannot be hashed or ordered
+    │   ├── UserFunctionError           a user's function is not found or returns a wrong value
+    │   │   └── UserFunctionRaisedError a user's function raised an exception
+    │   └── OutputError                 the output exists, or does not accept the result
+    ├── JobFailedError                  the job is right and could not finish (exit code 1)
+    │   ├── WorkerLostError             a worker process ended while it ran a task
+    │   ├── DeadlineExceededError       a wait took longer than its timeout
+    │   ├── StoreError                  a store or a disk failed during a read
+    │   ├── CommitError                 the table's log did not accept the commit
+    │   └── CommitOverwrittenError      another commit of the same version replaced this one
+    └── ShuffleError                    a server reports that something is wrong with a shuffle
+        ├── ShuffleNotFoundError        no shuffle has this id: never created, or dropped
+        ├── ShuffleExistsError          a shuffle with this id exists already
+        ├── AttemptSupersededError      another attempt of this map is committed
+        ├── NoDataServersError          too few data servers are registered for the replicas
+        ├── MapOutputLostError          the output of committed maps was lost with a data server
+        ├── MapOutputMissingError       a reader came before all maps were committed
+        ├── PlacementChangedError       partitions moved to other servers during an attempt
+        ├── InconsistentMapOutputError  a map that ran again wrote other rows than before
+        ├── LeaseHeldError              another job holds the commit lease of a table
+        ├── LeaseLostError              the commit lease of a table has ended
+        ├── JournalError                a metadata server cannot read or write its journal
+        ├── ProtocolError               a message violates the wire contract
+        ├── IncompletePartitionError    a reader received other rows than were committed
+        ├── CorruptBlockError           a block's bytes are not those that were written
+        ├── SpillError                  a data server could not read or write its spill file
+        └── ServerUnavailableError      a server cannot be reached
 
 A message says what happened, to what, and what to do about it.
 """
 
 from __future__ import annotations
 
+import warnings
+from typing import TYPE_CHECKING
+
 
 class MrflightError(Exception):
     """Root of every error that mrflight raises on purpose.
 
-    ``retryable`` says whether another attempt of the same work may succeed;
-    it is the only thing that retry looks at. ``location`` and ``partition`` are
-    the server and the partition of a shuffle that it is about, where it is about one.
+    ``retryable`` says whether another attempt of the same work may succeed. It is the only thing
+    that the retry looks at. ``location`` and ``partition`` name the server and the partition of a
+    shuffle that the error is about; None if it is not about one.
     """
 
     retryable = False
@@ -55,15 +58,15 @@ class MrflightError(Exception):
 
 
 class JobError(MrflightError):
-    """The job file or its input is wrong; running it again changes nothing."""
+    """The job file or its input is wrong; running the job again changes nothing."""
 
 
 class JobFileError(JobError):
-    """A key of the job file is unknown, missing, or of a wrong value."""
+    """A key of the job file is unknown, missing or has an invalid value."""
 
 
 class InputError(JobError):
-    """An input matches nothing, or one of its files cannot be read."""
+    """An input matches no file, or one of its files cannot be read."""
 
 
 class BadRowError(InputError):
@@ -71,60 +74,60 @@ class BadRowError(InputError):
 
 
 class SchemaMismatchError(InputError):
-    """Files or batches that should have the same columns do not."""
+    """Files or batches that must have the same columns do not."""
 
 
 class ColumnNotFoundError(JobError):
-    """A column that was asked for does not exist."""
+    """A requested column does not exist."""
 
     @classmethod
     def among(cls, column: str, columns: list[str], where: str) -> ColumnNotFoundError:
-        """The error for ``column`` in ``where``, which has ``columns``."""
+        """Return the error for ``column`` that is missing in ``where``, which has ``columns``."""
         return cls(f"{where} has no column {column!r}; it has {', '.join(map(repr, columns))}")
 
 
 class KeyTypeError(JobError):
-    """A key column is of a type that cannot be hashed or ordered."""
+    """A key column has a type that cannot be hashed or ordered."""
 
 
 class UserFunctionError(JobError):
-    """A function named in the job file cannot be found, raised, or gave what is no answer."""
+    """A function that the job file names is not found, raised, or returned a wrong value."""
 
 
 class UserFunctionRaisedError(UserFunctionError):
-    """A function named in the job file raised, perhaps for want of something outside."""
+    """A function that the job file names raised, perhaps because something outside failed."""
 
     retryable = True
 
 
 class OutputError(JobError):
-    """The output exists already, or does not take what the job makes."""
+    """The output exists already, or does not accept the result of the job."""
 
 
 class JobFailedError(MrflightError):
-    """The job was right and still could not finish."""
+    """The job is right and still could not finish."""
 
     retryable = True
 
 
 class WorkerLostError(JobFailedError):
-    """A worker process ended in the middle of a task."""
+    """A worker process ended while it ran a task."""
 
 
 class DeadlineExceededError(JobFailedError):
-    """A wait took longer than it was given."""
+    """A wait took longer than its timeout."""
 
 
 class StoreError(JobFailedError):
-    """A store, or a disk, failed as it was read; the file may be as it should."""
+    """A store or a disk failed during a read; the file itself may be intact."""
 
 
 class CommitError(JobFailedError):
-    """The table's log did not take the commit."""
+    """The table's log did not accept the commit."""
 
 
-class CommitReplacedError(JobFailedError):
-    """Of two commits of one version of a table the later one took the place of the earlier one."""
+class CommitOverwrittenError(JobFailedError):
+    """Two commits wrote the same version of a table, and the later one replaced the earlier."""
 
 
 class ShuffleError(MrflightError):
@@ -132,68 +135,70 @@ class ShuffleError(MrflightError):
 
 
 class ShuffleNotFoundError(ShuffleError):
-    """No shuffle of this id: it was never made, or it has been dropped."""
+    """No shuffle has this id: it was never created, or it has been dropped."""
 
 
 class ShuffleExistsError(ShuffleError):
-    """A shuffle of this id is there already."""
+    """A shuffle with this id exists already."""
 
 
-class AttemptLostError(ShuffleError):
+class AttemptSupersededError(ShuffleError):
     """Another attempt of this map has been committed; this one must stop."""
 
 
 class NoDataServersError(ShuffleError):
-    """No data server is registered, or fewer than the replicas asked for."""
+    """No data server is registered, or fewer than the number of replicas."""
 
     retryable = True
 
 
-class OutputLostError(ShuffleError):
-    """What committed maps had sent is gone with a data server; they are to be written again."""
+class MapOutputLostError(ShuffleError):
+    """The output of committed maps was lost with a data server; these maps have to run again."""
 
     retryable = True
 
 
-class MapsMissingError(ShuffleError):
-    """A reader came before the maps: fewer are committed than it was told, or none is."""
+class MapOutputMissingError(ShuffleError):
+    """A reader came too early: no map is committed, or fewer than the reader was told."""
 
     retryable = True
 
 
 class PlacementChangedError(ShuffleError):
-    """Partitions went to other servers while an attempt was sent to the old ones."""
+    """Partitions moved to other servers while an attempt was writing to the old ones."""
 
     retryable = True
 
 
-class NotRepeatableError(ShuffleError):
-    """What is made again does not go together with what is there, so that all has to be.
+class InconsistentMapOutputError(ShuffleError):
+    """Map output that was written again does not match what was read or committed before.
 
-    A map that sends other rows than the first time, or a share of a partition that was lost.
+    A map that runs again may write other rows than the first time, or a slice of a skewed
+    partition may have been lost. Recovering single tasks is not enough then: the job runs all maps
+    and reduces again.
     """
 
 
 class LeaseHeldError(ShuffleError):
-    """Another job commits to this table now."""
+    """Another job holds the commit lease of this table."""
 
     retryable = True
 
 
 class LeaseLostError(ShuffleError):
-    """A lease for commits to a table has ended, and another job may have the next one."""
+    """The commit lease of a table has ended, and another job may hold the next one."""
 
 
 class JournalError(ShuffleError):
-    """A metadata server's journal cannot be written, or read."""
+    """A metadata server cannot read or write its journal."""
 
 
 class ProtocolError(ShuffleError):
-    """A message does not follow the wire contract."""
+    """A message violates the wire contract."""
 
 
 class IncompletePartitionError(ShuffleError):
-    """A reader got other rows than the committed attempts promised."""
+    """A reader received other rows than the committed attempts promised."""
 
     retryable = True
 
@@ -205,7 +210,7 @@ class CorruptBlockError(ShuffleError):
 
 
 class SpillError(ShuffleError):
-    """A data server could not write or read its spill file."""
+    """A data server could not read or write its spill file."""
 
     retryable = True
 
@@ -214,3 +219,21 @@ class ServerUnavailableError(ShuffleError):
     """A server cannot be reached."""
 
     retryable = True
+
+
+_OLD_NAMES: dict[str, type[MrflightError]] = {
+    "AttemptLostError": AttemptSupersededError,
+    "MapsMissingError": MapOutputMissingError,
+    "NotRepeatableError": InconsistentMapOutputError,
+    "OutputLostError": MapOutputLostError,
+}
+"""The former names of errors that users may catch; they still work and warn."""
+
+if not TYPE_CHECKING:  # type checkers shall still report names that do not exist
+
+    def __getattr__(name: str) -> type[MrflightError]:
+        if name not in _OLD_NAMES:
+            raise AttributeError(f"module 'mrflight.errors' has no attribute {name!r}")
+        new = _OLD_NAMES[name]
+        warnings.warn(f"{name} is now {new.__name__}", DeprecationWarning, stacklevel=2)
+        return new

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from mrflight.errors import (
     DeadlineExceededError,
+    MapOutputLostError,
     MrflightError,
-    OutputLostError,
     ProtocolError,
     ServerUnavailableError,
     ShuffleNotFoundError,
@@ -144,7 +144,7 @@ class Draining:
     def _infos(self, shuffle_id: str, partitions: Sequence[int]) -> dict[int, PartitionInfo]:
         try:
             found = self._metadata.partitions(shuffle_id)[1]
-        except OutputLostError:  # of others, perhaps
+        except MapOutputLostError:  # of others, perhaps
             each = (self._metadata.partitions(shuffle_id, only) for only in partitions)
             found = [info for _, infos in each for info in infos]
         return {info.partition: info for info in found}

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 import pyarrow as pa
 
-from mrflight.errors import MrflightError, NotRepeatableError, ServerUnavailableError
+from mrflight.errors import InconsistentMapOutputError, MrflightError, ServerUnavailableError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.metadata.shuffle_state import MapCommit
@@ -128,8 +128,8 @@ class Membership:
     def winners(self, shuffle_id: str, epoch: int, generation: int = 0) -> list[MapAttempt]:
         """The attempts that count for partitions of a generation, of the first ``epoch``.
 
-        NotRepeatableError where there are fewer: what others have read may not go together with
-        what will be written in their place.
+        InconsistentMapOutputError where there are fewer: what others have read may not go together
+        with what will be written in their place.
         """
         with self._turn() as metadata:
             known = self._commits.get(shuffle_id, [])
@@ -143,7 +143,7 @@ class Membership:
                 if self._store.is_open(shuffle_id):  # not where it was forgotten meanwhile
                     self._commits[shuffle_id] = known
         if len(known) < epoch:
-            raise NotRepeatableError(
+            raise InconsistentMapOutputError(
                 f"a ticket of epoch {epoch}, and shuffle {shuffle_id!r} is at {len(known)}: its "
                 "metadata server has forgotten maps that were done"
             )

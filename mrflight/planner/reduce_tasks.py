@@ -16,7 +16,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from mrflight.errors import NotRepeatableError
+from mrflight.errors import InconsistentMapOutputError
 from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
 from mrflight.shuffle.wire.partition_slice import Share
 from mrflight.tasks.portion import Portion
@@ -188,8 +188,8 @@ def check_shares(read: Iterable[tuple[PartitionInfo, int | None]]) -> None:
     """Look that shares are their partitions, by the rows that were read of each.
 
     None is of a share that was not read to its end, as no more of its rows were wanted: nothing is
-    known of its partition then. NotRepeatableError where rows are missing, which no attempt alone
-    could see.
+    known of its partition then. InconsistentMapOutputError where rows are missing, which no
+    attempt alone could see.
     """
     infos: dict[int, PartitionInfo] = {}
     found: Counter[int] = Counter()
@@ -202,7 +202,7 @@ def check_shares(read: Iterable[tuple[PartitionInfo, int | None]]) -> None:
             found[info.partition] += rows
     for number, info in infos.items():
         if number not in left and (rows := found[number]) != info.rows:
-            raise NotRepeatableError(
+            raise InconsistentMapOutputError(
                 f"partition {number}: {info.locations[0]} gave {rows} rows in shares, of the "
                 f"{info.rows} that were committed"
             )

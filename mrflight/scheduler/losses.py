@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from mrflight.errors import (
     DeadlineExceededError,
+    MapOutputLostError,
     MrflightError,
     NoDataServersError,
-    OutputLostError,
     PlacementChangedError,
     ServerUnavailableError,
     ShuffleNotFoundError,
@@ -41,12 +41,12 @@ class Losses:
         """Whether ``error`` is about the placement of one of the shuffles, which may have changed.
 
         It has where this reported it. Where servers had told the attempt (PlacementChangedError,
-        OutputLostError, a shuffle that one of them does not know any more), or there were none,
+        MapOutputLostError, a shuffle that one of them does not know any more), or there were none,
         nobody is asked here: the caller looks.
         Waits for a server where there is none left, for as long as one that starts anew may take.
         Raises ``error`` where it cannot be made good.
         """
-        if isinstance(error, PlacementChangedError | OutputLostError):
+        if isinstance(error, PlacementChangedError | MapOutputLostError):
             return True
         if isinstance(error, ShuffleNotFoundError) and error.location is not None:
             return True  # a server that was given up, and that has come back, has dropped it

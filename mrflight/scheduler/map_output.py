@@ -10,10 +10,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from mrflight.errors import (
+    InconsistentMapOutputError,
+    MapOutputLostError,
     MrflightError,
     NoDataServersError,
-    NotRepeatableError,
-    OutputLostError,
 )
 from mrflight.scheduler.recovery import Anew, Stop
 from mrflight.scheduler.run_context import JobRun
@@ -114,8 +114,8 @@ class Produced(Generic[T, R]):
     def layout(self) -> Layout:
         """The schema and the partitions, with all that was written to them.
 
-        What changes of them from now on is news. NotRepeatableError where the metadata server
-        does not know of all that was.
+        What changes of them from now on is news. InconsistentMapOutputError where the metadata
+        server does not know of all that was.
         """
         while True:
             try:
@@ -124,7 +124,7 @@ class Produced(Generic[T, R]):
                 self._check_maps()
                 self.schema = layout[0]
                 return layout
-            except (OutputLostError, NoDataServersError):
+            except (MapOutputLostError, NoDataServersError):
                 self.repair()
 
     def _check_maps(self) -> None:
@@ -135,7 +135,7 @@ class Produced(Generic[T, R]):
         """
         forgotten = len(self.tasks) - self.asked.health().maps
         if forgotten:
-            raise NotRepeatableError(
+            raise InconsistentMapOutputError(
                 f"the metadata server has forgotten {forgotten} of {len(self.tasks)} "
                 f"{self._stage} tasks that were done"
             )

@@ -136,7 +136,7 @@ class Merged(Produced[MergeTask, int]):
         return (self._mapped,)
 
     def refresh(self) -> None:
-        """Read the shares where they are now; NotRepeatableError as `check_cut_alike`."""
+        """Read the shares where they are now; InconsistentMapOutputError as `check_cut_alike`."""
         infos = self._mapped.infos()
         for number, task in enumerate(self.tasks):
             info = infos[task.info.partition]

@@ -196,14 +196,14 @@ class Mapped(Produced[MapTask, MapResult]):
     def refresh(self) -> None:
         """Read the partitions of earlier stages where they are now.
 
-        NotRepeatableError as `check_cut_alike`.
+        InconsistentMapOutputError as `check_cut_alike`.
         """
         self.tasks = _as_now(self.tasks, self._read)
 
     def write(
         self, note: Callable[[list[MapResult]], str] = lambda results: f"{len(results)} done"
     ) -> list[MapResult]:
-        """See `Produced.write`; NotRepeatableError as `check_shares`."""
+        """See `Produced.write`; InconsistentMapOutputError as `check_shares`."""
         results = super().write(note)
         done = zip(self.tasks, results, strict=True)
         read = [(task.split, result.share_rows) for task, result in done]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.memory import MemoryPlan
-from mrflight.errors import NotRepeatableError, SchemaMismatchError
+from mrflight.errors import InconsistentMapOutputError, SchemaMismatchError
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.map_plan import Side
 from mrflight.planner.stage_plan import StagePlan
@@ -61,7 +61,7 @@ class Moving(msgspec.Struct, frozen=True):
             name = f"{self.plan.job_id}-{number}" if number else self.plan.job_id
             try:
                 return self._run(name)
-            except NotRepeatableError as error:
+            except InconsistentMapOutputError as error:
                 if number + 1 == self.most_runs:
                     raise
                 self.stages.tell(f"all maps and reduces are made again: {error}")

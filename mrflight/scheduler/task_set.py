@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from mrflight.errors import NotRepeatableError
+from mrflight.errors import InconsistentMapOutputError
 from mrflight.scheduler.attempts import Attempt, StageAttempts, slow_tasks
 from mrflight.scheduler.progress import ProgressReport
 from mrflight.scheduler.recovery import Mender
@@ -77,7 +77,7 @@ class RunningStage(Generic[T, R]):
         """The results of all tasks; see `Stages.run`."""
         try:
             return self._run(deadline)
-        except NotRepeatableError:  # the job goes on, and needs the workers
+        except InconsistentMapOutputError:  # the job goes on, and needs the workers
             self._stop(self._attempts.unfinished_tasks())
             self._let_go()
             raise

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from mrflight.errors import AttemptLostError
+from mrflight.errors import AttemptSupersededError
 from mrflight.shuffle.client.writer import ShuffleWriter
 
 
@@ -24,7 +24,7 @@ def shuffle_batches(batches: Iterable[pa.RecordBatch], writer: ShuffleWriter) ->
                 out.write(batch)
                 rows += batch.num_rows
             is_complete = True
-    except AttemptLostError:
+    except AttemptSupersededError:
         if not is_complete:
             raise
     return rows

@@ -12,7 +12,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.compute.schemas import empty_batch
-from mrflight.errors import NotRepeatableError
+from mrflight.errors import InconsistentMapOutputError
 from mrflight.shuffle.client.reader import read_partition, read_partitions, read_share
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
@@ -244,12 +244,12 @@ def portion_of(stage: str, partition: StagePartition, portion: Portion) -> Parti
 
 
 def check_cut_alike(now: PartitionInfo, then: PartitionInfo) -> None:
-    """Raise NotRepeatableError where a partition was written again since ``then``.
+    """Raise InconsistentMapOutputError where a partition was written again since ``then``.
 
     Its blocks are others, so that its shares are not those of which some have been sent already.
     """
     if now.generation != then.generation:
-        raise NotRepeatableError(
+        raise InconsistentMapOutputError(
             f"partition {now.partition} was lost while its shares were sent on"
         )
 

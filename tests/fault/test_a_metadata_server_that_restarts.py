@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import mrflight
-from mrflight.errors import AttemptLostError, ShuffleNotFoundError
+from mrflight.errors import AttemptSupersededError, ShuffleNotFoundError
 
 WAIT_S = 60.0
 PARTITIONS = 4
@@ -192,7 +192,7 @@ def test_a_kill_in_the_middle_of_a_write_and_of_its_commit(metadata: Server) -> 
         twin.write(batch(1))
     with while_down(metadata, out.commit):
         pass
-    with pytest.raises(AttemptLostError, match="attempt 0 has been committed before"):
+    with pytest.raises(AttemptSupersededError, match="attempt 0 has been committed before"):
         twin.commit()
     out.commit()  # a second time, with nothing to do
     twin.abort()

@@ -14,7 +14,7 @@ from pathlib import Path
 import deltalake
 import pytest
 
-from mrflight.errors import CommitError, CommitReplacedError, OutputError
+from mrflight.errors import CommitError, CommitOverwrittenError, OutputError
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.sinks.delta.commit_lease import CommitFence
 from mrflight.storage.delta import entry_name
@@ -130,7 +130,7 @@ def test_who_slept_beyond_its_turn_is_told_whom_it_replaced(table: Path, metadat
     other = Job("other", table, CommitFence(metadata))
     late = Job("late", table, sleeping, between=lambda: versions.append(other.commit()))
     versions: list[int] = []
-    with pytest.raises(CommitReplacedError) as raised:
+    with pytest.raises(CommitOverwrittenError) as raised:
         late.commit()
     assert versions == [1]
     told = str(raised.value)
@@ -139,7 +139,7 @@ def test_who_slept_beyond_its_turn_is_told_whom_it_replaced(table: Path, metadat
     assert rows(table) == ["first", "late"]
     assert parts(table) == 3  # of the one that was replaced as well
     # The next one is told too, once.
-    with pytest.raises(CommitReplacedError, match="This job has committed nothing") as raised:
+    with pytest.raises(CommitOverwrittenError, match="This job has committed nothing") as raised:
         Job("next", table, CommitFence(metadata)).commit()
     assert f"version 1, which job {other.id} committed, is that of job {late.id} now" in str(
         raised.value
@@ -170,10 +170,10 @@ def test_who_is_replaced_before_it_has_recorded_its_commit_is_told(
         assert go_on.wait(WAIT_S)
 
     held_back = HeldBackFence(metadata).held_back_by(hold)
-    errors: list[CommitReplacedError] = []
+    errors: list[CommitOverwrittenError] = []
 
     def commit_other() -> None:
-        with pytest.raises(CommitReplacedError) as raised:
+        with pytest.raises(CommitOverwrittenError) as raised:
             Job("other", table, held_back).commit()
         errors.append(raised.value)
 
@@ -200,7 +200,7 @@ def test_another_programs_entry_in_the_place_of_ours_is_told(
     Job("first", table, fence).commit()
     theirs = json.dumps({"commitInfo": {"operation": "WRITE"}})
     ours = Job("ours", table, fence, after=lambda: write(table / entry_name(1), theirs))
-    with pytest.raises(CommitReplacedError, match="is that of another program now: ") as raised:
+    with pytest.raises(CommitOverwrittenError, match="is that of another program now: ") as raised:
         ours.commit()
     assert "Nothing of this job is in the table" in str(raised.value)
     assert parts(table) == 1
@@ -218,7 +218,7 @@ def test_a_commit_that_is_replaced_later_is_told_to_the_next_one(
     ours = Job("ours", table, fence)
     ours.commit()
     (table / entry_name(1)).write_text('{"commitInfo": {"operation": "WRITE"}}\n')
-    with pytest.raises(CommitReplacedError) as raised:
+    with pytest.raises(CommitOverwrittenError) as raised:
         Job("next", table, fence).commit()
     told = str(raised.value)
     assert f"version 1, which job {ours.id} committed, is that of another program now" in told

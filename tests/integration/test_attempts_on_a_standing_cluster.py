@@ -7,7 +7,7 @@ import pytest
 from pyarrow import flight
 
 import mrflight
-from mrflight.errors import AttemptLostError, MapsMissingError, ShuffleNotFoundError
+from mrflight.errors import AttemptSupersededError, MapOutputMissingError, ShuffleNotFoundError
 from tests.support.numbered_rows import batch, held, numbers, stats
 
 
@@ -18,7 +18,7 @@ def test_only_the_first_committed_attempt_is_read(cluster: mrflight.Cluster) -> 
     before = held(shuffle)
     late = shuffle.writer(map_id=0, attempt=0, key=["url"])
     late.write(batch(5_000))
-    with pytest.raises(AttemptLostError, match="attempt 1 has been committed before this"):
+    with pytest.raises(AttemptSupersededError, match="attempt 1 has been committed before this"):
         late.commit()
     assert held(shuffle) == before
     assert numbers(shuffle, 4) == list(range(1_000))
@@ -35,7 +35,7 @@ def test_a_late_attempt_knows_whether_the_first_sent_the_same(
         out.write(batch(first))
         if attempt == 1:
             out.commit()
-    with pytest.raises(AttemptLostError):
+    with pytest.raises(AttemptSupersededError):
         out.commit()
     assert out.winner_sent_the_same == is_same
     shuffle.drop()
@@ -99,16 +99,16 @@ def test_an_attempt_that_raises_leaves_nothing(cluster: mrflight.Cluster) -> Non
 
 def test_a_reader_that_comes_before_the_maps_is_told(cluster: mrflight.Cluster) -> None:
     shuffle = cluster.create_shuffle("early", partitions=2)
-    with pytest.raises(MapsMissingError, match="'early': no map is committed, so that it has no"):
+    with pytest.raises(MapOutputMissingError, match="'early': no map is committed, so that it"):
         list(shuffle.reader(0))
-    with pytest.raises(MapsMissingError, match="no map is committed"):
+    with pytest.raises(MapOutputMissingError, match="no map is committed"):
         shuffle.layout(maps=None)
     for map_id in (0, 0, 7):  # the one that comes twice is one
         with shuffle.writer(map_id, key=["url"], writer_id="w") as out:
             out.write(batch(map_id))
-        with pytest.raises(MapsMissingError, match=f"{1 + map_id // 7} of 3 maps are committed, a"):
+        with pytest.raises(MapOutputMissingError, match=f"{1 + map_id // 7} of 3 maps are"):
             list(shuffle.reader(0, maps=3))
-    with pytest.raises(MapsMissingError, match="2 of 3 maps"):
+    with pytest.raises(MapOutputMissingError, match="2 of 3 maps"):
         shuffle.layout(maps=3)
     for maps in (2, 1, 0, None):
         read = [piece for p in range(2) for piece in shuffle.reader(p, maps=maps)]

@@ -52,7 +52,8 @@ def test_datasets_at_both_ends(program: Any) -> None:
         "part": True,
         "twice": [2 * ROWS, True],
         "early": [
-            "MapsMissingError: shuffle 'datasets': no map is committed, so that it has no rows yet",
+            "MapOutputMissingError: shuffle 'datasets': no map is committed, so that it has no "
+            "rows yet",
             0,
         ],
         "missing": "1000 maps are committed, and the rows of the others would be missing; read it "

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition
 
 from mrflight.errors import (
+    MapOutputLostError,
     NoDataServersError,
-    OutputLostError,
     PlacementChangedError,
     ShuffleNotFoundError,
 )
@@ -179,7 +179,7 @@ class RegistryModel(RuleBasedStateMachine):
             assert shuffle.avoided.isdisjoint(places)
             try:
                 _, (info,) = self.registry.partitions(shuffle.name, partition)
-            except OutputLostError:
+            except MapOutputLostError:
                 are_lost.append(partition)
                 continue
             assert (info.locations, info.epoch) == (places, len(shuffle.sources))

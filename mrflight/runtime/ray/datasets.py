@@ -14,7 +14,7 @@ import ray.data
 from ray.data import Datasink, Datasource, ReadTask
 from ray.data.block import Block, BlockAccessor, BlockMetadata
 
-from mrflight.errors import AttemptLostError, JobError
+from mrflight.errors import AttemptSupersededError, JobError
 from mrflight.ids import MAX_ATTEMPTS
 from mrflight.shuffle.client.partitioners import HashPartitioner, Partitioner
 from mrflight.shuffle.client.shuffle import Shuffle
@@ -29,7 +29,7 @@ def to_dataset(
 
     Each task of Ray's reads whole partitions, one or several, from the data servers, and makes
     its blocks where it runs. A partition's rows may be cut into several blocks. For a shuffle
-    whose maps are all committed: with ``maps``, how many there are, MapsMissingError is raised
+    whose maps are all committed: with ``maps``, how many there are, MapOutputMissingError is raised
     as long as there are fewer; without it where there is none; 0 takes what is there.
     Raises JobError for a partition that is none, ShuffleNotFoundError.
     """
@@ -144,7 +144,7 @@ class _ShuffleSink(Datasink[None]):
                 for block in blocks:
                     for batch in BlockAccessor.for_block(block).to_arrow().to_batches():
                         out.write(batch)
-        except AttemptLostError as error:
+        except AttemptSupersededError as error:
             if out.winner_sent_the_same:
                 return
             raise JobError(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pyarrow as pa
 
-from mrflight.errors import JobError, MapsMissingError, MrflightError
+from mrflight.errors import JobError, MapOutputMissingError, MrflightError
 from mrflight.ids import MapAttempt, check_attempt, new_writer_id
 from mrflight.shuffle.client.fetch_failures import lost_by
 from mrflight.shuffle.client.metadata_client import MetadataClient
@@ -86,7 +86,7 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
         """The rows of a partition that committed maps wrote, in order of the map ids.
 
         Maps that are committed later have no rows here. Nobody knows how many there will be but
-        who writes them: tell ``maps``, and MapsMissingError is raised as long as fewer are
+        who writes them: tell ``maps``, and MapOutputMissingError is raised as long as fewer are
         committed; without it where none is, as a shuffle without any is read too early. 0 takes
         what is there. Raises IncompletePartitionError where the rows are not all there.
         """
@@ -202,13 +202,13 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
     ) -> tuple[pa.Schema, list[PartitionInfo]]:
         # Counted first: what is committed between the two is then in the layout.
         if maps and (found := len(self._committed(connections))) < maps:
-            raise MapsMissingError(
+            raise MapOutputMissingError(
                 f"shuffle {self.id!r}: {found} of {maps} maps are committed, and the rows of the "
                 "others would be missing; read it once all are"
             )
         schema, infos = self._metadata(connections).partitions(self.id, only)
         if maps is None and infos[0].epoch == 0:
-            raise MapsMissingError(
+            raise MapOutputMissingError(
                 f"shuffle {self.id!r}: no map is committed, so that it has no rows yet; read it "
                 "once all are, or take what there is with maps=0"
             )

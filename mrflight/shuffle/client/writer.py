@@ -17,7 +17,7 @@ from mrflight.compute.layout import bare_values, plain_batch, plain_schema
 from mrflight.compute.numpy_arrays import to_arrow
 from mrflight.compute.schemas import describe_difference
 from mrflight.errors import (
-    AttemptLostError,
+    AttemptSupersededError,
     DeadlineExceededError,
     MrflightError,
     SchemaMismatchError,
@@ -162,7 +162,7 @@ class ShuffleWriter:
         """Send what is left and commit the attempt; nothing happens where it is committed.
 
         By another writer of the same attempt as well: whoever runs a task again, as Ray does by
-        itself, has its rows once. AttemptLostError where another attempt of this map has won.
+        itself, has its rows once. AttemptSupersededError where another attempt of this map has won.
         """
         if self._state in (_State.COMMITTED, _State.MADE_BEFORE):
             return
@@ -178,7 +178,7 @@ class ShuffleWriter:
         if winner.attempt == self._source.attempt:
             self._state = _State.MADE_BEFORE
             return
-        raise AttemptLostError(
+        raise AttemptSupersededError(
             f"map {self._source.map_id} of shuffle {self._shuffle_id!r}: attempt {winner.attempt} "
             f"has been committed before this writer's attempt {self._source.attempt}"
         )

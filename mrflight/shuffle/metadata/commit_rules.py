@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from mrflight.compute.schemas import describe_difference
 from mrflight.errors import (
-    NotRepeatableError,
-    OutputLostError,
+    InconsistentMapOutputError,
+    MapOutputLostError,
     PlacementChangedError,
     ProtocolError,
     SchemaMismatchError,
@@ -30,7 +30,7 @@ def check_commit(
 ) -> None:
     """Raise why an attempt that was written to ``version`` of the placement cannot be committed.
 
-    SchemaMismatchError, NotRepeatableError or PlacementChangedError.
+    SchemaMismatchError, InconsistentMapOutputError or PlacementChangedError.
     """
     _check_schema(state, source, schema)
     _check_repeated(state, source, rows, routing)
@@ -68,7 +68,7 @@ def _check_schema(state: ShuffleState, source: MapAttempt, schema: pa.Schema) ->
 def _check_repeated(state: ShuffleState, source: MapAttempt, rows: Counts, routing: str) -> None:
     known = state.sent_by.get(source.map_id)
     if known is not None and known != hash_of_sent(rows, routing):
-        raise NotRepeatableError(
+        raise InconsistentMapOutputError(
             f"map {source.map_id} of shuffle {state.id!r} was run again, as servers were lost that "
             "held some of its rows, and sent other rows than before, or in another order: the two "
             "do not go together"
@@ -76,14 +76,14 @@ def _check_repeated(state: ShuffleState, source: MapAttempt, rows: Counts, routi
 
 
 def check_not_lost(state: ShuffleState, partitions: Iterable[int]) -> None:
-    """Raise OutputLostError where a map that was committed is to be written again for one."""
+    """Raise MapOutputLostError where a map that was committed is to be written again for one."""
     if not state.generation.any():
         return
     oldest = min((last.until for last in state.last_of.values()), default=state.version)
     for partition in partitions:
         if state.generation[partition] > oldest:
             lost = state.lost_of(partition)
-            raise OutputLostError(
+            raise MapOutputLostError(
                 f"what {len(lost)} maps ({', '.join(map(str, lost[:5]))}...) sent to partition "
                 f"{partition} of shuffle {state.id!r} was lost with a data server; write those "
                 "maps again"

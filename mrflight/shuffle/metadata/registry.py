@@ -253,8 +253,8 @@ class Registry:
         were lost. ``rows`` are those of all partitions, also where only lost ones were sent, and
         ``routing`` is a hash of where each of them went.
         Raises SchemaMismatchError where the rows are of another schema than
-        those that were committed before, NotRepeatableError where a map that was committed has
-        other rows now, PlacementChangedError.
+        those that were committed before, InconsistentMapOutputError where a map that was
+        committed has other rows now, PlacementChangedError.
         """
         check_attempt(*source)
         with self._lock:
@@ -293,7 +293,7 @@ class Registry:
     ) -> tuple[pa.Schema | None, list[PartitionInfo]]:
         """The schema, None before the first commit, and what a reader needs of each partition.
 
-        Raises OutputLostError where a map that was committed has to be written again for them,
+        Raises MapOutputLostError where a map that was committed has to be written again for them,
         NoDataServersError where there is no server to write to.
         """
         with self._lock:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from mrflight.errors import (
-    AttemptLostError,
+    AttemptSupersededError,
     ProtocolError,
     ServerUnavailableError,
     ShuffleNotFoundError,
@@ -83,7 +83,7 @@ class BlockStore(Closes):
         """Keep a block, behind those that this attempt put there before.
 
         Waits while memory is short. Raises ShuffleNotFoundError and
-        AttemptLostError where the shuffle is dropped or the attempt discarded
+        AttemptSupersededError where the shuffle is dropped or the attempt discarded
         meanwhile, SpillError where spilling fails, DeadlineExceededError,
         ServerUnavailableError where the store is closed.
         """
@@ -143,7 +143,7 @@ class BlockStore(Closes):
                 return
             self._budget.refuse(
                 lambda put: put == (shuffle, source),
-                lambda: AttemptLostError(
+                lambda: AttemptSupersededError(
                     f"attempt {source.attempt} of map {source.map_id} of shuffle {shuffle_id!r} "
                     "was discarded while a block of it waited for memory"
                 ),

@@ -37,6 +37,16 @@ _LONGEST_MESSAGE = 800
 
 _BEHIND_THE_REASON = re.compile(r"\. Detail:|\.? gRPC client debug context:| Client context:")
 
+_WIRE_NAMES: dict[type[MrflightError], str] = {
+    errors.AttemptSupersededError: "AttemptLostError",
+    errors.InconsistentMapOutputError: "NotRepeatableError",
+    errors.MapOutputLostError: "OutputLostError",
+    errors.MapOutputMissingError: "MapsMissingError",
+}
+"""The errors whose name in the wire contract is not the name of their class."""
+
+_BY_WIRE_NAME = {name: kind for kind, name in _WIRE_NAMES.items()}
+
 _UNSENT = "Unknown error writing metadata."
 
 
@@ -105,7 +115,8 @@ def to_flight(error: MrflightError) -> flight.FlightServerError:
     message = str(error)
     if len(message) > _LONGEST_MESSAGE:
         message = f"{message[: _LONGEST_MESSAGE // 2]} ... {message[-_LONGEST_MESSAGE // 2 :]}"
-    body = _WireError(type(error).__name__, message, error.location)
+    name = _WIRE_NAMES.get(type(error), type(error).__name__)
+    body = _WireError(name, message, error.location)
     return flight.FlightServerError(message, extra_info=msgspec.json.encode(body))
 
 
@@ -144,7 +155,7 @@ def _carried(error: Exception) -> MrflightError | None:
         body = msgspec.json.decode(extra, type=_WireError)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    kind = getattr(errors, body.error, None)
+    kind = _BY_WIRE_NAME.get(body.error) or getattr(errors, body.error, None)
     if isinstance(kind, type) and issubclass(kind, MrflightError):
         carried = kind(body.message)
         carried.location = body.location

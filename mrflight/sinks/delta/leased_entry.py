@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import msgspec
 
-from mrflight.errors import CommitError, CommitReplacedError, LeaseLostError, MrflightError
+from mrflight.errors import CommitError, CommitOverwrittenError, LeaseLostError, MrflightError
 from mrflight.shuffle.wire.lease_protocol import VersionRecord
 from mrflight.sinks.commit_guard import Landing
 from mrflight.sinks.delta.commit_lease import Turn
@@ -42,7 +42,7 @@ class FencedEntry(msgspec.Struct, frozen=True):
     def land(self, turn: Turn, landing: Landing, deadline: Deadline) -> None:
         """Put it, in this turn.
 
-        Raises CommitReplacedError where a version that was committed before is another one now,
+        Raises CommitOverwrittenError where a version that was committed before is another one now,
         or this one is; CommitError where it is there already, or the turn is over, with nothing
         committed; OSError where the store fails.
         """
@@ -53,7 +53,7 @@ class FencedEntry(msgspec.Struct, frozen=True):
         landing.call(lambda: self._put(turn), deadline)
 
     def _check_known(self, turn: Turn) -> None:
-        """CommitReplacedError, once, for versions that are not what their jobs committed.
+        """CommitOverwrittenError, once, for versions that are not what their jobs committed.
 
         Those that are gone, with a table that was made anew or a log that was cleaned, are
         forgotten.
@@ -67,7 +67,7 @@ class FencedEntry(msgspec.Struct, frozen=True):
             raise self._turn_is_over() from error
         replaced = [(then, now) for then, now in found if now.digest]
         if replaced:
-            raise CommitReplacedError(
+            raise CommitOverwrittenError(
                 f"{self.table.url}: {'; '.join(_told(then, now) for then, now in replaced)}. A "
                 "program that does not ask the same metadata server has done that, or a job that "
                 "stood still for long and then went on. What was replaced is not in the table, and "
@@ -101,18 +101,18 @@ class FencedEntry(msgspec.Struct, frozen=True):
         self._record(turn)
 
     def _check_there(self) -> None:
-        """Read it back: CommitReplacedError where it is another program's."""
+        """Read it back: CommitOverwrittenError where it is another program's."""
         content = self._read(self.version)
         if content != self.content:
             whose = f"is {_by(_job_of(content))} now" if content else "is gone"
-            raise CommitReplacedError(
+            raise CommitOverwrittenError(
                 f"{self.table.url}: version {self.version}, which this job committed, {whose}: who "
                 "wrote it does not ask the same metadata server, or one of the two stood still for "
                 "long and then went on. Nothing of this job is in the table; run it again"
             )
 
     def _record(self, turn: Turn) -> None:
-        """CommitReplacedError where another job has committed this version as well."""
+        """CommitOverwrittenError where another job has committed this version as well."""
         ours = VersionRecord(self.version, _digest(self.content), self.job_id)
         try:
             first = turn.record(ours)
@@ -126,7 +126,7 @@ class FencedEntry(msgspec.Struct, frozen=True):
         if first.digest == ours.digest:
             return
         self._check_there()  # who was replaced is to be told that, not whom it replaced
-        raise CommitReplacedError(
+        raise CommitOverwrittenError(
             f"{self.table.url}: this job is committed, as version {self.version}, and has replaced "
             f"what job {first.job} had committed as that: this one stood still for longer than its "
             f"turn lasts. What {first.job} wrote is not in the table, and its files are still "

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from mrflight.errors import NotRepeatableError
+from mrflight.errors import InconsistentMapOutputError
 from mrflight.planner.reduce_tasks import (
     PlannedReduce,
     check_shares,
@@ -185,12 +185,12 @@ def test_what_is_written_again_is_cut_anew_and_the_rest_of_it_is_the_same() -> N
 def test_shares_that_are_not_their_partition_are_told() -> None:
     one, two = (partition.infos[0] for partition in partitions(30, 40))
     check_shares([(one, 10), (two, 35), (one, 20), (two, 5)])
-    with pytest.raises(NotRepeatableError, match="partition 1: here gave 39 rows in shares"):
+    with pytest.raises(InconsistentMapOutputError, match="partition 1: here gave 39 rows in"):
         check_shares([(one, 10), (two, 35), (one, 20), (two, 4)])
 
 
 def test_of_shares_that_were_not_read_to_their_end_nothing_is_missed() -> None:
     one, two = (partition.infos[0] for partition in partitions(30, 40))
     check_shares([(one, 30), (two, None), (two, 5)])
-    with pytest.raises(NotRepeatableError, match="partition 0: here gave 29 rows in shares"):
+    with pytest.raises(InconsistentMapOutputError, match="partition 0: here gave 29 rows in"):
         check_shares([(one, 29), (two, None), (two, 5)])

@@ -17,7 +17,7 @@ from mrflight.servers.drain_copies import COPY_S
 from mrflight.servers.draining import Draining
 
 import mrflight
-from mrflight.errors import OutputLostError, PlacementChangedError
+from mrflight.errors import MapOutputLostError, PlacementChangedError
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.wire.block import Block
@@ -276,7 +276,7 @@ def test_what_cannot_be_read_at_its_origin_is_lost_and_the_rest_is_moved(
         kept = [shuffle.reader(partition) for partition in range(PARTITIONS) if partition != 3]
         rows = sum(piece.num_rows for reader in kept for piece in reader)
         assert 0 < rows < 1_000
-        with pytest.raises(OutputLostError):
+        with pytest.raises(MapOutputLostError):
             list(shuffle.reader(3))
         write(shuffle, attempt=1)
         assert numbers(shuffle) == Counter(range(1_000))

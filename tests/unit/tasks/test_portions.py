@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from mrflight.errors import NotRepeatableError
+from mrflight.errors import InconsistentMapOutputError
 from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
 from mrflight.shuffle.wire.partition_slice import Share
 from mrflight.tasks.broadcast_join import as_now
@@ -41,7 +41,7 @@ def test_a_partition_that_was_written_again_has_other_shares_and_the_same_rest()
     reader = StageReader(StageRows((), None, None, None), None)  # type: ignore[arg-type]
     again = StagePartition(7, (INFOS[0], replace(INFOS[1], generation=2)))
     share, rest = (portion_of("s", StagePartition(7, INFOS), each) for each in (SHARES[0], REST))
-    with pytest.raises(NotRepeatableError, match="partition 7 was lost while its shares"):
+    with pytest.raises(InconsistentMapOutputError, match="partition 7 was lost while its shares"):
         as_now(reader, share, {(): {7: again}})
     moved = cast(PartitionSplit, as_now(reader, rest, {(): {7: again}})[1])
     assert moved == replace(rest, partitions=(again,))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mrflight.errors import NotRepeatableError
+from mrflight.errors import InconsistentMapOutputError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.metadata.event_journal import EventJournal
 from mrflight.shuffle.metadata.events import (
@@ -121,7 +121,7 @@ def test_commits_go_on_where_those_before_have_become_one(path: Path) -> None:
     registry = resumed(left, Clock())
     assert knowledge(registry) == knowledge(resumed([*before, *after], Clock()))
     registry.lose("x", "a")  # who is written again is still held to what it sent
-    with pytest.raises(NotRepeatableError):
+    with pytest.raises(InconsistentMapOutputError):
         registry.commit_map("x", MapAttempt(5, 1, "w"), SCHEMA, [1] * 100, [1] * 100, 1)
 
 

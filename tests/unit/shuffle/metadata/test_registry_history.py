@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from mrflight.errors import (
+    InconsistentMapOutputError,
     NoDataServersError,
-    NotRepeatableError,
     ProtocolError,
     SchemaMismatchError,
     ShuffleExistsError,
@@ -193,7 +193,7 @@ class RegistryMachine(MoveRules):
             schema, expected = OTHER_SCHEMA, (SchemaMismatchError,)
         elif wrong == "rows" and map_id in lost:
             rows[0] += 1
-            expected = (NotRepeatableError,)
+            expected = (InconsistentMapOutputError,)
         else:
             return
         with pytest.raises(expected):

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mrflight.errors import JournalError, NoDataServersError, NotRepeatableError, OutputLostError
+from mrflight.errors import (
+    InconsistentMapOutputError,
+    JournalError,
+    MapOutputLostError,
+    NoDataServersError,
+)
 from mrflight.shuffle.metadata.events import AnyEvent
 from mrflight.shuffle.metadata.placement import IndexedPlacement
 from mrflight.shuffle.metadata.registry import Registry
@@ -39,7 +44,7 @@ def test_only_what_a_lost_server_held_is_wanted_again(registry: Registry) -> Non
     for partition in (0, 2):
         assert counting(registry, partition) == [FIRST, OTHER]
     for only in (1, None):
-        with pytest.raises(OutputLostError, match=r"what 2 maps \(0, 1\.\.\.\) sent to par"):
+        with pytest.raises(MapOutputLostError, match=r"what 2 maps \(0, 1\.\.\.\) sent to par"):
             registry.partitions("clicks", only)
 
 
@@ -49,7 +54,7 @@ def test_what_is_written_again_counts_where_it_was_lost(registry: Registry) -> N
     registry.unregister_server("b")
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert health(registry) == (1, [1])
-    with pytest.raises(OutputLostError, match=r"what 1 maps \(1\.\.\.\)"):
+    with pytest.raises(MapOutputLostError, match=r"what 1 maps \(1\.\.\.\)"):
         registry.partitions("clicks", 1)
     again = OTHER._replace(attempt=1)
     assert commit(registry, again, [10, 20, 30], version=1) == again
@@ -163,7 +168,9 @@ def test_a_commit_that_is_sent_again_long_after_is_the_same_commit(registry: Reg
 def test_a_map_that_sends_other_rows_the_second_time_is_refused(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("b")
-    with pytest.raises(NotRepeatableError, match="map 0 of shuffle 'clicks' was run again") as bad:
+    with pytest.raises(
+        InconsistentMapOutputError, match="map 0 of shuffle 'clicks' was run again"
+    ) as bad:
         commit(registry, SECOND, [2, 2, 2], version=1)
     assert not bad.value.retryable
     assert registry.commits("clicks", 1) == []
@@ -198,7 +205,7 @@ def test_who_claims_to_have_written_where_nothing_was_is_not_read(registry: Regi
     homeless, _ = health(registry)
     assert commit(registry, FIRST, [1, 2, 3], version=homeless) == FIRST
     registry.register_server("d")
-    with pytest.raises(OutputLostError, match="partition 0"):
+    with pytest.raises(MapOutputLostError, match="partition 0"):
         registry.partitions("clicks")
     assert registry.target("clicks", 0).wanted == [0, 1, 2]
 

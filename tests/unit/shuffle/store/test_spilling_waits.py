@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mrflight.errors import (
-    AttemptLostError,
+    AttemptSupersededError,
     DeadlineExceededError,
     MrflightError,
     ServerUnavailableError,
@@ -59,7 +59,7 @@ def stuck(tmp_path: Path) -> Iterator[Spilling]:
     ("change", "error"),
     [
         (lambda store: store.drop(NAME), ShuffleNotFoundError),
-        (lambda store: store.discard(NAME, SECOND), AttemptLostError),
+        (lambda store: store.discard(NAME, SECOND), AttemptSupersededError),
         (lambda store: store.close(), ServerUnavailableError),
     ],
 )

@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import logging
 import threading
+import warnings
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from mrflight import errors
 from mrflight.errors import MrflightError, ProtocolError, ServerUnavailableError
-from mrflight.shuffle.wire.flight_errors import answer_errors, from_flight
+from mrflight.shuffle.wire.flight_errors import answer_errors, from_flight, to_flight
 
 RAISED: dict[str, Exception] = {
     "python": MemoryError("no room for an object"),
@@ -99,3 +101,22 @@ def test_every_other_failure_is_logged_in_full(
     (said,) = caplog.records
     assert said.levelno == logging.ERROR
     assert said.exc_info is not None
+
+
+@pytest.mark.parametrize("wire_name", ["AttemptLostError", "OutputLostError", "StoreError"])
+def test_an_error_has_its_name_of_the_wire_contract_on_the_wire(wire_name: str) -> None:
+    """Classes were renamed; what plain Flight clients see was not."""
+    with warnings.catch_warnings(action="ignore"):
+        kind = getattr(errors, wire_name)
+    sent = to_flight(kind("gone"))
+    assert f'"error":"{wire_name}"'.encode() in sent.extra_info
+    with pytest.raises(kind, match="gone") as raised, from_flight("grpc://a", "ask"):
+        raise sent
+    assert type(raised.value) is kind
+
+
+def test_an_old_name_of_an_error_still_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="MapsMissingError is now MapOutputMissingError"):
+        assert getattr(errors, "Maps" + "MissingError") is errors.MapOutputMissingError
+    with pytest.raises(AttributeError, match="no attribute 'NoError'"):
+        getattr(errors, "No" + "Error")
