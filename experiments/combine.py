@@ -36,7 +36,7 @@ from mrflight.shuffle.wire.block import decode_block, encode_block, ipc_options
 from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.combiner import Combiner
 from mrflight.tasks.operators.grouping import group
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import Workspace
 
 KEY_BYTES = 18
@@ -47,13 +47,13 @@ SUM = (Aggregate("clicks", "sum", "weight"),)
 DISTINCT = (Aggregate("weights", "count_distinct", "weight"),)
 
 BOUNDS = {
-    "few keys": (1000, Reduction(("url",), SUM, combines=True)),
-    "one key": (1, Reduction(("url",), SUM, combines=True)),
-    "unique keys": (None, Reduction(("url",), SUM, combines=True)),
-    "sorted": (None, Reduction(sort_by=ascending(["url"]))),
-    "sorted, one key": (1, Reduction(sort_by=ascending(["url"]))),
-    "distinct weights of unique keys": (None, Reduction(("url",), DISTINCT)),
-    "distinct weights of one key": (1, Reduction(("url",), DISTINCT)),
+    "few keys": (1000, ReduceSpec(("url",), SUM, combines=True)),
+    "one key": (1, ReduceSpec(("url",), SUM, combines=True)),
+    "unique keys": (None, ReduceSpec(("url",), SUM, combines=True)),
+    "sorted": (None, ReduceSpec(sort_by=ascending(["url"]))),
+    "sorted, one key": (1, ReduceSpec(sort_by=ascending(["url"]))),
+    "distinct weights of unique keys": (None, ReduceSpec(("url",), DISTINCT)),
+    "distinct weights of one key": (1, ReduceSpec(("url",), DISTINCT)),
 }
 """Of each case the number of distinct keys, None for one per row, and what is done."""
 
@@ -135,7 +135,7 @@ def measure_combiner(rows: int, distinct: int | None) -> CombinerResult:
 
 def measure_bounds(case: str, mib: int, memory_mib: int) -> BoundsResult:
     """In this process, which should be a fresh one."""
-    distinct, reduction = BOUNDS[case]
+    distinct, reduce_spec = BOUNDS[case]
     rows = mib * 2**20 // (KEY_BYTES + 12)
     random = np.random.default_rng(1)
     schema = batch_of(random, 1, distinct).schema
@@ -145,24 +145,24 @@ def measure_bounds(case: str, mib: int, memory_mib: int) -> BoundsResult:
             yield batch_of(random, min(BATCH_ROWS, rows - start), distinct)
 
     with tempfile.TemporaryDirectory() as folder:
-        _reduce(reduction, schema, iter([batch_of(random, 1000, distinct)]), folder, 2**20)
+        _reduce(reduce_spec, schema, iter([batch_of(random, 1000, distinct)]), folder, 2**20)
         before = _resident_bytes()
         start = time.perf_counter()
-        _reduce(reduction, schema, batches(), folder, memory_mib * 2**20)
+        _reduce(reduce_spec, schema, batches(), folder, memory_mib * 2**20)
         seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return BoundsResult(case, rows, round((peak - before) / 2**20, 1), round(seconds, 1))
 
 
 def _reduce(
-    reduction: Reduction,
+    reduce_spec: ReduceSpec,
     schema: pa.Schema,
     batches: Iterator[pa.RecordBatch],
     folder: str,
     memory_bytes: int,
 ) -> None:
     space = Workspace(memory_bytes, Path(folder))
-    for _ in reduction.apply(0, schema, batches, space)[1]:
+    for _ in reduce_spec.apply(0, schema, batches, space)[1]:
         pass
 
 

@@ -49,7 +49,7 @@ deltalake.write_deltalake(sys.argv[1], pa.table({
 
 
 @dataclass(frozen=True)
-class Side:
+class ShuffleInput:
     """One side of a ratio: a run, and by what its time is divided."""
 
     wall_s: float
@@ -68,23 +68,23 @@ class Ratio:
 
     name: str
     what: str
-    measured: Callable[[Path], Side]
-    against: Callable[[Path], Side]
+    measured: Callable[[Path], ShuffleInput]
+    against: Callable[[Path], ShuffleInput]
 
 
-def drive(job: Path, settings: dict[str, object], out: Path, per: float = 1.0) -> Side:
+def drive(job: Path, settings: dict[str, object], out: Path, per: float = 1.0) -> ShuffleInput:
     """One run of the driver into the folder ``out``."""
     given = [f"{key}={value}" for key, value in settings.items()]
     command = mrflight_job.driver_command(job, [*given, f"output.table={out}"], sys.executable)
     timed = timed_process.run(command, TIMEOUT_S)
     report: dict[str, Any] = json.loads(timed.stdout.splitlines()[-1])
-    return Side(timed.wall_s, per, report["seconds"], report["peak_memory_bytes"])
+    return ShuffleInput(timed.wall_s, per, report["seconds"], report["peak_memory_bytes"])
 
 
 def partitions(data: Path, rows: int) -> Iterator[Ratio]:
     visits = datasets.generate(datasets.DataSet("unique", rows, FILES), data)[0].parent
 
-    def clicks(count: int) -> Callable[[Path], Side]:
+    def clicks(count: int) -> Callable[[Path], ShuffleInput]:
         settings = {"inputs.visits.path": f"{visits}/*.csv", "shuffle.partitions": count}
         return lambda out: drive(datasets.CLICKS_JOB, settings, out)
 
@@ -98,7 +98,7 @@ def skew(data: Path, rows: int) -> Iterator[Ratio]:
         ("skewed rows", "a repartition of the same", ROWS),
     ):
 
-        def run(folder: Path, job: str = job) -> Callable[[Path], Side]:
+        def run(folder: Path, job: str = job) -> Callable[[Path], ShuffleInput]:
             file = folder / f"{'sums' if job is SUMS else 'rows'}.toml"
             file.write_text(job)
             return lambda out: drive(file, {}, out)
@@ -142,7 +142,7 @@ def _keys(data: Path, rows: int, share: float) -> Path:
 
 
 def size(data: Path, scales: list[float], python: Path) -> Iterator[Ratio]:
-    def repartition(scale: float) -> Callable[[Path], Side]:
+    def repartition(scale: float) -> Callable[[Path], ShuffleInput]:
         case = Case("repartition", "", scale)
         folder = inputs.folder_of(case, data, python)
         settings = {
@@ -169,7 +169,7 @@ def small(data: Path) -> Iterator[Ratio]:
         "small",
         "1,000 rows against a process that writes the table",
         lambda out: drive(datasets.CLICKS_JOB, settings, out),
-        lambda out: Side(
+        lambda out: ShuffleInput(
             timed_process.run([sys.executable, str(script), str(out)], TIMEOUT_S).wall_s
         ),
     )
@@ -179,7 +179,7 @@ def measure(ratio: Ratio, rounds: int) -> list[dict[str, Any]]:
     """The two sides of every round, in turn the one and the other first."""
     made = []
     for number in range(rounds):
-        sides: dict[str, Side] = {}
+        sides: dict[str, ShuffleInput] = {}
         both = [("measured", ratio.measured), ("against", ratio.against)]
         for name, run in both if number % 2 else reversed(both):
             with tempfile.TemporaryDirectory(dir=WORK, prefix="ratios-") as work:

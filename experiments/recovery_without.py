@@ -15,7 +15,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from mrflight import driver
-from mrflight.scheduler.shuffle_monitor import ShuffleWatch
+from mrflight.scheduler.shuffle_monitor import ShuffleMonitor
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.metadata.event_journal import EventJournal
 from mrflight.shuffle.metadata.events import AnyEvent
@@ -54,9 +54,9 @@ def _no_sync() -> None:
 def _no_watch() -> None:
     """The driver does not ask again and again how its shuffles are."""
 
-    def nothing(watch: ShuffleWatch, shuffle: Shuffle) -> None: ...
+    def nothing(watch: ShuffleMonitor, shuffle: Shuffle) -> None: ...
 
-    ShuffleWatch.add = nothing  # type: ignore[method-assign,assignment]
+    ShuffleMonitor.add = nothing  # type: ignore[method-assign,assignment]
 
 
 PARTS: dict[str, Callable[[], None]] = {

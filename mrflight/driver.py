@@ -33,8 +33,8 @@ from mrflight.config.spec import JobSpec  # noqa: E402
 from mrflight.errors import JobError, MrflightError  # noqa: E402
 from mrflight.result import JobResult  # noqa: E402
 from mrflight.scheduler.job import run_job  # noqa: E402
-from mrflight.scheduler.metrics import JobRecord  # noqa: E402
-from mrflight.scheduler.phase_timer import StageClock  # noqa: E402
+from mrflight.scheduler.metrics import JobMetrics  # noqa: E402
+from mrflight.scheduler.phase_timer import PhaseTimer  # noqa: E402
 from mrflight.scheduler.progress import progress_for  # noqa: E402
 from mrflight.storage.environment import not_to_be_mixed, with_environment  # noqa: E402
 from mrflight.system.interrupts import Interrupts  # noqa: E402
@@ -91,7 +91,7 @@ def drive(options: argparse.Namespace) -> int:
     """Run the job and report it; the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     signals = _Signals()
-    record = JobRecord(StageClock(STARTED))
+    record = JobMetrics(PhaseTimer(STARTED))
     try:
         signals.handle()
         with progress_for(sys.stderr) as progress, ExitStack() as stack:
@@ -214,7 +214,7 @@ def message(error: MrflightError) -> str:
 
 
 def _report_failure(
-    options: argparse.Namespace, record: JobRecord, state: str, told: str, code: int
+    options: argparse.Namespace, record: JobMetrics, state: str, told: str, code: int
 ) -> int:
     _say(f"mrflight: {told}\n", sys.stderr)
     _print_json(options, record.result(state, told))

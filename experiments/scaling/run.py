@@ -24,13 +24,13 @@ from mrflight.config.job_file import decode_job
 from mrflight.config.memory import divide_memory
 from mrflight.config.spec import JobSpec
 from mrflight.planner.job_plan import JobPlan, plan_job
-from mrflight.planner.stages import stages_of
-from mrflight.scheduler.metrics import JobRecord
-from mrflight.scheduler.phase_timer import StageClock
+from mrflight.planner.stages import build_stages
+from mrflight.scheduler.metrics import JobMetrics
+from mrflight.scheduler.phase_timer import PhaseTimer
 from mrflight.scheduler.progress import ProgressReport
 from mrflight.scheduler.shuffles import JobShuffles
-from mrflight.scheduler.stage_runner import Stages
-from mrflight.scheduler.stage_scheduler import Moving
+from mrflight.scheduler.stage_runner import StageRunner
+from mrflight.scheduler.stage_scheduler import StageScheduler
 from mrflight.shuffle.wire.connections import keep_idle
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, PartFile, PartWriter
@@ -130,26 +130,26 @@ def _source(spec: JobSpec, size: Size, folder: Path) -> Source:
 def _plan(spec: JobSpec, source: Source, size: Size, folder: Path) -> JobPlan:
     memory = divide_memory(_NODES * _NODE_BYTES, size.workers, size.servers)
     sources = {"": {source.name: source}}
-    return plan_job(stages_of(spec), sources, str(folder), "scale", size.workers, memory)
+    return plan_job(build_stages(spec), sources, str(folder), "scale", size.workers, memory)
 
 
 @contextmanager
 def _moving(
     size: Size, plan: JobPlan, writer: PartWriter, cluster: PlayedCluster, report: _Reported
-) -> Iterator[Moving]:
+) -> Iterator[StageScheduler]:
     """The job, on a cluster that ends with it: nobody is told to drop what it had."""
     timeouts, folder = DEFAULT_TIMEOUTS, Path(plan.folder)
     with JobShuffles(
         cluster.metadata, 1, timeouts, NO_DEADLINE, report, is_standing=False
     ) as shuffles:
-        yield Moving(
+        yield StageScheduler(
             plan,
-            Stages(cluster.executor, report, speculates=False),
+            StageRunner(cluster.executor, report, speculates=False),
             shuffles,
             writer,
             Workspace(plan.memory.reducer, folder),
             plan.memory,
-            JobRecord(StageClock(time.monotonic())),
+            JobMetrics(PhaseTimer(time.monotonic())),
             NO_DEADLINE,
             most_runs=1,
         )

@@ -16,8 +16,8 @@ from mrflight.config.job_file import load_job
 from mrflight.config.spec import JobSpec
 from mrflight.result import JobResult
 from mrflight.scheduler.job import run_job
-from mrflight.scheduler.metrics import JobRecord
-from mrflight.scheduler.phase_timer import StageClock
+from mrflight.scheduler.metrics import JobMetrics
+from mrflight.scheduler.phase_timer import PhaseTimer
 from mrflight.scheduler.progress import progress_for
 from mrflight.storage import hopsfs
 from mrflight.storage.bucket_options import check_endpoint
@@ -77,6 +77,6 @@ def partition_ids(batch: pa.RecordBatch, key: Sequence[str], partitions: int) ->
 
 
 def _run(spec: JobSpec, folder: Path) -> JobResult:
-    record = JobRecord(StageClock(time.monotonic()))
+    record = JobMetrics(PhaseTimer(time.monotonic()))
     with progress_for(None) as progress:
         return run_job(spec, folder, progress, record)

@@ -10,7 +10,7 @@ from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.planner.job_plan import JobPlan, plan_job
 from mrflight.planner.stage_plan import SPLIT_BYTES
-from mrflight.planner.stages import StageJob, stages_of, told_of
+from mrflight.planner.stages import Stage, build_stages, with_key_prefix
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Sink
 from mrflight.sources import open_source
@@ -18,7 +18,7 @@ from mrflight.sources.base import Source
 from mrflight.storage import locate
 
 
-def open_job(
+def analyze(
     spec: JobSpec, folder: Path, job_id: str, workers: int, memory: MemoryPlan
 ) -> tuple[JobPlan, Sink]:
     """Look at the inputs and the output, and decide what is done. Raises JobError."""
@@ -26,7 +26,7 @@ def open_job(
     run_id = spec.job.run_id
     app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
     for stage in plan.stages:
-        with told_of(stage):
+        with with_key_prefix(stage):
             _check_output_apart(spec, stage.spec, folder, plan.sources[stage.name])
     sink = open_sink(spec.output, folder, spec.storage, job_id, app_id)
     if not sink.was_committed() and (schema := plan.last.result_schema) is not None:
@@ -38,14 +38,14 @@ def plan_inputs(
     spec: JobSpec, folder: Path, job_id: str, workers: int, memory: MemoryPlan
 ) -> JobPlan:
     """The same without a look at the output."""
-    stages = stages_of(spec)
+    stages = build_stages(spec)
     sources = {stage.name: _open_inputs(stage, folder) for stage in stages}
     return plan_job(stages, sources, str(folder), job_id, workers, memory)
 
 
-def _open_inputs(stage: StageJob, folder: Path) -> dict[str, Source]:
+def _open_inputs(stage: Stage, folder: Path) -> dict[str, Source]:
     """The inputs of a stage that are files."""
-    with told_of(stage):
+    with with_key_prefix(stage):
         return {
             name: open_source(name, section, folder, stage.spec.storage, SPLIT_BYTES)
             for name, section in stage.spec.inputs.items()

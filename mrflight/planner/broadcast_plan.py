@@ -14,7 +14,7 @@ from mrflight.tasks.joined_tables import JoinedTables
 from mrflight.tasks.mapper import RowMap, mapped_schema
 from mrflight.tasks.operators.hash_join import can_broadcast
 from mrflight.tasks.queried_tables import QueriedTables
-from mrflight.tasks.stage_rows import Meeting
+from mrflight.tasks.stage_rows import CoGroup
 
 AUTO_BROADCAST_BYTES = 8 * 2**20
 """Of rows in memory, at most, that are broadcast without being asked for: every task fetches them
@@ -38,7 +38,7 @@ class Stream(msgspec.Struct, frozen=True):
 
 def plan_stream(
     spec: JobSpec,
-    meeting: Meeting | None,
+    cogroup: CoGroup | None,
     sources: Sequence[Source],
     maps: Mapping[str, RowMap | None],
 ) -> Stream | None:
@@ -47,31 +47,31 @@ def plan_stream(
     JobFileError where none is left.
     """
     asked = [source for source in sources if spec.inputs[source.name].broadcast]
-    small = asked or _small(spec, meeting, sources)
+    small = asked or _small(spec, cogroup, sources)
     if not small:
         return None
     others = [source for source in sources if source not in small]
     if not others:
         raise JobFileError("inputs: all are broadcast; leave that out for the largest of them")
-    if isinstance(meeting, QueriedTables) and meeting.query.stream is None:
+    if isinstance(cogroup, QueriedTables) and cogroup.query.stream is None:
         return None
     (source,) = others
     return Stream(source, maps[source.name])
 
 
-def _small(spec: JobSpec, meeting: Meeting | None, sources: Sequence[Source]) -> list[Source]:
+def _small(spec: JobSpec, cogroup: CoGroup | None, sources: Sequence[Source]) -> list[Source]:
     """The input of a join that is so much smaller than the other that it is broadcast."""
-    if not isinstance(meeting, JoinedTables) or spec.shuffle.partitions != "auto":
+    if not isinstance(cogroup, JoinedTables) or spec.shuffle.partitions != "auto":
         return []
     by_name = {source.name: source for source in sources}
     for name, other, is_left in (
-        (meeting.left, meeting.right, True),
-        (meeting.right, meeting.left, False),
+        (cogroup.left, cogroup.right, True),
+        (cogroup.right, cogroup.left, False),
     ):
         small, large = by_name[name], by_name[other]
         if (
             spec.inputs[name].broadcast is None
-            and can_broadcast(meeting.join.how, is_left=is_left)
+            and can_broadcast(cogroup.join.how, is_left=is_left)
             and small.rows_bytes <= AUTO_BROADCAST_BYTES
             and small.rows_bytes * _LEAST_TIMES <= large.rows_bytes
         ):

@@ -9,10 +9,10 @@ from mrflight.tasks.joined_tables import JoinedTables
 from mrflight.tasks.operators.hash_join import How, Join, can_broadcast
 from mrflight.tasks.operators.sql_reduce import SqlReduce
 from mrflight.tasks.queried_tables import QueriedTables
-from mrflight.tasks.stage_rows import Meeting
+from mrflight.tasks.stage_rows import CoGroup
 
 
-def plan_meeting(spec: JobSpec) -> Meeting | None:
+def plan_cogroup(spec: JobSpec) -> CoGroup | None:
     """A join, or sql of whole keys; None where the rows of all inputs are one table.
 
     Raises JobFileError where the sections do not go together.

@@ -10,7 +10,7 @@ from mrflight.config.functions import check_function
 from mrflight.config.settings import RunSettings
 from mrflight.config.spec import JobSpec
 from mrflight.ids import new_job_id
-from mrflight.planner.analyze import open_job, plan_inputs
+from mrflight.planner.analyze import analyze, plan_inputs
 from mrflight.planner.explain_job import output_in_words, plan_in_words
 from mrflight.planner.job_plan import JobPlan
 from mrflight.storage import locate
@@ -39,7 +39,7 @@ def _look(spec: JobSpec, folder: Path, settings: RunSettings, *, with_output: bo
         _ = plan.last.result_schema  # which raises what is wrong with the result's columns
         _check_functions(plan)
         return plan_in_words(spec, plan, settings)
-    plan, sink = open_job(*asked)
+    plan, sink = analyze(*asked)
     _check_functions(plan)
     committed = spec.job.run_id if sink.was_committed() else None
     url = locate(spec.output.table, folder, spec.storage).url

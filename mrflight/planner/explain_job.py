@@ -9,7 +9,7 @@ from mrflight.config.settings import RunSettings
 from mrflight.config.spec import ClusterSection, JobSpec, OutputSection
 from mrflight.planner.explain_stage import StageWords
 from mrflight.planner.job_plan import JobPlan
-from mrflight.planner.stages import StageJob
+from mrflight.planner.stages import Stage
 from mrflight.units import format_bytes
 
 _LABEL_WIDTH = 15
@@ -66,7 +66,7 @@ def output_in_words(output: OutputSection, url: str, committed_run: str | None) 
     return _laid_out(lines)
 
 
-def _heading(stage: StageJob) -> str:
+def _heading(stage: Stage) -> str:
     heading = f"stage {stage.name}" if stage.name else "the last stage"
     if not stage.reads:
         return heading

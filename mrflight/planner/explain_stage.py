@@ -20,14 +20,14 @@ from mrflight.planner.partition_count import (
     Reason,
 )
 from mrflight.planner.stage_plan import LEAST_COMPRESSED_BYTES, StagePlan
-from mrflight.planner.stages import StageJob
+from mrflight.planner.stages import Stage
 from mrflight.sources.base import Reader, Source, Split
 from mrflight.sources.formats import format_of
 from mrflight.tasks.joined_tables import JoinedTables
 from mrflight.tasks.mapper import RowMap
 from mrflight.tasks.operators.partial_columns import needed_columns
 from mrflight.tasks.partitioner import PartitionerSpec
-from mrflight.tasks.stage_rows import Meeting
+from mrflight.tasks.stage_rows import CoGroup
 from mrflight.units import format_bytes
 
 _MOST_SQL_CHARACTERS = 120
@@ -46,7 +46,7 @@ _PLAIN_REASONS: dict[Reason, str] = {
 class StageWords(msgspec.Struct, frozen=True):
     """Tells what a stage does."""
 
-    stage: StageJob
+    stage: Stage
     plan: StagePlan
     sources: Sources
     """Its inputs that are files."""
@@ -138,32 +138,32 @@ class StageWords(msgspec.Struct, frozen=True):
 
     def _combined(self) -> str:
         """Whether maps make fewer of their rows before they send them, and why not."""
-        reduction = self.plan.reduction
-        if self.plan.meeting is not None and len(self.stage.spec.inputs) == 1:
+        reduce_spec = self.plan.reduce_spec
+        if self.plan.cogroup is not None and len(self.stage.spec.inputs) == 1:
             return "no: sql sees all rows"
-        if self.plan.meeting is not None:
+        if self.plan.cogroup is not None:
             return "no: rows meet those of the other inputs first"
-        if reduction.combiner(1) is None:
+        if reduce_spec.combiner(1) is None:
             return f"no: {self._why_not_combined()}"
-        if reduction.limit is not None:
-            return f"each map sends at most {reduction.limit:,} rows, the first in the order"
-        if reduction.groups and (apart := self._not_apart()):
-            columns = ", ".join(needed_columns(reduction.group_by, reduction.aggregates))
+        if reduce_spec.limit is not None:
+            return f"each map sends at most {reduce_spec.limit:,} rows, the first in the order"
+        if reduce_spec.groups and (apart := self._not_apart()):
+            columns = ", ".join(needed_columns(reduce_spec.group_by, reduce_spec.aggregates))
             return f"no: {apart}; only {columns} of each row are sent"
         return "where the first rows of a map show that it leaves half of them or fewer"
 
     def _why_not_combined(self) -> str:
-        reduction, shuffle = self.plan.reduction, self.stage.spec.shuffle
-        if reduction.function is not None:
-            return f"{reduction.function} sees all rows"
-        if reduction.groups or reduction.distinct or reduction.kept:
+        reduce_spec, shuffle = self.plan.reduce_spec, self.stage.spec.shuffle
+        if reduce_spec.function is not None:
+            return f"{reduce_spec.function} sees all rows"
+        if reduce_spec.groups or reduce_spec.distinct or reduce_spec.kept:
             return f"the partitioner {shuffle.partitioner} may look at any column"
         return "every row is in the result"
 
     def _not_apart(self) -> str:
         """Which aggregate cannot be taken apart; as far as types are known."""
         schema = self.plan.sides[0].schema
-        for aggregate in self.plan.reduction.aggregates:
+        for aggregate in self.plan.reduce_spec.aggregates:
             if aggregate.function == "count_distinct":
                 return f"{aggregate.name} counts values that may come in several maps"
             if aggregate.function == "mean" and _is_decimal(schema, aggregate.column):
@@ -171,25 +171,25 @@ class StageWords(msgspec.Struct, frozen=True):
         return ""
 
     def _makes(self) -> str:
-        reduction = self.plan.reduction
-        told = [_reduced(self.stage.spec, reduction.function, self.plan.meeting)]
-        if reduction.unique is not None:
-            told.append(f"one row for each {', '.join(reduction.unique.keys)}")
-        if reduction.sort_by:
-            told.append(f"sorted by {_order(reduction.sort_by)}")
-        if reduction.limit is not None:
-            told.append(f"the first {reduction.limit:,} of the result")
+        reduce_spec = self.plan.reduce_spec
+        told = [_reduced(self.stage.spec, reduce_spec.function, self.plan.cogroup)]
+        if reduce_spec.unique is not None:
+            told.append(f"one row for each {', '.join(reduce_spec.unique.keys)}")
+        if reduce_spec.sort_by:
+            told.append(f"sorted by {_order(reduce_spec.sort_by)}")
+        if reduce_spec.limit is not None:
+            told.append(f"the first {reduce_spec.limit:,} of the result")
         return ", ".join(told)
 
     def _shared(self) -> str:
         """Of which inputs of a join several tasks can share a partition; none where they cannot."""
         plan = self.plan
-        if plan.meeting is None or plan.stream is not None or plan.partitions == 1:
+        if plan.cogroup is None or plan.stream is not None or plan.partitions == 1:
             return ""
         if not (plan.resizes or self._is_read):
             return ""
         is_known = all(side.schema is not None for side in plan.sides)
-        if not is_known and not isinstance(plan.meeting, JoinedTables):
+        if not is_known and not isinstance(plan.cogroup, JoinedTables):
             return ""
         schemas = [side.schema or pa.schema([]) for side in plan.sides]
         sides = plan.shared_sides(schemas)
@@ -253,7 +253,7 @@ def _where(partitioner: PartitionerSpec, samples: int) -> str:
     return f"where {partitioner.function} puts them" + (f", by {key}" if key else "")
 
 
-def _reduced(spec: JobSpec, function: FunctionRef | None, meeting: Meeting | None) -> str:
+def _reduced(spec: JobSpec, function: FunctionRef | None, cogroup: CoGroup | None) -> str:
     """What is made of the rows of a partition, before they are put in order."""
     reduce = spec.reduce or ReduceSection()
     if reduce.groups:
@@ -262,8 +262,8 @@ def _reduced(spec: JobSpec, function: FunctionRef | None, meeting: Meeting | Non
         return f"what {function} makes of its rows"
     if reduce.sql:
         return f"sql: {_shortened(reduce.sql)}"
-    if isinstance(meeting, JoinedTables):
-        sides = [(name, spec.inputs[name].key) for name in (meeting.left, meeting.right)]
+    if isinstance(cogroup, JoinedTables):
+        sides = [(name, spec.inputs[name].key) for name in (cogroup.left, cogroup.right)]
         met = " and ".join(f"{name} by {', '.join(key)}" for name, key in sides)
         return f"the {reduce.join} join of {met}"
     if reduce.distinct:

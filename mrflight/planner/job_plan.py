@@ -11,7 +11,7 @@ import pyarrow as pa
 from mrflight.config.functions import FunctionRef
 from mrflight.config.memory import MemoryPlan
 from mrflight.planner.stage_plan import StagePlan, plan_stage
-from mrflight.planner.stages import StageJob, told_of
+from mrflight.planner.stages import Stage, with_key_prefix
 from mrflight.sources.base import Reader, Source, Split
 
 Sources = Mapping[str, Source]
@@ -25,7 +25,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     folder: str
     workers: int
     memory: MemoryPlan
-    stages: tuple[StageJob, ...]
+    stages: tuple[Stage, ...]
     """Each behind those that it reads."""
     sources: Mapping[str, Sources]
     """Of each stage the inputs that are files."""
@@ -53,7 +53,7 @@ class JobPlan(msgspec.Struct, frozen=True):
             if source.version is not None
         }
 
-    def planned(self, stage: StageJob, made: Sources) -> StagePlan:
+    def planned(self, stage: Stage, made: Sources) -> StagePlan:
         """A stage whose inputs that are results of stages are ``made``; JobError as `plan_job`."""
         sources = {**self.sources.get(stage.name, {}), **made}
         in_order = [sources[name] for name in stage.spec.inputs]
@@ -61,7 +61,7 @@ class JobPlan(msgspec.Struct, frozen=True):
 
 
 def plan_job(
-    stages: Sequence[StageJob],
+    stages: Sequence[Stage],
     sources: Mapping[str, Sources],
     folder: str,
     job_id: str,
@@ -78,7 +78,7 @@ def plan_job(
             for name, section in stage.spec.inputs.items()
             if section.stage is not None
         }
-        with told_of(stage):
+        with with_key_prefix(stage):
             plans[stage.name] = plan.planned(stage, expected)
         weights[stage.name] = plans[stage.name].rows_bytes
     return plan

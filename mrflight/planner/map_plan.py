@@ -18,7 +18,7 @@ from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchErr
 from mrflight.sources.base import Source, Split
 from mrflight.tasks.mapper import RowMap, mapped_schema
 from mrflight.tasks.partitioner import PartitionerSpec
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.tasks import MapTask, SampleTask
 
 SAMPLE_PIECES = 64
@@ -29,7 +29,7 @@ _MADE_SAMPLE_PIECES = 4
 """Of a stage's result, each of which is made for it. Partitions by a hash are samples already."""
 
 
-class Side(msgspec.Struct, frozen=True):
+class ShuffleInput(msgspec.Struct, frozen=True):
     """The inputs whose rows are one table, which goes through one shuffle."""
 
     name: str
@@ -54,13 +54,13 @@ def plan_side(
     folder: str,
     maps: Mapping[str, RowMap | None],
     partitions: int,
-    reduction: Reduction,
+    reduce_spec: ReduceSpec,
     is_met: bool,
     compression: str,
     memory: MemoryPlan,
     split_bytes: int,
     is_broadcast: bool,
-) -> Side:
+) -> ShuffleInput:
     """The maps of the inputs that are one table.
 
     ``is_met``: it meets others before it is reduced; ``is_broadcast``: where they are read.
@@ -70,7 +70,7 @@ def plan_side(
     known: list[pa.Schema] = []
     partitioners: dict[str, PartitionerSpec] = {}
     row_maps: dict[str, RowMap] = {}
-    begun = Reduction() if is_met else reduction
+    begun = ReduceSpec() if is_met else reduce_spec
     _check_inputs_agree(spec, sources)
     for source in sources:
         section = spec.inputs[source.name]
@@ -87,7 +87,7 @@ def plan_side(
         if schema is not None:  # names are checked now
             rows = rows_of(source.name, section)
             orders = spec.reduce is not None and spec.reduce.orders
-            if not orders and (section.key or not reduction.unique):  # or others name it better
+            if not orders and (section.key or not reduce_spec.unique):  # or others name it better
                 _check_key(schema, f"inputs.{source.name}.key: {rows}", partitioner)
             begun.check(schema, rows)
         for split in _cut(source, split_bytes):
@@ -107,7 +107,7 @@ def plan_side(
             )
         if partitioner.kind == "range" and source.splits:
             sample_tasks += _plan_samples(source, row_map, partitioner)
-    return Side(
+    return ShuffleInput(
         sources[0].name,
         tuple(map_tasks),
         tuple(sample_tasks),

@@ -9,27 +9,27 @@ from mrflight.errors import JobFileError
 from mrflight.planner.map_plan import key_of
 from mrflight.tasks.operators.aggregates import parse_aggregate
 from mrflight.tasks.operators.first_last_by_key import KeptRows
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 
 
-def plan_reduction(spec: JobSpec, folder: str) -> Reduction:
+def plan_reduce_spec(spec: JobSpec, folder: str) -> ReduceSpec:
     """What is made of each partition, once its tables are one."""
     section = spec.reduce
     if section is None:
-        return Reduction(sort_by=_ranges(spec))
+        return ReduceSpec(sort_by=_ranges(spec))
     if section.orders:
         return _plan_order(section)
     _check_one_kind(section)
     if section.sql is not None or section.join is not None:
-        return Reduction()
+        return ReduceSpec()
     if section.function:
         function = FunctionRef.parse(section.function, "reduce.function", folder)
-        return Reduction(function=function, key=_common_key(spec))
+        return ReduceSpec(function=function, key=_common_key(spec))
     combines = spec.shuffle.partitioner in ("hash", "range")  # others may look at any column
     if section.distinct:
-        return Reduction(distinct=True, combines=combines, sort_by=_ranges(spec))
+        return ReduceSpec(distinct=True, combines=combines, sort_by=_ranges(spec))
     if section.keep is not None:
-        return Reduction(kept=_plan_kept(spec, section), combines=combines, sort_by=_ranges(spec))
+        return ReduceSpec(kept=_plan_kept(spec, section), combines=combines, sort_by=_ranges(spec))
     return _plan_groups(spec, section, combines=combines)
 
 
@@ -57,12 +57,12 @@ def _check_one_kind(section: ReduceSection) -> None:
         )
 
 
-def _plan_order(section: ReduceSection) -> Reduction:
+def _plan_order(section: ReduceSection) -> ReduceSpec:
     """Rows that are in order by the stage that they come from."""
     if section.limit is not None and section.limit < 0:
         raise JobFileError(f"reduce.limit: {section.limit} is less than no row")
     sort_by = parse_sort_keys(section.sort_by, "reduce.sort_by")
-    return Reduction(sort_by=sort_by, limit=section.limit)
+    return ReduceSpec(sort_by=sort_by, limit=section.limit)
 
 
 def _plan_kept(spec: JobSpec, section: ReduceSection) -> KeptRows:
@@ -78,7 +78,7 @@ def _plan_kept(spec: JobSpec, section: ReduceSection) -> KeptRows:
     return KeptRows(key, section.keep, parse_sort_keys(section.order_by, "reduce.order_by"))
 
 
-def _plan_groups(spec: JobSpec, section: ReduceSection, *, combines: bool) -> Reduction:
+def _plan_groups(spec: JobSpec, section: ReduceSection, *, combines: bool) -> ReduceSpec:
     aggregates = tuple(parse_aggregate(name, text) for name, text in section.aggregate.items())
     if len(set(section.group_by)) < len(section.group_by):
         raise JobFileError(f"reduce.group_by: {section.group_by} names a column twice")
@@ -88,7 +88,7 @@ def _plan_groups(spec: JobSpec, section: ReduceSection, *, combines: bool) -> Re
             "result has anyway; give the aggregate another name"
         )
     group_by = tuple(section.group_by)
-    return Reduction(group_by, aggregates, sort_by=_ranges(spec), combines=combines)
+    return ReduceSpec(group_by, aggregates, sort_by=_ranges(spec), combines=combines)
 
 
 def _common_key(spec: JobSpec) -> tuple[str, ...]:

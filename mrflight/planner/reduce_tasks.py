@@ -55,7 +55,7 @@ File = tuple[StagePartition, ...]
 T = TypeVar("T")
 
 
-class PlannedReduce(NamedTuple):
+class ReduceTaskPlan(NamedTuple):
     """What one task reduces."""
 
     files: tuple[File, ...]
@@ -83,10 +83,10 @@ class PlannedReduce(NamedTuple):
         assert self.portion is not None, self
         return self.partition.infos[self.portion.side]
 
-    def as_in(self, partitions: Mapping[int, StagePartition]) -> PlannedReduce:
+    def as_in(self, partitions: Mapping[int, StagePartition]) -> ReduceTaskPlan:
         """The same, with other knowledge of its partitions, by their numbers."""
         files = tuple(tuple(partitions[each.partition] for each in file) for file in self.files)
-        return PlannedReduce(files, self.portion)
+        return ReduceTaskPlan(files, self.portion)
 
     def is_away_from(self, placements: Sequence[Sequence[tuple[str, ...]]]) -> bool:
         """Whether a partition is not where it was, by the locations of all, side after side."""
@@ -96,7 +96,7 @@ class PlannedReduce(NamedTuple):
             for placement, info in zip(placements, each.infos, strict=True)
         )
 
-    def is_elsewhere(self, before: PlannedReduce) -> bool:
+    def is_elsewhere(self, before: ReduceTaskPlan) -> bool:
         """Whether a partition has moved, or was written again, since ``before``."""
         return any(
             (now.locations, now.generation) != (then.locations, then.generation)
@@ -104,7 +104,7 @@ class PlannedReduce(NamedTuple):
             for now, then in zip(each.infos, other.infos, strict=True)
         )
 
-    def is_cut_anew(self, before: PlannedReduce) -> bool:
+    def is_cut_anew(self, before: ReduceTaskPlan) -> bool:
         """Whether the share has other rows: the partition was written again, in other blocks."""
         return self.share is not None and any(
             now.generation != then.generation
@@ -121,13 +121,13 @@ class PlannedReduce(NamedTuple):
         return sum(map(_file_size, self.files)) // (self.share.of if self.share else 1)
 
 
-def plan_reduces(
+def plan_reduce_tasks(
     partitions: Sequence[StagePartition],
     workers: int,
     *,
     is_merged: bool,
     closes_late: bool = False,
-) -> list[PlannedReduce]:
+) -> list[ReduceTaskPlan]:
     """The tasks, the largest first: of each its part files, of each file its partitions.
 
     Partitions without rows are left out, unless none has any: one is reduced for
@@ -140,24 +140,24 @@ def plan_reduces(
     files = list(_neighbours(filled, _size, file_bytes)) if is_merged else [(p,) for p in filled]
     if closes_late:
         rounds = min(max(1, len(files) // (workers * _FILES_PER_TASK)), _MOST_TASKS_PER_WORKER)
-        return largest_first(map(PlannedReduce, _evenly(files, workers * rounds)))
+        return largest_first(map(ReduceTaskPlan, _evenly(files, workers * rounds)))
     most_tasks = workers * _TASKS_PER_WORKER
     task_bytes = min(total // most_tasks, _MOST_SHARED_BYTES) if len(files) > most_tasks else 0
-    tasks = [PlannedReduce(files) for files in _neighbours(files, _file_size, task_bytes)]
+    tasks = [ReduceTaskPlan(files) for files in _neighbours(files, _file_size, task_bytes)]
     return largest_first(tasks)
 
 
-def largest_first(tasks: Iterable[PlannedReduce]) -> list[PlannedReduce]:
+def largest_first(tasks: Iterable[ReduceTaskPlan]) -> list[ReduceTaskPlan]:
     """So that the last to end are short."""
     return sorted(tasks, key=lambda task: task.size_bytes, reverse=True)
 
 
-def plan_shares(
+def split_skewed(
     partitions: Sequence[StagePartition],
     workers: int,
     sides: Mapping[int, bool] = ONLY_SIDE,
     least_bytes: int = _LEAST_SHARE_BYTES,
-) -> list[PlannedReduce]:
+) -> list[ReduceTaskPlan]:
     """The portions of partitions that are heavy: whose worker would be the last to be done.
 
     That are those of at least half of a worker's part of all rows, which at the same time are
@@ -180,7 +180,7 @@ def plan_shares(
         if count > 1 and 2 * side_bytes >= each.size_bytes:
             has_rest = sides[side] and each.rows > each.infos[side].rows
             portions = (Portion(number, count, side) for number in range(count + has_rest))
-            planned += [PlannedReduce(((each,),), portion) for portion in portions]
+            planned += [ReduceTaskPlan(((each,),), portion) for portion in portions]
     return planned
 
 

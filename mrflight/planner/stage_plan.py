@@ -15,16 +15,16 @@ from mrflight.config.memory import MemoryPlan
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.planner.broadcast_plan import Stream, plan_stream
-from mrflight.planner.cogroup_plan import plan_meeting
+from mrflight.planner.cogroup_plan import plan_cogroup
 from mrflight.planner.column_pruning import narrowed
-from mrflight.planner.map_plan import Side, key_of, plan_map, plan_side
+from mrflight.planner.map_plan import ShuffleInput, key_of, plan_map, plan_side
 from mrflight.planner.merge_plan import plan_merge
 from mrflight.planner.partition_count import PartitionCount, count_partitions
-from mrflight.planner.reduce_spec import plan_reduction
+from mrflight.planner.reduce_spec import plan_reduce_spec
 from mrflight.planner.reduce_tasks import ONLY_SIDE
 from mrflight.sources.base import Source
-from mrflight.tasks.reducer import Reduction
-from mrflight.tasks.stage_rows import Meeting
+from mrflight.tasks.reducer import ReduceSpec
+from mrflight.tasks.stage_rows import CoGroup
 from mrflight.tasks.tasks import MapTask, SampleTask
 
 SPLIT_BYTES = 64 * 2**20
@@ -50,13 +50,13 @@ class StagePlan(msgspec.Struct, frozen=True):
     """Everything that is decided of a stage before its first task runs."""
 
     counted: PartitionCount
-    sides: tuple[Side, ...]
+    sides: tuple[ShuffleInput, ...]
     """One, unless tables meet in the reduces, or where they are read."""
     stream: Stream | None
     """The input whose rows go through no shuffle, as the sides' come to them."""
-    meeting: Meeting | None
+    cogroup: CoGroup | None
     """How they do."""
-    reduction: Reduction
+    reduce_spec: ReduceSpec
     compression: str
     """Of blocks."""
     resizes: bool
@@ -89,18 +89,18 @@ class StagePlan(msgspec.Struct, frozen=True):
 
         And of each whether the shares leave a rest. ``schemas`` are those of the sides' rows.
         """
-        if not self.reduction.keeps_rows:
+        if not self.reduce_spec.keeps_rows:
             return {}
-        if self.meeting is None:
+        if self.cogroup is None:
             return ONLY_SIDE
         names = [side.name for side in self.sides]
-        shared = self.meeting.shared(dict(zip(names, map(plain_schema, schemas), strict=True)))
+        shared = self.cogroup.shared(dict(zip(names, map(plain_schema, schemas), strict=True)))
         return {names.index(name): leaves_rest for name, leaves_rest in shared.items()}
 
     @property
     def functions(self) -> set[FunctionRef]:
         """The users' functions that the tasks will call."""
-        named = [self.reduction.function, self.stream.row_map if self.stream else None]
+        named = [self.reduce_spec.function, self.stream.row_map if self.stream else None]
         for side in self.sides:
             named += side.row_maps.values()
             named += (partitioner.function for partitioner in side.partitioners.values())
@@ -115,8 +115,8 @@ class StagePlan(msgspec.Struct, frozen=True):
         known = {name: plain_schema(each) for name, each in schemas.items() if each is not None}
         if len(known) < len(schemas):
             return None
-        met = self.meeting.check(known) if self.meeting else next(iter(known.values()))
-        return self.reduction.result_schema(met)
+        met = self.cogroup.check(known) if self.cogroup else next(iter(known.values()))
+        return self.reduce_spec.result_schema(met)
 
 
 def plan_stage(
@@ -131,10 +131,10 @@ def plan_stage(
     Raises JobError for what can be seen to be wrong before it runs.
     """
     _check_numbers(spec)
-    meeting = plan_meeting(spec)
+    cogroup = plan_cogroup(spec)
     maps = {name: plan_map(name, section, folder) for name, section in spec.inputs.items()}
     sources = [narrowed(spec, source, maps[source.name]) for source in sources]
-    stream = plan_stream(spec, meeting, sources, maps)
+    stream = plan_stream(spec, cogroup, sources, maps)
     sources = [source for source in sources if stream is None or source is not stream.source]
     rows_bytes = sum(source.rows_bytes for source in sources)
     counted = count_partitions(spec, rows_bytes, workers, memory)
@@ -142,7 +142,7 @@ def plan_stage(
         counted = replace(counted, number=1, reason="broadcast")
     keys = {name: key_of(spec, section) for name, section in spec.inputs.items()}
     unique = plan_merge(spec, keys, counted.number)
-    reduction = replace(plan_reduction(spec, folder), unique=unique)
+    reduce_spec = replace(plan_reduce_spec(spec, folder), unique=unique)
     total = sum(split.size_bytes for source in sources for split in source.splits)
     side = partial(
         plan_side,
@@ -150,18 +150,18 @@ def plan_stage(
         folder=folder,
         maps=maps,
         partitions=counted.number,
-        reduction=reduction,
-        is_met=meeting is not None,
+        reduce_spec=reduce_spec,
+        is_met=cogroup is not None,
         compression=choose_compression(spec, rows_bytes),
         memory=memory,
         split_bytes=max(total // (workers * _MAPS_PER_WORKER), _LEAST_SPLIT_BYTES),
         is_broadcast=stream is not None,
     )
-    tables = [[source] for source in sources] if meeting else [list(sources)]
+    tables = [[source] for source in sources] if cogroup else [list(sources)]
     sides = tuple(side(sources=of_one) for of_one in tables)
-    resizes = spec.shuffle.partitions == "auto" and reduction.function is None
+    resizes = spec.shuffle.partitions == "auto" and reduce_spec.function is None
     return StagePlan(
-        counted, sides, stream, meeting, reduction, choose_compression(spec, rows_bytes), resizes
+        counted, sides, stream, cogroup, reduce_spec, choose_compression(spec, rows_bytes), resizes
     )
 
 

@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _KEY_PATH = re.compile(r"\b(?=(inputs|reduce|shuffle)\.)")
 
 
-class StageJob(NamedTuple):
+class Stage(NamedTuple):
     """One stage of a job."""
 
     name: str
@@ -38,7 +38,7 @@ class StageJob(NamedTuple):
         return {each.stage for each in self.spec.inputs.values() if each.stage is not None}
 
 
-def stages_of(spec: JobSpec) -> list[StageJob]:
+def build_stages(spec: JobSpec) -> list[Stage]:
     """All stages, each behind those that it reads, the job's own at the end.
 
     JobFileError for stages that nobody reads, that are not there, or that read one another.
@@ -58,7 +58,7 @@ def stages_of(spec: JobSpec) -> list[StageJob]:
     return [step for name, job in ordered.items() for step in _steps(name, job)]
 
 
-def written(stage: StageJob) -> StageJob:
+def written(stage: Stage) -> Stage:
     """What comes after the last stage where its rows are not in partitions that can be written."""
     job = stage.spec
     partitioner = "hash" if job.output.keys else "round_robin"
@@ -68,11 +68,11 @@ def written(stage: StageJob) -> StageJob:
         shuffle=replace(job.shuffle, partitioner=partitioner),
         reduce=None,
     )
-    return StageJob(f"{stage.name or 'job'}.written", stage.section, rows)
+    return Stage(f"{stage.name or 'job'}.written", stage.section, rows)
 
 
 @contextmanager
-def told_of(stage: StageJob) -> Iterator[None]:
+def with_key_prefix(stage: Stage) -> Iterator[None]:
     """Let key paths in the message of what is raised inside begin with those of their stage."""
     try:
         yield
@@ -138,16 +138,16 @@ def _as_job(spec: JobSpec, stage: StageSpec) -> JobSpec:
     )
 
 
-def _steps(name: str, job: JobSpec) -> list[StageJob]:
+def _steps(name: str, job: JobSpec) -> list[Stage]:
     """The stage, or two: one makes rows that the other one puts in order."""
     section = f"stages.{name}." if name else ""
     reduce = job.reduce or ReduceSection()
     made = replace(reduce, sort_by=[], limit=None)
     if not reduce.orders or made == ReduceSection():
-        return [StageJob(name, section, job)]
+        return [Stage(name, section, job)]
     before = f"{name or 'job'}.rows"
     first = replace(job, reduce=made, output=OutputSection(table=""))
     ordered = ReduceSection(sort_by=reduce.sort_by, limit=reduce.limit)
     shuffle = replace(job.shuffle, partitioner="hash")
     last = replace(job, inputs={"rows": InputSpec(stage=before)}, shuffle=shuffle, reduce=ordered)
-    return [StageJob(before, section, first), StageJob(name, section, last)]
+    return [Stage(before, section, first), Stage(name, section, last)]

@@ -90,16 +90,16 @@ class StageAttempts:
         self._failures[attempt.task] += 1
         return is_retryable(error) and self._failures[attempt.task] < self.limit
 
-    def lose(self, attempt: Attempt) -> None:
+    def discard(self, attempt: Attempt) -> None:
         """An attempt failed for what is made good now: that is none of its task's failures."""
         self._running[attempt.task].discard(attempt)
 
-    def withdraw(self, attempt: Attempt) -> None:
+    def cancel_pending(self, attempt: Attempt) -> None:
         """An attempt was never begun."""
         self._running[attempt.task].discard(attempt)
         self._started[attempt.task] -= 1
 
-    def reopen(self, task: int) -> set[Attempt]:
+    def invalidate(self, task: int) -> set[Attempt]:
         """A task is to be done anew, whether it was done or not; those that are to be stopped."""
         self._mark(task, is_done=False)
         stopped, self._running[task] = self._running[task], set()
@@ -116,7 +116,7 @@ class StageAttempts:
         """Whether an attempt of the task runs."""
         return bool(self._running[task])
 
-    def has_twin(self, task: int) -> bool:
+    def has_speculative_attempt(self, task: int) -> bool:
         """Whether several attempts of the task run."""
         return len(self._running[task]) > 1
 
@@ -126,7 +126,7 @@ def is_retryable(error: BaseException) -> bool:
     return error.retryable if isinstance(error, MrflightError) else isinstance(error, Exception)
 
 
-def slow_tasks(
+def find_stragglers(
     running_s: Mapping[int, float], done_s: Sequence[float], tasks: int, idle: int
 ) -> list[int]:
     """The tasks that get a twin, the slowest first, no more than there are ``idle`` workers.

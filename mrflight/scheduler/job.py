@@ -19,10 +19,10 @@ from mrflight.result import Attempts, JobResult
 from mrflight.runtime.job_runtime import JobCluster, JobPlace, Surroundings
 from mrflight.runtime.placing import open_place
 from mrflight.runtime.preload import modules_of
-from mrflight.scheduler.metrics import JobRecord
+from mrflight.scheduler.metrics import JobMetrics
 from mrflight.scheduler.progress import ProgressReport
 from mrflight.scheduler.shuffles import JobShuffles
-from mrflight.scheduler.stage_runner import Stages
+from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.storage import locate
 from mrflight.storage.prepare import prepare_storage
 from mrflight.system.deadlines import Deadline
@@ -34,7 +34,7 @@ from mrflight.system.scratch import ScratchFolder, remove_dead_folders
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.config.functions import FunctionRef
     from mrflight.planner.job_plan import JobPlan
-    from mrflight.scheduler.stage_scheduler import Moving
+    from mrflight.scheduler.stage_scheduler import StageScheduler
     from mrflight.sinks.base import Sink
     from mrflight.tasks.tasks import ReduceResult
 
@@ -45,14 +45,14 @@ class _Run(msgspec.Struct, frozen=True):
     progress: ProgressReport
     interrupts: Interrupts
     meter: MemoryMeter
-    record: JobRecord
+    record: JobMetrics
 
 
 def run_job(
     spec: JobSpec,
     folder: Path,
     progress: ProgressReport,
-    record: JobRecord,
+    record: JobMetrics,
     *,
     interrupts: Interrupts | None = None,
     owns_process: bool = False,
@@ -117,7 +117,7 @@ class _Job:
         self._interrupts = run.interrupts
         self._clock = run.record.clock
         self._deadline = Deadline(self._clock.started + settings.timeout_s)
-        self._stages = Stages(
+        self._stages = StageRunner(
             place.executor,
             run.progress,
             self._deadline,
@@ -138,14 +138,14 @@ class _Job:
         return self._record.result("committed")
 
     def _run(self) -> None:
-        from mrflight.planner.analyze import open_job
+        from mrflight.planner.analyze import analyze
 
         cluster = self._cluster
         output = self._spec.output.table
         self._record.table = locate(output, self._folder, self._spec.storage).url
         plan, sink = self._deadline.awaited(
             partial(
-                open_job, self._spec, self._folder, self._id, self._executor.workers, self._memory
+                analyze, self._spec, self._folder, self._id, self._executor.workers, self._memory
             ),
             "the inputs and the output were looked at, with nothing committed",
         )
@@ -220,11 +220,11 @@ class _Job:
             ),
         )
 
-    def _moving(self, plan: JobPlan, sink: Sink, shuffles: JobShuffles) -> Moving:
-        from mrflight.scheduler.stage_scheduler import Moving
+    def _moving(self, plan: JobPlan, sink: Sink, shuffles: JobShuffles) -> StageScheduler:
+        from mrflight.scheduler.stage_scheduler import StageScheduler
         from mrflight.tasks.task_memory import Workspace
 
-        return Moving(
+        return StageScheduler(
             plan,
             self._stages,
             shuffles,

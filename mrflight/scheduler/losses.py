@@ -17,7 +17,7 @@ from mrflight.errors import (
     ShuffleNotFoundError,
     SpillError,
 )
-from mrflight.shuffle.client.fetch_failures import lost_by
+from mrflight.shuffle.client.fetch_failures import classify_failure
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 from mrflight.system.retry import ask_patiently
@@ -29,7 +29,7 @@ MOST_LOSSES = 100
 """Each time that a job begins. Each takes a server, or a partition, from a shuffle."""
 
 
-class Losses:
+class FetchFailureReporter:
     """Reports what attempts say of servers, for one job, and not beyond its ``deadline``."""
 
     def __init__(self, deadline: Deadline = NO_DEADLINE) -> None:
@@ -84,7 +84,7 @@ class Losses:
 
 
 def _report(error: MrflightError, shuffle: Shuffle, insists: bool) -> bool:
-    lost = lost_by(error)
+    lost = classify_failure(error)
     if lost is None:
         return False
     insists = lost.insists or (insists and lost.partitions is None)

@@ -15,8 +15,8 @@ from mrflight.errors import (
     MrflightError,
     NoDataServersError,
 )
-from mrflight.scheduler.recovery import Anew, Stop
-from mrflight.scheduler.run_context import JobRun
+from mrflight.scheduler.recovery import Resubmit, Stop
+from mrflight.scheduler.run_context import RunContext
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
 from mrflight.shuffle.wire.protocol import ShuffleHealth
@@ -39,12 +39,12 @@ U = TypeVar("U")
 Layout = tuple[pa.Schema, list[PartitionInfo]]
 
 
-class Produced(Generic[T, R]):
+class ShuffleOutput(Generic[T, R]):
     """A shuffle of a job, and how it is written."""
 
     def __init__(
         self,
-        run: JobRun,
+        run: RunContext,
         shuffle: Shuffle,
         stage: str,
         tasks: Iterable[T],
@@ -70,7 +70,7 @@ class Produced(Generic[T, R]):
         return self.run.losses.in_time(self.shuffle)
 
     @property
-    def reads(self) -> Sequence[AnyProduced]:
+    def reads(self) -> Sequence[AnyShuffleOutput]:
         """The shuffles that the tasks read."""
         return ()
 
@@ -87,9 +87,9 @@ class Produced(Generic[T, R]):
         self, note: Callable[[list[R]], str] = lambda results: f"{len(results)} done"
     ) -> list[R]:
         """Run all tasks; the results in their order."""
-        mender = _Writing(self, self.tasks)
+        recovery = MapRecovery(self, self.tasks)
         return self.run.stages.run(
-            self._stage, self.tasks, self._submit, note, self._discard_losers, mender
+            self._stage, self.tasks, self._submit, note, self._discard_losers, recovery
         )
 
     def repair(self) -> None:
@@ -101,9 +101,9 @@ class Produced(Generic[T, R]):
                 read.repair()
             self.refresh()
             tasks = [self.tasks[map_id] for map_id in lost]
-            mender = _Writing(self, tasks)
+            recovery = MapRecovery(self, tasks)
             self.run.stages.run_quietly(
-                self._stage, tasks, self._submit, self._discard_losers, mender
+                self._stage, tasks, self._submit, self._discard_losers, recovery
             )
             self.await_servers()
 
@@ -166,26 +166,26 @@ class Produced(Generic[T, R]):
         self.asked.discard_losers(task.map_id, attempts, self.run.writer_id)
 
 
-AnyProduced = Produced[Any, Any]
+AnyShuffleOutput = ShuffleOutput[Any, Any]
 
 
-class PlacementMender(ABC, Generic[U]):
+class PlacementRecovery(ABC, Generic[U]):
     """Mends a stage by how the shuffles that it uses are placed now."""
 
-    def __init__(self, uses: Sequence[AnyProduced]) -> None:
+    def __init__(self, uses: Sequence[AnyShuffleOutput]) -> None:
         """``uses`` are without doubles, and their ``version`` is the one that the tasks go by."""
         self._uses = uses
         self._versions = [produced.version for produced in uses]
 
-    def has_news(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether one is known to have changed. Does not ask."""
         pairs = zip(self._uses, self._versions, strict=True)
         return any(produced.has_changed(version) for produced, version in pairs)
 
-    def mend(
+    def recover(
         self, error: Exception | None, unfinished: Sequence[int], stop: Stop
-    ) -> Anew[U] | None:
-        """See `Mender.mend`."""
+    ) -> Resubmit[U] | None:
+        """See `Recovery.recover`."""
         if error is not None and not self._report(error):
             return None
         if not self._look():
@@ -195,14 +195,14 @@ class PlacementMender(ABC, Generic[U]):
         return anew
 
     @abstractmethod
-    def _anew(self, unfinished: Sequence[int], stop: Stop, *, is_told: bool) -> Anew[U]:
+    def _anew(self, unfinished: Sequence[int], stop: Stop, *, is_told: bool) -> Resubmit[U]:
         """The tasks to be done anew, once all is there that they need.
 
         ``is_told``: the stage says why it does so.
         """
 
     @abstractmethod
-    def _read_with(self, partition: int) -> Sequence[AnyProduced]:
+    def _read_with(self, partition: int) -> Sequence[AnyShuffleOutput]:
         """Of which shuffles the stage reads a partition with this number."""
 
     def _report(self, error: Exception) -> bool:
@@ -220,18 +220,18 @@ class PlacementMender(ABC, Generic[U]):
         return self._versions != before
 
 
-class _Writing(PlacementMender[T]):
+class MapRecovery(PlacementRecovery[T]):
     """Mends a stage that writes some of a shuffle's maps."""
 
-    def __init__(self, produced: Produced[T, Any], tasks: Sequence[T]) -> None:
+    def __init__(self, produced: ShuffleOutput[T, Any], tasks: Sequence[T]) -> None:
         super().__init__([*produced.reads, produced])
         self._produced = produced
         self._maps = [task.map_id for task in tasks]
 
-    def _read_with(self, partition: int) -> Sequence[AnyProduced]:
+    def _read_with(self, partition: int) -> Sequence[AnyShuffleOutput]:
         return self._produced.reads
 
-    def _anew(self, unfinished: Sequence[int], stop: Stop, *, is_told: bool) -> Anew[T]:
+    def _anew(self, unfinished: Sequence[int], stop: Stop, *, is_told: bool) -> Resubmit[T]:
         """The tasks that are not done, as they write to what is not there any more, or read it.
 
         And those that are done, and whose rows are lost.

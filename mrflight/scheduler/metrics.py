@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 import msgspec
 
 from mrflight.result import Attempts, JobResult, MergeCounts
-from mrflight.scheduler.phase_timer import StageClock
+from mrflight.scheduler.phase_timer import PhaseTimer
 
 
 @dataclass
-class JobRecord:
+class JobMetrics:
     """Filled in as far as the job comes, and then what its result is made of."""
 
-    clock: StageClock
+    clock: PhaseTimer
     job_id: str = ""
     """Empty until the job file was found to be right."""
     table: str = ""

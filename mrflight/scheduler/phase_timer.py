@@ -8,7 +8,7 @@ from collections import defaultdict
 from mrflight.result import StageSeconds
 
 
-class StageClock:
+class PhaseTimer:
     """Wall time, stage by stage, from ``start`` on; of one that is run again the times add up."""
 
     def __init__(self, started: float) -> None:

@@ -11,19 +11,19 @@ T = TypeVar("T")
 Stop = Callable[[Iterable[int]], None]
 """Ends the attempts of tasks, which are made again in any case."""
 
-Anew = Mapping[int, T]
+Resubmit = Mapping[int, T]
 """Tasks by their numbers in a stage, as they are now."""
 
 
-class Mender(Protocol[M]):
+class Recovery(Protocol[M]):
     """Makes good what a stage has lost to a server: see `mrflight.scheduler.map_output`."""
 
-    def has_news(self) -> bool:
-        """Whether something may have been lost since `mend` was called. Does not wait."""
+    def is_stale(self) -> bool:
+        """Whether something may have been lost since `recover` was called. Does not wait."""
 
-    def mend(
+    def recover(
         self, error: Exception | None, unfinished: Sequence[int], stop: Stop
-    ) -> Anew[M] | None:
+    ) -> Resubmit[M] | None:
         """The tasks that are to be done anew, besides the unfinished; None: nothing was lost.
 
         It is what the servers say now that decides: an error of an attempt is a reason to ask them.
@@ -34,16 +34,16 @@ class Mender(Protocol[M]):
         """
 
 
-class NothingToMend:
+class NoRecovery:
     """For stages that use no shuffle."""
 
-    def has_news(self) -> bool:
+    def is_stale(self) -> bool:
         return False
 
-    def mend(
+    def recover(
         self, error: Exception | None, unfinished: Sequence[int], stop: Stop
-    ) -> Anew[Any] | None:
+    ) -> Resubmit[Any] | None:
         return None
 
 
-NOTHING_TO_MEND = NothingToMend()
+NO_RECOVERY = NoRecovery()

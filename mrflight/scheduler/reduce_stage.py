@@ -12,16 +12,16 @@ from msgspec.structs import replace
 from mrflight.config.memory import MemoryPlan
 from mrflight.planner.reduce_tasks import (
     ONLY_SIDE,
-    PlannedReduce,
+    ReduceTaskPlan,
     check_shares,
     largest_first,
-    plan_reduces,
-    plan_shares,
+    plan_reduce_tasks,
+    split_skewed,
 )
 from mrflight.planner.stage_plan import StagePlan
-from mrflight.scheduler.map_output import AnyProduced, PlacementMender, Produced
-from mrflight.scheduler.recovery import Anew, Stop
-from mrflight.scheduler.stage_output import ProducedStage
+from mrflight.scheduler.map_output import AnyShuffleOutput, PlacementRecovery, ShuffleOutput
+from mrflight.scheduler.recovery import Resubmit, Stop
+from mrflight.scheduler.stage_output import StageOutput
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.sinks.base import PartWriter
 from mrflight.tasks.stage_rows import check_cut_alike
@@ -37,7 +37,7 @@ class ReduceStage(msgspec.Struct, frozen=True):
     space: Workspace
     memory: MemoryPlan
 
-    def run(self, stage: ProducedStage) -> list[ReduceResult]:
+    def run(self, stage: StageOutput) -> list[ReduceResult]:
         """The results in the order of the partitions.
 
         Heavy partitions, where their number is ours to choose, are shared by several tasks. Rows
@@ -46,34 +46,34 @@ class ReduceStage(msgspec.Struct, frozen=True):
         """
         partitions = stage.partitions()
         schemas = stage.schemas
-        reduction, stages = self.plan.reduction, stage.run.stages
+        reduce_spec, stages = self.plan.reduce_spec, stage.run.stages
         workers = stages.workers
         sides = self._shared_sides(schemas)
-        shares = plan_shares(partitions, workers, sides) if sides else []
+        shares = split_skewed(partitions, workers, sides) if sides else []
         heavy = {share.partition for share in shares}
-        planned = plan_reduces(
+        planned = plan_reduce_tasks(
             [each for each in partitions if each not in heavy],
             workers,
             is_merged=self.plan.resizes,
             closes_late=self.part_writer.closing_files > 0,
         )
         tasks = [(stage, each) for each in planned]
-        if reduction.keeps_rows:
+        if reduce_spec.keeps_rows:
             tasks = [(stage, each) for each in largest_first([*planned, *shares])]
         elif shares:
             merged = self._merge(stage.sides[0], schemas[0], shares)
             filled = [each for each in merged.partitions() if each.rows]
             now = stage.by_number()  # last: of what was lost meanwhile there are no news any more
             tasks = [(stage, each.as_in(now)) for each in planned]
-            tasks += [(merged, PlannedReduce(((each,),))) for each in filled]
+            tasks += [(merged, ReduceTaskPlan(((each,),))) for each in filled]
         make_task = partial(ReduceTask, part_writer=self.part_writer, overlaps=len(tasks) < workers)
-        reducing = _Reducing(tasks, make_task, self.space)
+        reducing = ReduceRecovery(tasks, make_task, self.space)
         results = stages.run(
             "reduce",
             reducing.tasks(),
             lambda task, attempt: stages.submit(run_reduce, task, attempt),
             lambda results: f"{sum(result.rows_out for result in results):,} rows written",
-            mender=reducing,
+            recovery=reducing,
         )
         done = list(zip(reducing.planned, results, strict=True))
         check_shares([(each.shared, result.share_rows) for each, result in done if each.share])
@@ -86,12 +86,12 @@ class ReduceStage(msgspec.Struct, frozen=True):
             return {}
         if sides := plan.shared_sides(schemas):
             return sides
-        merges = plan.meeting is None and plan.reduction.partials(schemas[0]) is not None
+        merges = plan.cogroup is None and plan.reduce_spec.partials(schemas[0]) is not None
         return ONLY_SIDE if merges else {}
 
     def _merge(
-        self, mapped: AnyProduced, schema: pa.Schema, shares: Sequence[PlannedReduce]
-    ) -> ProducedStage:
+        self, mapped: AnyShuffleOutput, schema: pa.Schema, shares: Sequence[ReduceTaskPlan]
+    ) -> StageOutput:
         """A second shuffle, with what the shares come to in the partitions that they are of."""
         partitions = mapped.shuffle.partitions
         shuffle = mapped.run.make_shuffle(f"{mapped.shuffle.id}-merged", partitions)
@@ -101,7 +101,7 @@ class ReduceStage(msgspec.Struct, frozen=True):
                 share.share,
                 mapped.shuffle,
                 schema,
-                self.plan.reduction,
+                self.plan.reduce_spec,
                 shuffle,
                 number,
                 self.plan.compression,
@@ -111,16 +111,18 @@ class ReduceStage(msgspec.Struct, frozen=True):
             for number, share in enumerate(shares)
             if share.share is not None
         ]
-        merged = Merged(mapped, shuffle, tasks)
+        merged = MergedOutput(mapped, shuffle, tasks)
         rows = merged.write()
         check_shares(list(zip((share.shared for share in shares), rows, strict=True)))
-        return ProducedStage(self.plan, (merged,))
+        return StageOutput(self.plan, (merged,))
 
 
-class Merged(Produced[MergeTask, int]):
+class MergedOutput(ShuffleOutput[MergeTask, int]):
     """The shuffle of merged shares."""
 
-    def __init__(self, mapped: AnyProduced, shuffle: Shuffle, tasks: Sequence[MergeTask]) -> None:
+    def __init__(
+        self, mapped: AnyShuffleOutput, shuffle: Shuffle, tasks: Sequence[MergeTask]
+    ) -> None:
         self._mapped = mapped
         run = mapped.run
         super().__init__(
@@ -132,7 +134,7 @@ class Merged(Produced[MergeTask, int]):
         )
 
     @property
-    def reads(self) -> Sequence[AnyProduced]:
+    def reads(self) -> Sequence[AnyShuffleOutput]:
         return (self._mapped,)
 
     def refresh(self) -> None:
@@ -144,12 +146,12 @@ class Merged(Produced[MergeTask, int]):
             self.tasks[number] = replace(task, info=info)
 
 
-class _Reducing(PlacementMender[ReduceTask]):
+class ReduceRecovery(PlacementRecovery[ReduceTask]):
     """Mends the reduces: those read elsewhere whose partitions are elsewhere now."""
 
     def __init__(
         self,
-        tasks: Sequence[tuple[ProducedStage, PlannedReduce]],
+        tasks: Sequence[tuple[StageOutput, ReduceTaskPlan]],
         make_task: Callable[..., ReduceTask],
         space: Workspace,
     ) -> None:
@@ -160,7 +162,7 @@ class _Reducing(PlacementMender[ReduceTask]):
         self._rows = {id(stage): stage.rows(space) for stage in self._stages}
         super().__init__([produced for stage in self._stages for produced in stage.sides])
 
-    def _read_with(self, partition: int) -> Sequence[AnyProduced]:
+    def _read_with(self, partition: int) -> Sequence[AnyShuffleOutput]:
         """Those of one stage: what is merged is not read from where it was before."""
         of = zip(self._of, self.planned, strict=True)
         read = (s for s, each in of if partition in {p.partition for p in each.partitions})
@@ -170,7 +172,9 @@ class _Reducing(PlacementMender[ReduceTask]):
     def tasks(self) -> list[ReduceTask]:
         return [self._task(number) for number in range(len(self.planned))]
 
-    def _anew(self, unfinished: Sequence[int], stop: Stop, *, is_told: bool) -> Anew[ReduceTask]:
+    def _anew(
+        self, unfinished: Sequence[int], stop: Stop, *, is_told: bool
+    ) -> Resubmit[ReduceTask]:
         """Tasks that are not done and whose partitions are elsewhere now.
 
         And all shares of a partition that was written again: its blocks are others, and so are

@@ -31,7 +31,7 @@ _STOP_TIMEOUT_S = 1.0
 """Of the 5 s that an interrupted job has for its end."""
 
 
-class ShuffleWatch(Closes):
+class ShuffleMonitor(Closes):
     """Watches shuffles from a thread of its own; started by the first.
 
     A server that is stopped, or cut off, makes no call fail for a long time. The metadata server

@@ -18,7 +18,7 @@ from mrflight.errors import (
 )
 from mrflight.ids import new_writer_id
 from mrflight.scheduler.progress import ProgressReport
-from mrflight.scheduler.shuffle_monitor import LEASE_S, ShuffleWatch
+from mrflight.scheduler.shuffle_monitor import LEASE_S, ShuffleMonitor
 from mrflight.system.deadlines import Deadline
 from mrflight.system.retry import ask_patiently
 from mrflight.system.timeouts import AT_ONCE, Timeouts
@@ -53,7 +53,7 @@ class JobShuffles:
         self._progress = progress
         self._is_standing = is_standing
         self._made: list[Shuffle] = []
-        self.watch = ShuffleWatch()
+        self.watch = ShuffleMonitor()
         """Of all shuffles; to be closed once nobody reads them any more."""
 
     def make(self, name: str, partitions: int) -> Shuffle:

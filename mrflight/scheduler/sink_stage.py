@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mrflight.config.memory import MemoryPlan
-from mrflight.scheduler.stage_runner import Stages
+from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.sinks.base import SinkTask, SinkTasks
 
 STAGE = "rewrite"
 
 
-def sink_tasks(stages: Stages, memory: MemoryPlan, *, quietly: bool = False) -> SinkTasks:
+def sink_tasks(stages: StageRunner, memory: MemoryPlan, *, quietly: bool = False) -> SinkTasks:
     """``quietly``: within the commit, which is a stage itself."""
 
     def run(tasks: Sequence[SinkTask], note: Callable[[list[Any]], str]) -> list[Any]:

@@ -13,11 +13,11 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.compute.layout import plain_schema
-from mrflight.planner.reduce_tasks import check_shares, plan_shares
+from mrflight.planner.reduce_tasks import check_shares, split_skewed
 from mrflight.planner.stage_plan import StagePlan
-from mrflight.scheduler.map_output import AnyProduced, PlacementMender, Produced
-from mrflight.scheduler.recovery import Anew, Stop
-from mrflight.scheduler.run_context import JobRun
+from mrflight.scheduler.map_output import AnyShuffleOutput, PlacementRecovery, ShuffleOutput
+from mrflight.scheduler.recovery import Resubmit, Stop
+from mrflight.scheduler.run_context import RunContext
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.store.decoded_size import fixed_bytes
 from mrflight.sources.base import Source
@@ -38,18 +38,18 @@ _ENCODED = 3
 """What a byte of compressed blocks is in memory, roughly: of lineitem's 2.6."""
 
 
-class ProducedStage(msgspec.Struct, frozen=True):
+class StageOutput(msgspec.Struct, frozen=True):
     """The shuffles of a stage, side by side, and what is made of them."""
 
     plan: StagePlan
-    sides: tuple[AnyProduced, ...]
+    sides: tuple[AnyShuffleOutput, ...]
 
     @property
-    def run(self) -> JobRun:
+    def run(self) -> RunContext:
         return self.sides[0].run
 
     @property
-    def shuffled(self) -> tuple[ProducedStage, ...]:
+    def shuffled(self) -> tuple[StageOutput, ...]:
         """What whoever reads it reads."""
         return (self,)
 
@@ -79,7 +79,7 @@ class ProducedStage(msgspec.Struct, frozen=True):
         """What makes the result of partitions, in a worker."""
         known = zip(self.sides, self.plan.sides, self.schemas, strict=True)
         sides = (StageSide(side.name, produced.shuffle, schema) for produced, side, schema in known)
-        return StageRows(tuple(sides), self.plan.meeting, self.plan.reduction, space)
+        return StageRows(tuple(sides), self.plan.cogroup, self.plan.reduce_spec, space)
 
     def source(self, name: str, stage: str, space: Workspace) -> Source:
         """The result as the input ``name`` of a later stage.
@@ -109,7 +109,7 @@ class ProducedStage(msgspec.Struct, frozen=True):
     def _splits(self, stage: str, partitions: list[StagePartition]) -> Iterator[PartitionSplit]:
         """Those of a stage in the order of its rows."""
         sides = self.plan.shared_sides(self.schemas)
-        planned = plan_shares(partitions, self.run.stages.workers, sides) if sides else []
+        planned = split_skewed(partitions, self.run.stages.workers, sides) if sides else []
         portions = {of: list(each) for of, each in groupby(planned, attrgetter("partition"))}
         whole: list[StagePartition] = []
         for partition in partitions:
@@ -126,25 +126,25 @@ class ProducedStage(msgspec.Struct, frozen=True):
             yield split_of(stage, whole)
 
 
-class StreamedStage(msgspec.Struct, frozen=True):
+class BroadcastJoinOutput(msgspec.Struct, frozen=True):
     """A stage whose stream meets tables that went through shuffles, which everyone reads whole."""
 
     plan: StagePlan
-    tables: tuple[ProducedStage, ...]
+    tables: tuple[StageOutput, ...]
     """Each of one side and one partition."""
-    read: tuple[ProducedStage, ...]
+    read: tuple[StageOutput, ...]
     """What the stream itself reads."""
 
     @property
-    def shuffled(self) -> tuple[ProducedStage, ...]:
+    def shuffled(self) -> tuple[StageOutput, ...]:
         """What whoever reads it reads."""
         return (*self.tables, *self.read)
 
     def source(self, name: str, stage: str, space: Workspace) -> Source:
-        """See `ProducedStage.source`; the splits are those of the stream."""
-        stream, meeting = self.plan.stream, self.plan.meeting
+        """See `StageOutput.source`; the splits are those of the stream."""
+        stream, cogroup = self.plan.stream, self.plan.cogroup
         assert stream is not None, "nothing is broadcast"
-        assert meeting is not None, "nothing is broadcast but to meet others"
+        assert cogroup is not None, "nothing is broadcast but to meet others"
         tables = []
         for table in self.tables:
             (partition,) = table.partitions()
@@ -153,32 +153,32 @@ class StreamedStage(msgspec.Struct, frozen=True):
         schemas = {table.side.name: table.side.schema for table in tables}
         schema = None
         if stream.schema is not None:
-            schema = meeting.check({**schemas, stream.source.name: plain_schema(stream.schema)})
+            schema = cogroup.check({**schemas, stream.source.name: plain_schema(stream.schema)})
         reader = StreamReader(
             stream.source.name,
             stream.source.reader,
             stream.row_map,
             tuple(tables),
-            meeting,
+            cogroup,
             space,
             schema,
         )
         return replace(stream.source, name=name, reader=reader, version=None, is_made=True)
 
 
-MadeStage = ProducedStage | StreamedStage
+StageResult = StageOutput | BroadcastJoinOutput
 
 
-class Mapped(Produced[MapTask, MapResult]):
+class MapOutput(ShuffleOutput[MapTask, MapResult]):
     """The shuffle of one side of a stage: some of its maps read earlier stages."""
 
     def __init__(
         self,
-        run: JobRun,
+        run: RunContext,
         shuffle: Shuffle,
         stage: str,
         tasks: Sequence[MapTask],
-        read: Sequence[ProducedStage],
+        read: Sequence[StageOutput],
     ) -> None:
         super().__init__(
             run,
@@ -190,7 +190,7 @@ class Mapped(Produced[MapTask, MapResult]):
         self._read = read
 
     @property
-    def reads(self) -> Sequence[AnyProduced]:
+    def reads(self) -> Sequence[AnyShuffleOutput]:
         return _sides_of(self._read)
 
     def refresh(self) -> None:
@@ -203,7 +203,7 @@ class Mapped(Produced[MapTask, MapResult]):
     def write(
         self, note: Callable[[list[MapResult]], str] = lambda results: f"{len(results)} done"
     ) -> list[MapResult]:
-        """See `Produced.write`; InconsistentMapOutputError as `check_shares`."""
+        """See `ShuffleOutput.write`; InconsistentMapOutputError as `check_shares`."""
         results = super().write(note)
         done = zip(self.tasks, results, strict=True)
         read = [(task.split, result.share_rows) for task, result in done]
@@ -215,18 +215,20 @@ class Mapped(Produced[MapTask, MapResult]):
         return results
 
 
-class Sampling(PlacementMender[SampleTask]):
+class SampleRecovery(PlacementRecovery[SampleTask]):
     """Mends samples of what earlier stages made: they read it again, once it is all there."""
 
-    def __init__(self, tasks: Sequence[SampleTask], read: Sequence[ProducedStage]) -> None:
+    def __init__(self, tasks: Sequence[SampleTask], read: Sequence[StageOutput]) -> None:
         super().__init__(_sides_of(read))
         self._tasks = list(tasks)
         self._read = read
 
-    def _read_with(self, partition: int) -> Sequence[AnyProduced]:
+    def _read_with(self, partition: int) -> Sequence[AnyShuffleOutput]:
         return self._uses
 
-    def _anew(self, unfinished: Sequence[int], stop: Stop, *, is_told: bool) -> Anew[SampleTask]:
+    def _anew(
+        self, unfinished: Sequence[int], stop: Stop, *, is_told: bool
+    ) -> Resubmit[SampleTask]:
         stop(unfinished)
         for produced in self._uses:
             produced.repair()
@@ -234,14 +236,14 @@ class Sampling(PlacementMender[SampleTask]):
         return {number: self._tasks[number] for number in unfinished}
 
 
-def _sides_of(stages: Sequence[ProducedStage]) -> list[AnyProduced]:
+def _sides_of(stages: Sequence[StageOutput]) -> list[AnyShuffleOutput]:
     return [produced for stage in stages for produced in stage.sides]
 
 
 ReadingTask = TypeVar("ReadingTask", MapTask, SampleTask)
 
 
-def _as_now(tasks: Sequence[ReadingTask], read: Sequence[ProducedStage]) -> list[ReadingTask]:
+def _as_now(tasks: Sequence[ReadingTask], read: Sequence[StageOutput]) -> list[ReadingTask]:
     """The tasks, which read partitions of earlier stages where they are now."""
     now = {
         tuple(produced.shuffle.id for produced in stage.sides): stage.by_number() for stage in read

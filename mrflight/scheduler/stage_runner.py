@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mrflight.scheduler.attempts import LIMIT, StageAttempts
 from mrflight.scheduler.progress import ProgressReport
-from mrflight.scheduler.recovery import NOTHING_TO_MEND, Mender
-from mrflight.scheduler.task_set import RunningStage, Task, nothing
+from mrflight.scheduler.recovery import NO_RECOVERY, Recovery
+from mrflight.scheduler.task_set import Task, TaskSet, nothing
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=Task)
 R = TypeVar("R")
 
 
-class Stages:
+class StageRunner:
     """Runs the stages of one job, one after the other, and tells how they go."""
 
     def __init__(
@@ -57,19 +57,20 @@ class Stages:
         submit: Callable[[T, int], Future[R]],
         note: Callable[[list[R]], str] = lambda results: f"{len(results)} done",
         tidy_up: Callable[[T, int], None] = nothing,
-        mender: Mender[T] = NOTHING_TO_MEND,
+        recovery: Recovery[T] = NO_RECOVERY,
     ) -> list[R]:
         """The results of all tasks in their order.
 
         ``submit`` starts an attempt of a task; ``note`` makes of the results what is told at the
         end; ``tidy_up`` is called for each task that had several attempts, with a number that is
         above all of theirs, once all of them have ended. A stage that is run for a second time
-        goes on with the numbers of its attempts. ``mender`` says what to do where servers are lost.
+        goes on with the numbers of its attempts. ``recovery`` says what to do where servers are
+        lost.
         Raises the error of an attempt, with the task's name as a note, where it is not retryable
         or the last that the task had; DeadlineExceededError.
         """
         self._progress.begin(stage, len(tasks))
-        results = self._run(stage, tasks, submit, tidy_up, mender, self._progress)
+        results = self._run(stage, tasks, submit, tidy_up, recovery, self._progress)
         self._progress.end(note(results))
         return results
 
@@ -79,10 +80,10 @@ class Stages:
         tasks: Sequence[T],
         submit: Callable[[T, int], Future[R]],
         tidy_up: Callable[[T, int], None] = nothing,
-        mender: Mender[T] = NOTHING_TO_MEND,
+        recovery: Recovery[T] = NO_RECOVERY,
     ) -> list[R]:
         """As `run`, without telling how it goes: beside or within another stage."""
-        return self._run(stage, tasks, submit, tidy_up, mender, _WithinAStage(self._progress))
+        return self._run(stage, tasks, submit, tidy_up, recovery, _WithinAStage(self._progress))
 
     def _run(
         self,
@@ -90,12 +91,12 @@ class Stages:
         tasks: Sequence[T],
         submit: Callable[[T, int], Future[R]],
         tidy_up: Callable[[T, int], None],
-        mender: Mender[T],
+        recovery: Recovery[T],
         progress: ProgressReport,
     ) -> list[R]:
         attempts = StageAttempts(len(tasks), self._limit, self._next_number[stage])
-        running = RunningStage(
-            attempts, self._executor, progress, tasks, submit, tidy_up, mender, self._speculates
+        running = TaskSet(
+            attempts, self._executor, progress, tasks, submit, tidy_up, recovery, self._speculates
         )
         try:
             return running.run(self._deadline)

@@ -12,23 +12,23 @@ from msgspec.structs import replace
 from mrflight.config.memory import MemoryPlan
 from mrflight.errors import InconsistentMapOutputError, SchemaMismatchError
 from mrflight.planner.job_plan import JobPlan
-from mrflight.planner.map_plan import Side
+from mrflight.planner.map_plan import ShuffleInput
 from mrflight.planner.stage_plan import StagePlan
-from mrflight.planner.stages import StageJob, told_of, written
-from mrflight.scheduler.losses import Losses
-from mrflight.scheduler.metrics import JobRecord
-from mrflight.scheduler.recovery import NOTHING_TO_MEND
+from mrflight.planner.stages import Stage, with_key_prefix, written
+from mrflight.scheduler.losses import FetchFailureReporter
+from mrflight.scheduler.metrics import JobMetrics
+from mrflight.scheduler.recovery import NO_RECOVERY
 from mrflight.scheduler.reduce_stage import ReduceStage
-from mrflight.scheduler.run_context import JobRun
+from mrflight.scheduler.run_context import RunContext
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_output import (
-    MadeStage,
-    Mapped,
-    ProducedStage,
-    Sampling,
-    StreamedStage,
+    BroadcastJoinOutput,
+    MapOutput,
+    SampleRecovery,
+    StageOutput,
+    StageResult,
 )
-from mrflight.scheduler.stage_runner import Stages
+from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.shuffle.client.range_partitioner import choose_boundaries
 from mrflight.sinks.base import PartWriter
 from mrflight.system.deadlines import Deadline
@@ -37,16 +37,16 @@ from mrflight.tasks.tasks import MapResult, MapTask, ReduceResult, run_sample
 from mrflight.units import format_bytes
 
 
-class Moving(msgspec.Struct, frozen=True):
+class StageScheduler(msgspec.Struct, frozen=True):
     """How the rows of one job are moved."""
 
     plan: JobPlan
-    stages: Stages
+    stages: StageRunner
     shuffles: JobShuffles
     part_writer: PartWriter
     space: Workspace
     memory: MemoryPlan
-    record: JobRecord
+    record: JobMetrics
     deadline: Deadline
     most_runs: int
     """Where what is lost cannot be made again alone, and all is."""
@@ -70,50 +70,55 @@ class Moving(msgspec.Struct, frozen=True):
 
     def _run(self, name: str) -> list[ReduceResult]:
         """Move everything through shuffles whose names begin so."""
-        run = JobRun(self.stages, self.shuffles.make, self.shuffles.watch, Losses(self.deadline))
-        made: dict[str, MadeStage] = {}
+        run = RunContext(
+            self.stages,
+            self.shuffles.make,
+            self.shuffles.watch,
+            FetchFailureReporter(self.deadline),
+        )
+        made: dict[str, StageResult] = {}
         moved: Counter[str] = Counter()
         for stage in self.plan.stages:
-            with told_of(stage):
+            with with_key_prefix(stage):
                 made[stage.name] = self._shuffled(run, name, stage, made, moved)
         self.record.clock.begin("reduce")
         last = made[self.plan.stages[-1].name]
-        if isinstance(last, StreamedStage):
+        if isinstance(last, BroadcastJoinOutput):
             last = self._shuffled(run, name, written(self.plan.stages[-1]), made, moved)
-        assert isinstance(last, ProducedStage), "nothing is broadcast to rows that are written"
+        assert isinstance(last, StageOutput), "nothing is broadcast to rows that are written"
         self.record.partitions = last.plan.partitions
         return ReduceStage(last.plan, self.part_writer, self.space, self.memory).run(last)
 
     def _shuffled(
         self,
-        run: JobRun,
+        run: RunContext,
         name: str,
-        stage: StageJob,
-        made: dict[str, MadeStage],
+        stage: Stage,
+        made: dict[str, StageResult],
         moved: Counter[str],
-    ) -> MadeStage:
+    ) -> StageResult:
         """A stage whose maps are done; ``moved`` counts the rows read, and the bytes shuffled."""
         plan = self._planned(stage, made)
         read = _shuffled_for(stage, made)
         sides = []
         for number, side in enumerate(plan.sides):
-            parts = [name, stage.name, str(number) if plan.meeting else ""]
+            parts = [name, stage.name, str(number) if plan.cogroup else ""]
             shuffle = run.make_shuffle("-".join(filter(None, parts)), side.partitions)
-            parts = ["map", stage.name, side.name if plan.meeting else ""]
+            parts = ["map", stage.name, side.name if plan.cogroup else ""]
             label = " ".join(filter(None, parts))
-            mapped = Mapped(run, shuffle, label, self._sampled(plan, side, read), read)
+            mapped = MapOutput(run, shuffle, label, self._sampled(plan, side, read), read)
             mapped.refresh()  # what is read may have moved since it was planned
             self._write(mapped, moved)
             sides.append(mapped)
         if plan.stream is None:
-            return ProducedStage(plan, tuple(sides))
+            return StageOutput(plan, tuple(sides))
         tables = [
-            ProducedStage(replace(plan, sides=(side,), stream=None, meeting=None), (mapped,))
+            StageOutput(replace(plan, sides=(side,), stream=None, cogroup=None), (mapped,))
             for side, mapped in zip(plan.sides, sides, strict=True)
         ]
-        return StreamedStage(plan, tuple(tables), tuple(read))
+        return BroadcastJoinOutput(plan, tuple(tables), tuple(read))
 
-    def _write(self, mapped: Mapped, moved: Counter[str]) -> None:
+    def _write(self, mapped: MapOutput, moved: Counter[str]) -> None:
         """Run the maps of a side, and count what they moved."""
         record = self.record
 
@@ -127,7 +132,7 @@ class Moving(msgspec.Struct, frozen=True):
 
         mapped.write(note)
 
-    def _planned(self, stage: StageJob, made: dict[str, MadeStage]) -> StagePlan:
+    def _planned(self, stage: Stage, made: dict[str, StageResult]) -> StagePlan:
         """The plan of a stage, by what the stages before it have made."""
         if not stage.reads:
             return self.plan.plans[stage.name]
@@ -140,7 +145,7 @@ class Moving(msgspec.Struct, frozen=True):
         return self.plan.planned(stage, inputs)
 
     def _sampled(
-        self, plan: StagePlan, side: Side, read: Sequence[ProducedStage]
+        self, plan: StagePlan, side: ShuffleInput, read: Sequence[StageOutput]
     ) -> tuple[MapTask, ...]:
         """The map tasks, a range partitioner's with its boundaries."""
         if not side.sample_tasks:
@@ -149,7 +154,7 @@ class Moving(msgspec.Struct, frozen=True):
             "sample",
             side.sample_tasks,
             lambda task, _: self.stages.submit(run_sample, task),
-            mender=Sampling(side.sample_tasks, read) if read else NOTHING_TO_MEND,
+            recovery=SampleRecovery(side.sample_tasks, read) if read else NO_RECOVERY,
         )
         try:
             sample = pa.concat_tables(samples, promote_options="permissive")
@@ -157,7 +162,7 @@ class Moving(msgspec.Struct, frozen=True):
             raise SchemaMismatchError(
                 f"the keys of the inputs do not go together: {error}; give them the same types"
             ) from error
-        spreads = plan.reduction.sorts_rows  # groups and functions want equal keys together
+        spreads = plan.reduce_spec.sorts_rows  # groups and functions want equal keys together
         # The inputs' key columns may be called otherwise, but compare alike.
         keys = side.map_tasks[0].partitioner.sort_keys
         sort_keys = [
@@ -176,7 +181,7 @@ class Moving(msgspec.Struct, frozen=True):
         )
 
 
-def _shuffled_for(stage: StageJob, made: dict[str, MadeStage]) -> list[ProducedStage]:
+def _shuffled_for(stage: Stage, made: dict[str, StageResult]) -> list[StageOutput]:
     """The shuffled stages that the maps of a stage read, each once."""
     read = [each for name in sorted(stage.reads) for each in made[name].shuffled]
     return list({id(each): each for each in read}.values())

@@ -11,9 +11,9 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from mrflight.errors import InconsistentMapOutputError
-from mrflight.scheduler.attempts import Attempt, StageAttempts, slow_tasks
+from mrflight.scheduler.attempts import Attempt, StageAttempts, find_stragglers
 from mrflight.scheduler.progress import ProgressReport
-from mrflight.scheduler.recovery import Mender
+from mrflight.scheduler.recovery import Recovery
 from mrflight.system.deadlines import Deadline
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def nothing(task: object, attempts: int) -> None:
     """What most stages do about attempts that do not count."""
 
 
-class RunningStage(Generic[T, R]):
+class TaskSet(Generic[T, R]):
     """One stage of a job. It is run once."""
 
     def __init__(
@@ -53,7 +53,7 @@ class RunningStage(Generic[T, R]):
         tasks: Sequence[T],
         submit: Callable[[T, int], Future[R]],
         tidy_up: Callable[[T, int], None],
-        mender: Mender[T],
+        recovery: Recovery[T],
         speculates: bool,
     ) -> None:
         self._attempts = attempts
@@ -62,7 +62,7 @@ class RunningStage(Generic[T, R]):
         self._tasks = list(tasks)
         self._submit = submit
         self._tidy_up = tidy_up
-        self._mender = mender
+        self._mender = recovery
         self._speculates = speculates
         self._told: set[int] = set()
         self._ended: SimpleQueue[Attempt] = SimpleQueue()
@@ -74,7 +74,7 @@ class RunningStage(Generic[T, R]):
         self._results: dict[int, R] = {}
 
     def run(self, deadline: Deadline) -> list[R]:
-        """The results of all tasks; see `Stages.run`."""
+        """The results of all tasks; see `StageRunner.run`."""
         try:
             return self._run(deadline)
         except InconsistentMapOutputError:  # the job goes on, and needs the workers
@@ -92,7 +92,7 @@ class RunningStage(Generic[T, R]):
                 self._take(self._ended.get(timeout=max(0.0, wake_at - time.monotonic())))
             self._check(deadline)
             if time.monotonic() >= look_at:
-                if self._mender.has_news():
+                if self._mender.is_stale():
                     self._mend()
                 if self._speculates:
                     self._look_for_slow_tasks()
@@ -148,11 +148,11 @@ class RunningStage(Generic[T, R]):
 
     def _mend(self, error: Exception | None = None, failed: Attempt | None = None) -> bool:
         """Do anew what was lost; whether there was something, so that ``failed`` is no failure."""
-        anew = self._mender.mend(error, self._attempts.unfinished_tasks(), self._stop)
+        anew = self._mender.recover(error, self._attempts.unfinished_tasks(), self._stop)
         if anew is None:
             return False
         if failed is not None and error is not None:
-            self._attempts.lose(failed)
+            self._attempts.discard(failed)
             name = self._tasks[failed.task].name
             self._progress.tell(f"{name} is made again: {_in_one_line(error)}")
         for number, task in anew.items():
@@ -168,11 +168,11 @@ class RunningStage(Generic[T, R]):
         """End the attempts of tasks, which are not done then."""
         for task in tasks:
             self._took_s.pop(task, None)
-            for attempt in self._attempts.reopen(task):
+            for attempt in self._attempts.invalidate(task):
                 if (future := self._futures.pop(attempt, None)) is None:
                     continue  # it has ended, and its end is what is looked at
                 if future.cancel():
-                    self._attempts.withdraw(attempt)
+                    self._attempts.cancel_pending(attempt)
                 else:
                     self._stop_attempt(attempt, future)
 
@@ -191,10 +191,10 @@ class RunningStage(Generic[T, R]):
         single = {
             attempt.task: now - self._began_s[attempt]
             for attempt in running
-            if not self._attempts.has_twin(attempt.task)
+            if not self._attempts.has_speculative_attempt(attempt.task)
         }
         idle = self._executor.workers - len(running)
-        for task in slow_tasks(single, list(self._took_s.values()), len(self._tasks), idle):
+        for task in find_stragglers(single, list(self._took_s.values()), len(self._tasks), idle):
             self._progress.tell(
                 f"{self._tasks[task].name} has taken {single[task]:.0f} s, much longer than "
                 "others; a second attempt is started beside it"

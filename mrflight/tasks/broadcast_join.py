@@ -17,7 +17,7 @@ from mrflight.shuffle.wire.connections import Connections
 from mrflight.sources.base import Reader, Split
 from mrflight.tasks.mapper import Mapper, RowMap
 from mrflight.tasks.stage_rows import (
-    Meeting,
+    CoGroup,
     PartitionSplit,
     Rows,
     StagePartition,
@@ -50,7 +50,7 @@ class StreamReader(Reader):
     reader: Reader
     row_map: RowMap | None
     tables: tuple[BroadcastTable, ...]
-    meeting: Meeting
+    cogroup: CoGroup
     space: Workspace
     schema: pa.Schema | None
     rows_read: int = 0
@@ -69,7 +69,7 @@ class StreamReader(Reader):
                 (info,) = table.partition.infos
                 rows = read_partition(side.shuffle.id, info, connections)
                 tables[side.name] = side.schema, rows
-            schema, batches = self.meeting.apply(tables, self.space)
+            schema, batches = self.cogroup.apply(tables, self.space)
             yield empty_batch(schema)
             yield from batches
         self.rows_read += mapper.rows_in

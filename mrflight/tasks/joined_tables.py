@@ -22,11 +22,11 @@ class JoinedTables(msgspec.Struct, frozen=True):
     join: Join
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-        """See `Meeting.check`; raises as `Join.result_schema`."""
+        """See `CoGroup.check`; raises as `Join.result_schema`."""
         return self.join.result_schema(schemas[self.left], schemas[self.right])
 
     def shared(self, schemas: Mapping[str, pa.Schema]) -> dict[str, bool]:
-        """See `Meeting.shared`: either side; the rest are the other's rows that meet none.
+        """See `CoGroup.shared`: either side; the rest are the other's rows that meet none.
 
         Not the right of a semi or an anti join: whether a left row is there would be known once
         all shares of the right have met it. These joins make no pairs, so that the one task with
@@ -41,7 +41,7 @@ class JoinedTables(msgspec.Struct, frozen=True):
     def apply(
         self, tables: Mapping[str, Rows], space: Workspace, shared: SharedTable | None = None
     ) -> Rows:
-        """See `Meeting.apply`."""
+        """See `CoGroup.apply`."""
         plan = self.join.plan(tables[self.left][0], tables[self.right][0])
         if shared is not None:
             side = plan.left if shared.name == self.left else plan.right

@@ -19,19 +19,19 @@ class QueriedTables(msgspec.Struct, frozen=True):
     query: SqlReduce
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-        """See `Meeting.check`; raises as `SqlReduce.check`, and for what is not of a partition."""
+        """See `CoGroup.check`; raises as `SqlReduce.check`, and for what is not of a partition."""
         self.query.check_order(schemas)
         self.query.check_keys(schemas)
         return self.query.check(schemas)
 
     def shared(self, schemas: Mapping[str, pa.Schema]) -> dict[str, bool]:
-        """See `Meeting.shared`: only tables of which the answers for shares are all of it."""
+        """See `CoGroup.shared`: only tables of which the answers for shares are all of it."""
         return dict.fromkeys(self.query.shared(schemas), False)
 
     def apply(
         self, tables: Mapping[str, Rows], space: Workspace, shared: SharedTable | None = None
     ) -> Rows:
-        """See `Meeting.apply`."""
+        """See `CoGroup.apply`."""
         schema = self.check({name: schema for name, (schema, _) in tables.items()})
         return schema, self._rows(tables, space)
 

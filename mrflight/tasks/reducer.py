@@ -41,7 +41,7 @@ class MapCombiner(Protocol):
         """What is sent of mapped batches; of no batches none, else at least one."""
 
 
-class Reduction(InCommon, msgspec.Struct, frozen=True):
+class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
     """What is made of each partition: groups, a function's table, some of its rows, or all.
 
     These, at most one of them, come before `sort_by` and `limit`.
@@ -112,7 +112,7 @@ class Reduction(InCommon, msgspec.Struct, frozen=True):
             return Combiner(None, (), memory_bytes)
         return Combiner(self.group_by, self.aggregates, memory_bytes) if self.groups else None
 
-    def of_rows(self, schema: pa.Schema) -> Reduction:
+    def of_rows(self, schema: pa.Schema) -> ReduceSpec:
         """The same for rows of this schema, whose columns are the groups of ``distinct``."""
         if not self.distinct:
             return self

@@ -21,7 +21,7 @@ from mrflight.shuffle.wire.partition_slice import Share
 from mrflight.sources.base import Reader, Split
 from mrflight.system.in_common import InCommon
 from mrflight.tasks.portion import Portion
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import Workspace
 
 Rows = tuple[pa.Schema, Iterator[pa.RecordBatch]]
@@ -36,7 +36,7 @@ class SharedTable(NamedTuple):
     """Whether what is wanted is what the shares leave out, of all of the table."""
 
 
-class Meeting(Protocol):
+class CoGroup(Protocol):
     """Makes one table of the tables of a partition. Picklable."""
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
@@ -129,16 +129,16 @@ class StageRows(InCommon, msgspec.Struct, frozen=True):
 
     sides: tuple[StageSide, ...]
     """One, unless tables meet."""
-    meeting: Meeting | None
-    reduction: Reduction
+    cogroup: CoGroup | None
+    reduce_spec: ReduceSpec
     space: Workspace
 
     @property
     def schema(self) -> pa.Schema | None:
         """Of the result; None where a function will say it."""
         schemas = {side.name: side.schema for side in self.sides}
-        met = self.meeting.check(schemas) if self.meeting else self.sides[0].schema
-        return self.reduction.made_schema(met)
+        met = self.cogroup.check(schemas) if self.cogroup else self.sides[0].schema
+        return self.reduce_spec.made_schema(met)
 
     def of(
         self,
@@ -152,12 +152,12 @@ class StageRows(InCommon, msgspec.Struct, frozen=True):
         ``shared`` is of the only partition; it has been counted once that is used up. Where
         dictionaries are kept, columns of few strings may come as those.
         """
-        keeps = keeps_dictionaries and self.meeting is None and self.reduction.keeps_rows
+        keeps = keeps_dictionaries and self.cogroup is None and self.reduce_spec.keeps_rows
         with Connections(self.sides[0].shuffle.timeouts) as connections:
             tables = self._tables(partitions, shared, connections, keeps_dictionaries=keeps)
             for partition, of_partition in zip(partitions, tables, strict=True):
                 schema, batches = self._met(of_partition, shared)
-                yield self.reduction.apply(partition.partition, schema, batches, self.space)
+                yield self.reduce_spec.apply(partition.partition, schema, batches, self.space)
 
     def _tables(
         self,
@@ -191,13 +191,13 @@ class StageRows(InCommon, msgspec.Struct, frozen=True):
                 shared.read_on()
 
     def _met(self, tables: Mapping[str, Rows], shared: SharedSide | None) -> Rows:
-        if self.meeting is None:
+        if self.cogroup is None:
             return next(iter(tables.values()))
         if shared is None:
-            return self.meeting.apply(tables, self.space)
+            return self.cogroup.apply(tables, self.space)
         portion = shared.portion
         table = SharedTable(self.sides[portion.side].name, is_rest=portion.share is None)
-        return self.meeting.apply(tables, self.space, table)
+        return self.cogroup.apply(tables, self.space, table)
 
 
 class PartitionSplit(Split, frozen=True):

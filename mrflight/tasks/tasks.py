@@ -33,7 +33,7 @@ from mrflight.tasks.mapper import Mapper, RowMap
 from mrflight.tasks.operators.combiner import merge_partial_rows
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.portion import Portion
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.shuffler import shuffle_batches
 from mrflight.tasks.stage_rows import SharedSide, StagePartition, StageRows
 
@@ -47,7 +47,7 @@ class MapTask(msgspec.Struct, frozen=True):
     split: Split
     row_map: RowMap | None
     partitioner: PartitionerSpec
-    reduction: Reduction
+    reduce_spec: ReduceSpec
     """What will be made of the rows: checked against the first of them, and begun with here."""
     compression: str
     writer_bytes: int
@@ -91,7 +91,7 @@ class MergeTask(msgspec.Struct, frozen=True):
     share: Share
     shuffle: Shuffle
     schema: pa.Schema
-    reduction: Reduction
+    reduce_spec: ReduceSpec
     merged: Shuffle
     map_id: int
     """In ``merged``: shares in the order of the partition's rows."""
@@ -139,7 +139,7 @@ class ReduceResult(msgspec.Struct, frozen=True):
 
 def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> MapResult:
     """Run one attempt of a map; its rows, or those of a twin, are committed when this returns."""
-    combiner = task.reduction.combiner(task.combiner_bytes)
+    combiner = task.reduce_spec.combiner(task.combiner_bytes)
     user_sees_rows = task.row_map is not None or task.partitioner.function is not None
     is_sent_as_read = combiner is None and not user_sees_rows
     reader = task.reader.keeping_dictionaries() if is_sent_as_read else task.reader
@@ -178,7 +178,7 @@ def run_sample(task: SampleTask) -> pa.Table:
 
 def run_merge(task: MergeTask, attempt: int, writer_id: str) -> int:
     """Run one attempt of a merge; the rows that it read. Those it sent are committed then."""
-    plan = task.reduction.partials(task.schema)
+    plan = task.reduce_spec.partials(task.schema)
     assert plan is not None, "the driver shares out partial rows only"
     writer = task.merged.writer(
         task.map_id,
@@ -252,5 +252,5 @@ def _checked(task: MapTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     for i, batch in enumerate(batches):
         if i == 0:
             task.partitioner.check(batch.schema)
-            task.reduction.check(batch.schema)
+            task.reduce_spec.check(batch.schema)
         yield batch

@@ -18,7 +18,7 @@ import mrflight
 from mrflight.errors import SpillError
 from mrflight.result import Attempts
 from mrflight.scheduler import reduce_stage
-from mrflight.scheduler.reduce_stage import Merged
+from mrflight.scheduler.reduce_stage import MergedOutput
 from mrflight.shuffle.client.shuffle import Shuffle
 from tests.support import fault_place
 from tests.support.driver import write_job
@@ -51,7 +51,7 @@ table = "out"
 
 SEED = 12
 
-Deed = Callable[[Merged], None]
+Deed = Callable[[MergedOutput], None]
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,18 @@ class Cell:
         return f"{deed.__name__}-{self.servers}-servers-{self.replicas}-replicas"  # type: ignore[union-attr]
 
 
-def damage_mapped(merged: Merged) -> None:
+def damage_mapped(merged: MergedOutput) -> None:
     """What the merge reads."""
     (mapped,) = merged.reads
     damage(mapped.shuffle, merged.tasks[0].info.partition)
 
 
-def damage_merged(merged: Merged) -> None:
+def damage_merged(merged: MergedOutput) -> None:
     """What came of the merge."""
     damage(merged.shuffle, merged.tasks[0].info.partition)
 
 
-def fill_disk_of_merged(merged: Merged) -> None:
+def fill_disk_of_merged(merged: MergedOutput) -> None:
     """Where the merge writes to, which spills nothing that was there before any more."""
     fill_disk(server_of(merged.shuffle, merged.tasks[0].info.partition))
 
@@ -138,12 +138,12 @@ def rows(tmp_path: Path) -> pa.Table:
 
 def watch_merges(
     monkeypatch: pytest.MonkeyPatch, before: Deed | None, after: Deed | None
-) -> list[Merged]:
+) -> list[MergedOutput]:
     """Those of a job, the first of which is hit."""
     watch_shares(monkeypatch)
-    merges: list[Merged] = []
+    merges: list[MergedOutput] = []
 
-    class Hit(Merged):
+    class Hit(MergedOutput):
         def write(
             self, note: Callable[[list[int]], str] = lambda results: f"{len(results)} done"
         ) -> list[int]:
@@ -156,7 +156,7 @@ def watch_merges(
                 after(self)
             return results
 
-    monkeypatch.setattr(reduce_stage, "Merged", Hit)
+    monkeypatch.setattr(reduce_stage, "MergedOutput", Hit)
     return merges
 
 

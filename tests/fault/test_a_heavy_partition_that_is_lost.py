@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable
 
 import mrflight
-from mrflight.planner.reduce_tasks import PlannedReduce, check_shares
+from mrflight.planner.reduce_tasks import ReduceTaskPlan, check_shares
 from mrflight.scheduler.progress import ProgressReport
-from mrflight.scheduler.reduce_stage import Merged
+from mrflight.scheduler.reduce_stage import MergedOutput
 from tests.support import fault_place
 from tests.support.driver import write_job
 from tests.support.faults import stop
@@ -63,7 +63,7 @@ class Killing(ProgressReport):
     Until then no more workers go on than that takes: or all tasks might have read what they want.
     """
 
-    def __init__(self, stage: str, after: int, shares: list[PlannedReduce]) -> None:
+    def __init__(self, stage: str, after: int, shares: list[ReduceTaskPlan]) -> None:
         self._stage, self._after, self._shares = stage, after, shares
         self._now = ""
         self._held: list[psutil.Process] = []
@@ -110,7 +110,7 @@ def kill(location: str) -> None:
 
 
 @pytest.fixture
-def shares(monkeypatch: pytest.MonkeyPatch) -> list[PlannedReduce]:
+def shares(monkeypatch: pytest.MonkeyPatch) -> list[ReduceTaskPlan]:
     return watch_shares(monkeypatch)
 
 
@@ -144,7 +144,7 @@ def test_rows_that_are_read_in_shares(
     after: int,
     tmp_path: Path,
     rows: pa.Table,
-    shares: list[PlannedReduce],
+    shares: list[ReduceTaskPlan],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     killing = Killing("reduce", after, shares)
@@ -162,7 +162,7 @@ def test_groups_that_are_merged(
     after: int,
     tmp_path: Path,
     rows: pa.Table,
-    shares: list[PlannedReduce],
+    shares: list[ReduceTaskPlan],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     killing = Killing(stage, after, shares)
@@ -180,7 +180,7 @@ def test_rows_that_are_joined_in_shares(
     after: int,
     tmp_path: Path,
     rows: pa.Table,
-    shares: list[PlannedReduce],
+    shares: list[ReduceTaskPlan],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And those that meet none, which a further task reads all of the partition for."""
@@ -196,7 +196,7 @@ def test_rows_that_are_joined_in_shares(
     assert got.sort_by(order) == expected.select(got.column_names).sort_by(order)
 
 
-class LosingAnother(Merged):
+class LosingAnother(MergedOutput):
     """Loses a server without a share as its tasks start, and notices that at once."""
 
     killed: list[str] = []  # noqa: RUF012
@@ -218,10 +218,10 @@ class LosingAnother(Merged):
 def test_reduces_beside_a_merge_go_by_what_was_made_again_meanwhile(
     tmp_path: Path,
     rows: pa.Table,
-    shares: list[PlannedReduce],
+    shares: list[ReduceTaskPlan],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mrflight.scheduler.reduce_stage.Merged", LosingAnother)
+    monkeypatch.setattr("mrflight.scheduler.reduce_stage.MergedOutput", LosingAnother)
     job = JOB.replace("REPLICAS", "1") + GROUPS
     result = mrflight.run(write_job(tmp_path, job))
     assert len(LosingAnother.killed) == 1
@@ -234,14 +234,14 @@ def test_shares_that_are_not_the_whole_are_made_again(
     groups: str,
     tmp_path: Path,
     rows: pa.Table,
-    shares: list[PlannedReduce],
+    shares: list[ReduceTaskPlan],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """No server counts what others read of a partition: only all shares together can be wrong."""
     checked = 0
 
-    def miss_rows(read: Sequence[tuple[PlannedReduce, int]]) -> None:
+    def miss_rows(read: Sequence[tuple[ReduceTaskPlan, int]]) -> None:
         nonlocal checked
         checked += 1
         missing = 1 if checked == 1 else 0

@@ -17,7 +17,7 @@ from mrflight.errors import ServerUnavailableError
 from mrflight.scheduler.attempts import Attempt, StageAttempts
 from mrflight.scheduler.progress import ProgressReport
 from mrflight.scheduler.shuffles import JobShuffles
-from mrflight.scheduler.stage_runner import Stages
+from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
@@ -54,9 +54,9 @@ class KillingAServer(ProgressReport):
         """Attempts that no worker had begun, by stage."""
         self._running: list[str] = []
         """The stages that run, each within the one before it."""
-        run, withdraw = Stages._run, StageAttempts.withdraw
+        run, cancel_pending = StageRunner._run, StageAttempts.cancel_pending
 
-        def running(stages: Stages, stage: str, *others: Any) -> list[Any]:
+        def running(stages: StageRunner, stage: str, *others: Any) -> list[Any]:
             self._running.append(stage)
             try:
                 return run(stages, stage, *others)
@@ -65,10 +65,10 @@ class KillingAServer(ProgressReport):
 
         def withdrawn(attempts: StageAttempts, attempt: Attempt) -> None:
             self.withdrawn[self._running[-1]] += 1
-            withdraw(attempts, attempt)
+            cancel_pending(attempts, attempt)
 
-        monkeypatch.setattr(Stages, "_run", running)
-        monkeypatch.setattr(StageAttempts, "withdraw", withdrawn)
+        monkeypatch.setattr(StageRunner, "_run", running)
+        monkeypatch.setattr(StageAttempts, "cancel_pending", withdrawn)
         self.stages: list[tuple[str, int]] = []
         self.lines: list[str] = []
 

@@ -116,7 +116,7 @@ with Journal(Path({str(tmp_path)!r}, "journal")) as journal:
         ("none", "block.Block.of(1, pa.py_buffer(b'x')).xxh3 != 0", "True"),
         ("checksums", "block.Block.of(1, pa.py_buffer(b'x')).xxh3", "0"),
         ("checksums", "block.check_hash(block.Block(1, pa.py_buffer(b'y'), 0))", "None"),
-        ("watch", "ShuffleWatch().add('anything')", "None"),
+        ("watch", "ShuffleMonitor().add('anything')", "None"),
         ("journal", "EventJournal.record(None, 'anything')", "None"),
     ],
 )

@@ -15,7 +15,7 @@ import pytest
 import mrflight
 from mrflight.config.job_file import load_job
 from mrflight.errors import JobError
-from mrflight.planner.analyze import open_job
+from mrflight.planner.analyze import analyze
 from tests.support.driver import write_job
 from tests.support.oracle import rows
 from tests.support.plans import MEMORY, WORKERS
@@ -375,6 +375,6 @@ def test_what_cannot_be_is_told_before_anything_runs(
 ) -> None:
     job = load_job(write_job(tmp_path, HEAD + sections.replace("path = '", f"path = '{inputs}/")))
     with pytest.raises(JobError) as raised:
-        open_job(job, tmp_path, "job-1", WORKERS, MEMORY)
+        analyze(job, tmp_path, "job-1", WORKERS, MEMORY)
     assert str(raised.value).startswith(message)
     assert not (tmp_path / "out").exists()

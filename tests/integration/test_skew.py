@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 import mrflight
-from mrflight.planner.reduce_tasks import PlannedReduce, check_shares
+from mrflight.planner.reduce_tasks import ReduceTaskPlan, check_shares
 from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
 from mrflight.tasks.portion import Portion
 from tests.support.cluster import standing_cluster
@@ -48,7 +48,7 @@ last = "last(value)"
 
 
 @pytest.fixture
-def shares(monkeypatch: pytest.MonkeyPatch) -> list[PlannedReduce]:
+def shares(monkeypatch: pytest.MonkeyPatch) -> list[ReduceTaskPlan]:
     return watch_shares(monkeypatch)
 
 
@@ -74,7 +74,7 @@ def parts(folder: Path) -> list[str]:
 
 
 def test_rows_are_written_by_the_tasks_that_share_them(
-    tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+    tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
 ) -> None:
     result = run(tmp_path)
     (heavy,) = {share.partition.partition for share in shares}
@@ -93,7 +93,7 @@ def number(name: str) -> int:
 
 
 def test_groups_are_merged_by_the_tasks_that_share_them(
-    tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+    tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
 ) -> None:
     result = run(tmp_path, GROUPS)
     assert len(shares) >= 2
@@ -108,7 +108,7 @@ def test_groups_are_merged_by_the_tasks_that_share_them(
 
 
 def test_a_standing_cluster_keeps_nothing_of_the_merge(
-    tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+    tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
 ) -> None:
     with standing_cluster() as cluster:
         overrides = {"cluster.metadata": cluster.metadata, "shuffle.replicas": 2}
@@ -129,7 +129,7 @@ def test_a_standing_cluster_keeps_nothing_of_the_merge(
     ids=["distinct", "function"],
 )
 def test_what_needs_whole_groups_is_left_whole(
-    tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce], reduce: str
+    tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan], reduce: str
 ) -> None:
     (tmp_path / "whole.py").write_text("def largest(table):\n    return table.slice(0, 1)\n")
     run(tmp_path, reduce)
@@ -137,7 +137,7 @@ def test_what_needs_whole_groups_is_left_whole(
 
 
 def test_a_number_that_was_asked_for_is_kept(
-    tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+    tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
 ) -> None:
     mrflight.run(
         write_job(tmp_path, JOB.replace("PARTITIONER", "")), overrides={"shuffle.partitions": 5}
@@ -194,7 +194,7 @@ sql = """
     ],
 )
 def test_a_heavy_key_of_sql_is_shared_where_shares_make_the_answer(
-    sql: str, is_shared: bool, tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+    sql: str, is_shared: bool, tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
 ) -> None:
     write_others(tmp_path)
     sql = sql.replace("(from ", "(select 1 from ")
@@ -240,7 +240,7 @@ table = "out"
 
 
 def test_a_heavy_key_of_a_stage_is_shared_by_the_maps_that_read_it(
-    tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+    tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
 ) -> None:
     others = write_others(tmp_path)
     result = mrflight.run(write_job(tmp_path, STAGES))
@@ -258,7 +258,7 @@ def test_a_heavy_key_of_a_stage_is_shared_by_the_maps_that_read_it(
 
 @pytest.mark.parametrize("limit", [0, 3])
 def test_a_limit_leaves_rows_of_a_stages_shares_unread(
-    limit: int, tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce]
+    limit: int, tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
 ) -> None:
     """Each map that reads a share needs no more than these."""
     others = write_others(tmp_path)
@@ -276,7 +276,7 @@ def test_a_limit_leaves_rows_of_a_stages_shares_unread(
 
 
 def test_shares_of_a_stage_that_miss_rows_are_all_made_again(
-    tmp_path: Path, rows: pa.Table, shares: list[PlannedReduce], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once: what a server forgot of a share nobody but the driver can see."""
     others = pa.table({"key": [7, *range(8, FILES * ROWS, 3)]})

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 import mrflight
-from mrflight.planner.reduce_tasks import PlannedReduce
+from mrflight.planner.reduce_tasks import ReduceTaskPlan
 from mrflight.tasks.operators.hash_join import How
 from tests.support.driver import write_job
 from tests.support.heavy_partition import watch_shares
@@ -101,7 +101,7 @@ on_either_side = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def shares(monkeypatch: pytest.MonkeyPatch) -> list[PlannedReduce]:
+def shares(monkeypatch: pytest.MonkeyPatch) -> list[ReduceTaskPlan]:
     return watch_shares(monkeypatch, partition_bytes=200_000)
 
 
@@ -151,7 +151,7 @@ def check(folder: Path, job: str, query: str) -> list[str]:
     return [Path(uri).name for uri in table.file_uris()]
 
 
-def check_shares(shares: list[PlannedReduce], sides: Sides, how: How) -> None:
+def check_shares(shares: list[ReduceTaskPlan], sides: Sides, how: How) -> None:
     """All of the heavy table, and after them a rest where they leave one."""
     is_shared, leaves_rest = sides.shared(how)
     assert bool(shares) == is_shared
@@ -164,7 +164,7 @@ def check_shares(shares: list[PlannedReduce], sides: Sides, how: How) -> None:
 @on_either_side
 @pytest.mark.parametrize("how", HOWS)
 def test_rows_that_go_to_part_files(
-    how: How, sides: Sides, folder: Path, shares: list[PlannedReduce]
+    how: How, sides: Sides, folder: Path, shares: list[ReduceTaskPlan]
 ) -> None:
     parts = check(folder, sides.text(how), sides.query(how))
     check_shares(shares, sides, how)
@@ -179,7 +179,7 @@ def test_rows_that_go_to_part_files(
 @on_either_side
 @pytest.mark.parametrize("how", ["left", "right", "full"])
 def test_rows_that_a_later_stage_groups(
-    how: How, sides: Sides, folder: Path, shares: list[PlannedReduce]
+    how: How, sides: Sides, folder: Path, shares: list[ReduceTaskPlan]
 ) -> None:
     job = sides.text(how, "joined") + GROUPS_OF_A_STAGE
     check(folder, job, f"with joined as ({sides.query(how)}) {GROUPS}")
@@ -188,7 +188,7 @@ def test_rows_that_a_later_stage_groups(
 
 @on_either_side
 def test_rows_that_a_later_stage_sends_on(
-    sides: Sides, folder: Path, shares: list[PlannedReduce]
+    sides: Sides, folder: Path, shares: list[ReduceTaskPlan]
 ) -> None:
     job = sides.text("full", "joined") + ROWS_OF_A_STAGE
     check(folder, job, sides.query("full"))

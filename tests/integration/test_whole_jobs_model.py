@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 import mrflight
 from mrflight.errors import JobFileError
-from mrflight.planner.reduce_tasks import PlannedReduce
+from mrflight.planner.reduce_tasks import ReduceTaskPlan
 from mrflight.tasks.operators.hash_join import Join, can_broadcast
 from tests.support.heavy_partition import watch_shares
 from tests.support.join_tables import SKEW, has_no_common_type, joins
@@ -57,7 +57,7 @@ def folder_of_the_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 
 @pytest.fixture(scope="module", autouse=True)
-def shares() -> Iterator[list[PlannedReduce]]:
+def shares() -> Iterator[list[ReduceTaskPlan]]:
     """What a job will share; a partition of ``auto`` is small."""
     with pytest.MonkeyPatch.context() as patch:
         yield watch_shares(patch, least_bytes=16, partition_bytes=128)
@@ -93,7 +93,7 @@ def test_a_join(
     files: tuple[int, int],
     partitions: Partitions,
     broadcast: bool | None,
-    shares: list[PlannedReduce],
+    shares: list[ReduceTaskPlan],
 ) -> None:
     join, left, right = drawn
     if has_no_common_type(join, left, right):

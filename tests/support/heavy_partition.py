@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mrflight.planner.reduce_tasks import PlannedReduce, plan_shares
+from mrflight.planner.reduce_tasks import ReduceTaskPlan, split_skewed
 from mrflight.scheduler import reduce_stage
 from mrflight.scheduler import stage_output as produced_stage
 
@@ -22,17 +22,17 @@ ORDER = [("key", "ascending"), ("value", "ascending")]
 
 def watch_shares(
     monkeypatch: pytest.MonkeyPatch, least_bytes: int = 10_000, partition_bytes: int = 600_000
-) -> list[PlannedReduce]:
+) -> list[ReduceTaskPlan]:
     """What a job will share, of small partitions as well."""
-    found: list[PlannedReduce] = []
+    found: list[ReduceTaskPlan] = []
 
-    def plan(*arguments: object) -> list[PlannedReduce]:
-        planned = partial(plan_shares, least_bytes=least_bytes)(*arguments)  # type: ignore[arg-type]
+    def plan(*arguments: object) -> list[ReduceTaskPlan]:
+        planned = partial(split_skewed, least_bytes=least_bytes)(*arguments)  # type: ignore[arg-type]
         found.extend(planned)
         return planned
 
-    monkeypatch.setattr(reduce_stage, "plan_shares", plan)
-    monkeypatch.setattr(produced_stage, "plan_shares", plan)
+    monkeypatch.setattr(reduce_stage, "split_skewed", plan)
+    monkeypatch.setattr(produced_stage, "split_skewed", plan)
     monkeypatch.setattr("mrflight.planner.partition_count.AUTO_PARTITION_BYTES", partition_bytes)
     return found
 

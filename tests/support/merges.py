@@ -13,7 +13,7 @@ from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import HERE, Commit, PartFile, Sink, SinkTasks
 from mrflight.tasks.operators.merge_dedup import UniqueRows
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import Workspace
 
 PARTITIONS = 2
@@ -51,14 +51,16 @@ def write_rows(
     memory_bytes: int = SMALL,
 ) -> tuple[tuple[PartFile, ...], pa.Schema]:
     """The part files of a result: its rows by their keys, one of each."""
-    reduction = Reduction(unique=UniqueRows(tuple(keys), order_by))
+    reduce_spec = ReduceSpec(unique=UniqueRows(tuple(keys), order_by))
     (batch,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
     ids = kernel.partition_ids([batch.column(name) for name in keys], PARTITIONS)
     parts: list[PartFile] = []
     for partition in range(PARTITIONS):
         mine = pa.array([number == partition for number in ids.to_pylist()], pa.bool_())
         space = Workspace(memory_bytes, folder)
-        schema, results = reduction.apply(partition, rows.schema, iter([batch.filter(mine)]), space)
+        schema, results = reduce_spec.apply(
+            partition, rows.schema, iter([batch.filter(mine)]), space
+        )
         parts += sink.part_writer.write(partition, 0, schema, results)
     return tuple(parts), rows.schema
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from mrflight.tasks.operators.aggregates import FUNCTIONS, Aggregate
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import Workspace
 
 LITTLE, MUCH = 64 * 2**10, 2**30
@@ -38,11 +38,11 @@ def table_of(distinct: int, rows: int = ROWS, values: int = 300) -> pa.Table:
 
 
 def reduce(
-    reduction: Reduction, table: pa.Table, memory_bytes: int, folder: Path, rows: int = 200
+    reduce_spec: ReduceSpec, table: pa.Table, memory_bytes: int, folder: Path, rows: int = 200
 ) -> pa.Table:
     batches = iter(table.to_batches(max_chunksize=rows))
     space = Workspace(memory_bytes, folder)
-    schema, results = reduction.apply(3, table.schema, batches, space)
+    schema, results = reduce_spec.apply(3, table.schema, batches, space)
     return pa.Table.from_batches(results, schema)
 
 

@@ -13,7 +13,7 @@ from mrflight.errors import (
 )
 
 
-class Lost(NamedTuple):
+class LostOutput(NamedTuple):
     """All that a location holds of a shuffle, or some partitions there."""
 
     location: str
@@ -22,15 +22,15 @@ class Lost(NamedTuple):
     """Whether it is lost although the server lives."""
 
 
-def lost_by(error: Exception) -> Lost | None:
+def classify_failure(error: Exception) -> LostOutput | None:
     """What cannot be used any more because of ``error``; None where it is about no such thing."""
     match error:
         case CorruptBlockError() | IncompletePartitionError():
             if error.location is None or error.partition is None:
                 return None
-            return Lost(error.location, [error.partition])
+            return LostOutput(error.location, [error.partition])
         case ServerUnavailableError() | DeadlineExceededError() | SpillError():
             if error.location is None:
                 return None
-            return Lost(error.location, insists=isinstance(error, SpillError))
+            return LostOutput(error.location, insists=isinstance(error, SpillError))
     return None

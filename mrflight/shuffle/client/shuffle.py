@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from mrflight.errors import JobError, MapOutputMissingError, MrflightError
 from mrflight.ids import MapAttempt, check_attempt, new_writer_id
-from mrflight.shuffle.client.fetch_failures import lost_by
+from mrflight.shuffle.client.fetch_failures import classify_failure
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.partition_buffers import BUFFER_BYTES
 from mrflight.shuffle.client.partitioners import HashPartitioner, Partitioner
@@ -149,7 +149,7 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
         As `report_loss`, of what the error is about. False where it is about nothing that could be
         lost.
         """
-        lost = lost_by(error)
+        lost = classify_failure(error)
         if lost is None or lost.location == self.metadata:
             return False
         return self.report_loss(lost.location, lost.partitions, insists=lost.insists)

@@ -21,7 +21,7 @@ from mrflight.config.functions import FunctionRef
 from mrflight.config.job_file import decode_job
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError, UserFunctionError
-from mrflight.planner.stages import stages_of
+from mrflight.planner.stages import build_stages
 from mrflight.runtime.preload import modules_of
 
 examples = settings(max_examples=30, derandomize=True, deadline=None)
@@ -243,7 +243,7 @@ def test_any_steps_are_a_job(steps: list[Callable[[Dataset], Dataset]]) -> None:
         assert rows.job("out") == before  # which is left as it is
         rows = after
     spec = rows.job("out")
-    told = {stage.section for stage in stages_of(spec)}  # all are read, none by itself
+    told = {stage.section for stage in build_stages(spec)}  # all are read, none by itself
     assert told == {"", *(f"stages.{name}." for name in spec.stages)}
     assert decode_job(_document(spec)) == spec
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from mrflight.planner.explain_stage import StageWords
-from mrflight.planner.stages import StageJob
+from mrflight.planner.stages import Stage
 from mrflight.sources import open_source
 from tests.support.explained import CLICKS, explained
 from tests.support.plans import job, planner
@@ -123,7 +123,7 @@ def test_who_shares_the_heavy_keys_of_a_join(
         name: open_source(name, spec.inputs[name], tmp_path, {}, 100) for name in spec.inputs
     }
     others = ", and each reads all of the other side" if len(spec.inputs) > 1 else ""
-    words = dict(StageWords(StageJob("", "", spec), planned, sources).lines())
+    words = dict(StageWords(Stage("", "", spec), planned, sources).lines())
     shared, _, leaving = (names or "").partition(", ")
     rest = f"; where they share {leaving}, one more makes the other's rows that meet none"
     told = SHARED.format(shared, others, rest if leaving else "")

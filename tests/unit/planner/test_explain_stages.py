@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.planner.explain_stage import StageWords
 from mrflight.planner.partition_count import PartitionCount, Reason, count_partitions
-from mrflight.planner.stages import StageJob
+from mrflight.planner.stages import Stage
 from mrflight.sources import open_source
 from tests.support.plans import MEMORY, Plan, job, planner
 
@@ -60,7 +60,7 @@ def test_one_row_of_all_rows(tmp_path: Path) -> None:
 def words_of(plan: Plan, folder: Path, sections: dict[str, Any]) -> list[str]:
     spec = job(**sections)
     source = open_source("visits", spec.inputs["visits"], folder, {}, 100)
-    words = StageWords(StageJob("", "", spec), plan(spec), {"visits": source})
+    words = StageWords(Stage("", "", spec), plan(spec), {"visits": source})
     return [f"{label.strip():<12} {text}" for label, text in words.lines()]
 
 
@@ -86,7 +86,7 @@ def test_why_so_many_partitions(tmp_path: Path, rows_bytes: int, workers: int, w
     plan = planner(tmp_path)
     spec = job()
     counted = count_partitions(spec, rows_bytes, workers, MEMORY)
-    words = StageWords(StageJob("", "", spec), replace(plan(spec), counted=counted), {})
+    words = StageWords(Stage("", "", spec), replace(plan(spec), counted=counted), {})
     assert f"{counted.number:,}, {words.why_so_many()}".startswith(why)
 
 
@@ -95,7 +95,7 @@ def test_every_reason_has_words(tmp_path: Path, reason: Reason) -> None:
     spec = job()
     counted = PartitionCount(3, reason, 130 * MIB, 64 * MIB)
     plan = replace(planner(tmp_path)(spec), counted=counted)
-    words = StageWords(StageJob("", "", spec), plan, {}).why_so_many()
+    words = StageWords(Stage("", "", spec), plan, {}).why_so_many()
     assert words.startswith(("as ", "one for each worker: ", "the most that a shuffle has: "))
 
 

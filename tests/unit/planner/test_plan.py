@@ -34,13 +34,13 @@ def test_a_plan_carries_what_the_job_says(plan: Plan) -> None:
     planned = plan(spec)
     assert planned.partitions == 5
     assert planned.sample_tasks == ()
-    assert planned.reduction.group_by == ("url",)
-    assert [str(aggregate.name) for aggregate in planned.reduction.aggregates] == ["clicks"]
+    assert planned.reduce_spec.group_by == ("url",)
+    assert [str(aggregate.name) for aggregate in planned.reduce_spec.aggregates] == ["clicks"]
     for task in planned.map_tasks:
         assert (task.partitioner.kind, task.partitioner.key) == ("hash", ("url",))
         assert task.partitioner.partitions == 5
         assert task.compression == "zstd"
-        assert task.reduction == planned.reduction
+        assert task.reduce_spec == planned.reduce_spec
 
 
 def test_tasks_travel(plan: Plan) -> None:
@@ -59,8 +59,8 @@ def test_the_key_is_the_groups_columns_where_nothing_is_said(plan: Plan) -> None
 
 
 def test_an_empty_reduce_section_is_a_repartition(plan: Plan) -> None:
-    reduction = plan(job(reduce={})).reduction
-    assert (reduction.group_by, reduction.aggregates, reduction.function) == ((), (), None)
+    reduce_spec = plan(job(reduce={})).reduce_spec
+    assert (reduce_spec.group_by, reduce_spec.aggregates, reduce_spec.function) == ((), (), None)
 
 
 def test_the_users_functions_are_listed_once(plan: Plan) -> None:
@@ -111,7 +111,7 @@ def test_maps_combine_where_the_partitioner_looks_at_the_group_only(
     plan: Plan, shuffle: dict[str, Any], combines: bool
 ) -> None:
     reduce = {"group_by": ["url"], "aggregate": {"n": "count(*)"}}
-    assert plan(job(shuffle=shuffle, reduce=reduce)).reduction.combines is combines
+    assert plan(job(shuffle=shuffle, reduce=reduce)).reduce_spec.combines is combines
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_function_is_told_between_which_keys_a_partition_may_be_cut(
     plan: Plan, sections: dict[str, Any], key: tuple[str, ...]
 ) -> None:
     planned = plan(job(reduce={"function": "clicks:reduce"}, **sections))
-    assert planned.reduction.key == key
+    assert planned.reduce_spec.key == key
 
 
 def test_one_partition_that_was_asked_for_needs_no_key(plan: Plan) -> None:

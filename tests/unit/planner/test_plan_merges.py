@@ -17,14 +17,14 @@ INPUT = {"path": "visits.csv", "key": ["url"]}
 def test_the_key_of_the_merge_is_that_of_inputs_without_one(plan: Plan) -> None:
     planned = plan(job(inputs={"visits": {"path": "visits.csv"}}, output=MERGE))
     assert planned.map_tasks[0].partitioner.key == ("url",)
-    assert planned.reduction.unique is not None
-    assert not planned.reduction.keeps_rows  # or a heavy partition's key would be shared out
+    assert planned.reduce_spec.unique is not None
+    assert not planned.reduce_spec.keeps_rows  # or a heavy partition's key would be shared out
 
 
 def test_ranges_do_not_spread_the_rows_of_one_key(plan: Plan) -> None:
     planned = plan(job(shuffle={"partitioner": "range"}, output=MERGE))
-    assert planned.reduction.sort_by == ascending(["url"])
-    assert not planned.reduction.sorts_rows
+    assert planned.reduce_spec.sort_by == ascending(["url"])
+    assert not planned.reduce_spec.sorts_rows
 
 
 @pytest.mark.parametrize(

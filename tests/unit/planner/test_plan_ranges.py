@@ -21,8 +21,8 @@ def test_ranges_are_sorted_inside_by_the_key(plan: Plan) -> None:
         inputs={"visits": {"path": "visits.csv", "key": ["weight", "url"]}},
         shuffle={"partitioner": "range", "partitions": 3},
     )
-    assert plan(spec).reduction.sort_by == ascending(["weight", "url"])
-    assert plan(job()).reduction.sort_by == ()
+    assert plan(spec).reduce_spec.sort_by == ascending(["weight", "url"])
+    assert plan(job()).reduce_spec.sort_by == ()
 
 
 def test_more_partitions_take_more_sampled_rows(plan: Plan) -> None:

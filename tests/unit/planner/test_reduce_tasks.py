@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from mrflight.errors import InconsistentMapOutputError
 from mrflight.planner.reduce_tasks import (
-    PlannedReduce,
+    ReduceTaskPlan,
     check_shares,
     largest_first,
-    plan_reduces,
-    plan_shares,
+    plan_reduce_tasks,
+    split_skewed,
 )
 from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
 from mrflight.shuffle.wire.partition_slice import Share
@@ -29,47 +29,47 @@ def partitions(*sizes: int) -> list[StagePartition]:
     return [StagePartition(info.partition, (info,)) for info in infos]
 
 
-def numbers(tasks: list[PlannedReduce]) -> list[list[list[int]]]:
+def numbers(tasks: list[ReduceTaskPlan]) -> list[list[list[int]]]:
     return [[[info.partition for info in file] for file in task.files] for task in tasks]
 
 
-def shared(tasks: list[PlannedReduce]) -> list[tuple[int, Share | None]]:
+def shared(tasks: list[ReduceTaskPlan]) -> list[tuple[int, Share | None]]:
     return [(task.partition.partition, task.share) for task in tasks]
 
 
 def test_large_partitions_are_a_task_each_the_largest_first() -> None:
-    tasks = plan_reduces(partitions(100 * MIB, 300 * MIB, 200 * MIB), 2, is_merged=False)
+    tasks = plan_reduce_tasks(partitions(100 * MIB, 300 * MIB, 200 * MIB), 2, is_merged=False)
     assert numbers(tasks) == [[[1]], [[2]], [[0]]]
 
 
 def test_small_neighbours_share_a_task_but_no_file_where_they_are_many() -> None:
-    tasks = plan_reduces(partitions(*[1000] * 64), 2, is_merged=False)
+    tasks = plan_reduce_tasks(partitions(*[1000] * 64), 2, is_merged=False)
     assert sorted(numbers(tasks)) == [[[p], [p + 1]] for p in range(0, 64, 2)]
 
 
 def test_a_few_small_partitions_are_a_task_each() -> None:
-    tasks = plan_reduces(partitions(*[1000] * 32), 2, is_merged=False)
+    tasks = plan_reduce_tasks(partitions(*[1000] * 32), 2, is_merged=False)
     assert sorted(numbers(tasks)) == [[[p]] for p in range(32)]
 
 
 def test_small_neighbours_share_a_file_where_their_number_is_ours() -> None:
-    tasks = plan_reduces(partitions(*[1000] * 8), 2, is_merged=True)
+    tasks = plan_reduce_tasks(partitions(*[1000] * 8), 2, is_merged=True)
     assert numbers(tasks) == [[[0, 1, 2, 3, 4, 5, 6, 7]]]
 
 
 def test_a_file_is_not_larger_than_a_workers_share() -> None:
-    tasks = plan_reduces(partitions(*[8 * MIB] * 8), 4, is_merged=True)
+    tasks = plan_reduce_tasks(partitions(*[8 * MIB] * 8), 4, is_merged=True)
     assert sorted(numbers(tasks)) == [[[0, 1]], [[2, 3]], [[4, 5]], [[6, 7]]]
 
 
 def test_partitions_without_rows_are_left_out() -> None:
-    tasks = plan_reduces(partitions(0, 40 * MIB, 0, 41 * MIB, 0), 2, is_merged=False)
+    tasks = plan_reduce_tasks(partitions(0, 40 * MIB, 0, 41 * MIB, 0), 2, is_merged=False)
     assert numbers(tasks) == [[[3]], [[1]]]
 
 
 @pytest.mark.parametrize("is_merged", [True, False])
 def test_where_nothing_has_rows_one_is_reduced_for_its_schema(is_merged: bool) -> None:
-    assert numbers(plan_reduces(partitions(0, 0, 0), 2, is_merged=is_merged)) == [[[0]]]
+    assert numbers(plan_reduce_tasks(partitions(0, 0, 0), 2, is_merged=is_merged)) == [[[0]]]
 
 
 @given(
@@ -80,7 +80,7 @@ def test_where_nothing_has_rows_one_is_reduced_for_its_schema(is_merged: bool) -
 def test_every_partition_with_rows_is_reduced_once_and_in_order(
     sizes: list[int], workers: int, is_merged: bool
 ) -> None:
-    tasks = plan_reduces(partitions(*sizes), workers, is_merged=is_merged)
+    tasks = plan_reduce_tasks(partitions(*sizes), workers, is_merged=is_merged)
     flat = [[number for file in files for number in file] for files in numbers(tasks)]
     assert all(group == sorted(group) for group in flat)
     filled = [number for number, size in enumerate(sizes) if size] or [0]
@@ -93,14 +93,14 @@ def test_every_partition_with_rows_is_reduced_once_and_in_order(
 
 def test_a_partition_with_half_of_all_rows_is_shared() -> None:
     heavy = partitions(40 * MIB, 40 * MIB, 280 * MIB, 40 * MIB, 40 * MIB)
-    assert shared(plan_shares(heavy, 2)) == [(2, Share(n, 5)) for n in range(5)]
+    assert shared(split_skewed(heavy, 2)) == [(2, Share(n, 5)) for n in range(5)]
 
 
 def test_more_workers_make_more_shares_but_none_below_the_least() -> None:
     heavy = partitions(40 * MIB, 40 * MIB, 280 * MIB, 40 * MIB, 40 * MIB)
-    assert len(plan_shares(heavy, 4)) == 10
-    assert len(plan_shares(heavy, 64)) == 17  # of 16 MiB at least
-    assert len(plan_shares(heavy, 64, least_bytes=300 * MIB)) == 0
+    assert len(split_skewed(heavy, 4)) == 10
+    assert len(split_skewed(heavy, 64)) == 17  # of 16 MiB at least
+    assert len(split_skewed(heavy, 64, least_bytes=300 * MIB)) == 0
 
 
 @pytest.mark.parametrize(
@@ -118,12 +118,14 @@ def test_more_workers_make_more_shares_but_none_below_the_least() -> None:
 def test_nothing_is_shared_where_no_worker_would_be_the_last(
     sizes: list[int], workers: int
 ) -> None:
-    assert plan_shares(partitions(*sizes), workers) == []
+    assert split_skewed(partitions(*sizes), workers) == []
 
 
 def test_shares_are_weighed_as_what_they_are() -> None:
     heavy = partitions(100 * MIB, 200 * MIB, 2000 * MIB)
-    tasks = largest_first([*plan_reduces(heavy[:2], 2, is_merged=False), *plan_shares(heavy, 2)])
+    tasks = largest_first(
+        [*plan_reduce_tasks(heavy[:2], 2, is_merged=False), *split_skewed(heavy, 2)]
+    )
     assert shared(tasks) == [*((2, Share(n, 6)) for n in range(6)), (1, None), (0, None)]
     assert [task.place for task in sorted(tasks, key=lambda task: task.place)] == [
         *((0, 0), (1, 0)),
@@ -155,7 +157,7 @@ def test_a_task_more_makes_what_shares_of_a_side_leave_out(
     heavy: tuple[int, int], leaves_rest: dict[int, bool], side: int, rests: int
 ) -> None:
     partitions = of_two_sides(*[(10 * MIB, 10 * MIB)] * 4, heavy)
-    tasks = plan_shares(partitions, 2, leaves_rest)
+    tasks = split_skewed(partitions, 2, leaves_rest)
     shares = len(tasks) - rests
     assert shares > 1
     assert [task.portion for task in tasks] == [
@@ -175,7 +177,7 @@ def test_what_is_written_again_is_cut_anew_and_the_rest_of_it_is_the_same() -> N
     partitions = of_two_sides(*[(10 * MIB, 10 * MIB)] * 4, (280 * MIB, MIB))
     heavy = partitions[4]
     again = heavy._replace(infos=(replace(heavy.infos[0], generation=2), heavy.infos[1]))
-    tasks = plan_shares(partitions, 2, {0: True, 1: True})
+    tasks = split_skewed(partitions, 2, {0: True, 1: True})
     now = [task.as_in({4: again}) for task in tasks]
     cut_anew = [after.is_cut_anew(task) for after, task in zip(now, tasks, strict=True)]
     assert cut_anew == [True] * (len(tasks) - 1) + [False]

@@ -10,7 +10,7 @@ import pytest
 from mrflight.config.job_file import decode_job
 from mrflight.config.spec import JobSpec
 from mrflight.errors import ColumnNotFoundError, JobFileError
-from mrflight.planner.stages import stages_of, told_of
+from mrflight.planner.stages import build_stages, with_key_prefix
 
 
 def stage(*reads: str, **sections: Any) -> dict[str, Any]:
@@ -32,11 +32,11 @@ def job(*reads: str, stages: dict[str, Any], **sections: Any) -> JobSpec:
 
 
 def order(spec: JobSpec) -> list[str]:
-    return [each.name for each in stages_of(spec)]
+    return [each.name for each in build_stages(spec)]
 
 
 def test_a_job_without_stages_is_one() -> None:
-    (only,) = stages_of(job(stages={}))
+    (only,) = build_stages(job(stages={}))
     assert (only.name, only.section, only.reads) == ("", "", set())
 
 
@@ -48,7 +48,7 @@ def test_a_stage_runs_after_those_that_it_reads_and_once() -> None:
 def test_a_result_that_is_in_order_is_made_before_it_is_sorted() -> None:
     reduce = {"group_by": ["k"], "sort_by": ["k desc"], "limit": 3}
     spec = job("first", stages={"first": stage(reduce=reduce)}, reduce=reduce)
-    made = {each.name: each for each in stages_of(spec)}
+    made = {each.name: each for each in build_stages(spec)}
     assert list(made) == ["first.rows", "first", "job.rows", ""]
     assert [each.section for each in made.values()] == ["stages.first."] * 2 + [""] * 2
     assert made["job.rows"].reads == {"first"}
@@ -67,14 +67,14 @@ def test_rows_as_they_are_take_no_stage_more_to_be_sorted() -> None:
 def test_stages_have_the_copies_and_the_compression_of_the_job() -> None:
     stages = {"a": stage(), "b": stage("a", shuffle={"compression": "zstd"})}
     spec = job("b", stages=stages, shuffle={"replicas": 2, "compression": "lz4"})
-    found = {each.name: each.spec.shuffle for each in stages_of(spec)}
+    found = {each.name: each.spec.shuffle for each in build_stages(spec)}
     assert (found["a"].replicas, found["a"].compression) == (2, "lz4")
     assert (found["b"].replicas, found["b"].compression) == (2, "zstd")
 
 
 def test_only_the_last_stage_writes_the_output() -> None:
     spec = job("a", stages={"a": stage()}, output={"table": "out", "mode": "append"})
-    assert [each.spec.output.mode for each in stages_of(spec)] == ["error", "append"]
+    assert [each.spec.output.mode for each in build_stages(spec)] == ["error", "append"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_what_cannot_be_run_is_told(
     reads: tuple[str, ...], stages: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(JobFileError, match=f"^{re.escape(message)}"):
-        stages_of(job(*reads, stages=stages))
+        build_stages(job(*reads, stages=stages))
 
 
 @pytest.mark.parametrize(
@@ -156,13 +156,13 @@ def test_a_stage_without_inputs_is_refused() -> None:
 
 
 def test_messages_name_the_stage_that_they_are_about() -> None:
-    first, last = stages_of(job("a", stages={"a": stage()}))
+    first, last = build_stages(job("a", stages={"a": stage()}))
     missing = "inputs.file.key: what inputs.file.columns reads has no column 'k'"
-    with pytest.raises(ColumnNotFoundError) as raised, told_of(first):
+    with pytest.raises(ColumnNotFoundError) as raised, with_key_prefix(first):
         raise ColumnNotFoundError(missing)
     assert str(raised.value) == (
         "stages.a.inputs.file.key: what stages.a.inputs.file.columns reads has no column 'k'"
     )
-    with pytest.raises(ColumnNotFoundError) as raised, told_of(last):
+    with pytest.raises(ColumnNotFoundError) as raised, with_key_prefix(last):
         raise ColumnNotFoundError(missing)
     assert str(raised.value) == missing

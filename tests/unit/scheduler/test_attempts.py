@@ -16,7 +16,7 @@ from mrflight.errors import (
     UserFunctionRaisedError,
     WorkerLostError,
 )
-from mrflight.scheduler.attempts import Attempt, StageAttempts, is_retryable, slow_tasks
+from mrflight.scheduler.attempts import Attempt, StageAttempts, find_stragglers, is_retryable
 
 LOST = WorkerLostError("gone")
 
@@ -45,7 +45,7 @@ def test_a_limit_of_one_is_no_retry() -> None:
 def test_the_first_to_succeed_counts_and_its_twins_are_stopped() -> None:
     attempts = StageAttempts(1)
     first, twin = attempts.start(0), attempts.start(0)
-    assert attempts.has_twin(0)
+    assert attempts.has_speculative_attempt(0)
     assert attempts.succeed(twin) == {first}
     assert attempts.unfinished == 0
     assert not attempts.is_running(0)
@@ -56,7 +56,7 @@ def test_the_failure_of_a_twin_leaves_the_other_one_running() -> None:
     first, twin = attempts.start(0), attempts.start(0)
     assert attempts.fail(twin, LOST)
     assert attempts.is_running(0)
-    assert not attempts.has_twin(0)
+    assert not attempts.has_speculative_attempt(0)
     assert attempts.succeed(first) == set()
 
 
@@ -84,26 +84,26 @@ def test_what_may_go_well_the_next_time(error: BaseException, retryable: bool) -
 
 def test_who_takes_much_longer_than_half_of_all_is_slow() -> None:
     done = [10.0, 10.0, 11.0]
-    assert slow_tasks({7: 19.0}, done, 4, idle=2) == []
-    assert slow_tasks({7: 21.0}, done, 4, idle=2) == [7]
+    assert find_stragglers({7: 19.0}, done, 4, idle=2) == []
+    assert find_stragglers({7: 21.0}, done, 4, idle=2) == [7]
 
 
 def test_a_short_task_is_slow_after_seconds_only() -> None:
-    assert slow_tasks({7: 2.0}, [0.1, 0.1], 3, idle=1) == []
-    assert slow_tasks({7: 2.2}, [0.1, 0.1], 3, idle=1) == [7]
+    assert find_stragglers({7: 2.0}, [0.1, 0.1], 3, idle=1) == []
+    assert find_stragglers({7: 2.2}, [0.1, 0.1], 3, idle=1) == [7]
 
 
 def test_nobody_is_slow_before_half_of_the_tasks_are_done() -> None:
-    assert slow_tasks({7: 1000.0}, [1.0] * 4, 10, idle=3) == []
-    assert slow_tasks({7: 1000.0}, [1.0] * 5, 10, idle=3) == [7]
-    assert slow_tasks({0: 1000.0}, [], 1, idle=3) == []  # nobody to compare with
+    assert find_stragglers({7: 1000.0}, [1.0] * 4, 10, idle=3) == []
+    assert find_stragglers({7: 1000.0}, [1.0] * 5, 10, idle=3) == [7]
+    assert find_stragglers({0: 1000.0}, [], 1, idle=3) == []  # nobody to compare with
 
 
 def test_the_slowest_come_first_as_far_as_workers_are_idle() -> None:
     running = {1: 30.0, 2: 50.0, 3: 40.0, 4: 3.0}
-    assert slow_tasks(running, [1.0] * 9, 13, idle=2) == [2, 3]
-    assert slow_tasks(running, [1.0] * 9, 13, idle=9) == [2, 3, 1]
-    assert slow_tasks(running, [1.0] * 9, 13, idle=0) == []
+    assert find_stragglers(running, [1.0] * 9, 13, idle=2) == [2, 3]
+    assert find_stragglers(running, [1.0] * 9, 13, idle=9) == [2, 3, 1]
+    assert find_stragglers(running, [1.0] * 9, 13, idle=0) == []
 
 
 @given(
@@ -115,6 +115,6 @@ def test_the_slowest_come_first_as_far_as_workers_are_idle() -> None:
 def test_no_more_twins_than_idle_workers_and_only_of_running_tasks(
     running: dict[int, float], done: list[float], tasks: int, idle: int
 ) -> None:
-    chosen = slow_tasks(running, done, tasks, idle)
+    chosen = find_stragglers(running, done, tasks, idle)
     assert len(chosen) == len(set(chosen)) <= max(0, idle)
     assert set(chosen) <= running.keys()

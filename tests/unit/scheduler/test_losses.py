@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mrflight.errors import MrflightError, NoDataServersError, ServerUnavailableError, SpillError
-from mrflight.scheduler.losses import MOST_LOSSES, Losses
+from mrflight.scheduler.losses import MOST_LOSSES, FetchFailureReporter
 from mrflight.system.timeouts import Timeouts
 
 SERVER = "grpc+tcp://127.0.0.1:1"
@@ -39,12 +39,12 @@ def about(error: MrflightError) -> MrflightError:
     return error
 
 
-def report(losses: Losses, error: Exception, *shuffles: Noting) -> bool:
+def report(losses: FetchFailureReporter, error: Exception, *shuffles: Noting) -> bool:
     return losses.report(error, shuffles)  # type: ignore[arg-type]
 
 
 def test_a_failure_counts_once_however_many_shuffles_the_attempt_used() -> None:
-    losses, first, second = Losses(), Noting(), Noting()
+    losses, first, second = FetchFailureReporter(), Noting(), Noting()
     for _ in range(2):
         assert not report(losses, about(ServerUnavailableError("gone")), first, second)
     assert first.insisted == second.insisted == [False, False]
@@ -57,18 +57,18 @@ def test_what_is_not_about_a_data_server_is_not_reported() -> None:
     of_metadata = ServerUnavailableError("gone")
     of_metadata.location = shuffle.metadata
     for error in (ValueError("1"), ServerUnavailableError("where?"), of_metadata):
-        assert not report(Losses(), error, shuffle)
+        assert not report(FetchFailureReporter(), error, shuffle)
     assert shuffle.insisted == []
 
 
 def test_a_full_disk_with_nowhere_else_to_go_is_what_is_told() -> None:
     full = about(SpillError("the disk is full"))
     with pytest.raises(SpillError, match="the disk is full"):
-        report(Losses(), full, Noting(has_servers=False))
+        report(FetchFailureReporter(), full, Noting(has_servers=False))
 
 
 def test_a_job_loses_so_many_servers_and_no_more() -> None:
-    losses, shuffles = Losses(), [Noting(is_lost=True), Noting(is_lost=True)]
+    losses, shuffles = FetchFailureReporter(), [Noting(is_lost=True), Noting(is_lost=True)]
     gone = about(ServerUnavailableError("gone"))
     for _ in range(MOST_LOSSES):
         assert report(losses, gone, *shuffles)

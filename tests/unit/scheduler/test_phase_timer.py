@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from mrflight.result import StageSeconds
-from mrflight.scheduler.phase_timer import StageClock
+from mrflight.scheduler.phase_timer import PhaseTimer
 
 
 @dataclass
@@ -25,7 +25,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 def test_a_stage_that_is_run_again_has_taken_both_times(time: Time) -> None:
-    clock = StageClock(time.now_s)
+    clock = PhaseTimer(time.now_s)
     time.now_s += 1
     for stage, took_s in [("map", 10), ("map", 7), ("reduce", 3), ("commit", 0.5)]:
         clock.begin(stage)
@@ -38,7 +38,7 @@ def test_a_stage_that_is_run_again_has_taken_both_times(time: Time) -> None:
 
 
 def test_a_stage_that_is_under_way_counts(time: Time) -> None:
-    clock = StageClock(time.now_s)
+    clock = PhaseTimer(time.now_s)
     time.now_s += 1
     assert clock.seconds() == StageSeconds(total=1, start=1)
     clock.begin("map")

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from mrflight.errors import CorruptBlockError, IncompletePartitionError, MrflightError
-from mrflight.planner.reduce_tasks import PlannedReduce
-from mrflight.scheduler.losses import Losses
-from mrflight.scheduler.reduce_stage import _Reducing
-from mrflight.scheduler.run_context import JobRun
+from mrflight.planner.reduce_tasks import ReduceTaskPlan
+from mrflight.scheduler.losses import FetchFailureReporter
+from mrflight.scheduler.reduce_stage import ReduceRecovery
+from mrflight.scheduler.run_context import RunContext
 from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
 from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from mrflight.tasks.stage_rows import StagePartition
@@ -39,7 +39,7 @@ class NotingShuffle(msgspec.Struct):
 class NotingProduced:
     """In place of a shuffle that is produced."""
 
-    run: JobRun
+    run: RunContext
     shuffle: NotingShuffle = field(default_factory=NotingShuffle)
     version: int = 0
 
@@ -54,8 +54,8 @@ class NotingStage:
         """Nobody reads any."""
 
 
-def reads(partition: int) -> PlannedReduce:
-    return PlannedReduce(
+def reads(partition: int) -> ReduceTaskPlan:
+    return ReduceTaskPlan(
         ((StagePartition(partition, (PartitionInfo(partition, (SERVER,), 0, 1, 1),)),),)
     )
 
@@ -66,14 +66,14 @@ def test_a_damaged_partition_is_lost_of_the_shuffle_that_it_is_read_from(
     kind: type[MrflightError], partition: int, is_merged: bool
 ) -> None:
     """Of the other one the same server holds a partition of this number, which is well."""
-    run = JobRun(stages=None, make_shuffle=None, watch=None, losses=Losses())  # type: ignore[arg-type]
+    run = RunContext(stages=None, make_shuffle=None, watch=None, losses=FetchFailureReporter())  # type: ignore[arg-type]
     mapped, merged = NotingProduced(run), NotingProduced(run)
     stages = NotingStage((mapped,)), NotingStage((merged,))
     tasks: list[Any] = [(stages[0], reads(LIGHT)), (stages[1], reads(HEAVY))]
     error = kind("a block is damaged")
     error.location, error.partition = SERVER, partition
-    reducing = _Reducing(tasks, make_task=lambda *_: None, space=None)  # type: ignore[arg-type]
-    assert reducing.mend(error, [0, 1], list) is None
+    reducing = ReduceRecovery(tasks, make_task=lambda *_: None, space=None)  # type: ignore[arg-type]
+    assert reducing.recover(error, [0, 1], list) is None
     told, other = (merged, mapped) if is_merged else (mapped, merged)
     assert told.shuffle.told == [[partition]]
     assert other.shuffle.told == []

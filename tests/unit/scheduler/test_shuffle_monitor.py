@@ -19,7 +19,7 @@ from mrflight.errors import (
     MrflightError,
     ServerUnavailableError,
 )
-from mrflight.scheduler.shuffle_monitor import ShuffleWatch
+from mrflight.scheduler.shuffle_monitor import ShuffleMonitor
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.protocol import ShuffleHealth
 from mrflight.system.timeouts import Timeouts
@@ -43,7 +43,7 @@ def until(condition: Callable[[], bool]) -> None:
 def test_who_cannot_be_asked_any_more_is_told_without_another_wait(
     number: signal.Signals, error: type[MrflightError]
 ) -> None:
-    with standing_cluster(1) as cluster, closing(ShuffleWatch()) as watch:
+    with standing_cluster(1) as cluster, closing(ShuffleMonitor()) as watch:
         with mrflight.connect(cluster.metadata, HASTY) as client:
             shuffle = client.create_shuffle("watched", partitions=2)
         watch.add(shuffle)
@@ -79,7 +79,7 @@ def test_an_error_of_ours_is_the_jobs_failure_and_the_other_shuffles_keep_their_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broken, well = Asked("broken", ValueError("a bug")), Asked("well")
-    with closing(ShuffleWatch()) as watch:
+    with closing(ShuffleMonitor()) as watch:
         watch.add(cast(Shuffle, broken))
         watch.add(cast(Shuffle, well))
         until(lambda: broken.times > 1 and well.times > 1)

@@ -21,7 +21,7 @@ from mrflight.errors import (
 )
 from mrflight.runtime.local.executor import LocalExecutor
 from mrflight.scheduler.progress import ProgressReport
-from mrflight.scheduler.stage_runner import Stages
+from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 from tests.support.executors import local_executor
 from tests.support.scripted import ScriptedTask, perform
@@ -89,7 +89,7 @@ def run(
     deadline: Deadline = NO_DEADLINE,
 ) -> list[int]:
     """A stage over futures that the test makes, without a second attempt."""
-    return Stages(NoExecutor(), told, deadline, limit=1).run("map", tasks(count), submit)
+    return StageRunner(NoExecutor(), told, deadline, limit=1).run("map", tasks(count), submit)
 
 
 def test_results_are_in_the_order_of_the_tasks_whatever_ends_first(told: Told) -> None:
@@ -198,7 +198,7 @@ def test_what_an_attempt_that_goes_on_writes_is_left_and_that_is_told(
     """Tasks 1 and 2 get twins, which are done; 2 without a twin fails, and 1 never ends."""
     monkeypatch.setattr("mrflight.scheduler.task_set._STOP_TIMEOUT_S", 0.1)
     monkeypatch.setattr(
-        "mrflight.scheduler.task_set.slow_tasks", lambda running_s, *_: list(running_s)
+        "mrflight.scheduler.task_set.find_stragglers", lambda running_s, *_: list(running_s)
     )
     slow: dict[int, Future[int]] = {1: Future(), 2: Future()}
     for future in slow.values():
@@ -215,7 +215,7 @@ def test_what_an_attempt_that_goes_on_writes_is_left_and_that_is_told(
         return ended(attempt)
 
     executor = Deaf()
-    results = Stages(executor, told).run(
+    results = StageRunner(executor, told).run(
         "map",
         tasks(3),
         submit,
@@ -231,7 +231,7 @@ def test_what_an_attempt_that_goes_on_writes_is_left_and_that_is_told(
 
 
 def test_failures_are_counted_by_stage(told: Told) -> None:
-    stages = Stages(NoExecutor(), told)
+    stages = StageRunner(NoExecutor(), told)
     for stage, failures in (("check", 1), ("map", 2), ("map", 1), ("reduce", 0)):
         first: Iterator[int | Exception] = iter([JobFailedError("again")] * failures + [7])
         assert stages.run(stage, tasks(1), lambda *_, first=first: ended(next(first))) == [7]
@@ -252,13 +252,13 @@ def perform_all(
     executor: LocalExecutor,
     told: Told,
     *scripts: tuple[str, ...],
-) -> tuple[list[tuple[int, int]], Stages, dict[int, int]]:
+) -> tuple[list[tuple[int, int]], StageRunner, dict[int, int]]:
     """Of tasks that do what their script says, which attempt of each counts.
 
     And the number of attempts of those that were tidied up after.
     """
     repeated: dict[int, int] = {}
-    stages = Stages(executor, told, Deadline(time.monotonic() + 60))
+    stages = StageRunner(executor, told, Deadline(time.monotonic() + 60))
     results = stages.run(
         "map",
         [ScriptedTask(number, script) for number, script in enumerate(scripts)],
@@ -282,7 +282,7 @@ def test_what_fails_is_tried_again(executor: LocalExecutor, told: Told, how: str
 
 def test_a_failure_is_told_in_one_line(told: Told) -> None:
     futures = [ended(JobFailedError("f raised:\nTraceback\n  line 3\nKeyError: 'x'")), ended(7)]
-    stages = Stages(NoExecutor(), told)
+    stages = StageRunner(NoExecutor(), told)
     assert stages.run("map", tasks(1), lambda task, attempt: futures[attempt]) == [7]
     assert told.lines == [
         "task 0: attempt 1 of 4 failed and is made again: f raised: KeyError: 'x'"
@@ -327,7 +327,7 @@ def test_a_slow_task_gets_a_twin_and_is_stopped(executor: LocalExecutor, told: T
 
 def test_without_speculation_a_slow_task_is_waited_for(executor: LocalExecutor, told: Told) -> None:
     perform_all(executor, Told(), (), (), ())  # by workers that are there then
-    stages = Stages(executor, told, Deadline(time.monotonic() + 3), speculates=False)
+    stages = StageRunner(executor, told, Deadline(time.monotonic() + 3), speculates=False)
     scripts = [ScriptedTask(0, ()), ScriptedTask(1, ("hang",)), ScriptedTask(2, ())]
     with pytest.raises(DeadlineExceededError, match="1 of 3 tasks unfinished"):
         stages.run("map", scripts, lambda task, attempt: stages.submit(perform, task, attempt))

@@ -17,7 +17,7 @@ from mrflight.errors import JobError
 from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.combiner import Combiner
 from mrflight.tasks.operators.spill_partitions import PieceWriter
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from tests.support.reductions import (
     COMBINABLE,
     DISTINCT,
@@ -55,38 +55,38 @@ def test_groups_are_the_same(
     distinct: int, aggregates: tuple[Aggregate, ...], folder: Path
 ) -> None:
     table = table_of(distinct)
-    reduction = Reduction(("k",), aggregates)
-    wanted = by_key(reduce(reduction, table, MUCH, folder))
-    assert by_key(reduce(reduction, table, LITTLE, folder)) == wanted
+    reduce_spec = ReduceSpec(("k",), aggregates)
+    wanted = by_key(reduce(reduce_spec, table, MUCH, folder))
+    assert by_key(reduce(reduce_spec, table, LITTLE, folder)) == wanted
 
 
 def test_few_keys_need_no_files(folder: Path, cuts: list[str]) -> None:
-    reduce(Reduction(("k",), COMBINABLE), table_of(20), LITTLE, folder)
+    reduce(ReduceSpec(("k",), COMBINABLE), table_of(20), LITTLE, folder)
     assert cuts == []
 
 
 def test_a_partition_that_fits_needs_no_files(folder: Path, cuts: list[str]) -> None:
     table = table_of(10**9)
-    for reduction in (
-        Reduction(("k",), SEVERAL_DISTINCT),
-        Reduction(sort_by=ascending("k")),
-        Reduction(("k",), COMBINABLE, sort_by=ascending("k")),
+    for reduce_spec in (
+        ReduceSpec(("k",), SEVERAL_DISTINCT),
+        ReduceSpec(sort_by=ascending("k")),
+        ReduceSpec(("k",), COMBINABLE, sort_by=ascending("k")),
     ):
-        reduce(reduction, table, MUCH, folder)
+        reduce(reduce_spec, table, MUCH, folder)
     assert cuts == []
 
 
 def test_pieces_that_are_too_large_are_cut_again(folder: Path, cuts: list[str]) -> None:
     table = table_of(10**9, 5000)
-    reduction = Reduction(("k",), (Aggregate("x", "sum", "v"),))
-    result = by_key(reduce(reduction, table, LITTLE // 8, folder))
+    reduce_spec = ReduceSpec(("k",), (Aggregate("x", "sum", "v"),))
+    result = by_key(reduce(reduce_spec, table, LITTLE // 8, folder))
     assert {name.count("-") for name in cuts} == {0, 1}
-    assert result == by_key(reduce(reduction, table, MUCH, folder))
+    assert result == by_key(reduce(reduce_spec, table, MUCH, folder))
 
 
 def test_distinct_values_of_one_key_are_counted_in_pieces(folder: Path, cuts: list[str]) -> None:
     table = table_of(1, ROWS, values=10**9)
-    result = reduce(Reduction(("k",), DISTINCT), table, LITTLE, folder)
+    result = reduce(ReduceSpec(("k",), DISTINCT), table, LITTLE, folder)
     assert result.to_pydict() == {"k": ["key 0"], "n": [len(table["v"].unique())]}
     assert any("values" in name for name in cuts)
 
@@ -95,7 +95,7 @@ def test_distinct_values_of_a_key_and_of_floats_and_nulls(folder: Path) -> None:
     values = [0.0, -0.0, math.nan, -math.nan, None, 1.0] * 1000
     table = pa.table({"k": pa.array(["k"] * 6000), "v": values})
     asked = (*DISTINCT, Aggregate("keys", "count_distinct", "k"))
-    result = reduce(Reduction(("k",), asked), table, LITTLE, folder)
+    result = reduce(ReduceSpec(("k",), asked), table, LITTLE, folder)
     assert result.to_pydict() == {"k": ["k"], "n": [3], "keys": [1]}
 
 
@@ -106,8 +106,8 @@ def test_decimals_are_exact_whatever_the_memory(function: str, folder: Path) -> 
     keys = random.integers(0, 4, ROWS)
     table = pa.table({"k": keys, "v": pa.array(cents, pa.decimal128(9, 2))})
     asked = (Aggregate("x", function, "v"), *DISTINCT)  # type: ignore[arg-type]
-    wanted = by_key(reduce(Reduction(("k",), asked), table, MUCH, folder))
-    assert by_key(reduce(Reduction(("k",), asked), table, LITTLE, folder)) == wanted
+    wanted = by_key(reduce(ReduceSpec(("k",), asked), table, MUCH, folder))
+    assert by_key(reduce(ReduceSpec(("k",), asked), table, LITTLE, folder)) == wanted
 
 
 @pytest.mark.parametrize("unit", [None, "us"])
@@ -117,11 +117,11 @@ def test_sums_widen_on_their_way_to_a_result_that_fits(unit: str | None, folder:
     values = pa.array([most] * 3000 + [-most] * 3000 + [7], pa.int64()).view(kind)
     table = pa.table({"k": ["k"] * 6001, "v": values})
     asked = (Aggregate("x", "sum", "v"), Aggregate("last", "last", "v"))
-    result = reduce(Reduction(("k",), asked), table, LITTLE, folder)
+    result = reduce(ReduceSpec(("k",), asked), table, LITTLE, folder)
     assert result["x"].cast(pa.int64()).to_pylist() == [7]
     unique = pa.table({"k": np.arange(6001) % 3000, "v": values})
     little, much = (
-        reduce(Reduction(("k",), asked), unique, memory, folder) for memory in (LITTLE, MUCH)
+        reduce(ReduceSpec(("k",), asked), unique, memory, folder) for memory in (LITTLE, MUCH)
     )
     assert by_key(little) == by_key(much)
 
@@ -130,7 +130,7 @@ def test_a_sum_that_does_not_fit_is_an_error_and_leaves_nothing(folder: Path) ->
     table = pa.table({"k": np.arange(6000) % 3000, "v": np.full(6000, 2**63 - 1)})
     asked = (Aggregate("x", "sum", "v"),)
     with pytest.raises(JobError, match=r"^reduce\.aggregate\.x: sum of 'v' does not fit"):
-        reduce(Reduction(("k",), asked), table, LITTLE, folder)
+        reduce(ReduceSpec(("k",), asked), table, LITTLE, folder)
 
 
 @pytest.mark.parametrize("memory_bytes", [LITTLE, MUCH])
@@ -140,16 +140,16 @@ def test_rows_that_maps_have_combined(
     memory_bytes: int, distinct: int, aggregates: tuple[Aggregate, ...], folder: Path
 ) -> None:
     table = table_of(distinct)
-    reduction = Reduction(("k",), aggregates, combines=True)
+    reduce_spec = ReduceSpec(("k",), aggregates, combines=True)
     sent: list[pa.RecordBatch] = []
     for start in range(0, ROWS, ROWS // 3):
-        combiner = reduction.combiner(2**20)
+        combiner = reduce_spec.combiner(2**20)
         assert isinstance(combiner, Combiner)
         sent += combiner.combine(table.slice(start, ROWS // 3).to_batches(max_chunksize=100))
     shuffled = pa.Table.from_batches(sent)
     assert "row" not in shuffled.column_names
-    wanted = by_key(reduce(Reduction(("k",), aggregates), table, MUCH, folder))
-    result = by_key(reduce(reduction, shuffled, memory_bytes, folder))
+    wanted = by_key(reduce(ReduceSpec(("k",), aggregates), table, MUCH, folder))
+    result = by_key(reduce(reduce_spec, shuffled, memory_bytes, folder))
     assert result.schema == wanted.schema
     for name in wanted.column_names:
         assert result[name] == wanted[name], name
@@ -161,8 +161,10 @@ def test_groups_come_in_order_where_they_should(
     group_by: tuple[str, ...], memory_bytes: int, folder: Path
 ) -> None:
     table = table_of(3000)
-    reduction = Reduction(group_by, (Aggregate("rows", "sum", "row"),), sort_by=ascending(group_by))
-    result = reduce(reduction, table, memory_bytes, folder)
+    reduce_spec = ReduceSpec(
+        group_by, (Aggregate("rows", "sum", "row"),), sort_by=ascending(group_by)
+    )
+    result = reduce(reduce_spec, table, memory_bytes, folder)
     assert result["rows"].combine_chunks().sum().as_py() == sum(range(ROWS))
     assert sort_indices(result, ascending(group_by)).to_pylist() == list(range(result.num_rows))
     distinct = table.group_by(list(group_by)).aggregate([])
@@ -171,12 +173,12 @@ def test_groups_come_in_order_where_they_should(
 
 def test_without_rows_there_is_a_schema(folder: Path) -> None:
     table = table_of(1).slice(0, 0)
-    for reduction in (
-        Reduction(("k",), COMBINABLE),
-        Reduction(("k",), SEVERAL_DISTINCT, sort_by=ascending("k")),
-        Reduction(sort_by=ascending("v")),
-        Reduction(),
+    for reduce_spec in (
+        ReduceSpec(("k",), COMBINABLE),
+        ReduceSpec(("k",), SEVERAL_DISTINCT, sort_by=ascending("k")),
+        ReduceSpec(sort_by=ascending("v")),
+        ReduceSpec(),
     ):
-        result = reduce(reduction, table, LITTLE, folder)
-        wanted = reduce(reduction, table_of(1), MUCH, folder)
+        result = reduce(reduce_spec, table, LITTLE, folder)
+        wanted = reduce(reduce_spec, table_of(1), MUCH, folder)
         assert (result.num_rows, result.schema) == (0, wanted.schema)

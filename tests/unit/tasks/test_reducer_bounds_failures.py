@@ -11,26 +11,26 @@ import pytest
 
 from mrflight.config.sort_key import ascending
 from mrflight.errors import JobFailedError
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import Workspace
 from tests.support.full_disk import largest_file
 from tests.support.reductions import COMBINABLE, DISTINCT, LITTLE, ROWS, reduce, table_of
 
 
 @pytest.mark.parametrize(
-    "reduction",
+    "reduce_spec",
     [
-        Reduction(("k",), COMBINABLE),
-        Reduction(("k",), DISTINCT),
-        Reduction(sort_by=ascending(["row"])),
-        Reduction(("k",), COMBINABLE, sort_by=ascending("k")),
+        ReduceSpec(("k",), COMBINABLE),
+        ReduceSpec(("k",), DISTINCT),
+        ReduceSpec(sort_by=ascending(["row"])),
+        ReduceSpec(("k",), COMBINABLE, sort_by=ascending("k")),
     ],
     ids=["merged", "whole", "sorted", "sorted groups"],
 )
 class TestTheMiddle:
     """Of each way through local files."""
 
-    def test_rows_that_end_in_an_error(self, reduction: Reduction, folder: Path) -> None:
+    def test_rows_that_end_in_an_error(self, reduce_spec: ReduceSpec, folder: Path) -> None:
         table = table_of(10**9)
 
         def rows() -> Iterator[pa.RecordBatch]:
@@ -39,19 +39,21 @@ class TestTheMiddle:
             raise ConnectionResetError("the server is gone")
 
         with pytest.raises(ConnectionResetError):
-            reduction.apply(0, table.schema, rows(), Workspace(LITTLE, folder))
+            reduce_spec.apply(0, table.schema, rows(), Workspace(LITTLE, folder))
 
-    def test_results_that_are_not_read_to_the_end(self, reduction: Reduction, folder: Path) -> None:
+    def test_results_that_are_not_read_to_the_end(
+        self, reduce_spec: ReduceSpec, folder: Path
+    ) -> None:
         table = table_of(10**9)
         batches = iter(table.to_batches(max_chunksize=100))
-        _, results = reduction.apply(0, table.schema, batches, Workspace(LITTLE, folder))
+        _, results = reduce_spec.apply(0, table.schema, batches, Workspace(LITTLE, folder))
         assert next(results).num_rows
         assert list(folder.iterdir()) != []
         results.close()  # type: ignore[attr-defined]
         assert list(folder.iterdir()) == []
 
-    def test_a_disk_that_is_full(self, reduction: Reduction, folder: Path) -> None:
+    def test_a_disk_that_is_full(self, reduce_spec: ReduceSpec, folder: Path) -> None:
         with largest_file(4000), pytest.raises(JobFailedError, match=str(folder)) as failed:
-            reduce(reduction, table_of(10**9), LITTLE, folder)
+            reduce(reduce_spec, table_of(10**9), LITTLE, folder)
         assert isinstance(failed.value.__cause__, OSError)
         assert failed.value.__cause__.errno in (None, errno.EFBIG)

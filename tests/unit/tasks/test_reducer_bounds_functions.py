@@ -10,7 +10,7 @@ import pytest
 from mrflight.compute import kernel
 from mrflight.config.functions import FunctionRef
 from mrflight.errors import UserFunctionError
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import Workspace
 from tests.support.reductions import LITTLE, MUCH, ROWS, by_key, reduce, table_of
 
@@ -37,8 +37,8 @@ def function_of(name: str) -> FunctionRef:
 def test_functions_get_whole_keys(folder: Path) -> None:
     table = table_of(300)
     function = function_of("sizes")
-    wanted = reduce(Reduction(function=function, key=("k",)), table, MUCH, folder)
-    result = reduce(Reduction(function=function, key=("k",)), table, LITTLE, folder)
+    wanted = reduce(ReduceSpec(function=function, key=("k",)), table, MUCH, folder)
+    result = reduce(ReduceSpec(function=function, key=("k",)), table, LITTLE, folder)
     assert by_key(result.select(["k", "rows"])) == by_key(wanted.select(["k", "rows"]))
     assert set(wanted["of"].to_pylist()) == {ROWS}
     assert max(result["of"].to_pylist()) < ROWS / 4
@@ -49,7 +49,7 @@ def test_functions_get_all_rows_where_they_cannot_be_cut(
     key: tuple[str, ...], distinct: int, folder: Path
 ) -> None:
     function = function_of("sizes")
-    result = reduce(Reduction(function=function, key=key), table_of(distinct), LITTLE, folder)
+    result = reduce(ReduceSpec(function=function, key=key), table_of(distinct), LITTLE, folder)
     assert set(result["of"].to_pylist()) == {ROWS}
 
 
@@ -58,9 +58,9 @@ def test_a_function_gets_heavy_keys_apart_though_their_hashes_begin_alike(folder
     alike = [key for key, hash_ in enumerate(hashes) if hash_ % 16 == 5][:40]
     keys = [key for key in alike for _ in range(1000)]
     table = pa.table({"k": keys, "v": range(len(keys))})
-    reduction = Reduction(function=function_of("sizes"), key=("k",))
+    reduce_spec = ReduceSpec(function=function_of("sizes"), key=("k",))
     space = Workspace(384_000, folder)
-    _, results = reduction.apply(0, table.schema, iter(table.to_batches(500)), space)
+    _, results = reduce_spec.apply(0, table.schema, iter(table.to_batches(500)), space)
     result = pa.Table.from_batches(results)
     assert sorted(result["k"].to_pylist()) == alike
     assert set(result["rows"].to_pylist()) == {1000}
@@ -69,6 +69,6 @@ def test_a_function_gets_heavy_keys_apart_though_their_hashes_begin_alike(folder
 
 def test_results_of_a_function_that_do_not_agree(folder: Path) -> None:
     function = function_of("types_by_row")
-    reduction = Reduction(function=function, key=("k",))
+    reduce_spec = ReduceSpec(function=function, key=("k",))
     with pytest.raises(UserFunctionError, match=r"several times for partition 3, .*'k' is"):
-        reduce(reduction, table_of(300), LITTLE, folder)
+        reduce(reduce_spec, table_of(300), LITTLE, folder)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mrflight.compute.sorting import sort_indices
 from mrflight.config.sort_key import ascending
 from mrflight.tasks.operators.external_sort import ExternalSort
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import Workspace
 from tests.support.reductions import LITTLE, ROWS, reduce
 
@@ -35,7 +35,7 @@ KEYS = {
 @pytest.mark.parametrize("memory_bytes", [LITTLE // 4, LITTLE])
 def test_sorted_rows_are_the_same(keys: str, memory_bytes: int, folder: Path) -> None:
     table = pa.table({"k": [KEYS[keys](row) for row in range(ROWS)], "row": range(ROWS)})
-    result = reduce(Reduction(sort_by=ascending("k")), table, memory_bytes, folder)
+    result = reduce(ReduceSpec(sort_by=ascending("k")), table, memory_bytes, folder)
     assert result == table.take(sort_indices(table, ascending("k")))
 
 
@@ -55,7 +55,7 @@ def test_any_rows_are_sorted(data: st.DataObject, tmp_path_factory: pytest.TempP
     )
     names = data.draw(st.sampled_from([("x",), ("t",), ("x", "t"), ("t", "x")]))
     result = reduce(
-        Reduction(sort_by=ascending(names)), table, data.draw(st.integers(1, 3000)), folder, 7
+        ReduceSpec(sort_by=ascending(names)), table, data.draw(st.integers(1, 3000)), folder, 7
     )
     wanted = table.take(sort_indices(table, ascending(names)))
     assert result["row"].to_pylist() == wanted["row"].to_pylist()
@@ -71,7 +71,7 @@ def test_one_key_is_not_sorted_but_streamed(folder: Path, monkeypatch: pytest.Mo
         return sort(self, rows)
 
     monkeypatch.setattr(ExternalSort, "_sorted", noted)
-    assert reduce(Reduction(sort_by=ascending("k")), table, LITTLE // 4, folder) == table
+    assert reduce(ReduceSpec(sort_by=ascending("k")), table, LITTLE // 4, folder) == table
     assert sorted_rows == []
 
 
@@ -80,7 +80,7 @@ def test_zeros_of_both_signs_sort_as_one_key(folder: Path, seed: int) -> None:
     random = np.random.default_rng(seed)
     zeros = {name: random.choice([0.0, -0.0], 400) for name in ("a", "b")}
     table = pa.table({**zeros, "v": range(400)})
-    reduction = Reduction(sort_by=ascending("ab"))
+    reduce_spec = ReduceSpec(sort_by=ascending("ab"))
     batches = iter(table.to_batches(max_chunksize=97))
-    _, results = reduction.apply(0, table.schema, batches, Workspace(18_000, folder))
+    _, results = reduce_spec.apply(0, table.schema, batches, Workspace(18_000, folder))
     assert pa.Table.from_batches(results)["v"].to_pylist() == list(range(400))

@@ -24,12 +24,12 @@ Tables = dict[str, pa.Table]
 
 
 def made(
-    meeting: JoinedTables, tables: Tables, shared: SharedTable, folder: Path, memory_bytes: int
+    cogroup: JoinedTables, tables: Tables, shared: SharedTable, folder: Path, memory_bytes: int
 ) -> list[tuple[object, ...]]:
     """The rows, of the whole join's schema."""
     rows = {name: (table.schema, iter(table.to_batches())) for name, table in tables.items()}
-    schema, batches = meeting.apply(rows, Workspace(memory_bytes, folder), shared)
-    assert schema == meeting.check({name: table.schema for name, table in tables.items()})
+    schema, batches = cogroup.apply(rows, Workspace(memory_bytes, folder), shared)
+    assert schema == cogroup.check({name: table.schema for name, table in tables.items()})
     return rows_of([pa.Table.from_batches(batches, schema)])
 
 
@@ -47,8 +47,8 @@ def test_shares_and_what_they_leave_out_are_the_whole(
     if has_no_common_type(join, left, right):
         return
     wanted = told(by_duckdb(join, left, right))
-    meeting, tables = JoinedTables("lefts", "rights", join), {"lefts": left, "rights": right}
-    for name, leaves_rest in meeting.shared({}).items():
+    cogroup, tables = JoinedTables("lefts", "rights", join), {"lefts": left, "rights": right}
+    for name, leaves_rest in cogroup.shared({}).items():
         rows, of_share = tables[name], SharedTable(name, is_rest=False)
         bounds = sorted(min(cut, len(rows)) for cut in [0, *cuts, len(rows)])
         shares = [rows.slice(start, stop - start) for start, stop in pairwise(bounds)]
@@ -56,10 +56,10 @@ def test_shares_and_what_they_leave_out_are_the_whole(
             folder, found = Path(temporary), []
             for share in shares:
                 some = {**tables, name: share}
-                found += made(meeting, some, of_share, folder, memory_bytes)
+                found += made(cogroup, some, of_share, folder, memory_bytes)
             if leaves_rest:
                 rest = SharedTable(name, is_rest=True)
-                found += made(meeting, tables, rest, folder, memory_bytes)
+                found += made(cogroup, tables, rest, folder, memory_bytes)
         assert told(found) == wanted
 
 

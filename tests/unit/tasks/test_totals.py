@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.grouping import group
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import Workspace
 from tests.support.column_kinds import KINDS, Kind, admitted, aggregate
 from tests.support.reductions import LITTLE, MUCH, every, reduce, table_of
@@ -39,27 +39,27 @@ tables = st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=60).map(
 )
 
 
-def sent_by(reduction: Reduction, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def sent_by(reduce_spec: ReduceSpec, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Each batch is a map of its own, which combines its rows."""
     for batch in batches:
-        combiner = reduction.combiner(LITTLE)
+        combiner = reduce_spec.combiner(LITTLE)
         assert combiner is not None
         yield from combiner.combine([batch])
 
 
 def made_of(
-    reduction: Reduction, batches: list[pa.RecordBatch], folder: Path
+    reduce_spec: ReduceSpec, batches: list[pa.RecordBatch], folder: Path
 ) -> list[dict[str, Any]]:
     """The result's rows."""
-    sent = list(sent_by(reduction, batches))
-    schema, results = reduction.apply(0, sent[0].schema, iter(sent), Workspace(LITTLE, folder))
-    assert schema == reduction.made_schema(sent[0].schema)
+    sent = list(sent_by(reduce_spec, batches))
+    schema, results = reduce_spec.apply(0, sent[0].schema, iter(sent), Workspace(LITTLE, folder))
+    assert schema == reduce_spec.made_schema(sent[0].schema)
     rows: list[dict[str, Any]] = pa.Table.from_batches(results, schema).to_pylist()
     return rows
 
 
-def asked_for(names: set[str]) -> Reduction:
-    return Reduction(aggregates=tuple(each for each in EVERY if each.name in names), combines=True)
+def asked_for(names: set[str]) -> ReduceSpec:
+    return ReduceSpec(aggregates=tuple(each for each in EVERY if each.name in names), combines=True)
 
 
 @examples
@@ -86,8 +86,8 @@ def test_of_no_rows_a_count_is_0_and_all_else_null(kind: Kind, folder: Path) -> 
     empty = pa.table({"v": kind.array([])})
     of_one = group(pa.table({"v": kind.array([None])}), (), aggregates)
     for combines in (False, True):
-        reduction = Reduction(aggregates=aggregates, combines=combines)
-        result = reduce(reduction, empty, MUCH, folder)
+        reduce_spec = ReduceSpec(aggregates=aggregates, combines=combines)
+        result = reduce(reduce_spec, empty, MUCH, folder)
         assert result.schema == of_one.schema
         counts = {"rows", "count", "count_distinct"}
         assert result.to_pylist() == [
@@ -103,5 +103,5 @@ def test_they_are_those_of_a_group_by_a_constant(rows: int, folder: Path) -> Non
     constant = table.append_column("one", pa.repeat(1, rows))
     wanted = group(constant, ["one"], aggregates).drop_columns("one")
     for memory_bytes in (LITTLE, MUCH):
-        assert reduce(Reduction(aggregates=aggregates), table, memory_bytes, folder) == wanted
+        assert reduce(ReduceSpec(aggregates=aggregates), table, memory_bytes, folder) == wanted
     assert not list(folder.iterdir())

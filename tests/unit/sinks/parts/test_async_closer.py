@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import JobFailedError
-from mrflight.planner.reduce_tasks import plan_reduces
+from mrflight.planner.reduce_tasks import plan_reduce_tasks
 from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
 from mrflight.sinks.parts.async_closer import Closings
 from mrflight.sinks.parts.encoding import Encoding
@@ -176,7 +176,9 @@ def partitions_of(*sizes: int) -> list[StagePartition]:
     ("partitions", "tasks"), [(1, 1), (2, 2), (3, 2), (47, 2), (48, 4), (304, 8), (1000, 8)]
 )
 def test_tasks_have_several_files_where_closing_takes_time(partitions: int, tasks: int) -> None:
-    planned = plan_reduces(partitions_of(*[100] * partitions), 2, is_merged=False, closes_late=True)
+    planned = plan_reduce_tasks(
+        partitions_of(*[100] * partitions), 2, is_merged=False, closes_late=True
+    )
     assert len(planned) == tasks
     counts = [len(each.files) for each in planned]
     assert sum(counts) == partitions
@@ -185,5 +187,7 @@ def test_tasks_have_several_files_where_closing_takes_time(partitions: int, task
 
 
 def test_tasks_weigh_about_the_same_where_partitions_do_not() -> None:
-    planned = plan_reduces(partitions_of(800, *[100] * 8), 2, is_merged=False, closes_late=True)
+    planned = plan_reduce_tasks(
+        partitions_of(800, *[100] * 8), 2, is_merged=False, closes_late=True
+    )
     assert [each.size_bytes for each in planned] == [800, 800]

@@ -16,12 +16,12 @@ from mrflight.compute.layout import plain_batch, plain_schema
 from mrflight.config.sort_key import SortKey
 from mrflight.errors import KeyTypeError, SchemaMismatchError
 from mrflight.tasks.partitioner import PartitionerSpec
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import Workspace
 from tests.support.orders import asked, in_batches, table_of, tables
 
 MUCH = 2**30
-DISTINCT = Reduction(distinct=True, combines=True)
+DISTINCT = ReduceSpec(distinct=True, combines=True)
 
 
 def counted(table: pa.Table) -> Counter[str]:
@@ -34,12 +34,12 @@ def counted(table: pa.Table) -> Counter[str]:
 
 
 def distinct(
-    table: pa.Table, memory_bytes: int, folder: Path, each: int, reduction: Reduction = DISTINCT
+    table: pa.Table, memory_bytes: int, folder: Path, each: int, reduce_spec: ReduceSpec = DISTINCT
 ) -> pa.Table:
     """What comes of maps that combine, the shuffle's partitions, and a reduce of each."""
     spec = PartitionerSpec("hash", (), 3)
     spec.check(table.schema)
-    combiner = reduction.combiner(2**12)
+    combiner = reduce_spec.combiner(2**12)
     schema = plain_schema(table.schema)
     rows = (plain_batch(batch, schema) for batch in in_batches(table, each))
     sent = list(rows if combiner is None else combiner.combine(rows))
@@ -49,7 +49,7 @@ def distinct(
             batch.filter(pa.array(placing.ids(batch).to_numpy() == number)) for batch in sent
         ]
         space = Workspace(memory_bytes, folder)
-        found, results = reduction.apply(number, schema, iter(of_part), space)
+        found, results = reduce_spec.apply(number, schema, iter(of_part), space)
         assert found == schema
         parts.append(pa.Table.from_batches(results, found))
     return pa.concat_tables(parts)
@@ -66,8 +66,8 @@ def test_they_are_duckdbs(
         data.draw(st.sampled_from([300, 3000])),
         data.draw(st.sampled_from([1, 7, 80])),
     )
-    reduction = Reduction(distinct=True, combines=data.draw(st.booleans()))
-    found = distinct(table, memory_bytes, tmp_path_factory.mktemp("distinct"), each, reduction)
+    reduce_spec = ReduceSpec(distinct=True, combines=data.draw(st.booleans()))
+    found = distinct(table, memory_bytes, tmp_path_factory.mktemp("distinct"), each, reduce_spec)
     assert counted(found) == counted(asked("select distinct * from t", table))
 
 
@@ -75,9 +75,9 @@ def test_they_are_duckdbs(
 def test_what_does_not_fit_goes_through_files(combines: bool, tmp_path: Path) -> None:
     rows = np.random.default_rng(1).integers(0, 3000, 20_000)
     table = pa.table({"k": rows, "t": [f"text {row % 7}" for row in rows]})
-    reduction = Reduction(distinct=True, combines=combines)
+    reduce_spec = ReduceSpec(distinct=True, combines=combines)
     space = Workspace(100_000, tmp_path)
-    _, results = reduction.apply(0, table.schema, in_batches(table, 300), space)
+    _, results = reduce_spec.apply(0, table.schema, in_batches(table, 300), space)
     first = next(results)
     assert list(tmp_path.rglob("*.arrows"))
     found = pa.Table.from_batches([first, *results])
@@ -99,12 +99,12 @@ def test_one_row_that_comes_often_needs_no_files(tmp_path: Path) -> None:
 
 def test_they_are_sorted_and_limited(tmp_path: Path) -> None:
     table = pa.table({"k": [3, 1, 3, 2, 1], "f": [0.0, 1.0, -0.0, 2.0, 1.0]})
-    reduction = Reduction(distinct=True, sort_by=(SortKey("k", descending=True),), limit=2)
-    reduction = pickle.loads(pickle.dumps(reduction))
-    reduction.check(table.schema)
-    assert reduction.result_schema(table.schema) == table.schema
-    assert distinct(table, MUCH, tmp_path, 2, reduction).num_rows == 3  # at most two of each part
-    _, batches = reduction.apply(
+    reduce_spec = ReduceSpec(distinct=True, sort_by=(SortKey("k", descending=True),), limit=2)
+    reduce_spec = pickle.loads(pickle.dumps(reduce_spec))
+    reduce_spec.check(table.schema)
+    assert reduce_spec.result_schema(table.schema) == table.schema
+    assert distinct(table, MUCH, tmp_path, 2, reduce_spec).num_rows == 3  # at most two of each part
+    _, batches = reduce_spec.apply(
         0, table.schema, iter(table.to_batches()), Workspace(MUCH, tmp_path)
     )
     assert pa.Table.from_batches(batches).to_pydict() == {"k": [3, 2], "f": [0.0, 2.0]}

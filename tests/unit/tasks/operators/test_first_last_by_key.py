@@ -17,7 +17,7 @@ from mrflight.config.sort_key import SortKey, ascending
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.first_last_by_key import KeptRows, Which
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import Workspace
 from tests.support.orders import answered, in_batches, orders, sql_of, table_of, tables
 
@@ -115,19 +115,19 @@ def test_what_does_not_fit_goes_through_files(distinct: int, tmp_path: Path) -> 
 def test_a_reduction_that_keeps_rows(tmp_path: Path) -> None:
     table = pa.table({"k": ["a", None, "a", None], "v": [1, 2, 3, None]})
     kept = KeptRows(("k",), "last", (SortKey("v", nulls_first=True),))
-    reduction = Reduction(kept=kept, combines=True, sort_by=ascending("v"), limit=5)
-    reduction = pickle.loads(pickle.dumps(reduction))
-    reduction.check(table.schema)
-    assert reduction.partials(table.schema) is None
-    assert reduction.result_schema(table.schema) == table.schema
-    assert not (reduction.keeps_rows)
-    assert not (reduction.sorts_rows)
-    combiner = reduction.combiner(2**20)
+    reduce_spec = ReduceSpec(kept=kept, combines=True, sort_by=ascending("v"), limit=5)
+    reduce_spec = pickle.loads(pickle.dumps(reduce_spec))
+    reduce_spec.check(table.schema)
+    assert reduce_spec.partials(table.schema) is None
+    assert reduce_spec.result_schema(table.schema) == table.schema
+    assert not (reduce_spec.keeps_rows)
+    assert not (reduce_spec.sorts_rows)
+    combiner = reduce_spec.combiner(2**20)
     assert combiner is not None
     sent = list(combiner.combine(table.to_batches()))
     for batches in (table.to_batches(), sent, []):
         space = Workspace(MUCH, tmp_path)
-        schema, results = reduction.apply(0, table.schema, iter(batches), space)
+        schema, results = reduce_spec.apply(0, table.schema, iter(batches), space)
         rows = pa.Table.from_batches(results, schema).to_pylist()
         assert rows == ([{"k": None, "v": 2}, {"k": "a", "v": 3}] if batches else [])
 

@@ -12,7 +12,7 @@ import pytest
 from mrflight.errors import ColumnNotFoundError, KeyTypeError, OutputError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.merge_dedup import UniqueRows, unique
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import Workspace
 
 
@@ -85,9 +85,9 @@ def test_a_key_that_is_null_is_refused() -> None:
 
 
 def result(unique_rows: UniqueRows, table: pa.Table, folder: Path, bytes_: int) -> pa.Table:
-    reduction = Reduction(unique=unique_rows)
+    reduce_spec = ReduceSpec(unique=unique_rows)
     batches = iter(table.to_batches(max_chunksize=100))
-    schema, results = reduction.apply(0, table.schema, batches, Workspace(bytes_, folder))
+    schema, results = reduce_spec.apply(0, table.schema, batches, Workspace(bytes_, folder))
     return pa.Table.from_batches(results, schema)
 
 

@@ -16,7 +16,7 @@ from mrflight.config.sort_key import SortKey, ascending
 from mrflight.errors import ColumnNotFoundError, SchemaMismatchError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.top_k import FirstRows
-from mrflight.tasks.reducer import Reduction
+from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import Workspace
 from tests.support.orders import answered, in_batches, orders, sql_of, tables
 
@@ -126,14 +126,14 @@ def test_batches_that_differ_are_refused() -> None:
 def test_a_reduction_with_a_limit(sort_by: tuple[SortKey, ...], tmp_path: Path) -> None:
     """Of groups, of rows in an order, and of rows as they come."""
     table = pa.table({"k": ["a", "b", "c", "a"], "v": [1, 5, 3, 1]})
-    reduction = pickle.loads(pickle.dumps(Reduction(sort_by=sort_by, limit=2)))
-    assert not (reduction.keeps_rows)
-    assert not (reduction.sorts_rows)
-    reduction.check(table.schema)
-    schema, batches = reduction.apply(
+    reduce_spec = pickle.loads(pickle.dumps(ReduceSpec(sort_by=sort_by, limit=2)))
+    assert not (reduce_spec.keeps_rows)
+    assert not (reduce_spec.sorts_rows)
+    reduce_spec.check(table.schema)
+    schema, batches = reduce_spec.apply(
         0, table.schema, iter(table.to_batches()), Workspace(MUCH, tmp_path)
     )
     assert schema == table.schema
     assert pa.Table.from_batches(batches)["v"].to_pylist() == ([5, 3] if sort_by else [1, 5])
     with pytest.raises(ColumnNotFoundError, match=r"reduce\.sort_by: .* no column 'v'"):
-        Reduction(("k",), sort_by=(SortKey("v"),)).check(table.schema)
+        ReduceSpec(("k",), sort_by=(SortKey("v"),)).check(table.schema)
