@@ -35,6 +35,7 @@ from mrflight.shuffle.wire.connections import Connections
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.malloc import keep_freed_blocks
 from mrflight.system.private_folder import PrivateFolder
+from mrflight.system.progress import QuietProgress
 
 BATCH_ROWS = 160_000
 MEMORY_BYTES = 8 * 2**30
@@ -80,7 +81,10 @@ def shuffled(
     """Seconds of writing the batches into a shuffle, and of reading all of its partitions."""
     with ForkServer() as fork_server, PrivateFolder() as folder:
         spill = Path(folder.path)
-        with closing(EmbeddedCluster(folder, fork_server, 1, MEMORY_BYTES, spill, 10)) as servers:
+        progress = QuietProgress()
+        with closing(
+            EmbeddedCluster(folder, fork_server, 1, MEMORY_BYTES, spill, 10, progress)
+        ) as servers:
             servers.wait()
             with mrflight.connect(servers.metadata) as cluster:
                 shuffle = cluster.create_shuffle("rate", partitions=partitions)

@@ -35,9 +35,9 @@ from mrflight.result import JobResult  # noqa: E402
 from mrflight.scheduler.job import run_job  # noqa: E402
 from mrflight.scheduler.metrics import JobMetrics  # noqa: E402
 from mrflight.scheduler.phase_timer import PhaseTimer  # noqa: E402
-from mrflight.scheduler.progress import progress_for  # noqa: E402
 from mrflight.storage.environment import not_to_be_mixed, with_environment  # noqa: E402
 from mrflight.system.interrupts import Interrupts  # noqa: E402
+from mrflight.system.progress import progress_for  # noqa: E402
 from mrflight.system.signal_relay import SignalRelay  # noqa: E402
 
 log = logging.getLogger(__name__)

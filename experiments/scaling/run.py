@@ -27,7 +27,6 @@ from mrflight.planner.job_plan import JobPlan, plan_job
 from mrflight.planner.stages import build_stages
 from mrflight.scheduler.metrics import JobMetrics
 from mrflight.scheduler.phase_timer import PhaseTimer
-from mrflight.scheduler.progress import ProgressReport
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.scheduler.stage_scheduler import StageScheduler
@@ -39,6 +38,7 @@ from mrflight.sources.base import COMPRESSED, Source, Split
 from mrflight.sources.parquet_source import ParquetReader
 from mrflight.storage import locate
 from mrflight.system.deadlines import NO_DEADLINE
+from mrflight.system.progress import ProgressReport
 from mrflight.system.timeouts import DEFAULT_TIMEOUTS
 from mrflight.tasks.task_memory import Workspace
 
@@ -79,7 +79,7 @@ class _Reported(ProgressReport):
     def end(self, note: str) -> None:
         self.steps.end(self._stage)
 
-    def tell(self, line: str) -> None: ...
+    def notify(self, line: str) -> None: ...
 
 
 def run(size: Size, folder: Path) -> Run:

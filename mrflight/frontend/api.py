@@ -18,10 +18,10 @@ from mrflight.result import JobResult
 from mrflight.scheduler.job import run_job
 from mrflight.scheduler.metrics import JobMetrics
 from mrflight.scheduler.phase_timer import PhaseTimer
-from mrflight.scheduler.progress import progress_for
 from mrflight.storage import hopsfs
 from mrflight.storage.bucket_options import check_endpoint
 from mrflight.storage.known_options import check_options
+from mrflight.system.progress import progress_for
 
 
 def run(job_file: str | PathLike[str], overrides: Mapping[str, Any] | None = None) -> JobResult:

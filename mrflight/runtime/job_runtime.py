@@ -12,6 +12,7 @@ from mrflight.config.settings import RunSettings
 from mrflight.config.spec import JobSpec
 from mrflight.runtime.supervised_cluster import SupervisedCluster
 from mrflight.system.interrupts import Interrupts
+from mrflight.system.progress import ProgressReport
 
 if TYPE_CHECKING:
     from mrflight.runtime.executor import Executor
@@ -44,7 +45,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     scratch: Path
     """The job's own, on this machine."""
     interrupts: Interrupts
-    tell: Callable[[str], None]
+    progress: ProgressReport
     owns_process: bool
     """Whether this process runs the job and nothing else, and may be forked."""
 

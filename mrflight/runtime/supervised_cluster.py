@@ -6,11 +6,11 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.runtime.liveness_probe import SilenceProbe
+from mrflight.system.progress import ProgressReport
 from mrflight.system.supervisor import Supervision
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class SupervisedCluster(ABC, Generic[S]):
         start_timeout_s: float,
         slow_start_s: float,
         heartbeat_timeout_s: float,
-        tell: Callable[[str], None],
+        progress: ProgressReport,
     ) -> None:
         """``metadata`` is where the metadata server is found, always.
 
@@ -84,7 +84,7 @@ class SupervisedCluster(ABC, Generic[S]):
         are to be ready after ``start_timeout_s``.
         """
         self.metadata = metadata
-        self._tell = tell
+        self._progress = progress
         self._start_timeout_s = start_timeout_s
         self._slow_start_s = slow_start_s
         self._silence_s = heartbeat_timeout_s
@@ -106,7 +106,7 @@ class SupervisedCluster(ABC, Generic[S]):
         metadata, *data = self._servers
         # First, and watched at once: the others wait for it.
         metadata = self._ready(metadata, deadline)
-        self._supervisions.append(Supervision([metadata], self._replace, self._tell))
+        self._supervisions.append(Supervision([metadata], self._replace, self._progress))
         self._probe = SilenceProbe(
             self.metadata,
             self._data_servers,
@@ -115,7 +115,7 @@ class SupervisedCluster(ABC, Generic[S]):
             self._starting_late,
         )
         data = [self._ready(server, deadline) for server in data]
-        self._supervisions.append(Supervision(data, self._replace, self._tell))
+        self._supervisions.append(Supervision(data, self._replace, self._progress))
 
     def close(self) -> None:
         """End all servers, whatever they do: the job is over, and what they hold was for it."""
@@ -186,7 +186,9 @@ class SupervisedCluster(ABC, Generic[S]):
 
     def _end(self, server: S, silence_s: float) -> None:
         """End a server, and say that it was not somebody else."""
-        self._tell(f"{_called(server)} has not answered for {silence_s:g} s and is ended")
+        self._progress.notify(
+            f"{_called(server)} has not answered for {silence_s:g} s and is ended"
+        )
         server.kill()
 
     def _replace(self, ended: S) -> S | None:
@@ -199,7 +201,7 @@ class SupervisedCluster(ABC, Generic[S]):
             other, outcome = self._start_another(ended)
         log.info("%s %s, and said last: %s", called, how, last_line)
         why = "" if how.startswith("was killed") else f" ({last_line})"
-        self._tell(f"{called} {how}{why}; {outcome}")
+        self._progress.notify(f"{called} {how}{why}; {outcome}")
         return other
 
     def _start_another(self, ended: S) -> tuple[S | None, str]:

@@ -20,7 +20,6 @@ from mrflight.runtime.job_runtime import JobCluster, JobPlace, Surroundings
 from mrflight.runtime.placing import open_place
 from mrflight.runtime.preload import modules_of
 from mrflight.scheduler.metrics import JobMetrics
-from mrflight.scheduler.progress import ProgressReport
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.storage import locate
@@ -29,6 +28,7 @@ from mrflight.system.deadlines import Deadline
 from mrflight.system.fork_server.client import load_here
 from mrflight.system.interrupts import Interrupts
 from mrflight.system.memory_sampler import MemoryMeter
+from mrflight.system.progress import ProgressReport
 from mrflight.system.scratch import ScratchFolder, remove_dead_folders
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
@@ -77,7 +77,7 @@ def run_job(
         scratch = stack.enter_context(ScratchFolder("job", settings.spill_root))
         _make(scratch)  # not before it is entered: an interrupt may come at any moment
         around = Surroundings(
-            spec, folder, settings, scratch.path, interrupts, progress.tell, owns_process
+            spec, folder, settings, scratch.path, interrupts, progress, owns_process
         )
         place = open_place(stack, around)
         meter = stack.enter_context(MemoryMeter(place.pids))
@@ -187,7 +187,7 @@ class _Job:
     def _tell_of_fence(self, sink: Sink, *, is_standing: bool) -> None:
         """Other jobs do not ask the metadata server of this one."""
         if sink.needs_fence and not is_standing:
-            self._progress.tell(
+            self._progress.notify(
                 f"{self._record.table}: let no other job commit to this table at the same time, or "
                 "name one metadata server in cluster.metadata of all of them, on two hosts by a "
                 "tunnel: HopsFS does not tell who of two was first"

@@ -150,14 +150,14 @@ class ShuffleOutput(Generic[T, R]):
 
     def tell_of_losses(self, health: ShuffleHealth) -> None:
         """Say what is made again, and who had it."""
-        self.run.stages.tell(
+        self.run.stages.notify(
             f"{len(health.lost_maps)} of {len(self.tasks)} {self._stage} tasks send again what was "
             f"lost with {', '.join(health.lost_at)}"
         )
 
     def tell_of_changes(self, tasks: int) -> None:
         """Say what is started again, where nothing was lost of what is done."""
-        self.run.stages.tell(
+        self.run.stages.notify(
             f"{tasks} of {len(self.tasks)} {self._stage} tasks start again, as a data server that "
             "they wrote to or read from is not used any more"
         )

@@ -17,9 +17,9 @@ from mrflight.errors import (
     ShuffleNotFoundError,
 )
 from mrflight.ids import new_writer_id
-from mrflight.scheduler.progress import ProgressReport
 from mrflight.scheduler.shuffle_monitor import LEASE_S, ShuffleMonitor
 from mrflight.system.deadlines import Deadline
+from mrflight.system.progress import ProgressReport
 from mrflight.system.retry import ask_patiently
 from mrflight.system.timeouts import AT_ONCE, Timeouts
 
@@ -102,7 +102,7 @@ class JobShuffles:
         def tell_once(error: Exception) -> None:
             if not told:
                 told.append(error)
-                self._progress.tell(f"{error}; asked again for {patience_s:g} s")
+                self._progress.notify(f"{error}; asked again for {patience_s:g} s")
 
         try:
             return ask_patiently(

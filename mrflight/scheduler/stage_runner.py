@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 from mrflight.scheduler.attempts import LIMIT, StageAttempts
-from mrflight.scheduler.progress import ProgressReport
 from mrflight.scheduler.recovery import NO_RECOVERY, Recovery
 from mrflight.scheduler.task_set import Task, TaskSet, nothing
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
+from mrflight.system.progress import ProgressReport
 
 if TYPE_CHECKING:
     from mrflight.runtime.executor import Executor
@@ -48,7 +48,7 @@ class StageRunner:
         self.failed: Counter[str] = Counter()
         """Those that count as failures of their tasks, by stage."""
         self._next_number: Counter[str] = Counter()
-        self.tell = progress.tell
+        self.notify = progress.notify
 
     def run(
         self,
@@ -118,5 +118,5 @@ class _WithinAStage(ProgressReport):
 
     def end(self, note: str) -> None: ...
 
-    def tell(self, line: str) -> None:
-        self._progress.tell(line)
+    def notify(self, line: str) -> None:
+        self._progress.notify(line)

@@ -64,7 +64,7 @@ class StageScheduler(msgspec.Struct, frozen=True):
             except InconsistentMapOutputError as error:
                 if number + 1 == self.most_runs:
                     raise
-                self.stages.tell(f"all maps and reduces are made again: {error}")
+                self.stages.notify(f"all maps and reduces are made again: {error}")
                 self.shuffles.drop()
         raise AssertionError("there is at least one run")
 

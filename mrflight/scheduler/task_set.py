@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from mrflight.errors import InconsistentMapOutputError
 from mrflight.scheduler.attempts import Attempt, StageAttempts, find_stragglers
-from mrflight.scheduler.progress import ProgressReport
 from mrflight.scheduler.recovery import Recovery
 from mrflight.system.deadlines import Deadline
+from mrflight.system.progress import ProgressReport
 
 if TYPE_CHECKING:
     from mrflight.runtime.executor import Executor
@@ -129,7 +129,7 @@ class TaskSet(Generic[T, R]):
             return
         if not self._attempts.fail(attempt, error):
             raise error
-        self._progress.tell(
+        self._progress.notify(
             f"{self._tasks[attempt.task].name}: attempt {attempt.number + 1} of "
             f"{self._attempts.limit} failed and is made again: {_in_one_line(error)}"
         )
@@ -154,7 +154,7 @@ class TaskSet(Generic[T, R]):
         if failed is not None and error is not None:
             self._attempts.discard(failed)
             name = self._tasks[failed.task].name
-            self._progress.tell(f"{name} is made again: {_in_one_line(error)}")
+            self._progress.notify(f"{name} is made again: {_in_one_line(error)}")
         for number, task in anew.items():
             self._tasks[number] = task
             self._results.pop(number, None)
@@ -195,7 +195,7 @@ class TaskSet(Generic[T, R]):
         }
         idle = self._executor.workers - len(running)
         for task in find_stragglers(single, list(self._took_s.values()), len(self._tasks), idle):
-            self._progress.tell(
+            self._progress.notify(
                 f"{self._tasks[task].name} has taken {single[task]:.0f} s, much longer than "
                 "others; a second attempt is started beside it"
             )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 from mrflight.system.closeable import Closes
+from mrflight.system.progress import ProgressReport, QuietProgress
 
 log = logging.getLogger(__name__)
 
@@ -27,17 +28,17 @@ class Supervision(Closes, Generic[P]):
     """Calls ``replace`` with each process that ends, at once, in a thread of its own.
 
     What that returns is watched in its place. After `close`, which waits for a call under way,
-    it is not called any more. Where it raises, which nobody foresaw, ``tell`` is told in a line.
+    it is not called any more. Where it raises, which is a bug, ``progress`` is notified.
     """
 
     def __init__(
         self,
         processes: Iterable[P],
         replace: Callable[[P], P | None],
-        tell: Callable[[str], None] = log.warning,
+        progress: ProgressReport | None = None,
     ) -> None:
         self._replace = replace
-        self._tell = tell
+        self._progress = progress or QuietProgress()
         self._selector = selectors.DefaultSelector()
         self._woken, self._wake = os.pipe()
         self._selector.register(self._woken, selectors.EVENT_READ)
@@ -68,7 +69,7 @@ class Supervision(Closes, Generic[P]):
                         self._selector.register(other, selectors.EVENT_READ, other)
                 except Exception as error:  # the others are still watched
                     log.exception("a process that ended was not replaced")
-                    self._tell(
+                    self._progress.notify(
                         "a process ended, and none takes its place, for an error of mrflight's "
                         f"own: {type(error).__name__}: {error}"
                     )

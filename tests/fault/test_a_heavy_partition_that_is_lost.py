@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 
 import mrflight
 from mrflight.planner.reduce_tasks import ReduceTaskPlan, check_shares
-from mrflight.scheduler.progress import ProgressReport
 from mrflight.scheduler.reduce_stage import MergedOutput
+from mrflight.system.progress import ProgressReport
 from tests.support import fault_place
 from tests.support.driver import write_job
 from tests.support.faults import stop
@@ -89,7 +89,7 @@ class Killing(ProgressReport):
     def end(self, note: str) -> None:
         pass
 
-    def tell(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         self.lines.append(line)
 
     def _look(self) -> None:

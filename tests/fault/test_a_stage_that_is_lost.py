@@ -15,13 +15,13 @@ import pytest
 import mrflight
 from mrflight.errors import ServerUnavailableError
 from mrflight.scheduler.attempts import Attempt, StageAttempts
-from mrflight.scheduler.progress import ProgressReport
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
+from mrflight.system.progress import ProgressReport
 from mrflight.system.timeouts import Timeouts
 from tests.support import fault_place
 from tests.support.driver import write_job
@@ -86,7 +86,7 @@ class KillingAServer(ProgressReport):
 
     def end(self, note: str) -> None: ...
 
-    def tell(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         self.lines.append(line)
 
     @property

@@ -10,9 +10,9 @@ import pyarrow.csv
 import pytest
 
 import mrflight
-from mrflight.scheduler.progress import progress_for
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.system.deadlines import NO_DEADLINE
+from mrflight.system.progress import progress_for
 from mrflight.system.timeouts import DEFAULT_TIMEOUTS
 from tests.support.cluster import StandingCluster, standing_cluster
 from tests.support.driver import write_job

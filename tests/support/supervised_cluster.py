@@ -22,11 +22,22 @@ from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.private_folder import PrivateFolder
+from mrflight.system.progress import QuietProgress
 from tests.support.leftovers import nothing_left_over
 from tests.support.threads import WAIT_S
 
 AT_ONCE_S = 2.0  # of a machine that does other things as well; undisturbed it takes some ms
 MODULES = ["mrflight.servers.metadata", "mrflight.servers.data"]
+
+
+class Notices(QuietProgress):
+    """Hands every notice to a function."""
+
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self._notify = notify
+
+    def notify(self, line: str) -> None:
+        self._notify(line)
 
 
 @dataclass
@@ -39,12 +50,12 @@ class Surroundings:
     told: SimpleQueue[str] = field(default_factory=SimpleQueue)
 
     def cluster(
-        self, data_servers: int = 2, tell: Callable[[str], None] | None = None
+        self, data_servers: int = 2, notify: Callable[[str], None] | None = None
     ) -> EmbeddedCluster:
-        told = tell or self.told.put
+        notices = Notices(notify or self.told.put)
         memory_bytes = data_servers << 20
         return EmbeddedCluster(
-            self.folder, self.fork_server, data_servers, memory_bytes, self.spill, 3.0, told
+            self.folder, self.fork_server, data_servers, memory_bytes, self.spill, 3.0, notices
         )
 
     def servers(self) -> dict[str, psutil.Process]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from pathlib import Path
 
 from mrflight.runtime.local.server_process import START_TIMEOUT_S, ServerProcess
@@ -11,8 +9,7 @@ from mrflight.runtime.supervised_cluster import SupervisedCluster
 from mrflight.system.fork_server.child import Waits
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.private_folder import PrivateFolder
-
-log = logging.getLogger(__name__)
+from mrflight.system.progress import ProgressReport
 
 SLOW_START_S = 10.0
 """Of a server, which takes well under a second: it stands still, and another one is started."""
@@ -33,16 +30,16 @@ class EmbeddedCluster(SupervisedCluster[ServerProcess]):
         memory_bytes: int,
         spill_dir: Path,
         heartbeat_timeout_s: float,
-        tell: Callable[[str], None] = log.warning,
+        progress: ProgressReport,
     ) -> None:
         """``memory_bytes`` is what all data servers hold together before they spill.
 
-        One that is silent for ``heartbeat_timeout_s`` is given up. ``tell`` is told in a line
-        when a server ended and what is done about it, from threads of its own.
+        One that is silent for ``heartbeat_timeout_s`` is given up. ``progress`` is
+        notified when a server ended and what is done about it, from threads of its own.
         """
         metadata = f"grpc+unix://{folder.path}/metadata.sock"
         super().__init__(
-            metadata, data_servers, START_TIMEOUT_S, SLOW_START_S, heartbeat_timeout_s, tell
+            metadata, data_servers, START_TIMEOUT_S, SLOW_START_S, heartbeat_timeout_s, progress
         )
         self._folder = folder
         self._fork_server = fork_server

@@ -21,7 +21,7 @@ def open_local(stack: ExitStack, around: Surroundings) -> JobPlace:
             [private.path, around.scratch],
             modules_of(around.spec),
             from_here=around.owns_process,
-            tell=around.tell,
+            progress=around.progress,
         )
     )
     around.interrupts.threads_begin()
@@ -36,7 +36,7 @@ def open_local(stack: ExitStack, around: Surroundings) -> JobPlace:
             settings.memory.servers,
             around.scratch,
             settings.heartbeat_timeout_s,
-            around.tell,
+            around.progress,
         )
         stack.callback(cluster.close)
     executor = stack.enter_context(

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -17,6 +16,7 @@ from mrflight.runtime.ray.gateway_client import RayLink
 from mrflight.runtime.ray.messages import Failed, Lost, Ready, StartServer
 from mrflight.runtime.ray.server_options import ReservedPort, ServerLayout
 from mrflight.runtime.supervised_cluster import SupervisedCluster
+from mrflight.system.progress import ProgressReport
 from mrflight.units import format_bytes
 
 _START_TIMEOUT_S = 120.0
@@ -142,7 +142,7 @@ class RayCluster(SupervisedCluster[RayServer]):
         memory_bytes: int,
         spill_dir: Path,
         heartbeat_timeout_s: float,
-        tell: Callable[[str], None],
+        progress: ProgressReport,
     ) -> None:
         """``memory_bytes`` is what all data servers hold together before they spill."""
         self._port = ReservedPort("127.0.0.1" if layout.is_local else layout.address)
@@ -152,7 +152,7 @@ class RayCluster(SupervisedCluster[RayServer]):
             _START_TIMEOUT_S,
             _SLOW_START_S,
             heartbeat_timeout_s,
-            tell,
+            progress,
         )
         self._link = link
         self._layout = layout

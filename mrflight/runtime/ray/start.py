@@ -153,7 +153,7 @@ def _cluster(
         settings.memory.servers,
         scratch,
         settings.heartbeat_timeout_s,
-        around.tell,
+        around.progress,
     )
     stack.callback(cluster.close)
     return cluster

@@ -31,6 +31,7 @@ from mrflight.system.closeable import Closes
 from mrflight.system.fork_server import main as forking
 from mrflight.system.fork_server.child import ForkedProcess, Waits, kill
 from mrflight.system.fork_server.process import ONE_THREAD, ForkServerProcess
+from mrflight.system.progress import ProgressReport, QuietProgress
 from mrflight.system.signal_name import signal_name
 from mrflight.system.stopped_process import has_ended, is_stopped
 
@@ -73,19 +74,19 @@ class ForkServer(Closes):
         loads: Sequence[str] = (),
         *,
         from_here: bool = False,
-        tell: Callable[[str], None] = log.warning,
+        progress: ProgressReport | None = None,
     ) -> None:
         """``loads`` are the modules that are loaded before the first child is forked.
 
         ``from_here``: it is a fork of this process, and has what `load_here` has loaded. That
         takes half the time where this process needs Arrow as well, but it has to be ours alone:
-        what others hold in it, the fork server and all its children would hold too. ``tell`` is
-        told in a line when it was killed.
+        what others hold in it, the fork server and all its children would hold too. ``progress``
+        is notified when it was killed.
         """
         self._children: list[ForkedProcess] = []
         self._folders = folders
         self._loads = loads
-        self._tell = tell
+        self._progress = progress or QuietProgress()
         self._asking = threading.Lock()  # feeders of several workers may ask at once
         self._is_closed = False
         self._replaced = 0
@@ -156,7 +157,7 @@ class ForkServer(Closes):
         _becomes_true(self._has_ended, _KILL_TIMEOUT_S)
         code = self._process.exit_code()
         how = f"was killed by {signal_name(-code)}" if code and code < 0 else "ended"
-        self._tell(
+        self._progress.notify(
             f"the process that servers and workers are forked from {how}, and they end with it; it "
             "is started again"
         )

@@ -25,7 +25,7 @@ def test_closing_waits_for_a_restart_and_ends_what_it_started(around: Surroundin
         told.set()
         assert goes_on.wait(WAIT_S)
 
-    cluster = around.cluster(tell=hold_up)
+    cluster = around.cluster(notify=hold_up)
     cluster.wait()
     before = set(around.servers())
     around.server("data0").kill()

@@ -85,7 +85,7 @@ def test_one_that_stands_still_before_it_listens_is_replaced_as_well(
             is_stopped = True
         around.told.put(line)
 
-    with started(around.cluster(tell=stop_one_that_does_not_listen)) as cluster:
+    with started(around.cluster(notify=stop_one_that_does_not_listen)) as cluster:
         said = [around.kill(name), *(around.told.get(timeout=WAIT_S) for _ in range(2))]
         killed = "data0" if number == 2 else f"data{number - 1}"
         assert said == [

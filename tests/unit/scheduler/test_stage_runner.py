@@ -20,9 +20,9 @@ from mrflight.errors import (
     WorkerLostError,
 )
 from mrflight.runtime.local.executor import LocalExecutor
-from mrflight.scheduler.progress import ProgressReport
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
+from mrflight.system.progress import ProgressReport
 from tests.support.executors import local_executor
 from tests.support.scripted import ScriptedTask, perform
 
@@ -45,7 +45,7 @@ class Told(ProgressReport):
     def end(self, note: str) -> None:
         self.notes.append(note)
 
-    def tell(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         self.lines.append(line)
 
 

@@ -1,4 +1,7 @@
-"""What a running job shows: live bars on a terminal, plain lines in a pipe."""
+"""Shows the progress of a job: live bars on a terminal, plain lines in a pipe.
+
+One `ProgressReport` is made for a job and handed to everything that has something to report.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class ProgressReport(Closes):
-    """Told of stages as they begin, advance and end."""
+    """Receives the stages of a job as they begin, advance and end, and notices of incidents.
+
+    `notify` may be called from any thread, the other methods from the job's only.
+    """
 
     @abstractmethod
     def begin(self, stage: str, tasks: int) -> None: ...
@@ -29,23 +35,23 @@ class ProgressReport(Closes):
     def end(self, note: str) -> None: ...
 
     @abstractmethod
-    def tell(self, line: str) -> None:
-        """Something that went wrong and is made good."""
+    def notify(self, line: str) -> None:
+        """Report in one line something that went wrong and is being recovered from."""
 
     def close(self) -> None:
-        """Nothing more will be told."""
+        """End the report."""
 
 
 def progress_for(stream: TextIO | None) -> ProgressReport:
-    """Bars where ``stream`` is a terminal, lines where it is not, nothing where there is none."""
+    """Return bars if ``stream`` is a terminal, lines if it is not, and a silent one for None."""
     if stream is None:
-        return _Quiet()
+        return QuietProgress()
     tolerant = cast(TextIO, _Tolerant(stream))
     return _Bars(tolerant) if stream.isatty() else _Lines(tolerant)
 
 
 class _Tolerant:
-    """A stream that nobody may read any more, which a job does not mind."""
+    """A stream whose reader may be gone: errors of writing are ignored."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -63,8 +69,8 @@ class _Tolerant:
         return getattr(self._stream, name)
 
 
-class _Quiet(ProgressReport):
-    """For a job inside another program."""
+class QuietProgress(ProgressReport):
+    """Shows no stages and logs notices: for a job inside another program."""
 
     def begin(self, stage: str, tasks: int) -> None:
         pass
@@ -75,12 +81,12 @@ class _Quiet(ProgressReport):
     def end(self, note: str) -> None:
         pass
 
-    def tell(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         log.warning("%s", line)
 
 
 class _Lines(ProgressReport):
-    """A line per quarter of a stage: enough to follow in a log."""
+    """Writes a line per quarter of a stage, which is enough to follow in a log."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -98,7 +104,7 @@ class _Lines(ProgressReport):
     def end(self, note: str) -> None:
         self._write(f"{self._stage}: {note}")
 
-    def tell(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         self._write(line)
 
     def _write(self, line: str) -> None:
@@ -107,7 +113,7 @@ class _Lines(ProgressReport):
 
 
 class _Bars(ProgressReport):
-    """One bar per stage."""
+    """Draws one bar per stage."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -116,7 +122,7 @@ class _Bars(ProgressReport):
 
     def begin(self, stage: str, tasks: int) -> None:
         if self._progress is None:
-            self._progress = _started_bars(self._stream)
+            self._progress = _start_bars(self._stream)
         self._current = self._progress.add_task(stage, total=tasks, note="")
 
     def advance(self) -> None:
@@ -127,7 +133,7 @@ class _Bars(ProgressReport):
         if self._progress is not None and self._current is not None:
             self._progress.update(self._current, note=note)
 
-    def tell(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         if self._progress is None:  # no stage has begun
             self._stream.write(f"{line}\n")
             self._stream.flush()
@@ -139,8 +145,12 @@ class _Bars(ProgressReport):
             self._progress.stop()
 
 
-def _started_bars(stream: TextIO) -> Progress:
-    """Loaded for the first stage, as a job is started first, and by a process without threads."""
+def _start_bars(stream: TextIO) -> Progress:
+    """Import Rich and start its bars.
+
+    This happens as late as the first stage: it would delay the start of the job, and it starts a
+    thread, while processes are to be forked from a process that has none.
+    """
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 
-from mrflight.scheduler.progress import ProgressReport, progress_for
+from mrflight.system.progress import ProgressReport, progress_for
 
 WAIT_S = 30.0
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -110,7 +110,7 @@ def test_every_line_is_flushed_as_it_is_written() -> None:
 def test_a_pipe_needs_no_rich() -> None:
     lines_of(two_stages)
     code = (
-        "import io, sys; from mrflight.scheduler.progress import progress_for\n"
+        "import io, sys; from mrflight.system.progress import progress_for\n"
         "progress_for(io.StringIO()); progress_for(None); sys.exit('rich' in sys.modules)"
     )
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
@@ -153,9 +153,9 @@ def test_a_terminal_shows_what_is_told_before_the_first_stage(
 ) -> None:
     def stage(report: ProgressReport) -> None:
         with report:
-            report.tell("no server yet")
+            report.notify("no server yet")
             report.begin("map", 1)
-            report.tell("gone [again]")
+            report.notify("gone [again]")
 
     shown = shown_on_a_terminal(stage, monkeypatch)
     assert shown.index("no server yet") < shown.index("0/1")
@@ -167,10 +167,10 @@ def test_a_terminal_that_hangs_up_is_not_minded() -> None:
     stream = open(theirs, "w")  # noqa: SIM115 - to close it is to write what is left
     with progress_for(stream) as report:
         os.close(ours)
-        report.tell("no server yet")
+        report.notify("no server yet")
         report.begin("map", 2)
         report.advance()
-        report.tell("gone again")
+        report.notify("gone again")
         report.end("done")
     with suppress(OSError):
         stream.close()
