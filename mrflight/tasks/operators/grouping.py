@@ -112,7 +112,7 @@ def _finish(table: pa.Table, call: Call, results: Iterator[pa.ChunkedArray]) -> 
         case "sum":
             return fit_sum(call.asked, column.type, result) if call.fits else result
         case "mean" if is_whole(column.type):
-            return mean_of(result, next(results))
+            return mean_of(column.type, result, next(results))
         case "mean":
             target = column.type if types.is_decimal(column.type) else pa.float64()
             return result if result.type == target else result.cast(target)
@@ -125,11 +125,48 @@ def is_whole(kind: pa.DataType) -> bool:
     return bool(types.is_integer(kind) or types.is_boolean(kind) or types.is_duration(kind))
 
 
-def mean_of(sums: pa.ChunkedArray, counts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Sums of any type, divided as doubles; null where the sum is."""
+def mean_of(kind: pa.DataType, sums: pa.ChunkedArray, counts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the means of a column of type ``kind``; null where a sum is null.
+
+    A mean of durations is a duration of the same unit, rounded to the nearest, halves away from
+    zero. Any other mean is a float.
+    """
     import pyarrow.compute as pc
 
+    if types.is_duration(kind):
+        return _divide_exactly(sums, counts).cast(kind)
     return pc.divide(sums.cast(pa.float64(), safe=False), counts)
+
+
+def _divide_exactly(sums: pa.ChunkedArray, counts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return integer sums divided by counts, rounded half away from zero."""
+    import pyarrow.compute as pc
+
+    if types.is_decimal(sums.type):
+        return divide_decimals(sums, counts, pa.decimal128(38, 0)).cast(pa.int64())
+    sums, counts = sums.cast(pa.int64()), counts.cast(pa.int64())
+    whole = pc.divide(sums, counts)  # truncates towards zero
+    rest = pc.abs(pc.subtract(sums, pc.multiply(whole, counts)))
+    rounds_up = pc.greater_equal(rest, pc.subtract(counts, rest))  # twice the rest might not fit
+    return pc.add(whole, pc.if_else(rounds_up, pc.sign(sums), 0))
+
+
+def divide_decimals(
+    sums: pa.ChunkedArray, counts: pa.ChunkedArray, kind: pa.DataType
+) -> pa.ChunkedArray:
+    """Return means of the decimal type ``kind``, rounded half away from zero as Acero rounds them.
+
+    It divides one group at a time, which is slow. It is used where there are many rows to a group.
+    """
+    from decimal import ROUND_HALF_UP
+
+    exact = Context(prec=100, rounding=ROUND_HALF_UP)
+    unit = exact.scaleb(1, -kind.scale)
+    means = [
+        None if total is None else exact.quantize(exact.divide(total, count), unit)
+        for total, count in zip(sums.to_pylist(), counts.to_pylist(), strict=True)
+    ]
+    return pa.chunked_array([pa.array(means, kind)])
 
 
 def _validity(column: pa.ChunkedArray) -> pa.ChunkedArray:

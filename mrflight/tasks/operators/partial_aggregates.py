@@ -26,6 +26,7 @@ from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.grouping import (
     Call,
     call_by_group,
+    divide_decimals,
     fit_sum,
     is_whole,
     may_overflow,
@@ -249,26 +250,8 @@ def _finish(
         case "sum":
             return fit_sum(aggregate, kinds[0], parts[0])
         case "mean" if mean is not None:
-            return _divide_decimals(parts[0], parts[1], mean)
+            return divide_decimals(parts[0], parts[1], mean)
         case "mean":
-            return mean_of(parts[0], parts[1])
+            return mean_of(kinds[0], parts[0], parts[1])
         case _:
             return parts[0]
-
-
-def _divide_decimals(
-    sums: pa.ChunkedArray, counts: pa.ChunkedArray, kind: pa.DataType
-) -> pa.ChunkedArray:
-    """Means rounded half away from zero in the column's own type, as Acero rounds them.
-
-    A group at a time, which is slow: there are many rows to few groups where this is used.
-    """
-    from decimal import ROUND_HALF_UP, Context
-
-    exact = Context(prec=100, rounding=ROUND_HALF_UP)
-    unit = exact.scaleb(1, -kind.scale)
-    means = [
-        None if total is None else exact.quantize(exact.divide(total, count), unit)
-        for total, count in zip(sums.to_pylist(), counts.to_pylist(), strict=True)
-    ]
-    return pa.chunked_array([pa.array(means, kind)])

@@ -8,6 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from mrflight.errors import JobError
 from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.grouping import group, may_overflow
+from mrflight.tasks.operators.partial_aggregates import plan_partials
 from tests.support.column_kinds import KINDS, Kind, admitted, aggregate, chunked, same, with_nulls
 
 few_examples = settings(max_examples=12, derandomize=True)
@@ -64,10 +66,10 @@ def result_type(function: str, type_: pa.DataType) -> pa.DataType:
             return type_
         wide = pa.types.is_decimal256(type_)
         return pa.decimal256(76, type_.scale) if wide else pa.decimal128(38, type_.scale)
-    if function == "mean" or pa.types.is_floating(type_):
-        return pa.float64()
     if pa.types.is_duration(type_):
         return type_
+    if function == "mean" or pa.types.is_floating(type_):
+        return pa.float64()
     return pa.uint64() if pa.types.is_uint64(type_) else pa.int64()
 
 
@@ -78,9 +80,17 @@ def agrees(result: Any, wanted: Any, function: str, type_: pa.DataType) -> bool:
         return is_nan(result)
     if function == "mean" and pa.types.is_decimal(type_):
         return bool(abs(Fraction(result) - wanted) <= Fraction(1, 10**type_.scale))
+    if function == "mean" and pa.types.is_duration(type_):
+        return bool(result == nearest(wanted))
     if isinstance(wanted, Fraction) and isinstance(result, float):
         return math.isclose(result, wanted, rel_tol=1e-15)
     return bool(result == wanted)
+
+
+def nearest(value: Fraction) -> int:
+    """The nearest integer, halves away from zero."""
+    rounded = math.floor(abs(value) + Fraction(1, 2))
+    return rounded if value >= 0 else -rounded
 
 
 def groups_of(keys: list[Any]) -> dict[Any, list[int]]:
@@ -185,6 +195,21 @@ def test_names_of_ours_are_free_for_columns() -> None:
     aggregates = [Aggregate("key1", "sum", "value0"), Aggregate("value0", "last", "value1")]
     result = group(table, ["key0"], aggregates)
     assert result.to_pydict() == {"key0": [1], "key1": [5], "value0": ["b"]}
+
+
+@pytest.mark.parametrize("type_", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+def test_first_and_last_of_a_key_are_the_values_of_its_rows(type_: pa.DataType) -> None:
+    """The key is 0.0 for both zeros; an aggregate of the same column keeps the sign."""
+    for keys in ([0.0, -0.0], [-0.0, 0.0, 0.0], [-0.0]):
+        table = pa.table({"k": pa.array(np.array(keys), pa.float64()).cast(type_)})
+        aggregates = [Aggregate("first", "first", "k"), Aggregate("last", "last", "k")]
+        plan = plan_partials(table.schema, ["k"], aggregates)
+        assert plan is not None
+        rows = pa.Table.from_batches([plan.from_rows(each) for each in table.to_batches()])
+        merged = plan.merge(rows)
+        assert merged is not None
+        for result in (group(table, ["k"], aggregates), plan.finish(rows), plan.finish(merged)):
+            assert str(result.to_pylist()) == str([{"k": 0.0, "first": keys[0], "last": keys[-1]}])
 
 
 def test_a_key_can_be_aggregated() -> None:
@@ -335,9 +360,22 @@ def test_means_of_int64_are_exact_within_rounding(values: list[int]) -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("type_", [pa.int64(), pa.duration("us")], ids=str)
-def test_means_keep_what_large_numbers_leave(type_: pa.DataType, values: list[int]) -> None:
-    assert mean_of(values, type_) == pytest.approx(sum(values) / len(values), rel=1e-12)
+def test_means_keep_what_large_numbers_leave(values: list[int]) -> None:
+    assert mean_of(values, pa.int64()) == pytest.approx(sum(values) / len(values), rel=1e-12)
+
+
+@examples
+@given(
+    st.lists(
+        st.integers(-9, 9) | st.sampled_from([INT64_MAX, -INT64_MAX - 1]), min_size=1, max_size=6
+    )
+)
+def test_a_mean_of_durations_is_the_nearest_duration(values: list[int]) -> None:
+    column = pa.array(values, pa.int64()).cast(pa.duration("us"))
+    table = pa.table({"k": [1] * len(values), "v": column})
+    found = group(table, ["k"], [MEAN])["x"]
+    assert found.type == pa.duration("us")
+    assert found.cast(pa.int64()).to_pylist() == [nearest(Fraction(sum(values), len(values)))]
 
 
 def test_a_mean_does_not_depend_on_other_groups() -> None:
