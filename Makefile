@@ -19,7 +19,7 @@ kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
 # Tests and measurements start hundreds of processes, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo services test test-on-ray bench check format constraints clean
+.PHONY: install demo services test test-all test-on-ray bench microbench check format constraints clean
 
 install: $(installed) $(link)
 
@@ -64,21 +64,35 @@ $(hopsfs): pyproject.toml constraints.txt $(installed)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[hopsfs]'
 	@touch $@
 
-# Tests that kill and stop wait most of the time: more of them run side by side.
+# Tests that kill and stop wait most of the time, so there are more workers than cores.
+# tests/support/schedule.py divides the tests; with ARGS they run in one process, in order.
+workers := --numprocesses 5 --dist loadgroup
+
 test: install services
 ifeq ($(strip $(ARGS)),)
-	$(python) -m pytest --numprocesses 3 --dist loadfile tests/contract tests/unit
-	$(python) -m pytest --numprocesses 3 --dist worksteal tests/fault
-	$(python) -m pytest --numprocesses 2 --dist loadfile tests/integration
+	$(python) -m pytest $(workers) tests --ignore tests/extended
 else
 	$(python) -m pytest $(ARGS)
 endif
 
-# The same tests over the other executor, some of which CI runs too: those of
-# tests/support/ray_files.py, which says why the others do not.
+# What a change seldom breaks and takes long to show: the smoke tests of the experiments, a soak with faults,
+# ten times as many drawn examples of whole jobs, and jobs and faults over the other executor.
+test-all: test
+	$(python) -m pytest $(workers) tests/extended
+	$(python) -m pytest --numprocesses 2 --hypothesis-profile thorough tests/integration/test_whole_jobs_model.py
+	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray $(on_ray)
+
+# All tests that can run over the other executor: those of tests/support/ray_files.py, which says
+# why the others do not. Half an hour.
 test-on-ray: install services
 	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray tests/contract tests/integration
 	$(python) -m pytest --numprocesses 2 --all-on-ray tests/fault
+
+# Small measurements of the hot paths, compared with the last run that was saved, in .benchmarks.
+# ARGS="--benchmark-compare-fail=min:10%" fails where one became slower.
+microbench: install
+	$(python) -m pytest tests/benchmarks -p no:xdist -p no:cacheprovider --benchmark-autosave \
+		--benchmark-compare --benchmark-sort=fullname --benchmark-columns=min,median,rounds $(ARGS)
 
 bench: install
 	$(python) -m experiments.peers --jobs clicks-unique,clicks-10 \

@@ -23,6 +23,7 @@ from tests.support.ray_run import all_gone, placed_on_ray  # noqa: E402
 pytest_plugins = [
     "tests.services.fixtures",
     "tests.support.places",
+    "tests.support.schedule",
     "tests.support.ray_head",
     "tests.support.ray_run",
 ]

@@ -1,0 +1,18 @@
+"""Grouping and aggregating the rows of a partition."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from mrflight.tasks.operators.aggregates import parse_aggregate
+from mrflight.tasks.operators.grouping import group
+
+
+@pytest.mark.parametrize(("key", "groups"), [("url", 20_000), ("day", 365)])
+def test_group(benchmark: BenchmarkFixture, clicks: pa.RecordBatch, key: str, groups: int) -> None:
+    table = pa.Table.from_batches([clicks])
+    aggregates = [parse_aggregate("total", "sum(weight)"), parse_aggregate("rows", "count(*)")]
+    result = benchmark(group, table, [key], aggregates)
+    assert groups * 0.98 < result.num_rows <= groups

@@ -1,0 +1,108 @@
+"""How the tests of one run are divided between the workers of pytest-xdist, and what they cost.
+
+A plugin of ``tests/conftest.py``, for ``--dist loadgroup``. A file goes to one worker as a whole,
+as its tests share fixtures; files that ask for the same HDFS or Ray go to the same worker, as each
+takes seconds to start. Tests of `tests/fault` share nothing and wait most of their time, so they
+are divided one by one. What takes longest begins first, by `tests/durations.json`: the seconds of
+each file in a run that is committed. ``--write-durations`` writes it anew. A run ends with the
+files that took twice as long as there, which is how a slower test is seen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parents[1]
+DURATIONS = HERE / "durations.json"
+SERVICES = {"hdfs": "hdfs", "name_node": "hdfs", "ray_head": "ray"}
+"""Fixtures of servers that a session has one of, and the groups of their tests."""
+SLOWER = 2.0
+MIN_SLOWER_S = 10.0
+"""What is less may be due to the machine's other work."""
+BUDGET_S = 480.0
+"""For all of `make test` on two cores; DESIGN: a change should not wait longer for its tests."""
+
+_seconds: dict[str, float] = defaultdict(float)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-durations", action="store_true", help="write tests/durations.json by this run"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each test its group, and put those first that take longest."""
+    if not hasattr(config, "workerinput"):
+        return  # one process runs them all, in the order of their files
+    expected = _read_durations()
+    groups = {item: _group_of(item) for item in items}
+    seconds: dict[str, float] = defaultdict(float)
+    tests: dict[str, int] = defaultdict(int)
+    for item in items:
+        tests[_file_of(item)] += 1
+    for item, group in groups.items():
+        file = _file_of(item)
+        seconds[group or item.nodeid] += expected.get(file, 0.0) / tests[file]
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: -seconds[groups[item] or item.nodeid])
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up the seconds of a file. With xdist that is done where all reports come together."""
+    _seconds[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the files that took longer than they used to."""
+    expected = _read_durations()
+    slower = [
+        f"{file}: {took:.0f} s, {expected[file]:.0f} s in tests/durations.json"
+        for file, took in sorted(_seconds.items())
+        if took > max(SLOWER * expected.get(file, took), expected.get(file, 0.0) + MIN_SLOWER_S)
+    ]
+    if slower:
+        terminalreporter.section("slower than they were")
+        for line in slower:
+            terminalreporter.write_line(line)
+    if terminalreporter.config.getoption("--write-durations"):
+        _write_durations(expected | {file: round(s, 1) for file, s in _seconds.items()})
+
+
+def _group_of(item: pytest.Item) -> str | None:
+    """The tests that go to one worker; None for a test that may go to any by itself."""
+    for fixture in getattr(item, "fixturenames", ()):
+        if fixture in SERVICES:
+            return SERVICES[fixture]
+    if item.path.is_relative_to(HERE / "fault") and not _shares_fixtures(item):
+        return None
+    return _file_of(item)
+
+
+def _shares_fixtures(item: pytest.Item) -> bool:
+    """Whether a test uses a fixture that is made once for its file."""
+    info = getattr(item, "_fixtureinfo", None)
+    found = info.name2fixturedefs.values() if info is not None else ()
+    return any(each[-1].scope == "module" for each in found)
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _read_durations() -> dict[str, float]:
+    if not DURATIONS.exists():
+        return {}
+    found: dict[str, float] = json.loads(DURATIONS.read_text())
+    return found
+
+
+def _write_durations(durations: dict[str, float]) -> None:
+    there = {file: s for file, s in sorted(durations.items()) if (HERE.parent / file).exists()}
+    DURATIONS.write_text(json.dumps(there, indent=1) + "\n")
