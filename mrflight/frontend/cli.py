@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run a job", description=driver.__doc__)
+    run = commands.add_parser("run", help="run a job")
     driver.add_arguments(run)
     run.set_defaults(do=_run)
     explain = commands.add_parser(

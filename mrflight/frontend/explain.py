@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
-        spec, folder = driver.asked_job(options)
+        spec, folder = driver.requested_job(options)
         told = explain(spec, folder)
     except MrflightError as error:
         sys.stderr.write(f"mrflight: {driver.message(error)}\n")

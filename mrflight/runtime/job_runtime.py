@@ -11,8 +11,8 @@ import msgspec
 from mrflight.config.settings import RunSettings
 from mrflight.config.spec import JobSpec
 from mrflight.runtime.supervised_cluster import SupervisedCluster
-from mrflight.system.interrupts import Interrupts
 from mrflight.system.progress import ProgressReport
+from mrflight.system.signals import Interrupts
 
 if TYPE_CHECKING:
     from mrflight.runtime.executor import Executor

@@ -26,10 +26,10 @@ from mrflight.storage import locate
 from mrflight.storage.prepare import prepare_storage
 from mrflight.system.deadlines import Deadline
 from mrflight.system.fork_server.client import load_here
-from mrflight.system.interrupts import Interrupts
 from mrflight.system.memory_sampler import MemoryMeter
 from mrflight.system.progress import ProgressReport
 from mrflight.system.scratch import ScratchFolder, remove_dead_folders
+from mrflight.system.signals import Interrupts
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.config.functions import FunctionRef
@@ -179,7 +179,7 @@ class _Job:
         self._clock.stop()
         self._interrupts.job_ends()
         if self._deadline.is_over():
-            self._interrupts.hurry()
+            self._interrupts.bound_clean_up()
 
     def _metadata(self, cluster: JobCluster | None) -> str:
         return self._spec.cluster.metadata or (cluster.metadata if cluster else "")

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from mrflight.errors import DeadlineExceededError
 from mrflight.system.deadlines import Deadline
-from mrflight.system.interruptible import interruptibly
+from mrflight.system.signals import run_interruptibly
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Landing:
                 has_ended = True
 
         try:
-            returned = interruptibly(make, min(max(deadline.left_s(), GRACE_S), LONGEST_S))
+            returned = run_interruptibly(make, min(max(deadline.left_s(), GRACE_S), LONGEST_S))
         except Exception as error:
             if has_ended:  # what came of it can be looked up
                 self._is_under_way = False

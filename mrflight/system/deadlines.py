@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from mrflight.errors import DeadlineExceededError, MrflightError
-from mrflight.system.interruptible import interruptibly
+from mrflight.system.signals import run_interruptibly
 from mrflight.system.timeouts import Timeouts
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Deadline(msgspec.Struct, frozen=True):
         DeadlineExceededError, with what was done ``while_`` it passed, once it is over.
         """
         try:
-            return interruptibly(call, self.left_s())
+            return run_interruptibly(call, self.left_s())
         except TimeoutError as error:
             if not self.is_over():
                 raise  # the call's own

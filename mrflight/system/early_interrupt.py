@@ -1,4 +1,9 @@
-"""An interrupt of a command that is still loading: a tenth of a second, or several."""
+"""Ends a command that is interrupted while it loads.
+
+Loading takes a tenth of a second, or several. This module is apart from
+`mrflight.system.signals` because a command imports it before anything else, and it therefore
+imports almost nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +16,18 @@ EXIT_INTERRUPTED = 130
 
 
 def leave_when_interrupted() -> None:
-    """End the process with 130 at a SIGINT, and without a word of where it was.
+    """End the process with exit code 130, and without a traceback, at a SIGINT.
 
-    For one that is the command's alone and has begun nothing yet; until somebody else handles
-    SIGINT. Where it is ignored, as nohup or a shell's & has it, it stays so.
+    This is for a process that runs only this command and has started nothing yet. It holds until
+    another handler for SIGINT is installed. If SIGINT is ignored, as nohup or a shell's & does, it
+    stays ignored.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
 
 
 def unwind_when_interrupted() -> None:
-    """Raise KeyboardInterrupt at a SIGINT again: from now on there is something to put in order."""
+    """Raise KeyboardInterrupt at a SIGINT again, because there is now something to clean up."""
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -36,8 +36,8 @@ HASTY = (
     """
 import sys
 from mrflight import driver
-from mrflight.system import interrupts
-interrupts.END_S = 0.5
+from mrflight.system import signals
+signals.CLEAN_UP_LIMIT_S = 0.5
 driver.leave(driver.main(sys.argv[1:]))
 """,
 )
@@ -110,7 +110,7 @@ def test_an_interrupt_while_the_commit_looks_at_the_table(job: GatedJob) -> None
         done = driver.end(END_S)
     assert done.code == 130
     assert "interrupted in the commit; look at the table" in done.message
-    assert "the clean-up was given up; mrflight clean removes what is left" in done.stderr
+    assert "the clean-up took too long and was abandoned; run mrflight clean" in done.stderr
     left = unnamed_files(job.table)
     assert len(left) >= 4
     assert clean(job.table, "--remove") == left
@@ -150,7 +150,7 @@ def test_an_interrupt_in_the_clean_up_of_a_job_that_failed(job: GatedJob, goes_o
     assert done.code == 2
     assert "ValueError: as it is told" in done.message
     left = unnamed_files(job.table)
-    assert ("the clean-up was given up" in done.stderr) != goes_on
+    assert ("the clean-up took too long" in done.stderr) != goes_on
     assert (left == set()) == goes_on
     assert clean(job.table, "--remove") == left
     assert tree(job.table) == before

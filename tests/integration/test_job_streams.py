@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -65,12 +66,43 @@ table = "out"
     assert len(done.stdout.splitlines()) == 1
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "> /dev/full", "2> /dev/full"])
-def test_a_job_that_nobody_listens_to_commits_all_the_same(
-    clicks: Path, tmp_path: Path, closed: str
+@pytest.mark.parametrize(
+    ("streams", "code", "said"),
+    [
+        (">&-", 3, "could not be written to stdout: [Errno 9]"),
+        ("> /dev/full", 3, "could not be written to stdout: [Errno 28]"),
+        ("| exec 0<&-", 3, "could not be written to stdout: [Errno 32]"),
+        ("2>&-", 0, ""),
+        ("2> /dev/full", 0, ""),
+    ],
+)
+def test_a_job_whose_streams_cannot_be_written_commits_all_the_same(
+    clicks: Path, tmp_path: Path, streams: str, code: int, said: str
 ) -> None:
+    """Only the result of ``--json`` is missed: an exit code of its own says that it is lost."""
     write_visits(tmp_path / "visits", "csv")
-    command = " ".join(driver_command(clicks))
-    done = subprocess.run(f"{command} {closed}", shell=True, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_with(streams, driver_command(clicks))
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert ("mrflight: the job is committed, but its result" in done.stderr) == bool(said)
     assert DeltaTable(tmp_path / "out" / "clicks").version() == 0
+
+
+def test_without_json_nothing_is_written_to_stdout(clicks: Path, tmp_path: Path) -> None:
+    write_visits(tmp_path / "visits", "csv")
+    done = run_with("> /dev/full", [part for part in driver_command(clicks) if part != "--json"])
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_failed_job_keeps_its_exit_code_where_its_result_cannot_be_written(
+    clicks: Path,
+) -> None:
+    done = run_with("> /dev/full", driver_command(clicks))  # there are no visits
+    assert done.returncode == 2, done.stderr
+    assert "mrflight: the job has failed, and its result could not be written" in done.stderr
+
+
+def run_with(streams: str, command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command with redirections of bash; the code is the command's own."""
+    line = f"{shlex.join(command)} {streams}; exit ${{PIPESTATUS[0]}}"
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)

@@ -19,9 +19,9 @@ from mrflight.runtime.ray.gateway_client import RayLink
 from mrflight.runtime.ray.messages import Connect, Connected, JobHere
 from mrflight.runtime.ray.shared_paths import check_seen, left_out
 from mrflight.system.fork_server.client import load_here
-from mrflight.system.interruptible import interruptibly
 from mrflight.system.private_folder import PrivateFolder, short_root
 from mrflight.system.scratch import ScratchFolder, remove_dead_folders
+from mrflight.system.signals import run_interruptibly
 
 _CONNECT_TIMEOUT_S = 120.0
 """A Ray of a job's own starts in 4 s; on two cores that others use as well it took 10."""
@@ -87,7 +87,7 @@ def _check_listens(address: str | None) -> None:
     if not colon or not port.isdecimal():  # "auto", or what Ray will say something of
         return
     try:
-        with interruptibly(
+        with run_interruptibly(
             lambda: socket.create_connection((host.strip("[]"), int(port)), _LISTEN_TIMEOUT_S)
         ):
             return

@@ -50,8 +50,8 @@ from mrflight.shuffle.wire.protocol import (
     decode,
 )
 from mrflight.shuffle.wire.tickets import ReadTicket, decode_ticket
-from mrflight.system.interruptible import interruptibly
 from mrflight.system.retry import ask_patiently
+from mrflight.system.signals import run_interruptibly
 
 T = TypeVar("T")
 
@@ -195,7 +195,7 @@ class MetadataClient:
             client = self._connections.to(self.location)
             descriptor = flight.FlightDescriptor.for_path(*path)
             options = flight.FlightCallOptions(timeout=self._connections.timeouts.call_s)
-            info = interruptibly(lambda: client.get_flight_info(descriptor, options))
+            info = run_interruptibly(lambda: client.get_flight_info(descriptor, options))
             return info.schema, [_partition_info(endpoint) for endpoint in info.endpoints]
 
     def _call(self, action: MetadataAction, request: Message, answer: type[M]) -> M:

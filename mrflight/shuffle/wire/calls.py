@@ -13,7 +13,7 @@ from mrflight.errors import MrflightError, ProtocolError
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.protocol import Done, M, Message, decode
-from mrflight.system.interruptible import interruptibly
+from mrflight.system.signals import run_interruptibly
 from mrflight.system.timeouts import AT_ONCE
 
 
@@ -33,7 +33,7 @@ def call(
     with from_flight(location, action.value):
         body = msgspec.json.encode(request)
         client = connections.to(location)
-        results = interruptibly(lambda: list(client.do_action((action.value, body), options)))
+        results = run_interruptibly(lambda: list(client.do_action((action.value, body), options)))
     if len(results) != 1:
         raise ProtocolError(f"{action}: {location} gave {len(results)} answers, not one")
     return decode(memoryview(results[0].body), answer)

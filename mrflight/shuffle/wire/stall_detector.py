@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from pyarrow import flight
 
-from mrflight.system.interruptible import interruptibly
+from mrflight.system.signals import run_interruptibly
 
 _LOOK_EVERY_S = 0.5
 
@@ -102,7 +102,7 @@ def _opened(
 ) -> flight.FlightStreamReader:
     """The stream; to open it is to wait for its first message, which nothing can cancel."""
     try:
-        return interruptibly(open_stream, silence_s)
+        return run_interruptibly(open_stream, silence_s)
     except TimeoutError as error:
         raise flight.FlightTimedOutError(_nothing_for(silence_s)) from error
 

@@ -11,7 +11,7 @@ from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.vacuum import AS_THE_TABLE_SAYS, Retention, find_removed, vacuum
 from mrflight.storage import Location
 from mrflight.storage.delta import delta_errors, unreachable
-from mrflight.system.interruptible import interruptibly
+from mrflight.system.signals import run_interruptibly
 from mrflight.units import format_bytes
 
 TARGET_BYTES = 128 << 20
@@ -94,7 +94,7 @@ def maintain(location: Location, upkeep: Upkeep, *, dry_run: bool = False) -> Ma
     table = _load(location)
     if upkeep.checkpoints and not dry_run:
         with delta_errors(f"the log of {location.url} cannot be summed up"):
-            interruptibly(table.handle.create_checkpoint)
+            run_interruptibly(table.handle.create_checkpoint)
     return MaintenanceReport(
         table=location.url,
         dry_run=dry_run,

@@ -19,7 +19,7 @@ from mrflight.storage.delta import (
     is_table,
     open_table,
 )
-from mrflight.system.interruptible import interruptibly
+from mrflight.system.signals import run_interruptibly
 
 _WRITABLE_FEATURES = {
     "appendOnly",
@@ -56,7 +56,7 @@ class DeltaTable:
             return cls(location, open_table(location)) if is_table(location) else None
 
         with delta_errors(f"the Delta table {location.url} cannot be read"):
-            return interruptibly(load)
+            return run_interruptibly(load)
 
     @property
     def version(self) -> int:
@@ -98,7 +98,7 @@ class DeltaTable:
         CommitError where the log, which is read again for it, is unreadable.
         """
         with delta_errors(f"the Delta table {self.location.url} cannot be read"):
-            version: int | None = interruptibly(lambda: self.handle.transaction_version(app_id))
+            version: int | None = run_interruptibly(lambda: self.handle.transaction_version(app_id))
             return version
 
     def committed_after(self, version: int, app_id: str) -> int | None:
@@ -135,7 +135,7 @@ class DeltaTable:
             return [json.loads(line) for line in entry.read_bytes().splitlines() if line]
 
         try:
-            return interruptibly(read)
+            return run_interruptibly(read)
         except (OSError, ValueError):  # cleaned up, or compacted
             return None
 

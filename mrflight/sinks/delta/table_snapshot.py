@@ -13,7 +13,7 @@ from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
 from mrflight.storage.delta import delta_errors, entry_name
 from mrflight.storage.store import FileVersion
-from mrflight.system.interruptible import interruptibly
+from mrflight.system.signals import run_interruptibly
 
 
 class Following:
@@ -44,7 +44,7 @@ class Following:
         """
         if self._table is not None and self._version is not None and self._is_same():
             with suppress(Exception):  # whatever it is: the log can be read from its beginning
-                interruptibly(self._table.handle.update_incremental)
+                run_interruptibly(self._table.handle.update_incremental)
                 return self._table, self._table.committed_after(self._version, self._app_id)
         table = DeltaTable.load(self._location)
         return table, None if table is None else table.committed_version(self._app_id)
@@ -66,5 +66,5 @@ class Following:
         assert self._version is not None
         entry = self._location.child(entry_name(self._version))
         with delta_errors(f"the Delta table {self._location.url} cannot be read"):
-            info = interruptibly(entry.info)
+            info = run_interruptibly(entry.info)
         return FileVersion(info.size, info.mtime_ns) if info.is_file else None

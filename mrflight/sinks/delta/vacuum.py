@@ -17,7 +17,7 @@ from mrflight.errors import OutputError
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.job_files import relative_path
 from mrflight.storage.delta import delta_errors, import_deltalake
-from mrflight.system.interruptible import interruptibly
+from mrflight.system.signals import run_interruptibly
 
 _HOUR = timedelta(hours=1)
 
@@ -52,7 +52,9 @@ def find_removed(table: DeltaTable, retention: Retention) -> RemovedFiles:
     named = set(_vacuum(table, retention, dry_run=True))
     location = table.location
     with delta_errors(f"the files in {location.url} cannot be listed"):
-        found = interruptibly(location.walk) if named else []  # it names those that are gone, too
+        found = (
+            run_interruptibly(location.walk) if named else []
+        )  # it names those that are gone, too
     sizes = {relative_path(location, info.path): info.size for info in found if info.is_file}
     there = named & sizes.keys()
     return RemovedFiles(frozenset(there), sum(sizes[path] for path in there))
@@ -92,7 +94,7 @@ def _vacuum(table: DeltaTable, retention: Retention, *, dry_run: bool) -> list[s
             ) from error
 
     with delta_errors(f"the files that {table.location.url} has removed cannot be deleted"):
-        paths: list[str] = interruptibly(call)
+        paths: list[str] = run_interruptibly(call)
         return paths
 
 

@@ -12,7 +12,7 @@ END_S = 10.0
 
 PROGRAM = """
 import queue, select, signal, sys, threading, time
-from mrflight.system.signal_relay import SignalRelay
+from mrflight.system.signals import SignalRelay
 
 def interrupt(*_):
     raise KeyboardInterrupt
@@ -56,7 +56,7 @@ ROUNDS = 20
 
 TWO = f"""
 import queue, signal, threading
-from mrflight.system.signal_relay import SignalRelay
+from mrflight.system.signals import SignalRelay
 
 news = queue.SimpleQueue()
 for number in (signal.SIGINT, signal.SIGTERM):
