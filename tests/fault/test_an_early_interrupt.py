@@ -188,7 +188,7 @@ def test_who_ignores_interrupts_is_not_interrupted(job: Path) -> None:
 
 
 def test_importing_changes_no_handler() -> None:
-    modules = ("driver", "cli", "__main__", "servers.metadata", "servers.data")
+    modules = ("driver", "frontend.cli", "__main__", "servers.metadata", "servers.data")
     imports = "; ".join(f"import mrflight.{module}" for module in modules)
     code = f"{imports}; import signal; print(signal.getsignal(2) is signal.default_int_handler)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=END_S)

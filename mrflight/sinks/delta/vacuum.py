@@ -52,9 +52,8 @@ def find_removed(table: DeltaTable, retention: Retention) -> RemovedFiles:
     named = set(_vacuum(table, retention, dry_run=True))
     location = table.location
     with delta_errors(f"the files in {location.url} cannot be listed"):
-        found = (
-            run_interruptibly(location.walk) if named else []
-        )  # it names those that are gone, too
+        # `_vacuum` names files that are gone, too.
+        found = run_interruptibly(location.walk) if named else []
     sizes = {relative_path(location, info.path): info.size for info in found if info.is_file}
     there = named & sizes.keys()
     return RemovedFiles(frozenset(there), sum(sizes[path] for path in there))
