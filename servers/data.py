@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from mrflight.compute.layout import decode_dictionaries
 from mrflight.config.locations import parse_location
 from mrflight.errors import JobFileError, ProtocolError
 from mrflight.ids import check_attempt
@@ -211,7 +212,7 @@ def _batches(
 def _plain(blocks: Iterator[Block]) -> Iterator[pa.RecordBatch]:
     """Their rows as plain clients get them: what travelled narrow may be 36 times as large."""
     for block in blocks:
-        rows = decode_block(block)
+        rows = decode_dictionaries(decode_block(block))
         count = max(1, -(-rows.nbytes // _MESSAGE_BYTES))
         at_once = max(1, -(-rows.num_rows // count))
         for start in range(0, max(1, rows.num_rows), at_once):

@@ -34,6 +34,19 @@ def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def decode_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with the values of each dictionary column instead of the dictionary."""
+    kinds = [field.type for field in batch.schema]
+    if not any(map(types.is_dictionary, kinds)):
+        return batch
+    columns, fields = [], []
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        is_encoded = types.is_dictionary(column.type)
+        columns.append(column.dictionary_decode() if is_encoded else column)
+        fields.append(field.with_type(columns[-1].type))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
 def bare_values(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The values alone, column by column, without what memory happens to hold behind nulls.
 

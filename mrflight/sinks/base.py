@@ -114,11 +114,6 @@ class PartWriter(InCommon, ABC):
         """
 
     @property
-    def takes_dictionaries(self) -> bool:
-        """Whether dictionaries suit columns of few strings best (`mrflight.compute.few_values`)."""
-        return False
-
-    @property
     @abstractmethod
     def closing_files(self) -> int:
         """How many files are closed at a time beside what is written; 0: closing takes no time."""

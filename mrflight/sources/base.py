@@ -74,12 +74,12 @@ class Reader(InCommon, ABC):
         """
         return self
 
-    def keeping_dictionaries(self) -> Reader:
-        """One that may give columns of few strings as the dictionaries that they are stored as.
+    def read_encoded(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """As `read`, but a column of few strings may come as the dictionary that it is stored as.
 
-        Whatever `schema` says of them. Or the same one, where the format has none.
+        That column's type is then not the one in `schema`.
         """
-        return self
+        return self.read(split)
 
     def file_rows(self, rows: int) -> int:
         """Of ``rows`` that `read` has given, how many were read from files: all but a stage's."""

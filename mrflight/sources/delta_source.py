@@ -17,7 +17,7 @@ from mrflight.sources.discovery import FoundInput
 from mrflight.sources.file_version import FileVersion, unchanged
 from mrflight.sources.read_errors import reading
 from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_group_weights
-from mrflight.sources.schema_check import conform, select_columns
+from mrflight.sources.schema_check import Conform, conform, conform_encoded, select_columns
 from mrflight.sources.splitting import split_runs
 from mrflight.storage import Location
 from mrflight.storage.delta import (
@@ -72,15 +72,17 @@ class DeltaReader(Reader):
 
     schema: pa.Schema
     root: Location
-    keeps_dictionaries: bool = False
-
-    def keeping_dictionaries(self) -> DeltaReader:
-        return replace(self, keeps_dictionaries=True)
 
     def narrowed(self, columns: Sequence[str]) -> DeltaReader:
         return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        return self._read(split, conform)
+
+    def read_encoded(self, split: Split) -> Iterator[pa.RecordBatch]:
+        return self._read(split, conform_encoded)
+
+    def _read(self, split: Split, conform: Conform) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
         constants = dict(split.constants)
         stored = [name for name in self.schema.names if name not in constants]
@@ -88,7 +90,7 @@ class DeltaReader(Reader):
             for batch in read_row_groups(location, split, stored):
                 if batch.num_rows:
                     rows = with_constants(batch, self.schema, constants)
-                    yield conform(rows, self.schema, keeps_dictionaries=self.keeps_dictionaries)
+                    yield conform(rows, self.schema)
 
 
 def with_constants(

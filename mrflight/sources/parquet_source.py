@@ -12,7 +12,7 @@ from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.file_version import unchanged
 from mrflight.sources.read_errors import reading
 from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_group_weights
-from mrflight.sources.schema_check import agreed_schema, conform
+from mrflight.sources.schema_check import Conform, agreed_schema, conform, conform_encoded
 from mrflight.sources.splitting import split_runs
 from mrflight.storage import Location
 
@@ -23,20 +23,22 @@ class ParquetReader(Reader):
 
     schema: pa.Schema
     root: Location
-    keeps_dictionaries: bool = False
-
-    def keeping_dictionaries(self) -> ParquetReader:
-        return replace(self, keeps_dictionaries=True)
 
     def narrowed(self, columns: Sequence[str]) -> ParquetReader:
         return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        return self._read(split, conform)
+
+    def read_encoded(self, split: Split) -> Iterator[pa.RecordBatch]:
+        return self._read(split, conform_encoded)
+
+    def _read(self, split: Split, conform: Conform) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
         with reading("parquet", location), unchanged(location, split.version) as location:
             for batch in read_row_groups(location, split, self.schema.names):
                 if batch.num_rows:
-                    yield conform(batch, self.schema, keeps_dictionaries=self.keeps_dictionaries)
+                    yield conform(batch, self.schema)
 
 
 def open_parquet(found: FoundInput, split_bytes: int) -> Source:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 from pyarrow import types
@@ -88,18 +88,28 @@ def same_values(a: pa.DataType, b: pa.DataType) -> bool:
     return bool(plain_type(a) == plain_type(b))
 
 
-def conform(
-    batch: pa.RecordBatch, schema: pa.Schema, *, keeps_dictionaries: bool = False
-) -> pa.RecordBatch:
-    """The columns of ``schema``, by name, in its order and types; no cast loses a value.
+Conform = Callable[[pa.RecordBatch, pa.Schema], pa.RecordBatch]
+"""`conform` or `conform_encoded`."""
 
-    Where dictionaries are kept, a column of few strings may be one: then that is its type.
-    """
-    columns, fields = [], []
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the columns of ``schema``, by name, in its order and types; no cast loses a value."""
+    columns = []
     for field in schema:
         column = batch.column(field.name)
-        is_kept = keeps_dictionaries and has_few(column) and field.type == column.dictionary.type
-        columns.append(column if is_kept or column.type == field.type else column.cast(field.type))
-        # Of a list an equal type may have another name for its items.
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    # An equal list type may have another name for its items, so the batch gets this schema.
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def conform_encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the columns of ``schema`` as `conform` does, but dictionaries of few strings as such.
+
+    The type of such a column is then that of the dictionary.
+    """
+    fields = []
+    for field in schema:
+        column = batch.column(field.name)
+        is_kept = has_few(column) and field.type == column.dictionary.type
         fields.append(field.with_type(column.type) if is_kept else field)
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    return conform(batch, pa.schema(fields))

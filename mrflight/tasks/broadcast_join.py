@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import structs
 
+from mrflight.compute.layout import decode_dictionaries
 from mrflight.compute.schemas import empty_batch
 from mrflight.shuffle.client.reader import read_partition
 from mrflight.shuffle.wire.connections import Connections
@@ -68,7 +69,7 @@ class StreamReader(Reader):
                 connections = stack.enter_context(Connections(side.shuffle.timeouts))
                 (info,) = table.partition.infos
                 rows = read_partition(side.shuffle.id, info, connections)
-                tables[side.name] = side.schema, rows
+                tables[side.name] = side.schema, map(decode_dictionaries, rows)
             schema, batches = self.cogroup.apply(tables, self.space)
             yield empty_batch(schema)
             yield from batches

@@ -26,8 +26,12 @@ def mapped_schema(schema: pa.Schema | None, row_map: RowMap | None) -> pa.Schema
 class Mapper:
     """Maps the batches of one split; counts the rows that it read."""
 
-    def __init__(self, reader: Reader, split: Split, row_map: RowMap | None) -> None:
+    def __init__(
+        self, reader: Reader, split: Split, row_map: RowMap | None, *, encoded: bool = False
+    ) -> None:
+        """``encoded`` reads by `Reader.read_encoded`, for rows that are passed on as they are."""
         self._reader = reader
+        self._open = reader.read_encoded if encoded else reader.read
         self._split = split
         self._row_map = row_map
         self._function = row_map.load() if isinstance(row_map, FunctionRef) else None
@@ -46,7 +50,7 @@ class Mapper:
     def _read(self) -> Iterator[pa.RecordBatch]:
         """The split's batches, at least one."""
         is_empty = True
-        for batch in self._reader.read(self._split):
+        for batch in self._open(self._split):
             is_empty = False
             self.rows_in += batch.num_rows
             yield batch

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.layout import decode_dictionaries, plain_batch, plain_schema
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sorting import check_sortable
 from mrflight.config.sort_key import SortKey, columns_of
@@ -142,8 +142,7 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
     combiner = task.reduce_spec.combiner(task.combiner_bytes)
     user_sees_rows = task.row_map is not None or task.partitioner.function is not None
     is_sent_as_read = combiner is None and not user_sees_rows
-    reader = task.reader.keeping_dictionaries() if is_sent_as_read else task.reader
-    mapper = Mapper(reader, task.split, task.row_map)
+    mapper = Mapper(task.reader, task.split, task.row_map, encoded=is_sent_as_read)
     writer = shuffle.writer(
         task.map_id,
         attempt,
@@ -197,7 +196,8 @@ def run_merge(task: MergeTask, attempt: int, writer_id: str) -> int:
             yield batch
 
     with Connections(task.shuffle.timeouts) as connections:
-        rows = counted(read_share(task.shuffle.id, task.info, task.share, connections))
+        sent = read_share(task.shuffle.id, task.info, task.share, connections)
+        rows = counted(map(decode_dictionaries, sent))
         shuffle_batches(merge_partial_rows(plan, rows, task.combiner_bytes), writer)
     return rows_in
 
@@ -239,8 +239,7 @@ def _reduced(task: ReduceTask, shared: SharedSide | None) -> Generator[_Result]:
     """The results of all partitions, file after file: of each at least a batch without rows."""
     partitions = [partition for file in task.files for partition in file]
     numbers = (number for number, file in enumerate(task.files) for _ in file)
-    keeps = task.part_writer.takes_dictionaries
-    with closing(task.rows.of(partitions, shared, keeps_dictionaries=keeps)) as results:
+    with closing(task.rows.of(partitions, shared)) as results:
         for number, (schema, batches) in zip(numbers, results, strict=True):
             yield _Result(number, empty_batch(schema))
             for batch in batches:

@@ -50,7 +50,10 @@ _Tagged = tuple[BlockTag, pa.RecordBatch]
 def read_partition(
     shuffle_id: str, info: PartitionInfo, connections: Connections
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition in input order, block by block.
+    """Yield the rows of a partition in input order, block by block.
+
+    A column of few strings may come as a dictionary, in any of the batches. A caller that wants
+    plain columns uses `mrflight.compute.layout.decode_dictionaries`.
 
     Where a location fails, in the middle of the rows as well, the next one goes on. After the
     last it raises that one's error, whose ``location`` and ``partition`` say where it was:
@@ -66,11 +69,9 @@ def read_share(
     info: PartitionInfo,
     share: Share,
     connections: Connections,
-    *,
-    keeps_dictionaries: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """As `read_partition`, a share of its rows; whoever has all shares read is to count them."""
-    reading = _Reading(shuffle_id, [info], connections, keeps_dictionaries, share)
+    reading = _Reading(shuffle_id, [info], connections, share)
     for _, rows in reading.blocks():
         yield rows
 
@@ -79,12 +80,8 @@ def read_partitions(
     shuffle_id: str,
     infos: Sequence[PartitionInfo],
     connections: Connections,
-    *,
-    keeps_dictionaries: bool = False,
 ) -> Iterator[Iterator[pa.RecordBatch]]:
     """Of each partition its rows, as `read_partition`; used up before the next is asked for.
-
-    Where dictionaries are kept, columns of few strings may come as those, in any of the batches.
 
     Neighbours on one server are asked for together, as small ones would wait
     for the answers longer than for the rows.
@@ -94,9 +91,7 @@ def read_partitions(
         for start in range(0, len(run), _PARTITIONS_AT_ONCE):
             part = run[start : start + _PARTITIONS_AT_ONCE]
             wanted = [info for info in part if info.rows]
-            yield from _read_run(
-                part, _Reading(shuffle_id, wanted, connections, keeps_dictionaries)
-            )
+            yield from _read_run(part, _Reading(shuffle_id, wanted, connections))
 
 
 def _read_run(
@@ -123,13 +118,11 @@ class _Reading:
         shuffle_id: str,
         wanted: Sequence[PartitionInfo],
         connections: Connections,
-        keeps_dictionaries: bool,
         share: Share | None = None,
     ) -> None:
         self._shuffle_id = shuffle_id
         self._wanted = wanted
         self._connections = connections
-        self._keeps_dictionaries = keeps_dictionaries
         self._share = share
         self._seen: list[BlockTag] = []
 
@@ -193,8 +186,7 @@ class _Reading:
 
     def _decoded(self, tag: BlockTag, message: pa.RecordBatch, location: str) -> pa.RecordBatch:
         try:
-            block = from_wire(message, tag)
-            return decode_block(block, keeps_dictionaries=self._keeps_dictionaries)
+            return decode_block(from_wire(message, tag))
         except CorruptBlockError as error:
             told = f"partition {tag.partition} of shuffle {self._shuffle_id!r}, of {location}"
             raise _about(tag.partition, CorruptBlockError(f"{told}: {error}")) from error

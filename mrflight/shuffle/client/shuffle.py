@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pyarrow as pa
 
+from mrflight.compute.layout import decode_dictionaries
 from mrflight.errors import JobError, MapOutputMissingError, MrflightError
 from mrflight.ids import MapAttempt, check_attempt, new_writer_id
 from mrflight.shuffle.client.fetch_failures import classify_failure
@@ -92,7 +93,7 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
         """
         with Connections(self.timeouts) as connections:
             _, (info,) = self._layout(connections, maps, partition)
-            yield from read_partition(self.id, info, connections)
+            yield from map(decode_dictionaries, read_partition(self.id, info, connections))
 
     def schema(self) -> pa.Schema:
         """Of the rows that were written; without columns before the first map is committed."""

@@ -93,12 +93,12 @@ def encode_block(batches: list[pa.RecordBatch], options: pa.ipc.IpcWriteOptions)
     return Block.of(batch.num_rows, out.getvalue())
 
 
-def decode_block(block: Block, *, keeps_dictionaries: bool = False) -> pa.RecordBatch:
-    """The rows of a block in their plain layout, checked by its hash and its count.
+def decode_block(block: Block) -> pa.RecordBatch:
+    """Return the rows of a block, after checking its hash and its number of rows.
 
-    Where dictionaries are kept, columns that travelled narrow come as those: see `widen`.
-
-    CorruptBlockError where either differs, or the bytes are none of Arrow's.
+    A column of few strings may be a dictionary, as it travelled. A caller that wants plain columns
+    uses `mrflight.compute.layout.decode_dictionaries`. Raises CorruptBlockError if the hash or the
+    number of rows differs, or if the bytes are not an Arrow stream.
 
     Bytes that came off a socket lie at any address. Acero copies columns that
     are not aligned one by one, and other consumers of the C data interface
@@ -110,7 +110,7 @@ def decode_block(block: Block, *, keeps_dictionaries: bool = False) -> pa.Record
             batch = stream.read_next_batch()
         batch.validate(full=True)  # 0.2 ms a MiB, and nobody after this reads outside of a buffer
         batch.schema.names  # noqa: B018 - decoded here, as they may be no UTF-8
-        batch = widen(batch, keeps_dictionaries=keeps_dictionaries)
+        batch = widen(batch)
     except _UNREADABLE as error:
         raise _corrupt(f"a block of {block.body.size} bytes cannot be read: {error}") from error
     if batch.num_rows != block.rows:

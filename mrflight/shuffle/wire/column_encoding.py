@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.compute.few_values import FEW, SHORT_BYTES, are_few, has_few
-from mrflight.compute.layout import plain_batch, plain_column
+from mrflight.compute.layout import decode_dictionaries, plain_batch, plain_column
 from mrflight.compute.numpy_arrays import to_arrow
 from mrflight.shuffle.wire.integer_encoding import (
     grown,
@@ -173,7 +173,7 @@ class Narrowing:
             told = {_PLAIN: str(field.type)} if each else None
             fields.append(pa.field(field.name, found.type, metadata=told))
         batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-        return widen(batch) if rows.num_rows < _FEWEST_ROWS else batch
+        return decode_dictionaries(widen(batch)) if rows.num_rows < _FEWEST_ROWS else batch
 
 
 def decoded_once(batch: pa.RecordBatch, plain: pa.Schema) -> pa.RecordBatch:
@@ -191,17 +191,18 @@ def decoded_once(batch: pa.RecordBatch, plain: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=plain.names)
 
 
-def widen(batch: pa.RecordBatch, *, keeps_dictionaries: bool = False) -> pa.RecordBatch:
-    """A block's rows in their plain layout; where dictionaries are kept, few strings as those.
+def widen(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Decode a block's rows, except for columns of few strings, which stay dictionaries.
 
-    Their indices are of 32 bits, as they may be unified. ArrowInvalid for what no writer narrows.
+    Their indices have 32 bits, so that dictionaries can be unified. Raises ArrowInvalid for an
+    encoding that no writer uses.
     """
     if not any(map(_plain_name, batch.schema)):
         return batch
     fields, columns = [], []
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if name := _plain_name(field):
-            column = _wide(column, name, keeps_dictionaries)
+            column = _wide(column, name)
             field = pa.field(field.name, column.type)
         fields.append(field)
         columns.append(column)
@@ -225,7 +226,7 @@ def _plain_name(field: pa.Field) -> str:
     return (field.metadata or {}).get(_PLAIN, b"")[:_LONGEST_NAME].decode(errors="replace")
 
 
-def _wide(column: pa.Array, plain: str, keeps_dictionaries: bool) -> pa.Array:
+def _wide(column: pa.Array, plain: str) -> pa.Array:
     if (kind := kind_named(plain)) is not None:
         return grown(column, kind)
     kind = column.type
@@ -235,7 +236,4 @@ def _wide(column: pa.Array, plain: str, keeps_dictionaries: bool) -> pa.Array:
         raise pa.ArrowInvalid(
             f"a narrow column's dictionary has up to {FEW} strings of up to {SHORT_BYTES} bytes"
         )
-    if keeps_dictionaries:
-        indices = column.indices.cast(pa.int32())
-        return pa.DictionaryArray.from_arrays(indices, column.dictionary)
-    return column.dictionary_decode()
+    return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), column.dictionary)

@@ -26,6 +26,11 @@ class Encoding(msgspec.Struct, frozen=True):
         return "parquet" if self.format == "delta" else self.format
 
     @property
+    def has_dictionaries(self) -> bool:
+        """Whether the encoder takes columns of few strings as dictionaries."""
+        return self.suffix == "parquet"
+
+    @property
     def chunk(self) -> Chunk:
         """How many rows are gathered before they are encoded."""
         return PARQUET_CHUNK if self.suffix == "parquet" else STREAM_CHUNK

@@ -55,10 +55,6 @@ class FilePartWriter(PartWriter):
         return self._write(partition, attempt, schema, batches, share, closings, is_last=False)
 
     @property
-    def takes_dictionaries(self) -> bool:
-        return self.encoding.suffix == "parquet"
-
-    @property
     def closing_files(self) -> int:
         return self.bounds.closing_files if self.table.store.closes_late else 0
 
@@ -85,7 +81,7 @@ class FilePartWriter(PartWriter):
                         self.schema.check_same(batch.schema, stored)
                         seen = batch.schema
                     rows = self.schema.rows(
-                        batch, stored, keeps_dictionaries=self.takes_dictionaries
+                        batch, stored, keeps_dictionaries=self.encoding.has_dictionaries
                     )
                     for values, piece in split(rows, columns, self.schema.is_delta):
                         files.add(values, piece)

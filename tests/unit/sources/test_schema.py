@@ -264,8 +264,8 @@ def test_fields_within_that_one_file_says_are_never_null(tmp_path: Path, first: 
     assert sorted(found, key=repr) == [{"x": 1}, {"x": None}]
 
 
-@pytest.mark.parametrize("keeps", [False, True])
-def test_items_of_lists_are_named_alike_in_all_batches(tmp_path: Path, keeps: bool) -> None:
+@pytest.mark.parametrize("encoded", [False, True])
+def test_items_of_lists_are_named_alike_in_all_batches(tmp_path: Path, encoded: bool) -> None:
     """Types are equal whatever the name, and writers see to it that rows have one schema."""
     for file, name in [("a", "item"), ("b", "element"), ("c", "array")]:
         kind = pa.list_(pa.field(name, pa.int64()))
@@ -274,9 +274,9 @@ def test_items_of_lists_are_named_alike_in_all_batches(tmp_path: Path, keeps: bo
             table, tmp_path / f"{file}.parquet", use_compliant_nested_type=name == "element"
         )
     source = open_folder(tmp_path)
-    reader = source.reader.keeping_dictionaries() if keeps else source.reader
+    reader = source.reader
     for split in source.splits:
-        for batch in reader.read(split):
+        for batch in reader.read_encoded(split) if encoded else reader.read(split):
             assert str(batch.schema) == str(reader.schema)
 
 
@@ -286,7 +286,7 @@ def test_a_column_may_be_named_as_a_leaf_of_another(tmp_path: Path, names: list[
     table = pa.table(columns).select(list(names))
     pa.parquet.write_table(table, tmp_path / "a.parquet")
     (split,) = (source := open_folder(tmp_path)).splits
-    batches = list(source.reader.keeping_dictionaries().read(split))
+    batches = list(source.reader.read_encoded(split))
     assert [row for batch in batches for row in batch.to_pylist()] == table.to_pylist()
 
 
@@ -297,7 +297,7 @@ def test_few_long_strings_are_decoded_by_pieces(tmp_path: Path) -> None:
     strings = pa.DictionaryArray.from_arrays(codes, values)
     pa.parquet.write_table(pa.table({"s": strings}), tmp_path / "a.parquet", store_schema=False)
     (split,) = (source := open_folder(tmp_path)).splits
-    batch = next(source.reader.keeping_dictionaries().read(split))
+    batch = next(source.reader.read_encoded(split))
     assert batch.schema.field("s").type == pa.string()
     assert batch.column("s")[:4].to_pylist() == strings[:4].to_pylist()
 
