@@ -22,9 +22,9 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.client.metadata_client import MetadataClient
-from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import MovePartitions
 
 from .drain_copies import COPY_S, Copier, Copies

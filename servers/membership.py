@@ -18,10 +18,10 @@ import pyarrow as pa
 from mrflight.errors import InconsistentMapOutputError, MrflightError, ServerUnavailableError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.client.metadata_client import MetadataClient
-from mrflight.shuffle.metadata.shuffle_state import MapCommit
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.store.stored_shuffle import StoredShuffle
 from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.partition_info import MapCommit
 from mrflight.shuffle.wire.protocol import Heartbeat
 from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts
 

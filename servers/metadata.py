@@ -29,11 +29,11 @@ from mrflight.errors import (
 from mrflight.ids import MapAttempt, new_writer_id
 from mrflight.shuffle.metadata.event_journal import EventJournal
 from mrflight.shuffle.metadata.registry import Registry
-from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
 from mrflight.shuffle.store.block_memory import tune_malloc
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import answer_errors
+from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import (
     CommitMap,
     CommitMapResponse,

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from mrflight.errors import InconsistentMapOutputError
-from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.partition_slice import Share
 from mrflight.tasks.portion import Portion
 from mrflight.tasks.stage_rows import StagePartition

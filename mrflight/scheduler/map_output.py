@@ -18,7 +18,7 @@ from mrflight.errors import (
 from mrflight.scheduler.recovery import Resubmit, Stop
 from mrflight.scheduler.run_context import RunContext
 from mrflight.shuffle.client.shuffle import Shuffle
-from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import ShuffleHealth
 
 

@@ -16,8 +16,8 @@ from mrflight.compute.schemas import empty_batch
 from mrflight.errors import InconsistentMapOutputError
 from mrflight.shuffle.client.reader import read_partition, read_partitions, read_share
 from mrflight.shuffle.client.shuffle import Shuffle
-from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
 from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.partition_slice import Share
 from mrflight.sources.base import Reader, Split
 from mrflight.system.in_common import InCommon

@@ -22,8 +22,8 @@ from mrflight.config.sort_key import SortKey, columns_of
 from mrflight.shuffle.client.partitioners import OnePartitioner
 from mrflight.shuffle.client.reader import read_share
 from mrflight.shuffle.client.shuffle import Shuffle
-from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
 from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.partition_slice import Share
 from mrflight.sinks.base import PartFile, PartWriter
 from mrflight.sinks.parts.async_closer import Closings

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 import mrflight
 from mrflight.planner.reduce_tasks import ReduceTaskPlan, check_shares
-from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.tasks.portion import Portion
 from tests.support.cluster import standing_cluster
 from tests.support.driver import write_job

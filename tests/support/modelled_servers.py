@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.metadata.shuffle_state import MapCommit, PartitionInfo
+from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
 from tests.support.registries import TIMEOUT_S, Clock
 
 Block = tuple[str, int, MapAttempt]

@@ -19,7 +19,7 @@ from mrflight.ids import MAX_ATTEMPTS
 from mrflight.shuffle.client.partitioners import HashPartitioner, Partitioner
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.client.writer import ShuffleWriter
-from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.shuffle.wire.partition_info import PartitionInfo
 
 
 def to_dataset(

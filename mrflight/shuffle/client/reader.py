@@ -19,10 +19,10 @@ from mrflight.errors import (
     ShuffleNotFoundError,
     SpillError,
 )
-from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
 from mrflight.shuffle.wire.block import WIRE_SCHEMA, BlockTag, decode_block, from_wire
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
+from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.partition_slice import Share
 from mrflight.shuffle.wire.stall_detector import Listening
 from mrflight.shuffle.wire.tickets import ReadTicket

@@ -17,9 +17,9 @@ from mrflight.shuffle.client.partition_buffers import BUFFER_BYTES
 from mrflight.shuffle.client.partitioners import HashPartitioner, Partitioner
 from mrflight.shuffle.client.reader import read_partition
 from mrflight.shuffle.client.writer import ShuffleWriter
-from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
 from mrflight.shuffle.wire.calls import tell
 from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import DataAction, DiscardAttempt, ShuffleHealth, ShuffleName
 from mrflight.system.in_common import InCommon
 from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts

@@ -31,7 +31,8 @@ from mrflight.shuffle.metadata.events import (
 )
 from mrflight.shuffle.metadata.placement import IndexedPlacement, place_partitions
 from mrflight.shuffle.metadata.reassignment import choose_targets, held_alone, plan_move
-from mrflight.shuffle.metadata.shuffle_state import MapCommit, PartitionInfo, hash_of_sent
+from mrflight.shuffle.metadata.shuffle_state import hash_of_sent
+from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
 from mrflight.shuffle.wire.protocol import ServerStatus, ShuffleHealth, ShuffleStatus
 
 

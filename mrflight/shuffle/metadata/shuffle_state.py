@@ -13,9 +13,7 @@ those partitions only.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -30,31 +28,10 @@ from mrflight.shuffle.metadata.events import (
     ShuffleMade,
 )
 from mrflight.shuffle.metadata.placement import IndexedPlacement
+from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
 
 NEVER = -1
 """The version of a map that nobody has written."""
-
-
-class MapCommit(NamedTuple):
-    """An attempt that counts for the partitions whose generation is in (since, until]."""
-
-    source: MapAttempt
-    since: int
-    until: int
-
-    def counts_for(self, generation: int) -> bool:
-        return self.since < generation <= self.until
-
-
-class PartitionInfo(msgspec.Struct, frozen=True):
-    """Where a reader finds a partition, and what it was promised there."""
-
-    partition: int
-    locations: tuple[str, ...]
-    epoch: int
-    rows: int
-    size_bytes: int
-    generation: int = 0
 
 
 @dataclass

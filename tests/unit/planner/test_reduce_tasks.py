@@ -15,7 +15,7 @@ from mrflight.planner.reduce_tasks import (
     plan_reduce_tasks,
     split_skewed,
 )
-from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.partition_slice import Share
 from mrflight.tasks.portion import Portion
 from mrflight.tasks.stage_rows import StagePartition

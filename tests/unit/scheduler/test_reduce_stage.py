@@ -13,7 +13,7 @@ from mrflight.planner.reduce_tasks import ReduceTaskPlan
 from mrflight.scheduler.losses import FetchFailureReporter
 from mrflight.scheduler.reduce_stage import ReduceRecovery
 from mrflight.scheduler.run_context import RunContext
-from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from mrflight.tasks.stage_rows import StagePartition
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from mrflight.errors import InconsistentMapOutputError
-from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.partition_slice import Share
 from mrflight.tasks.broadcast_join import as_now
 from mrflight.tasks.portion import Portion

@@ -16,7 +16,8 @@ from mrflight.errors import (
 )
 from mrflight.ids import MAX_MAPS, MAX_PARTITIONS, MapAttempt
 from mrflight.shuffle.metadata.registry import Registry
-from mrflight.shuffle.metadata.shuffle_state import NEVER, MapCommit
+from mrflight.shuffle.metadata.shuffle_state import NEVER
+from mrflight.shuffle.wire.partition_info import MapCommit
 from tests.support.placed_shuffles import registry_with_clicks
 from tests.support.registries import OTHER_SCHEMA, SCHEMA, Clock, commit, health
 from tests.support.threads import run_threads

@@ -13,7 +13,8 @@ from mrflight.errors import (
 from mrflight.shuffle.metadata.events import AnyEvent
 from mrflight.shuffle.metadata.placement import IndexedPlacement
 from mrflight.shuffle.metadata.registry import Registry
-from mrflight.shuffle.metadata.shuffle_state import NEVER, MapCommit
+from mrflight.shuffle.metadata.shuffle_state import NEVER
+from mrflight.shuffle.wire.partition_info import MapCommit
 from tests.support.placed_shuffles import (
     FIRST,
     OTHER,

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.metadata.events import MapCommitted, PartitionsPlaced, ShuffleMade
-from mrflight.shuffle.metadata.shuffle_state import NEVER, MapCommit, ShuffleState, hash_of_sent
+from mrflight.shuffle.metadata.shuffle_state import NEVER, ShuffleState, hash_of_sent
+from mrflight.shuffle.wire.partition_info import MapCommit
 from tests.support.journals import counted
 from tests.support.registries import SCHEMA
 

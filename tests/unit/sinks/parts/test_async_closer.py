@@ -13,7 +13,7 @@ import pytest
 
 from mrflight.errors import JobFailedError
 from mrflight.planner.reduce_tasks import plan_reduce_tasks
-from mrflight.shuffle.metadata.shuffle_state import PartitionInfo
+from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.sinks.parts.async_closer import Closings
 from mrflight.sinks.parts.encoding import Encoding
 from mrflight.sinks.parts.part_files import Bounds

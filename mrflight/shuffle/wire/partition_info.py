@@ -1,0 +1,34 @@
+"""What a metadata server answers about committed map output.
+
+`mrflight.shuffle.wire` explains epochs, generations and versions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from mrflight.ids import MapAttempt
+
+
+class MapCommit(NamedTuple):
+    """An attempt that counts for the partitions whose generation is in (since, until]."""
+
+    source: MapAttempt
+    since: int
+    until: int
+
+    def counts_for(self, generation: int) -> bool:
+        return self.since < generation <= self.until
+
+
+class PartitionInfo(msgspec.Struct, frozen=True):
+    """Where a reader finds a partition, and how many rows and bytes it is promised there."""
+
+    partition: int
+    locations: tuple[str, ...]
+    epoch: int
+    rows: int
+    size_bytes: int
+    generation: int = 0
