@@ -28,7 +28,7 @@ import pyarrow as pa
 from experiments import keeping
 from experiments.datasets import REPOSITORY
 from mrflight.compute.sql.map import SqlMap
-from mrflight.system.lazy_pandas import pandas_later
+from mrflight.system.lazy_pandas import lazy_pandas
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.hash_join import How, Join, joined
 
@@ -112,7 +112,7 @@ def measure(case: str, orders: int, kind: str, order: str, rounds: int) -> dict[
 
 def first_queries() -> dict[str, float]:
     """Seconds of wall time that SQL takes in a process that has Arrow, and no more."""
-    pandas_later()  # as a worker has it
+    lazy_pandas()  # as a worker has it
     rows = pa.record_batch({"k": range(1000)})
     asked = SqlMap("select k + 1 as k from rows where k > 3", "rows", "inputs.rows.sql")
     seconds = []

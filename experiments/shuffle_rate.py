@@ -34,8 +34,8 @@ from mrflight.shuffle.client.reader import read_partitions
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.malloc import keep_freed_blocks
-from mrflight.system.private_folder import PrivateFolder
 from mrflight.system.progress import QuietProgress
+from mrflight.system.scratch import SocketFolder
 
 BATCH_ROWS = 160_000
 MEMORY_BYTES = 8 * 2**30
@@ -79,7 +79,7 @@ def shuffled(
     batches: list[pa.RecordBatch], partitions: int, compression: str
 ) -> tuple[float, float]:
     """Seconds of writing the batches into a shuffle, and of reading all of its partitions."""
-    with ForkServer() as fork_server, PrivateFolder() as folder:
+    with ForkServer() as fork_server, SocketFolder() as folder:
         spill = Path(folder.path)
         progress = QuietProgress()
         with closing(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 
 TUN = Path("/dev/net/tun")
 _TUNSETIFF = 0x400454CA
@@ -92,7 +92,7 @@ def open_tun(name: str) -> int:
     return tun
 
 
-class Wire(Closes):
+class Wire(Closeable):
     """Joins the tun devices ``ends``, which it closes; one thread does all. Safe for many threads.
 
     Which packets are lost follows from ``seed`` and their order.

@@ -15,8 +15,8 @@ from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.wire.block import Block, check_hash
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
-from mrflight.system.closeable import Closes
-from mrflight.system.timeouts import AT_ONCE, Timeouts
+from mrflight.system.closeable import Closeable
+from mrflight.system.deadlines import NO_RETRY, Timeouts
 
 COPY_S = 10.0
 """That a copy of no bytes may take. More than this a target that stands still costs a drain only
@@ -39,7 +39,7 @@ class Copies:
     """Of the shuffle."""
 
 
-class Copier(Closes):
+class Copier(Closeable):
     """Sends what one store holds. Not for several threads."""
 
     def __init__(self, store: BlockStore, copy_s: float = COPY_S) -> None:
@@ -53,7 +53,7 @@ class Copier(Closes):
     def incarnation_of(self, target: str) -> str:
         """What no other process at this location has, or will have; raises what calls raise."""
         descriptor = flight.FlightDescriptor.for_command(b"incarnation")
-        options = flight.FlightCallOptions(timeout=AT_ONCE.call_s)
+        options = flight.FlightCallOptions(timeout=NO_RETRY.call_s)
         with self._forgetting(target), from_flight(target, "flight-info"):
             info = self._connections.to(target).get_flight_info(descriptor, options)
         return bytes(info.app_metadata).decode(errors="replace")

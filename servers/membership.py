@@ -23,7 +23,7 @@ from mrflight.shuffle.store.stored_shuffle import StoredShuffle
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import MapCommit
 from mrflight.shuffle.wire.protocol import Heartbeat
-from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,8 @@ class Membership:
         self._is_draining = False
         self._drain_is_told = False  # by the heart
         self._connections = Connections(timeouts)
-        patience_s = timeouts.reconnect_s
-        self._metadata = MetadataClient(metadata, self._connections, patience_s, self._stopping)
+        retry_for_s = timeouts.reconnect_s
+        self._metadata = MetadataClient(metadata, self._connections, retry_for_s, self._stopping)
         self._heart_connections = Connections(Timeouts(call_s=HEARTBEAT_TIMEOUT_S))
         self._heartbeats = MetadataClient(metadata, self._heart_connections)
         self._location = ""

@@ -63,7 +63,7 @@ from mrflight.shuffle.wire.protocol import (
     WinnersResponse,
 )
 from mrflight.shuffle.wire.tickets import ReadTicket, decode_info_path
-from mrflight.system.timeouts import Timeouts
+from mrflight.system.deadlines import Timeouts
 from mrflight.units import parse_seconds
 
 from . import process

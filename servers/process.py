@@ -20,7 +20,7 @@ from pyarrow import flight
 from mrflight.config.locations import parse_location
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.system.early_interrupt import EXIT_INTERRUPTED, unwind_when_interrupted
-from mrflight.system.parent_watch import hold_on
+from mrflight.system.parent_watch import exit_with_parent
 from mrflight.units import parse_seconds
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def arguments(description: str, default_port: int) -> argparse.ArgumentParser:
         metavar="LOCATION",
         help="what clients are told, where a proxy or NAT is in front; default where it listens",
     )
-    parser.add_argument("--lifeline", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--parent-lock", type=Path, help=argparse.SUPPRESS)
     return parser
 
 
@@ -146,8 +146,8 @@ def main(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     options = parser.parse_args(arguments)
-    if options.lifeline is not None:
-        hold_on(options.lifeline)
+    if options.parent_lock is not None:
+        exit_with_parent(options.parent_lock)
     try:
         unwind_when_interrupted()
         serve(options)

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import Heartbeat
-from mrflight.system.timeouts import Timeouts
+from mrflight.system.deadlines import Timeouts
 from servers.membership import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S
 
 _THREADS = 4

@@ -37,9 +37,8 @@ from mrflight.sinks.parts.part_name import partition_of_part
 from mrflight.sources.base import COMPRESSED, Source, Split
 from mrflight.sources.parquet_source import ParquetReader
 from mrflight.storage import locate
-from mrflight.system.deadlines import NO_DEADLINE
+from mrflight.system.deadlines import DEFAULT_TIMEOUTS, NO_DEADLINE
 from mrflight.system.progress import ProgressReport
-from mrflight.system.timeouts import DEFAULT_TIMEOUTS
 from mrflight.tasks.task_memory import Workspace
 
 _READY = {"map": "shuffle made", "reduce": "layout, reduces planned"}

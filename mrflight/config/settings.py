@@ -13,7 +13,7 @@ from mrflight.config.locations import parse_location
 from mrflight.config.memory import MemoryPlan, plan_memory
 from mrflight.config.spec import ClusterSection, JobSpec
 from mrflight.errors import JobFileError
-from mrflight.system.timeouts import Timeouts
+from mrflight.system.deadlines import Timeouts
 from mrflight.units import parse_seconds
 
 _MOST_ATTEMPTS = 100

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterable
 
 from mrflight.errors import DeadlineExceededError, MrflightError
-from mrflight.system.closeable import Closes
-from mrflight.system.timeouts import Timeouts
+from mrflight.system.closeable import Closeable
+from mrflight.system.deadlines import Timeouts
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ _GIVEN_UP_CALL_S = 1.0
 """Of a data server, for which the metadata server has waited already."""
 
 
-class SilenceProbe(Closes):
+class LivenessProbe(Closeable):
     """Asks the servers of a cluster now and then, from a thread of its own.
 
     Calls ``give_up`` there with the location of one that has been silent for ``silence_s``, and

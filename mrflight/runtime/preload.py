@@ -15,7 +15,7 @@ from mrflight.sources.formats import format_of
 _ENCODERS = {"delta": "parquet", "parquet": "parquet", "csv": "csv", "arrow": "arrow"}
 
 
-def modules_of(spec: JobSpec) -> list[str]:
+def modules_for(spec: JobSpec) -> list[str]:
     """The modules that the servers and workers of a job need, in processes of one origin."""
     own = [] if spec.cluster.metadata else ["metadata", "data"]
     return driver_modules(spec) + [f"mrflight.servers.{kind}" for kind in own]

@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
 
 from mrflight.errors import DeadlineExceededError, JobFailedError
-from mrflight.runtime.liveness_probe import SilenceProbe
+from mrflight.runtime.liveness_probe import LivenessProbe
 from mrflight.system.progress import ProgressReport
-from mrflight.system.supervisor import Supervision
+from mrflight.system.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -92,8 +92,8 @@ class SupervisedCluster(ABC, Generic[S]):
         self._started = dict.fromkeys(self._first, 0)
         self._servers: list[S] = []
         self._changing = threading.Lock()  # of `_servers`, and of the processes in it
-        self._probe: SilenceProbe | None = None
-        self._supervisions: list[Supervision[S]] = []
+        self._probe: LivenessProbe | None = None
+        self._supervisions: list[Supervisor[S]] = []
 
     def wait(self) -> None:
         """Return once every server is ready; JobFailedError with its log for one that is not.
@@ -106,8 +106,8 @@ class SupervisedCluster(ABC, Generic[S]):
         metadata, *data = self._servers
         # First, and watched at once: the others wait for it.
         metadata = self._ready(metadata, deadline)
-        self._supervisions.append(Supervision([metadata], self._replace, self._progress))
-        self._probe = SilenceProbe(
+        self._supervisions.append(Supervisor([metadata], self._replace, self._progress))
+        self._probe = LivenessProbe(
             self.metadata,
             self._data_servers,
             self._silence_s,
@@ -115,7 +115,7 @@ class SupervisedCluster(ABC, Generic[S]):
             self._starting_late,
         )
         data = [self._ready(server, deadline) for server in data]
-        self._supervisions.append(Supervision(data, self._replace, self._progress))
+        self._supervisions.append(Supervisor(data, self._replace, self._progress))
 
     def close(self) -> None:
         """End all servers, whatever they do: the job is over, and what they hold was for it."""

@@ -17,16 +17,16 @@ import mrflight.tasks.tasks  # noqa: F401
 from mrflight.runtime.calls import answer
 from mrflight.runtime.stage_switch import Turns
 from mrflight.shuffle.wire.connections import keep_idle
-from mrflight.system.lazy_pandas import pandas_later
+from mrflight.system.lazy_pandas import lazy_pandas
 from mrflight.system.malloc import keep_freed_blocks, return_all_freed_memory
-from mrflight.system.parent_watch import hold_on
+from mrflight.system.parent_watch import exit_with_parent
 
-pandas_later()  # before the fork as well
+lazy_pandas()  # before the fork as well
 
 
-def work(lifeline: str, channel: int) -> None:
+def work(parent_lock: str, channel: int) -> None:
     """Answer the calls of ``channel`` until the driver closes it, or is gone."""
-    hold_on(Path(lifeline))
+    exit_with_parent(Path(parent_lock))
     turns = settle()
     encoded: bytes | None = None
     with Connection(channel) as calls:

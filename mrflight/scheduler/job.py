@@ -18,7 +18,7 @@ from mrflight.ids import new_job_id
 from mrflight.result import Attempts, JobResult
 from mrflight.runtime.job_runtime import JobCluster, JobPlace, Surroundings
 from mrflight.runtime.placing import open_place
-from mrflight.runtime.preload import modules_of
+from mrflight.runtime.preload import modules_for
 from mrflight.scheduler.metrics import JobMetrics
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_runner import StageRunner
@@ -26,7 +26,7 @@ from mrflight.storage import locate
 from mrflight.storage.prepare import prepare_storage
 from mrflight.system.deadlines import Deadline
 from mrflight.system.fork_server.client import load_here
-from mrflight.system.memory_sampler import MemoryMeter
+from mrflight.system.memory_sampler import MemorySampler
 from mrflight.system.progress import ProgressReport
 from mrflight.system.scratch import ScratchFolder, remove_dead_folders
 from mrflight.system.signals import Interrupts
@@ -44,7 +44,7 @@ class _Run(msgspec.Struct, frozen=True):
 
     progress: ProgressReport
     interrupts: Interrupts
-    meter: MemoryMeter
+    meter: MemorySampler
     record: JobMetrics
 
 
@@ -72,7 +72,7 @@ def run_job(
     settings = RunSettings.of(spec, folder)
     if owns_process and spec.cluster.executor == "local":
         # Before there are folders, which would stay if it was killed meanwhile.
-        load_here(modules_of(spec))
+        load_here(modules_for(spec))
     with ExitStack() as stack:
         scratch = stack.enter_context(ScratchFolder("job", settings.spill_root))
         _make(scratch)  # not before it is entered: an interrupt may come at any moment
@@ -80,7 +80,7 @@ def run_job(
             spec, folder, settings, scratch.path, interrupts, progress, owns_process
         )
         place = open_place(stack, around)
-        meter = stack.enter_context(MemoryMeter(place.pids))
+        meter = stack.enter_context(MemorySampler(place.pids))
         run = _Run(progress, interrupts, meter, record)
         return _Job(spec, folder, place, run).run()
 
@@ -143,7 +143,7 @@ class _Job:
         cluster = self._cluster
         output = self._spec.output.table
         self._record.table = locate(output, self._folder, self._spec.storage).url
-        plan, sink = self._deadline.awaited(
+        plan, sink = self._deadline.run(
             partial(
                 analyze, self._spec, self._folder, self._id, self._executor.workers, self._memory
             ),
@@ -163,7 +163,7 @@ class _Job:
             stack.callback(self._executor.close)  # once no worker writes any more
             shuffles = stack.enter_context(self._shuffles(cluster))
             stack.callback(self._end)
-            with self._deadline.blamed():
+            with self._deadline.attribute_timeouts():
                 self._make_ready(cluster, plan)
                 reduced = self._moving(plan, sink, shuffles).run()
             if self._spec.output.mode == "merge":
@@ -178,7 +178,7 @@ class _Job:
         """Whatever the job comes to. A store that it has waited for in vain may stand still yet."""
         self._clock.stop()
         self._interrupts.job_ends()
-        if self._deadline.is_over():
+        if self._deadline.expired():
             self._interrupts.bound_clean_up()
 
     def _metadata(self, cluster: JobCluster | None) -> str:
@@ -243,7 +243,7 @@ class _Job:
 
         parts = tuple(part for result in reduced for part in result.parts)
         has_losers = self._stages.started["reduce"] > len(reduced)
-        fence = CommitFence(metadata, self._deadline.within(self._timeouts))
+        fence = CommitFence(metadata, self._deadline.clamp(self._timeouts))
         tasks = sink_tasks(self._stages, self._memory)
         commit = Commit(parts, reduced[0].schema, self._deadline, has_losers, tasks, fence)
         sink.prepare(commit)

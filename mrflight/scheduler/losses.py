@@ -20,7 +20,7 @@ from mrflight.errors import (
 from mrflight.shuffle.client.fetch_failures import classify_failure
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
-from mrflight.system.retry import ask_patiently
+from mrflight.system.retry import retry_with_backoff
 
 _INSISTS_FROM = 3
 """Failures by one server that its cluster finds alive: then it is alive for others."""
@@ -75,12 +75,12 @@ class FetchFailureReporter:
     def await_servers(self, shuffles: Sequence[Shuffle]) -> None:
         """Wait until every partition is somewhere; NoDataServersError where that takes too long."""
         for shuffle in map(self.in_time, shuffles):
-            patience_s = shuffle.timeouts.reconnect_s
-            ask_patiently(shuffle.placement, patience_s, (NoDataServersError,))
+            retry_for_s = shuffle.timeouts.reconnect_s
+            retry_with_backoff(shuffle.placement, retry_for_s, (NoDataServersError,))
 
     def in_time(self, shuffle: Shuffle) -> Shuffle:
         """The same for calls that are made now, none of which outlasts the job."""
-        return replace(shuffle, timeouts=self._deadline.within(shuffle.timeouts))
+        return replace(shuffle, timeouts=self._deadline.clamp(shuffle.timeouts))
 
 
 def _report(error: MrflightError, shuffle: Shuffle, insists: bool) -> bool:

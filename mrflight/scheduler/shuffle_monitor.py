@@ -14,8 +14,8 @@ from mrflight.errors import (
     MrflightError,
     ServerUnavailableError,
 )
-from mrflight.system.closeable import Closes
-from mrflight.system.timeouts import AT_ONCE
+from mrflight.system.closeable import Closeable
+from mrflight.system.deadlines import NO_RETRY
 
 if TYPE_CHECKING:
     from mrflight.shuffle.client.shuffle import Shuffle
@@ -31,7 +31,7 @@ _STOP_TIMEOUT_S = 1.0
 """Of the 5 s that an interrupted job has for its end."""
 
 
-class ShuffleMonitor(Closes):
+class ShuffleMonitor(Closeable):
     """Watches shuffles from a thread of its own; started by the first.
 
     A server that is stopped, or cut off, makes no call fail for a long time. The metadata server
@@ -92,7 +92,7 @@ class ShuffleMonitor(Closes):
             self._seen[shuffle.id] = shuffle.health()
         except (ServerUnavailableError, DeadlineExceededError):
             # A driver that was stopped meanwhile finds its patience at an end, and nothing wrong.
-            self._seen[shuffle.id] = replace(shuffle, timeouts=AT_ONCE).health()
+            self._seen[shuffle.id] = replace(shuffle, timeouts=NO_RETRY).health()
 
 
 def _unforeseen(shuffle: Shuffle, error: Exception) -> MrflightError:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -18,10 +17,10 @@ from mrflight.errors import (
 )
 from mrflight.ids import new_writer_id
 from mrflight.scheduler.shuffle_monitor import LEASE_S, ShuffleMonitor
-from mrflight.system.deadlines import Deadline
+from mrflight.system.closeable import Closeable
+from mrflight.system.deadlines import NO_RETRY, Deadline, Timeouts
 from mrflight.system.progress import ProgressReport
-from mrflight.system.retry import ask_patiently
-from mrflight.system.timeouts import AT_ONCE, Timeouts
+from mrflight.system.retry import retry_with_backoff
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.shuffle.client.cluster import Cluster
@@ -30,7 +29,7 @@ if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
 log = logging.getLogger(__name__)
 
 
-class JobShuffles:
+class JobShuffles(Closeable):
     """Makes shuffles on a cluster, as a context manager, at whose end a standing one drops them.
 
     An embedded one ends with its job.
@@ -63,7 +62,7 @@ class JobShuffles:
         """
         from mrflight.shuffle.client.cluster import Cluster
 
-        timeouts = self._deadline.within(self._timeouts)
+        timeouts = self._deadline.clamp(self._timeouts)
         with Cluster(self._metadata, timeouts) as client:
             shuffle = self._made_on(client, name, partitions, timeouts.reconnect_s)
         shuffle = replace(shuffle, timeouts=self._timeouts)
@@ -78,23 +77,16 @@ class JobShuffles:
             self.watch.remove(shuffle)
             _drop(shuffle)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Stop watching, and drop the shuffles if their servers go on after this job."""
         self.watch.close()
         if self._is_standing and self._made:
             # What becomes of the job is decided, and leases end as well: nobody is waited for.
-            hasty = [replace(shuffle, timeouts=AT_ONCE) for shuffle in self._made]
+            hasty = [replace(shuffle, timeouts=NO_RETRY) for shuffle in self._made]
             with ThreadPoolExecutor(len(hasty), "drop") as threads:
                 list(threads.map(_drop, hasty))
 
-    def _made_on(self, client: Cluster, name: str, partitions: int, patience_s: float) -> Shuffle:
+    def _made_on(self, client: Cluster, name: str, partitions: int, retry_for_s: float) -> Shuffle:
         lease_s = LEASE_S if self._is_standing else None
         token = new_writer_id()
         told: list[Exception] = []
@@ -102,12 +94,12 @@ class JobShuffles:
         def tell_once(error: Exception) -> None:
             if not told:
                 told.append(error)
-                self._progress.notify(f"{error}; asked again for {patience_s:g} s")
+                self._progress.notify(f"{error}; asked again for {retry_for_s:g} s")
 
         try:
-            return ask_patiently(
+            return retry_with_backoff(
                 lambda: client.create_shuffle(name, partitions, self._replicas, lease_s, token),
-                patience_s,
+                retry_for_s,
                 (ServerUnavailableError, DeadlineExceededError, NoDataServersError),
                 tell_once,
             )

@@ -1,4 +1,4 @@
-"""Things that are closed, as context managers."""
+"""The base of objects that are closed, which makes them context managers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Self
 
 
-class Closes(ABC):
-    """Closed when its ``with`` block ends, however it ends."""
+class Closeable(ABC):
+    """An object that is closed when its ``with`` block ends, normally or by an error."""
 
     @abstractmethod
     def close(self) -> None: ...

@@ -1,8 +1,8 @@
-"""How much memory is free for this process: on the machine, and in its containers.
+"""How much memory is free for this process, on the machine and in its containers.
 
-A container is a control group with a limit, and groups lie in each other: what
-is free is the least that any of them has left. The files are those of the
-kernel's documents cgroup-v2 ("Memory Interface Files") and cgroup-v1/memory.
+A container is a control group with a limit. Control groups are nested, so the free memory is the
+least that any of them has left. The files are described in the kernel's documents cgroup-v2
+("Memory Interface Files") and cgroup-v1/memory.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import msgspec
 
 
 class _Version(msgspec.Struct, frozen=True):
-    """Where control groups are mounted, and the names of a group's files."""
+    """A version of control groups: where they are mounted, and the names of a group's files."""
 
     mount: str
     controllers: str
-    """What their line in ``/proc/self/cgroup`` names."""
+    """The controller that their line in ``/proc/self/cgroup`` names."""
     limit: str
     used: str
     idle: str
-    """In ``memory.stat``: pages of files that nobody looks at, which are given back when needed."""
+    """The line of ``memory.stat`` for pages of unused files, which are freed when needed."""
 
 
 _VERSIONS = (
@@ -39,26 +39,31 @@ _VERSIONS = (
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """Bytes that this process may still take; ``root`` has ``proc`` and ``sys`` below it."""
-    left = [_of_group(group, version) for version in _VERSIONS for group in _groups(root, version)]
-    return max(0, min([_of_machine(root), *(free for free in left if free is not None)]))
+    """Return how many bytes this process may still take.
+
+    The folders ``proc`` and ``sys`` are below ``root``.
+    """
+    left = [
+        _group_free(group, version) for version in _VERSIONS for group in _groups(root, version)
+    ]
+    return max(0, min([_machine_free(root), *(free for free in left if free is not None)]))
 
 
-def _of_machine(root: Path) -> int:
+def _machine_free(root: Path) -> int:
     try:
         for line in (root / "proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     except OSError:
-        pass  # no Linux
+        pass  # this is not Linux
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _groups(root: Path, version: _Version) -> Iterator[Path]:
-    """The folders of this process's group and of those around it, whether they are there or not.
+    """Yield the folders of this process's group and of its parents; not all may exist.
 
-    In a container its group may be mounted as the outermost while ``/proc`` tells its name on the
-    host: then the folders in between are not there, and the outermost is the one.
+    In a container its group may be mounted as the root group, while ``/proc`` has its name on the
+    host. Then the folders in between do not exist, and the root folder is that of the group.
     """
     mount = root / version.mount
     try:
@@ -74,12 +79,12 @@ def _groups(root: Path, version: _Version) -> Iterator[Path]:
         yield mount / group.relative_to("/")
 
 
-def _of_group(folder: Path, version: _Version) -> int | None:
-    """What is left of a group's limit; None without one."""
+def _group_free(folder: Path, version: _Version) -> int | None:
+    """Return what is left of a group's limit, or None if it has no limit."""
     try:
         limit = int((folder / version.limit).read_text())
         used = int((folder / version.used).read_text())
         stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
         return limit - used + int(stat.get(version.idle, 0))
-    except (OSError, ValueError):  # no such file, or "max"
+    except (OSError, ValueError):  # there is no such file, or it says "max"
         return None

@@ -1,8 +1,8 @@
-"""pyarrow without pandas, until somebody imports it.
+"""Keeps pyarrow from importing pandas before anything else does.
 
-At the first `pa.array` or `pa.scalar` pyarrow looks whether pandas is there,
-which means importing it: 0.2 to 0.4 s in every worker, as long as all else
-that a small job does. It remembers when there was none.
+At the first `pa.array` or `pa.scalar` pyarrow checks whether pandas is installed by importing it.
+That takes 0.2 to 0.4 s in every worker, as long as everything else that a small job does. pyarrow
+remembers if there was none.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from types import ModuleType
 import pyarrow as pa
 
 
-def pandas_later() -> None:
-    """Have pyarrow find no pandas, in this process and its forks, before pandas is imported.
+def lazy_pandas() -> None:
+    """Make pyarrow find no pandas, in this process and its forks, until pandas is imported.
 
-    From then on all is as it always is: `to_pandas` imports pandas, and
-    `pa.array` knows what a Series is once it has been. Where pandas is loaded
-    already, or pyarrow has no such look, nothing happens.
+    After that everything works as usual: `to_pandas` imports pandas, and `pa.array` recognizes a
+    Series once pandas is imported. Nothing happens if pandas is loaded already, or if this version
+    of pyarrow has no such check.
     """
     if "pandas" in sys.modules or not hasattr(pa.lib, "_pandas_api"):
         return
-    hidden = _Pandas()
-    sys.meta_path.insert(0, hidden)
-    pa.array([])  # pyarrow looks
-    hidden.is_hidden = False
+    finder = _PandasFinder()
+    sys.meta_path.insert(0, finder)
+    pa.array([])  # pyarrow checks for pandas here
+    finder.is_hidden = False
 
 
-class _Pandas(MetaPathFinder):
-    """Finds pandas for whoever imports it, and tells pyarrow when it is loaded."""
+class _PandasFinder(MetaPathFinder):
+    """Finds pandas for those who import it, and makes pyarrow check again when it is loaded."""
 
     is_hidden = True
 
@@ -43,7 +43,7 @@ class _Pandas(MetaPathFinder):
         if name != "pandas":
             return None
         if self.is_hidden:
-            raise ModuleNotFoundError("pandas is not looked for yet", name=name)
+            raise ModuleNotFoundError("pandas is hidden from pyarrow for now", name=name)
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
@@ -51,7 +51,7 @@ class _Pandas(MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 load(module)
-                _ = pa.lib._pandas_api.pd  # pyarrow looks once more
+                _ = pa.lib._pandas_api.pd  # pyarrow checks again
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -1,8 +1,8 @@
-"""What allocators keep of what was freed: the C library's, where it is glibc's, and Arrow's own.
+"""How much freed memory a process keeps: in the C library, if it is glibc, and in Arrow's pool.
 
-Rust's buffers and those that gRPC receives into come from it. By default a
-block of 128 KiB or more gets pages of its own, which the system has to clear
-for every one, or one gets used by and by to keep them.
+Rust's buffers, and those that gRPC receives into, come from the C library. By default it gives a
+block of 128 KiB or more pages of its own, which the system has to clear each time, and it raises
+that threshold as such blocks are freed.
 """
 
 from __future__ import annotations
@@ -12,48 +12,48 @@ from contextlib import suppress
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h of glibc
 
-_LARGEST_KEPT_BYTES = 32 * 2**20  # the most that glibc takes
-_MOST_FREE_BYTES = 16 * 2**20
+_MAX_KEPT_BLOCK_BYTES = 32 * 2**20  # the largest value that glibc accepts
+_MAX_FREE_BYTES = 16 * 2**20
 
 
 def keep_freed_blocks() -> None:
-    """For a worker: have blocks of some MiB in the pages of those that were freed before.
+    """Reuse the pages of freed blocks of some MiB, for a worker.
 
-    A job of 15 million short rows took 2.97 s without and 2.63 s with it, medians in turn, when up
-    to 64 MiB stayed free in a worker; with 16 MiB it has not been measured alone.
+    A job of 15 million short rows took 2.97 s without this and 2.63 s with it (medians of runs in
+    turn) when up to 64 MiB could stay free in a worker. The present 16 MiB was not measured alone.
     """
-    _set(_M_MMAP_THRESHOLD, _LARGEST_KEPT_BYTES)
-    _set(_M_TRIM_THRESHOLD, _MOST_FREE_BYTES)
+    _set(_M_MMAP_THRESHOLD, _MAX_KEPT_BLOCK_BYTES)
+    _set(_M_TRIM_THRESHOLD, _MAX_FREE_BYTES)
 
 
 def let_go_of_freed_blocks(own_pages_bytes: int, arenas: int) -> None:
-    """For a data server: keep less of what Flight frees.
+    """Keep less of the memory that Flight frees, for a data server.
 
-    Blocks from ``own_pages_bytes`` on get pages of their own, and the others come from a few
-    arenas, not from eight for every core, so that threads use what others freed.
+    Blocks of ``own_pages_bytes`` or more get pages of their own. The others come from a few
+    ``arenas``, and not from eight for every core, so that threads reuse what others have freed.
     """
     _set(_M_MMAP_THRESHOLD, own_pages_bytes)
     _set(_M_ARENA_MAX, arenas)
 
 
 def return_freed_memory() -> None:
-    """Return to the system what is free.
+    """Return free memory of the C library to the system.
 
-    Without it a server with a budget of 256 MiB took 130 to 275 MiB beside that
-    and what it had to begin with, and 65 to 100 MiB with it, for a third more
-    processor time while it spills (experiments/spill.py).
+    Beside its budget of 256 MiB and what it needed at its start, a server took 130 to 275 MiB
+    without this and 65 to 100 MiB with it. It costs a third more processor time while the server
+    spills (experiments/spill.py).
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def return_all_freed_memory() -> None:
-    """Return to the system what is free, of Arrow's pool as well.
+    """Return free memory to the system, that of Arrow's pool too.
 
-    NumPy, gRPC and the kernel take theirs from the C library, and Arrow has a pool of its own:
-    what the one keeps is of no use to the other.
+    NumPy, gRPC and the kernel allocate from the C library, and Arrow from a pool of its own. What
+    one of them keeps is of no use to the other.
     """
-    import pyarrow as pa  # not loaded by whoever only sets up a process
+    import pyarrow as pa  # the fork server uses this module without Arrow
 
     pa.default_memory_pool().release_unused()
     return_freed_memory()

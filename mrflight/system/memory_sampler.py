@@ -1,4 +1,8 @@
-"""The most memory that a job's processes held together, measured while they run."""
+"""Measures the most memory that a job's processes hold together, while they run.
+
+The files of /proc are read here and not by psutil, whose import alone takes 8 to 16 ms of the
+driver's start.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +14,31 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 
 _SAMPLE_EVERY_S = 0.05
-_LONGEST_PAUSE_S = 0.25
-_TIME_SHARE = 0.1
-"""Of one core, what looking takes. A look at the PSS of five processes is 5 to 50 ms."""
-_SHARED_EVERY_S = 4.0
-"""What processes share changes little once they have started. Read every second it was 2 % of the
-time of a job on two cores."""
+_MAX_PAUSE_S = 0.25
+_MAX_CPU_FRACTION = 0.1
+"""How much of one core sampling may take. Reading the PSS of five processes takes 5 to 50 ms."""
+_READ_SHARED_EVERY_S = 4.0
+"""What processes share changes little once they have started. Reading it every second took 2 % of
+the time of a job on two cores."""
 _NEW_PEAK = 1.1
 _GROWN = 1.05
-"""Of a process, so that what it shares is read for a new peak. Of a job's six two or three grow."""
+"""How much a process must have grown for its PSS to be read at a new peak. Two or three of a
+job's six processes grow."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _HAS_PROC = Path("/proc/self/statm").exists()
 
 
-class MemoryMeter(Closes):
-    """Samples this process and those of ``pids`` from a thread, until it is closed.
+class MemorySampler(Closeable):
+    """Samples the memory of this process and of ``pids`` in a thread, until it is closed.
 
-    On Linux what processes share, Arrow's own code above all, counts once (PSS);
-    elsewhere it counts for each (RSS). Reading a PSS makes the kernel walk all
-    pages, so it is read every four seconds, when processes come and go, and before a
-    new peak of those that have grown; how much less it is than the RSS is taken off
-    the RSS, which is read 20 times a second, or 4 times after a look that took long.
+    On Linux memory that processes share, above all Arrow's own code, counts once (PSS); elsewhere
+    it counts for each process (RSS). Reading a PSS makes the kernel walk all pages. So it is read
+    every four seconds, when processes start or end, and, for those that have grown, before a new
+    peak is recorded. In between its difference to the RSS is subtracted from the RSS, which is
+    read 20 times a second, or 4 times if a sample took long.
     """
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
@@ -43,12 +48,12 @@ class MemoryMeter(Closes):
         self._shared: dict[int, _Shared] = {}
         self._shared_known_at = -math.inf
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._sample, name="memory meter", daemon=True)
+        self._thread = threading.Thread(target=self._sample, name="memory-sampler", daemon=True)
         self._thread.start()
 
     @property
     def peak_bytes(self) -> int:
-        """The peak so far."""
+        """The peak until now."""
         return self._peak_bytes
 
     def close(self) -> None:
@@ -59,14 +64,14 @@ class MemoryMeter(Closes):
         pause_s = _SAMPLE_EVERY_S
         while not self._closed.wait(pause_s):
             began_s = time.thread_time()
-            self._look()
+            self._take_sample()
             took_s = time.thread_time() - began_s
-            pause_s = min(max(_SAMPLE_EVERY_S, took_s / _TIME_SHARE), _LONGEST_PAUSE_S)
+            pause_s = min(max(_SAMPLE_EVERY_S, took_s / _MAX_CPU_FRACTION), _MAX_PAUSE_S)
 
-    def _look(self) -> None:
+    def _take_sample(self) -> None:
         rss = {pid: _rss_bytes(pid) for pid in (os.getpid(), *self._pids())}
         now = time.monotonic()
-        if now - self._shared_known_at >= _SHARED_EVERY_S or rss.keys() != self._shared.keys():
+        if now - self._shared_known_at >= _READ_SHARED_EVERY_S or rss.keys() != self._shared.keys():
             self._shared_known_at, self._shared = now, {}
             stale = list(rss)
         elif self._held(rss) > self._read_at_bytes * _NEW_PEAK:
@@ -75,12 +80,12 @@ class MemoryMeter(Closes):
             stale = []
         for pid in stale:
             if self._closed.is_set():
-                return  # whoever closes waits for this look
+                return  # `close` waits for this sample
             rss[pid] = _rss_bytes(pid)
             self._shared[pid] = _Shared(_shared_bytes(pid), rss[pid])
         held = self._held(rss)
         self._peak_bytes = max(self._peak_bytes, held)
-        if stale:  # not at each look: a slow growth would never be a tenth more than the last
+        if stale:  # only then, or slow growth would never be 10 % above the last sample
             self._read_at_bytes = max(self._read_at_bytes, held)
 
     def _held(self, rss: Mapping[int, int]) -> int:
@@ -88,14 +93,14 @@ class MemoryMeter(Closes):
 
 
 class _Shared(NamedTuple):
-    """What a process shares, and its RSS when that was read."""
+    """How much memory a process shares, and its RSS when that was read."""
 
     size_bytes: int
     of_rss: int
 
 
 def _rss_bytes(pid: int) -> int:
-    """Of one process; 0 where it has ended."""
+    """Return the RSS of a process; 0 if it has ended."""
     if not _HAS_PROC:
         return _portable_rss_bytes(pid)
     try:
@@ -105,12 +110,12 @@ def _rss_bytes(pid: int) -> int:
 
 
 def _shared_bytes(pid: int) -> int:
-    """What the RSS of one process counts that others count as well."""
+    """Return how much of a process's RSS is shared memory that others count, too."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines()[1:]
         kilobytes = {name: int(value) for name, value, *_ in map(bytes.split, lines)}
         return (kilobytes[b"Rss:"] - kilobytes[b"Pss:"]) * 1024
-    except (OSError, KeyError):  # it has ended, or this is no Linux
+    except (OSError, KeyError):  # it has ended, or this is not Linux
         return 0
 
 

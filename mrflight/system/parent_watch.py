@@ -1,9 +1,9 @@
-"""Processes that end with the one that started them, however that one ends.
+"""Ends processes when the process that started them ends, however it ends.
 
-The starter holds a lock on a file for as long as it lives; the kernel lets go
-of it when the process is gone, killed or not. A child waits for that lock in
-a thread, and getting it means that the starter is dead. The record locks used
-here belong to a process, so a fork of the starter does not keep them alive.
+The parent holds a lock on a file for as long as it lives. The kernel releases the lock when the
+process is gone, even if it was killed. A child waits for that lock in a thread; when it gets it,
+the parent is dead. These record locks belong to a process, so a fork of the parent does not keep
+them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import os
 import threading
 from pathlib import Path
 
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 
 
-class Lifeline(Closes):
-    """Held by the starter: its children live until it is closed, or the process is gone."""
+class ParentWatch(Closeable):
+    """The parent's side: its children live until this is closed, or the process is gone."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -25,16 +25,16 @@ class Lifeline(Closes):
         fcntl.lockf(self._file, fcntl.LOCK_EX)
 
     def close(self) -> None:
-        """Let go: every child that still holds on ends."""
+        """Release the lock: every child that still watches it ends."""
         self._file.close()
 
 
-def hold_on(path: Path) -> None:
-    """Called by a child: exit as soon as the starter is gone."""
+def exit_with_parent(path: Path) -> None:
+    """Make this process, a child, exit as soon as its parent is gone."""
     file = path.open("r")
 
     def wait() -> None:
         fcntl.lockf(file, fcntl.LOCK_SH)
-        os._exit(1)  # from a thread, and without waiting for anybody
+        os._exit(1)  # ends the process from this thread, without waiting for others
 
-    threading.Thread(target=wait, name="lifeline", daemon=True).start()
+    threading.Thread(target=wait, name="parent watch", daemon=True).start()

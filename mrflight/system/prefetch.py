@@ -1,4 +1,4 @@
-"""A stream whose next item is made in another thread while this one is consumed."""
+"""An iterator that produces its next item in another thread while this one is used."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _END: Final = _End()
 
 
 def prefetch(items: Generator[T]) -> Generator[T]:
-    """The same items, one of which is made ahead; what ``items`` raises is raised in its place.
+    """Yield the same items, one of which is produced ahead.
 
-    ``items`` is closed when it ends, or when this iterator is.
+    What ``items`` raises is raised where the item would have come. ``items`` is closed when it
+    ends, or when this iterator is closed.
     """
     try:
         with ThreadPoolExecutor(1, "prefetch") as thread:

@@ -10,7 +10,7 @@ import logging
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class ProgressReport(Closes):
+class ProgressReport(Closeable):
     """Receives the stages of a job as they begin, advance and end, and notices of incidents.
 
     `notify` may be called from any thread, the other methods from the job's only.

@@ -1,13 +1,12 @@
-"""Private temporary folders that outlive no crash for long.
+"""Temporary folders of mrflight, which do not stay behind for long if their process is killed.
 
-Each has a ``lock`` file, locked for as long as its process lives: the kernel
-lets go of it when the process is gone, killed or not. Who starts next below
-the same root removes the folders whose lock is free.
+Each folder has a file ``lock`` that is locked for as long as its process lives. The kernel releases
+the lock when the process is gone, even if it was killed. The next process that uses the same root
+removes the folders whose lock is free.
 
-No folder is removed while it is made. A maker looks, once it has the lock,
-whether the file is still there, and takes another name where somebody was
-faster. So no lock on the root is needed, which on a shared ``/tmp`` would be
-another user's file.
+A folder is never removed while it is being made: once its maker has the lock, it checks that the
+file is still there, and takes another name if another process was faster. So the root itself needs
+no lock, which on a shared ``/tmp`` would be another user's file.
 """
 
 from __future__ import annotations
@@ -18,10 +17,12 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import threading
 from pathlib import Path
 
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
+from mrflight.system.parent_watch import ParentWatch
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +31,18 @@ _RANDOM_BYTES = 4
 _LOCK = "lock"
 _MARK = b"mrflight holds this folder while this file is locked; then it may be removed\n"
 
+_SOCKET_PATH = re.compile(r"[A-Za-z0-9/._~-]+")  # the characters that a location takes unquoted
+_MAX_SOCKET_BYTES = len("/mrflight-sockets-12345678/metadata.sock") + 7
+_MAX_PATH_BYTES = 107
+"""The kernel's limit for the path of a unix socket."""
 
-class ScratchFolder(Closes):
-    """A folder ``mrflight-<kind>-<random>`` below ``root``, mode 0700, made when first asked for.
 
-    It is removed with all that is in it by `close`, or, where its process was
-    killed, by the next `remove_dead_folders`. Safe for many threads. A fork that
-    keeps its copies of open files keeps the folder as well.
+class ScratchFolder(Closeable):
+    """A folder ``mrflight-<kind>-<random>`` below ``root``, with mode 0700.
+
+    It is made when its path is first asked for. `close` removes it with all its contents; if its
+    process was killed, the next `remove_dead_folders` does. It may be used by several threads. A
+    fork that keeps copies of its parent's open files keeps the folder, too.
     """
 
     def __init__(self, kind: str, root: Path) -> None:
@@ -48,14 +54,14 @@ class ScratchFolder(Closes):
 
     @property
     def path(self) -> Path:
-        """The folder; OSError where it cannot be made."""
+        """The folder; raises OSError if it cannot be made."""
         with self._making:
             while self._path is None:
                 self._make()
             return self._path
 
     def close(self) -> None:
-        """Remove the folder, where it was made."""
+        """Remove the folder if it was made."""
         with self._making:
             if self._path is not None:
                 _remove(self._path)
@@ -72,8 +78,8 @@ class ScratchFolder(Closes):
             if _lock(lock_file, path / _LOCK):
                 self._path, self._lock_file = path, lock_file
         except FileExistsError:
-            log.debug("%s is somebody else's", path)
-        except BaseException:  # the disk is full, or has no locks; or an interrupt, at any moment
+            log.debug("%s belongs to another process", path)
+        except BaseException:  # the disk is full or has no locks, or an interrupt came
             _remove(path)
             raise
         finally:
@@ -81,11 +87,46 @@ class ScratchFolder(Closes):
                 os.close(lock_file)
 
 
-def remove_dead_folders(root: Path) -> list[Path]:
-    """Remove the folders below ``root`` whose process is gone; those that were removed.
+class SocketFolder(Closeable):
+    """A job's own folder for sockets, the metadata server's journal, logs and the parent watch.
 
-    Touched are folders of this user with a scratch folder's name and a lock
-    file of ours that is not locked, and nothing else.
+    It is made at once, with mode 0700, after the folders of dead processes have been removed. It
+    is in the system's temporary folder, or in /tmp if a unix socket there would have a path that is
+    too long or needs quoting.
+    """
+
+    def __init__(self) -> None:
+        root = short_root(_MAX_SOCKET_BYTES)
+        remove_dead_folders(root)
+        self._folder = ScratchFolder("sockets", root)
+        try:
+            self.path = self._folder.path
+            self.parent_watch = ParentWatch(self.path / "parent.lock")
+        except BaseException:  # an interrupt, too, leaves nothing behind
+            self._folder.close()
+            raise
+
+    def close(self) -> None:
+        """Remove the folder; processes that still watch this one end."""
+        self._folder.close()
+        self.parent_watch.close()
+
+
+def short_root(inside_bytes: int) -> Path:
+    """Return the system's temporary folder, or /tmp if socket paths below it would be too long.
+
+    ``inside_bytes`` is the length of such a path from that folder on.
+    """
+    root = tempfile.gettempdir()
+    is_short = len(os.fsencode(root)) + inside_bytes <= _MAX_PATH_BYTES
+    return Path(root if is_short and _SOCKET_PATH.fullmatch(root) else "/tmp")
+
+
+def remove_dead_folders(root: Path) -> list[Path]:
+    """Remove the folders below ``root`` whose process is gone, and return their paths.
+
+    It only touches folders of this user that have the name of a scratch folder and contain
+    mrflight's lock file, unlocked.
     """
     removed = []
     with os.scandir(root) as entries:
@@ -98,7 +139,7 @@ def remove_dead_folders(root: Path) -> list[Path]:
         try:
             if folder.stat().st_uid == os.geteuid() and _remove_if_dead(folder):
                 removed.append(folder)
-        except OSError as error:  # gone meanwhile, or none of ours
+        except OSError as error:  # it is gone by now, or is not mrflight's
             log.debug("%s is left alone: %s", folder, error)
     return removed
 
@@ -116,7 +157,7 @@ def _remove_if_dead(folder: Path) -> bool:
 
 
 def _lock(lock_file: int, path: Path) -> bool:
-    """Whether the lock was free and is ours now, and still is that of the folder."""
+    """Take the lock if it is free; return whether it was, and still is the lock of the folder."""
     try:
         fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -128,17 +169,20 @@ def _lock(lock_file: int, path: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder whose lock is held; the lock file last, so that what fails is seen again."""
+    """Remove a folder whose lock is held.
+
+    The lock file goes last, so that a folder that cannot be removed is found again.
+    """
     try:
-        while folder.exists():  # else a job's fork server was first
+        while folder.exists():  # the job's fork server may have removed it
             try:
                 _remove_entries(folder)
-            except FileNotFoundError:  # who made it removes it as well, as DataFusion's threads do
+            except FileNotFoundError:  # its maker removes it too, as DataFusion's threads do
                 continue
             (folder / _LOCK).unlink(missing_ok=True)
             folder.rmdir()
     except OSError as error:
-        log.warning("%s is not removed whole: %s", folder, error)
+        log.warning("%s could not be removed completely: %s", folder, error)
 
 
 def _remove_entries(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A thread that waits for processes to end, and has others started in their place."""
+"""Waits in a thread for processes to end, and has replacements started."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 from mrflight.system.progress import ProgressReport, QuietProgress
 
 log = logging.getLogger(__name__)
 
 
 class Process(Protocol):
-    """Its `fileno` becomes readable when it has ended."""
+    """A process whose `fileno` becomes readable when it has ended."""
 
     def fileno(self) -> int: ...
 
@@ -24,11 +24,11 @@ class Process(Protocol):
 P = TypeVar("P", bound=Process)
 
 
-class Supervision(Closes, Generic[P]):
+class Supervisor(Closeable, Generic[P]):
     """Calls ``replace`` with each process that ends, at once, in a thread of its own.
 
-    What that returns is watched in its place. After `close`, which waits for a call under way,
-    it is not called any more. Where it raises, which is a bug, ``progress`` is notified.
+    The process that it returns is watched instead. `close` waits for a call under way, and there
+    is none after it. If ``replace`` raises, which is a bug, ``progress`` is notified.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class Supervision(Closes, Generic[P]):
         for process in processes:
             self._selector.register(process, selectors.EVENT_READ, process)
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="supervision", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Stop watching; the processes are left as they are."""
         if not self._stopping.is_set():
             self._stopping.set()
-            os.close(self._wake)  # which the thread reads as an end
+            os.close(self._wake)  # the thread sees the end of the pipe
             self._thread.join()
             self._selector.close()
             os.close(self._woken)
@@ -70,6 +70,6 @@ class Supervision(Closes, Generic[P]):
                 except Exception as error:  # the others are still watched
                     log.exception("a process that ended was not replaced")
                     self._progress.notify(
-                        "a process ended, and none takes its place, for an error of mrflight's "
-                        f"own: {type(error).__name__}: {error}"
+                        "a process ended and was not replaced because of a bug in mrflight: "
+                        f"{type(error).__name__}: {error}"
                     )

@@ -26,7 +26,7 @@ from tests.services.minio import Bucket
 from tests.support.faults import await_that
 
 ODD = "50% a=b"
-AT_ONCE = Upkeep(retention=Retention(timedelta(0), is_forced=True))
+NO_RETRY = Upkeep(retention=Retention(timedelta(0), is_forced=True))
 
 
 def begin(table: Location, *numbers: int) -> tuple[Sink, Commit]:
@@ -87,7 +87,7 @@ def test_a_table_is_kept_in_order_while_a_job_runs(place: Location) -> None:
     old = files(table)
     assert input_numbers(table, version=0) == [0, 1]
     running, commit = begin(table, 2)
-    done = maintain(table, AT_ONCE)
+    done = maintain(table, NO_RETRY)
     assert (counts(done), done.version, done.checkpoint) == ((2, 1, 2), 3, 3)
     assert table.child(f"_delta_log/{3:020}.checkpoint.parquet").info().is_file
     running.commit(commit)
@@ -107,7 +107,7 @@ def test_a_table_is_kept_in_order_while_a_job_runs(place: Location) -> None:
     left = files(table)
     assert (len(left), left & old) == (2, set())
     assert left >= {part.path for part in commit.parts}
-    rest = Upkeep(target_bytes=1, retention=AT_ONCE.retention, checkpoints=False)
+    rest = Upkeep(target_bytes=1, retention=NO_RETRY.retention, checkpoints=False)
     nothing = maintain(table, rest)  # the log still names the files that are deleted
     assert (counts(nothing), nothing.version) == ((0, 0, 0), 5)
 

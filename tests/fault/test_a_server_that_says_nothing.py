@@ -11,7 +11,7 @@ import pytest
 
 import mrflight
 from mrflight.errors import DeadlineExceededError
-from mrflight.system.timeouts import Timeouts
+from mrflight.system.deadlines import Timeouts
 from tests.support import faults
 from tests.support.cluster import StandingCluster, standing_cluster
 

@@ -21,8 +21,8 @@ from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
+from mrflight.system.deadlines import Timeouts
 from mrflight.system.progress import ProgressReport
-from mrflight.system.timeouts import Timeouts
 from tests.support import fault_place
 from tests.support.driver import write_job
 from tests.support.stages_job import FILES, JOB, JOIN_JOB, expected, joined, result_of, write_rows

@@ -254,7 +254,7 @@ def test_a_name_node_that_stands_still_is_given_up(hdfs: Hdfs, table: Location) 
     with standing_still(hdfs.name_node.pid):
         for call in calls:
             with pytest.raises(DeadlineExceededError, match="while it stood still"):
-                Deadline(time.monotonic() + 0.1).awaited(call, "it stood still")
+                Deadline(time.monotonic() + 0.1).run(call, "it stood still")
         assert time.monotonic() - began_s < GIVEN_UP_S
 
 

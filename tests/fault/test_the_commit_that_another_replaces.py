@@ -18,7 +18,7 @@ from mrflight.errors import CommitError, CommitOverwrittenError, OutputError
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.sinks.delta.commit_lease import CommitFence
 from mrflight.storage.delta import entry_name
-from mrflight.system.timeouts import AT_ONCE
+from mrflight.system.deadlines import NO_RETRY
 from tests.support.cluster import standing_cluster
 from tests.support.near_cluster import near_metadata
 from tests.support.overwriting_disk import HeldBackFence, Job, SleepingFence
@@ -237,7 +237,7 @@ def test_a_table_that_is_made_anew_alarms_nobody(table: Path, fence: CommitFence
 def test_who_finds_no_metadata_server_commits_nothing(table: Path, metadata: str) -> None:
     Job("first", table, CommitFence(metadata)).commit()
     with pytest.raises(CommitError, match="nothing was committed, as there was no turn for it: "):
-        Job("second", table, CommitFence("grpc+tcp://127.0.0.1:1", AT_ONCE)).commit()
+        Job("second", table, CommitFence("grpc+tcp://127.0.0.1:1", NO_RETRY)).commit()
     with pytest.raises(OutputError, match="nobody can commit there without a metadata server"):
         Job("third", table, None).commit()  # type: ignore[arg-type]
     assert rows(table) == ["first"]

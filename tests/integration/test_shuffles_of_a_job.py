@@ -11,9 +11,8 @@ import pytest
 
 import mrflight
 from mrflight.scheduler.shuffles import JobShuffles
-from mrflight.system.deadlines import NO_DEADLINE
+from mrflight.system.deadlines import DEFAULT_TIMEOUTS, NO_DEADLINE
 from mrflight.system.progress import progress_for
-from mrflight.system.timeouts import DEFAULT_TIMEOUTS
 from tests.support.cluster import StandingCluster, standing_cluster
 from tests.support.driver import write_job
 

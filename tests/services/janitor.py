@@ -15,8 +15,8 @@ _PATIENCE_S = 10.0  # a killed server writes for a moment longer, and a folder c
 
 
 def main(folder: Path) -> None:
-    with (folder / "lifeline").open("r") as lifeline:
-        fcntl.lockf(lifeline, fcntl.LOCK_SH)
+    with (folder / "parent.lock").open("r") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_SH)
         deadline = time.monotonic() + _PATIENCE_S
         while folder.exists() and time.monotonic() < deadline:
             shutil.rmtree(folder, ignore_errors=True)

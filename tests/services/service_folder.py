@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mrflight.system.parent_watch import Lifeline
+from mrflight.system.parent_watch import ParentWatch
 from tests.services import janitor
 
 
@@ -17,7 +17,7 @@ from tests.services import janitor
 def service_folder(name: str) -> Iterator[Path]:
     """Gone at the end, and also when this process is killed: a janitor sees to it in both cases."""
     folder = Path(tempfile.mkdtemp(prefix=f"mrflight-{name}-"))
-    lifeline = Lifeline(folder / "lifeline")
+    lock = ParentWatch(folder / "parent.lock")
     removal = subprocess.Popen(
         [sys.executable, "-I", "-S", janitor.__file__, str(folder)],
         stdin=subprocess.DEVNULL,
@@ -26,5 +26,5 @@ def service_folder(name: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        lifeline.close()
+        lock.close()
         removal.wait()

@@ -10,7 +10,7 @@ import pytest
 
 from mrflight.runtime.local.executor import LocalExecutor
 from mrflight.system.fork_server.client import ForkServer
-from mrflight.system.private_folder import PrivateFolder
+from mrflight.system.scratch import SocketFolder
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,9 +25,9 @@ def local_executor(workers: int, stopped_timeout_s: float = 10.0) -> Iterator[Lo
         patch.setenv("PYTHONPATH", str(ROOT))
         with (
             ForkServer() as fork_server,
-            PrivateFolder() as folder,
+            SocketFolder() as folder,
             LocalExecutor(
-                workers, fork_server, folder.lifeline.path, stopped_timeout_s
+                workers, fork_server, folder.parent_watch.path, stopped_timeout_s
             ) as executor,
         ):
             yield executor

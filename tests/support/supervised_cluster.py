@@ -21,8 +21,8 @@ from mrflight.runtime.local.cluster import EmbeddedCluster
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.system.fork_server.client import ForkServer
-from mrflight.system.private_folder import PrivateFolder
 from mrflight.system.progress import QuietProgress
+from mrflight.system.scratch import SocketFolder
 from tests.support.leftovers import nothing_left_over
 from tests.support.threads import WAIT_S
 
@@ -44,7 +44,7 @@ class Notices(QuietProgress):
 class Surroundings:
     """What a cluster is started in, and what it told."""
 
-    folder: PrivateFolder
+    folder: SocketFolder
     fork_server: ForkServer
     spill: Path
     told: SimpleQueue[str] = field(default_factory=SimpleQueue)
@@ -101,14 +101,14 @@ def surroundings(spill: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Surro
                 monkeypatch.setenv(name, value)
             monkeypatch.setattr(tempfile, "tempdir", str(temporary))
             with (
-                PrivateFolder() as folder,
+                SocketFolder() as folder,
                 ForkServer([folder.path, spill], MODULES) as fork_server,
             ):
                 yield Surroundings(folder, fork_server, spill)
             assert not folder.path.exists()
     finally:
         shutil.rmtree(temporary)
-    assert "supervision" not in {thread.name for thread in threading.enumerate()}
+    assert "supervisor" not in {thread.name for thread in threading.enumerate()}
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 from tests.support.proxied_connection import (
     TCP,
     UNIX,
@@ -69,7 +69,7 @@ class _Weather(msgspec.Struct, frozen=True):
     refusing: bool = False
 
 
-class FlakyTransport(Closes):
+class FlakyTransport(Closeable):
     """A proxy in front of the server at ``target``, in this process; healthy to begin with.
 
     ``target`` and ``at`` are locations, ``grpc+tcp://HOST:PORT`` (to listen on port 0 takes a

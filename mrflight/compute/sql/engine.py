@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, JobFileError, MrflightError
-from mrflight.system.lazy_pandas import pandas_later
+from mrflight.system.lazy_pandas import lazy_pandas
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, RuntimeEnvBuilder, SessionContext
@@ -51,7 +51,7 @@ def new_session(
     options: Mapping[str, str], *, partitions: int = 1, runtime: RuntimeEnvBuilder | None = None
 ) -> SessionContext:
     """A session that knows no tables: 3 ms, once DataFusion is loaded."""
-    pandas_later()  # which DataFusion makes pyarrow look for: 0.3 s of its 0.35
+    lazy_pandas()  # which DataFusion makes pyarrow look for: 0.3 s of its 0.35
     from datafusion import SessionConfig, SessionContext
 
     config = SessionConfig({**_DIALECT, **options}).with_target_partitions(partitions)

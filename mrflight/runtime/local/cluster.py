@@ -8,8 +8,8 @@ from mrflight.runtime.local.server_process import START_TIMEOUT_S, ServerProcess
 from mrflight.runtime.supervised_cluster import SupervisedCluster
 from mrflight.system.fork_server.child import Waits
 from mrflight.system.fork_server.client import ForkServer
-from mrflight.system.private_folder import PrivateFolder
 from mrflight.system.progress import ProgressReport
+from mrflight.system.scratch import SocketFolder
 
 SLOW_START_S = 10.0
 """Of a server, which takes well under a second: it stands still, and another one is started."""
@@ -24,7 +24,7 @@ class EmbeddedCluster(SupervisedCluster[ServerProcess]):
 
     def __init__(
         self,
-        folder: PrivateFolder,
+        folder: SocketFolder,
         fork_server: ForkServer,
         data_servers: int,
         memory_bytes: int,
@@ -65,7 +65,7 @@ class EmbeddedCluster(SupervisedCluster[ServerProcess]):
     def _start(self, kind: str, number: int) -> ServerProcess:
         name = f"data{number}" if kind == "data" else "metadata"
         socket = self._folder.path / f"{name}.sock"
-        arguments = ["--lifeline", str(self._folder.lifeline.path), *self._options[kind]]
+        arguments = ["--parent-lock", str(self._folder.parent_watch.path), *self._options[kind]]
         log_path = self._folder.path / f"{kind}{number}.log"
         return ServerProcess(
             self._fork_server, kind, name, socket, arguments, log_path, self._waits

@@ -21,12 +21,10 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from mrflight.errors import JobFailedError, WorkerLostError
 from mrflight.runtime.calls import decode_answer, encode_call
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 from mrflight.system.fork_server.child import Waits
 from mrflight.system.fork_server.client import ForkServer
-from mrflight.system.oom_kills import oom_kills
-from mrflight.system.signal_name import signal_name
-from mrflight.system.stopped_process import Standstill
+from mrflight.system.process_info import StoppedTimer, oom_kills, signal_name
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +45,8 @@ class _Call(NamedTuple):
     future: Future[Any]
 
 
-class LocalExecutor(Closes):
-    """``workers`` processes, started at once; they end with the driver through ``lifeline``.
+class LocalExecutor(Closeable):
+    """``workers`` processes, started at once; they end with the driver through ``parent_lock``.
 
     One that somebody has stopped, and that is not let go on for ``stopped_timeout_s``, is ended.
     The fork server, which nothing can replace, is let go on after as long.
@@ -58,7 +56,7 @@ class LocalExecutor(Closes):
         self,
         workers: int,
         fork_server: ForkServer,
-        lifeline: Path,
+        parent_lock: Path,
         stopped_timeout_s: float = 10.0,
     ) -> None:
         self.workers = workers
@@ -70,7 +68,7 @@ class LocalExecutor(Closes):
         self._changing = threading.Lock()  # of `_running`, whose workers may be killed meanwhile
         self._waits = Waits()
         self._workers = [
-            _Worker(f"worker{number}", fork_server, [str(lifeline)], self._waits)
+            _Worker(f"worker{number}", fork_server, [str(parent_lock)], self._waits)
             for number in range(workers)
         ]
         self._feeders = [
@@ -133,10 +131,10 @@ class LocalExecutor(Closes):
 
     def _watch_workers(self) -> None:
         """Look after who stands still: a job's only task would wait for such a worker for ever."""
-        standstill = Standstill()
+        stopped = StoppedTimer()
         while not self._closing.wait(_LOOK_EVERY_S):
             try:
-                if standstill.lasts(self._fork_server.pid, self._stopped_timeout_s):
+                if stopped.reached(self._fork_server.pid, self._stopped_timeout_s):
                     self._fork_server.wake()
                 for worker in self._workers:
                     worker.look_after(self._stopped_timeout_s)
@@ -188,8 +186,8 @@ class _Worker:
         if not self._starting.acquire(blocking=False):
             return  # it is being started, or killed
         try:
-            if self._standstill.lasts(self._process.living_pid(), timeout_s):
-                self._was_stopped_s = self._standstill.seconds()
+            if self._stopped.reached(self._process.living_pid(), timeout_s):
+                self._was_stopped_s = self._stopped.seconds()
                 self._kill()
             elif self._process.has_ended():
                 self._hang_up()
@@ -230,7 +228,7 @@ class _Worker:
                 waits=self._waits,
             )
         self._channel = Connection(ours.detach())
-        self._standstill = Standstill()
+        self._stopped = StoppedTimer()
         self._is_killed, self._was_stopped_s = False, 0.0
 
     def _restart(self) -> None:

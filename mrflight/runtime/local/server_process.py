@@ -14,7 +14,7 @@ from pathlib import Path
 from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.system.fork_server.child import Waits
 from mrflight.system.fork_server.client import ForkServer
-from mrflight.system.signal_name import signal_name
+from mrflight.system.process_info import signal_name
 
 START_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 5.0

@@ -7,19 +7,19 @@ from contextlib import ExitStack
 from mrflight.runtime.job_runtime import JobPlace, Surroundings, keep_connections
 from mrflight.runtime.local.cluster import EmbeddedCluster
 from mrflight.runtime.local.executor import LocalExecutor
-from mrflight.runtime.preload import modules_of
+from mrflight.runtime.preload import modules_for
 from mrflight.system.fork_server.client import ForkServer
-from mrflight.system.private_folder import PrivateFolder
+from mrflight.system.scratch import SocketFolder
 
 
 def open_local(stack: ExitStack, around: Surroundings) -> JobPlace:
     """Start the job's servers and workers here."""
     settings = around.settings
-    private = stack.enter_context(PrivateFolder())
+    private = stack.enter_context(SocketFolder())
     fork_server = stack.enter_context(
         ForkServer(
             [private.path, around.scratch],
-            modules_of(around.spec),
+            modules_for(around.spec),
             from_here=around.owns_process,
             progress=around.progress,
         )
@@ -41,7 +41,7 @@ def open_local(stack: ExitStack, around: Surroundings) -> JobPlace:
         stack.callback(cluster.close)
     executor = stack.enter_context(
         LocalExecutor(
-            settings.workers, fork_server, private.lifeline.path, settings.heartbeat_timeout_s
+            settings.workers, fork_server, private.parent_watch.path, settings.heartbeat_timeout_s
         )
     )
     return JobPlace(settings, executor, cluster, fork_server.pids, around.scratch)

@@ -19,7 +19,7 @@ from mrflight.runtime.calls import decode_answer, encode_call
 from mrflight.runtime.ray.common_parts import CallEncoder
 from mrflight.runtime.ray.gateway_client import RayLink
 from mrflight.runtime.ray.messages import Answered, Lost
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class _Call(NamedTuple):
     future: Future[Any]
 
 
-class RayExecutor(Closes):
+class RayExecutor(Closeable):
     """Has ``workers`` calls at Ray at a time; the others wait here, and are not pickled yet.
 
     So a call whose future is running is one that a worker makes, or that waits for nothing but a

@@ -37,7 +37,7 @@ from mrflight.runtime.ray.messages import (
     StartWorkers,
     Stop,
 )
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ _ENVIRONMENT = {
 }
 
 
-class RayLink(Closes):
+class RayLink(Closeable):
     """Starts the gateway at once; `wait` tells what it found. Its callers wait for nobody.
 
     Everything that runs on Ray for it ends with `close`, or with this process, however it ends;

@@ -18,7 +18,7 @@ from mrflight.runtime.ray.losses import first_line, how_it_was_lost
 from mrflight.runtime.ray.server import HostedServer
 from mrflight.runtime.ray.server_options import ReservedPort, ServerLayout
 from mrflight.shuffle.client.cluster import Cluster, connect
-from mrflight.system.private_folder import PrivateFolder
+from mrflight.system.scratch import SocketFolder
 from mrflight.units import format_bytes, parse_bytes, parse_seconds
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def serving(
     each, timeout_s = _checked(count, memory, heartbeat_timeout)
     home = ray.get_runtime_context().get_node_id()
     with ExitStack() as stack:
-        folder = stack.enter_context(PrivateFolder()).path
+        folder = stack.enter_context(SocketFolder()).path
         is_local = len(nodes) == 1
         port = ReservedPort("127.0.0.1" if is_local else nodes[home])
         stack.callback(port.close)

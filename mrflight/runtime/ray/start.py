@@ -19,8 +19,7 @@ from mrflight.runtime.ray.gateway_client import RayLink
 from mrflight.runtime.ray.messages import Connect, Connected, JobHere
 from mrflight.runtime.ray.shared_paths import check_seen, left_out
 from mrflight.system.fork_server.client import load_here
-from mrflight.system.private_folder import PrivateFolder, short_root
-from mrflight.system.scratch import ScratchFolder, remove_dead_folders
+from mrflight.system.scratch import ScratchFolder, SocketFolder, remove_dead_folders, short_root
 from mrflight.system.signals import run_interruptibly
 
 _CONNECT_TIMEOUT_S = 120.0
@@ -44,7 +43,7 @@ def open_ray(stack: ExitStack, around: Surroundings) -> JobPlace:
     around.interrupts.threads_begin()
     if around.owns_process:
         keep_connections()
-    private = stack.enter_context(PrivateFolder())
+    private = stack.enter_context(SocketFolder())
     link = stack.enter_context(_link(stack, around, private))
     if around.owns_process:
         load_here(driver_modules(spec))  # meanwhile
@@ -98,7 +97,7 @@ def _check_listens(address: str | None) -> None:
         ) from error
 
 
-def _link(stack: ExitStack, around: Surroundings, private: PrivateFolder) -> RayLink:
+def _link(stack: ExitStack, around: Surroundings, private: SocketFolder) -> RayLink:
     spec, settings = around.spec, around.settings
     connect = Connect(
         spec.cluster.ray_address,
@@ -139,7 +138,7 @@ def _cluster(
     settings: RunSettings,
     link: RayLink,
     ray: Connected,
-    private: PrivateFolder,
+    private: SocketFolder,
     scratch: Path,
 ) -> RayCluster | None:
     if not settings.data_servers:

@@ -37,7 +37,7 @@ from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.protocol import PutReceipt, decode
 from mrflight.shuffle.wire.tickets import BlockStream
-from mrflight.system.timeouts import AT_ONCE
+from mrflight.system.deadlines import NO_RETRY
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class BlockSender:
 
         They have ended their streams then, but for those that do not answer.
         """
-        until = time.monotonic() + AT_ONCE.call_s
+        until = time.monotonic() + NO_RETRY.call_s
         for ending in [stream.cancel() for stream in self._streams.values()]:
             ending.join(max(0.0, until - time.monotonic()))
         return list(self._streams)

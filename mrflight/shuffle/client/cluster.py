@@ -9,11 +9,11 @@ from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import StatusResponse
-from mrflight.system.closeable import Closes
-from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.system.closeable import Closeable
+from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 
 
-class Cluster(Closes):
+class Cluster(Closeable):
     """A running cluster, by the location of its metadata server; made by `connect`."""
 
     def __init__(self, location: str, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:

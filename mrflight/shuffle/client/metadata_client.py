@@ -50,7 +50,7 @@ from mrflight.shuffle.wire.protocol import (
     decode,
 )
 from mrflight.shuffle.wire.tickets import ReadTicket, decode_ticket
-from mrflight.system.retry import ask_patiently
+from mrflight.system.retry import retry_with_backoff
 from mrflight.system.signals import run_interruptibly
 
 T = TypeVar("T")
@@ -61,22 +61,22 @@ _NO_ANSWER = (ServerUnavailableError, DeadlineExceededError)
 class MetadataClient:
     """Asks the metadata server at ``location``. Every call raises what the server answers.
 
-    A server that cannot be reached is asked again for ``patience_s``: it may be starting anew. With
-    a shuffle's ``token`` a call is about no other shuffle of its name: ShuffleNotFoundError.
+    A server that cannot be reached is asked again for ``retry_for_s``: it may be starting anew.
+    With a shuffle's ``token`` a call is about no other shuffle of its name: ShuffleNotFoundError.
     """
 
     def __init__(
         self,
         location: str,
         connections: Connections,
-        patience_s: float = 0.0,
-        is_over: threading.Event | None = None,
+        retry_for_s: float = 0.0,
+        cancelled: threading.Event | None = None,
     ) -> None:
-        """When ``is_over`` is set, nobody has patience any more."""
+        """When ``cancelled`` is set, nobody has patience any more."""
         self.location = location
-        self._is_over = is_over or threading.Event()
+        self._cancelled = cancelled or threading.Event()
         self._connections = connections
-        self._patience_s = patience_s
+        self._retry_for_s = retry_for_s
 
     def put_shuffle(
         self,
@@ -211,7 +211,9 @@ class MetadataClient:
                 self._connections.forget(self.location)
                 raise
 
-        return ask_patiently(ask_anew, self._patience_s, _NO_ANSWER, is_over=self._is_over)
+        return retry_with_backoff(
+            ask_anew, self._retry_for_s, _NO_ANSWER, cancelled=self._cancelled
+        )
 
 
 def _partition_info(endpoint: flight.FlightEndpoint) -> PartitionInfo:

@@ -21,8 +21,8 @@ from mrflight.shuffle.wire.calls import tell
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import DataAction, DiscardAttempt, ShuffleHealth, ShuffleName
+from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 from mrflight.system.in_common import InCommon
-from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from mrflight.errors import JournalError
 from mrflight.shuffle.metadata.compacted import compacted
 from mrflight.shuffle.metadata.events import AnyEvent, decode_event, encode_event
 from mrflight.shuffle.metadata.journal import Journal
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ _GROWTH = 4
 """Times its size after the last compaction: so that less is rewritten than appended, about."""
 
 
-class EventJournal(Closes):
+class EventJournal(Closeable):
     """Events on a disk, in order, to be given to `Registry.resume`. Safe for many threads.
 
     Opened as a `Journal` is, and raises what it raises. It is written anew, without what has

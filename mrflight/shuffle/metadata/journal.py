@@ -25,12 +25,12 @@ from mrflight.shuffle.metadata.journal_file import (
     write_at,
 )
 from mrflight.shuffle.metadata.journal_frame import encode_frame, read_frames, records_of
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 
 _LITTLE_BYTES = 2**20  # so little is copied in a few milliseconds
 
 
-class Journal(Closes):
+class Journal(Closeable):
     """Records on a disk, in order. Safe for many threads, and locked against other processes.
 
     Made, with mode 0600, where it is missing. The lock ends with `close`, or with the process

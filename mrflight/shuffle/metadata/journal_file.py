@@ -19,7 +19,7 @@ from mrflight.shuffle.metadata.journal_frame import (
     is_unfinished,
     read_frames,
 )
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def damage(path: Path, offset: int) -> str:
     )
 
 
-class Successor(Closes):
+class Successor(Closeable):
     """A journal that is written beside the one at ``path``; removed unless it takes its place.
 
     Locked, so that the journal is never free. OSError where it cannot be written.

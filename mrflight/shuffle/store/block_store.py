@@ -21,7 +21,7 @@ from mrflight.shuffle.store.spiller import Spiller
 from mrflight.shuffle.store.stored_shuffle import StoredShuffle
 from mrflight.shuffle.wire.block import Block
 from mrflight.shuffle.wire.partition_slice import Share
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 from mrflight.system.scratch import ScratchFolder
 
 PUT_TIMEOUT_S = 120.0
@@ -42,7 +42,7 @@ class StoreStats(msgspec.Struct, frozen=True):
     """On disk of attempts that were discarded; freed when their shuffle is dropped."""
 
 
-class BlockStore(Closes):
+class BlockStore(Closeable):
     """Blocks by shuffle, partition and map attempt. Safe for many threads.
 
     A shuffle is opened before its first block and gone after `drop`: a block

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from mrflight.errors import SpillError
 from mrflight.shuffle.wire.block import Block
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 
 _MOST_VECTORS = os.sysconf("SC_IOV_MAX")
 
@@ -68,7 +68,7 @@ def _write_all(file: int, offset: int, bodies: list[memoryview]) -> None:
             bodies[first] = bodies[first][written:]
 
 
-class SpillFile(Closes):
+class SpillFile(Closeable):
     """A partition's file for one reader, opened by its first read."""
 
     def __init__(self, path: Path) -> None:

@@ -13,8 +13,8 @@ from mrflight.errors import MrflightError, ProtocolError
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.protocol import Done, M, Message, decode
+from mrflight.system.deadlines import NO_RETRY
 from mrflight.system.signals import run_interruptibly
-from mrflight.system.timeouts import AT_ONCE
 
 
 def call(
@@ -54,7 +54,7 @@ def tell(locations: Iterable[str], action: StrEnum, request: Message) -> dict[st
 
 
 def _tell(location: str, action: StrEnum, request: Message) -> MrflightError | None:
-    with Connections(AT_ONCE) as hasty:  # a connection that is there may be what went wrong
+    with Connections(NO_RETRY) as hasty:  # a connection that is there may be what went wrong
         try:
             call(hasty, location, action, request, Done)
         except MrflightError as error:

@@ -8,8 +8,8 @@ from pyarrow import flight
 
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.keepalive import Pulse
-from mrflight.system.closeable import Closes
-from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.system.closeable import Closeable
+from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 
 _MOST_IDLE = 64
 
@@ -47,7 +47,7 @@ def keep_idle() -> None:
     _idle = {}
 
 
-class Connections(Closes):
+class Connections(Closeable):
     """Opens a client for a location once and keeps it until `close`. Not for several threads.
 
     Whoever calls through these waits as long as ``timeouts`` say.

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from mrflight.shuffle.wire.protocol import Done, MetadataAction
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _OPTIONS = flight.FlightCallOptions(timeout=_CALL_TIMEOUT_S)
 _PULSE = (MetadataAction.PULSE.value, msgspec.json.encode(Done()))
 
 
-class Pulse(Closes):
+class Pulse(Closeable):
     """Calls over each connection ``every_s`` seconds, from a thread that the first one starts.
 
     Safe for many threads. A process that was forked from one with a pulse starts its own.

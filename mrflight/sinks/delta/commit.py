@@ -113,7 +113,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
 
         Nothing was tried yet, so that it is known what a wait in vain leaves.
         """
-        return self.deadline.awaited(
+        return self.deadline.run(
             self._look_or_trust,
             f"the Delta table {self.location.url} was loaded, with nothing committed",
         )
@@ -133,7 +133,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         """The same after a commit that failed, which may have landed all the same."""
         for _ in range(LOOKS):
             try:
-                return self.deadline.awaited(
+                return self.deadline.run(
                     self.following.look,
                     f"{self.location.url} was loaded to see what came of its commit",
                 )
@@ -187,7 +187,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         stored = self._stored_in(table)
         if fields := missing_columns(table.schema, stored):
             with delta_errors(f"the Delta table {self.location.url} did not take new columns"):
-                self.deadline.awaited(
+                self.deadline.run(
                     partial(add_columns, table, fields, self.job_id),
                     f"columns were added to {self.location.url}, with no rows committed",
                 )

@@ -21,9 +21,8 @@ from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.lease_protocol import CommitLease, VersionRecord
 from mrflight.sinks.commit_guard import LONGEST_S
-from mrflight.system.deadlines import Deadline
-from mrflight.system.retry import ask_patiently
-from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Deadline, Timeouts
+from mrflight.system.retry import retry_with_backoff
 
 log = logging.getLogger(__name__)
 
@@ -77,29 +76,32 @@ class CommitFence(msgspec.Struct, frozen=True):
 
         CommitError where there is none within ten minutes, or nobody to ask; DeadlineExceededError.
         """
-        holder, is_over = new_writer_id(), threading.Event()
+        holder, cancelled = new_writer_id(), threading.Event()
         with Connections(self.timeouts) as connections:
-            client = self._client(table, holder, connections, is_over)
+            client = self._client(table, holder, connections, cancelled)
             try:
-                lease = deadline.awaited(
-                    partial(self._wait, client, table, is_over),
+                lease = deadline.run(
+                    partial(self._wait, client, table, cancelled),
                     f"other jobs committed to {table}, with nothing committed",
                 )
                 turn = Turn(client, self.lease_s, lease)
-                renewal = self._renewal(table, holder, lease.number, is_over)
+                renewal = self._renewal(table, holder, lease.number, cancelled)
                 renewal.start()
                 try:
                     yield turn
                 finally:
-                    is_over.set()
+                    cancelled.set()
                     turn.release()
             finally:
-                is_over.set()
+                cancelled.set()
 
-    def _wait(self, client: TableClient, table: str, is_over: threading.Event) -> CommitLease:
+    def _wait(self, client: TableClient, table: str, cancelled: threading.Event) -> CommitLease:
         try:
-            return ask_patiently(
-                lambda: client.lease(self.lease_s), LONGEST_S, (LeaseHeldError,), is_over=is_over
+            return retry_with_backoff(
+                lambda: client.lease(self.lease_s),
+                LONGEST_S,
+                (LeaseHeldError,),
+                cancelled=cancelled,
             )
         except MrflightError as error:
             raise CommitError(
@@ -107,20 +109,20 @@ class CommitFence(msgspec.Struct, frozen=True):
             ) from error
 
     def _client(
-        self, table: str, holder: str, connections: Connections, is_over: threading.Event
+        self, table: str, holder: str, connections: Connections, cancelled: threading.Event
     ) -> TableClient:
-        patience_s = self.timeouts.reconnect_s
+        retry_for_s = self.timeouts.reconnect_s
         return TableClient(
-            MetadataClient(self.metadata, connections, patience_s, is_over), table, holder
+            MetadataClient(self.metadata, connections, retry_for_s, cancelled), table, holder
         )
 
     def _renewal(
-        self, table: str, holder: str, number: int, is_over: threading.Event
+        self, table: str, holder: str, number: int, cancelled: threading.Event
     ) -> threading.Thread:
         def renew() -> None:
             with Connections(self.timeouts) as connections:
-                client = self._client(table, holder, connections, is_over)
-                while not is_over.wait(self.lease_s / _RENEWALS):
+                client = self._client(table, holder, connections, cancelled)
+                while not cancelled.wait(self.lease_s / _RENEWALS):
                     try:
                         client.lease(self.lease_s, number)
                     except LeaseLostError:

@@ -46,7 +46,7 @@ class FencedEntry(msgspec.Struct, frozen=True):
         or this one is; CommitError where it is there already, or the turn is over, with nothing
         committed; OSError where the store fails.
         """
-        deadline.awaited(
+        deadline.run(
             lambda: self._check_known(turn),
             f"the last versions of {self.table.url} were read again, with nothing committed",
         )

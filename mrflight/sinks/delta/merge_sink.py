@@ -50,7 +50,7 @@ class MergeSink(DeltaSink):
 
     def prepare(self, commit: Commit) -> None:
         """Rewrite the files of the table as it is now: what others change meanwhile comes later."""
-        table, committed = commit.deadline.awaited(
+        table, committed = commit.deadline.run(
             self._following.look,
             f"the Delta table {self._location.url} was loaded, with nothing committed",
         )

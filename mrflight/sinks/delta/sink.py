@@ -119,7 +119,7 @@ class DeltaSink(Sink):
 
     def _check_parts(self, commit: Commit) -> None:
         """CommitError where a part is gone: a log that names it would make the table unreadable."""
-        there = commit.deadline.awaited(
+        there = commit.deadline.run(
             self._own_files.paths, f"the files in {self._location.url} were listed"
         )
         gone = {part.path for part in commit.parts} - there

@@ -100,7 +100,7 @@ class FolderSink(Sink):
                 self._landed = entry
                 return
             try:
-                new = commit.deadline.awaited(
+                new = commit.deadline.run(
                     partial(self._next, commit, entry.manifest),
                     f"the files in {self._location.url} were listed, with nothing committed",
                 )
@@ -148,7 +148,7 @@ class FolderSink(Sink):
                 return entry
             return finish_removing(self._manifests, entry)
 
-        return deadline.awaited(
+        return deadline.run(
             look, f"the folder {self._location.url} was read, with nothing committed"
         )
 

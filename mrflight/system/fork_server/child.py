@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 
 from mrflight.errors import JobFailedError
-from mrflight.system.closeable import Closes
-from mrflight.system.stopped_process import has_ended
+from mrflight.system.closeable import Closeable
+from mrflight.system.process_info import has_ended
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Waits:
         self.until = min(self.until, time.monotonic() + _LAST_WAIT_S)
 
 
-class ForkedProcess(Closes):
+class ForkedProcess(Closeable):
     """A child of the fork server. Its `fileno` becomes readable when it has ended.
 
     Safe for several threads; none may wait for it when it is closed.

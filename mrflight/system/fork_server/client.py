@@ -27,13 +27,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 from mrflight.system.fork_server import main as forking
 from mrflight.system.fork_server.child import ForkedProcess, Waits, kill
 from mrflight.system.fork_server.process import ONE_THREAD, ForkServerProcess
+from mrflight.system.process_info import has_ended, is_stopped, signal_name
 from mrflight.system.progress import ProgressReport, QuietProgress
-from mrflight.system.signal_name import signal_name
-from mrflight.system.stopped_process import has_ended, is_stopped
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +59,7 @@ def load_here(modules: Iterable[str]) -> None:
     forking.load(modules)
 
 
-class ForkServer(Closes):
+class ForkServer(Closeable):
     """The driver's side: started at once, ready when the first child is asked for.
 
     ``folders`` are removed once the driver is gone, or has closed this, and the last child ended.

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from mrflight.compute import kernel
 from mrflight.errors import JobFailedError
-from mrflight.system.closeable import Closes
+from mrflight.system.closeable import Closeable
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.row_buffer import HeldRows
 
@@ -67,7 +67,7 @@ class Piece:
         self.paths = []
 
 
-class PieceWriter(Closes):
+class PieceWriter(Closeable):
     """Writes rows into the pieces that ``ids`` says, below a scratch folder.
 
     Batches may be of any schemas: reading gives them back one after the other.

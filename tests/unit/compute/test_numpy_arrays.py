@@ -14,12 +14,12 @@ from mrflight.compute.numpy_arrays import to_arrow, to_numpy
 LOADED = """
 import sys
 import pyarrow as pa
-from mrflight.system.lazy_pandas import pandas_later
+from mrflight.system.lazy_pandas import lazy_pandas
 from mrflight.compute.sorting import is_new, sort_indices
 from mrflight.config.sort_key import ascending
 from mrflight.tasks.operators.singleton_groups import split_lone_rows
 
-pandas_later()
+lazy_pandas()
 rows = pa.table({"k": ["b", "c", "a", "b"], "n": [4, 3, 2, 1]})
 print(sort_indices(rows, ascending(["k", "n"])).to_pylist())
 print(is_new(rows.select(["k"])).to_pylist())

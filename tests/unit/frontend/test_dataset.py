@@ -22,7 +22,7 @@ from mrflight.config.job_file import decode_job
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError, UserFunctionError
 from mrflight.planner.stages import build_stages
-from mrflight.runtime.preload import modules_of
+from mrflight.runtime.preload import modules_for
 
 examples = settings(max_examples=30, derandomize=True, deadline=None)
 
@@ -273,8 +273,8 @@ def test_callables_are_sent_with_the_job() -> None:
     mapped, reduced, placed = (FunctionRef.parse(text or "", "map", "").load() for text in texts)
     assert (mapped([1]), reduced([1]), placed(None, None, 7)) == ([1, 3, 4], [1, 5], 7)
     assert spec == rows.job("out")
-    assert "cloudpickle" in modules_of(spec)
-    assert "cloudpickle" not in modules_of(CLICKS.job("out"))
+    assert "cloudpickle" in modules_for(spec)
+    assert "cloudpickle" not in modules_for(CLICKS.job("out"))
     assert len(repr(rows)) < 100
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from mrflight.runtime.liveness_probe import SilenceProbe
+from mrflight.runtime.liveness_probe import LivenessProbe
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
 from tests.support.supervised_cluster import Surroundings, alive, started, until
@@ -34,7 +34,7 @@ def test_a_driver_that_stood_still_itself_ends_no_server(around: Surroundings) -
     ended: list[str] = []
     with started(around.cluster()) as cluster:
         metadata = around.server("metadata")
-        probe = SilenceProbe(cluster.metadata, list, 2.0, ended.append)
+        probe = LivenessProbe(cluster.metadata, list, 2.0, ended.append)
         metadata.suspend()
         with closing(probe):
             until(lambda: probe.late_calls == 1)
@@ -111,7 +111,7 @@ def test_a_data_server_that_was_given_up_and_answers_is_not_ended(around: Surrou
     with started(around.cluster()) as cluster:
         with Connections() as connections:
             client = MetadataClient(cluster.metadata, connections)
-            with closing(SilenceProbe(cluster.metadata, suspects, 2.0, ended.append)) as probe:
+            with closing(LivenessProbe(cluster.metadata, suspects, 2.0, ended.append)) as probe:
                 for _ in range(3):
                     asked.clear()
                     client.unregister_server(around.location("data0"))

@@ -138,8 +138,7 @@ def test_an_error_of_ours_costs_one_server_and_is_told(
     monkeypatch.setattr(ServerProcess, "last_log_line", raise_for_data0)
     with started(around.cluster()) as cluster:
         assert around.kill("data0") == (
-            "a process ended, and none takes its place, for an error of mrflight's own: "
-            "ValueError: a bug"
+            "a process ended and was not replaced because of a bug in mrflight: ValueError: a bug"
         )
         said = around.kill("data1")
         assert said == "the data server data1 was killed by SIGKILL; data2 takes its place"

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from mrflight.config.job_file import load_job
 from mrflight.config.spec import InputFormat, OutputFormat
-from mrflight.runtime.preload import modules_of, worker_modules
+from mrflight.runtime.preload import modules_for, worker_modules
 from tests.support.driver import drive, write_job
 from tests.support.plans import job
 
@@ -21,7 +21,7 @@ from tests.support.plans import job
 @pytest.mark.parametrize("given", get_args(InputFormat))
 def test_every_module_is_there(given: str, output: str) -> None:
     inputs = {"visits": {"path": "visits", "format": given, "key": ["url"]}}
-    modules = modules_of(job(inputs=inputs, output={"table": "out", "format": output}))
+    modules = modules_for(job(inputs=inputs, output={"table": "out", "format": output}))
     assert f"mrflight.sources.{given}_source" in modules
     assert [module for module in modules if find_spec(module) is None] == []
 
@@ -31,13 +31,13 @@ def test_formats_come_from_suffixes_and_a_folder_says_nothing() -> None:
         name: {"path": path, "key": ["url"]}
         for name, path in {"a": "a/*.csv", "b": "b.tsv", "c": "c.json.gz", "d": "folder"}.items()
     }
-    sources = [module for module in modules_of(job(inputs=inputs)) if "sources" in module]
+    sources = [module for module in modules_for(job(inputs=inputs)) if "sources" in module]
     assert sources == ["mrflight.sources.csv_source", "mrflight.sources.json_source"]
 
 
 def test_a_standing_cluster_has_its_own_servers() -> None:
-    standing = modules_of(job(cluster={"metadata": "grpc+tcp://127.0.0.1:5005"}))
-    assert set(modules_of(job())) - set(standing) == {
+    standing = modules_for(job(cluster={"metadata": "grpc+tcp://127.0.0.1:5005"}))
+    assert set(modules_for(job())) - set(standing) == {
         "mrflight.servers.metadata",
         "mrflight.servers.data",
     }
@@ -54,16 +54,16 @@ def test_datafusion_is_for_jobs_with_sql(has_sql: bool) -> None:
     inputs = {"rows": {"path": "rows.csv", "key": ["n"]}}
     if has_sql:
         inputs["rows"]["sql"] = "select n from rows"
-    assert ("datafusion" in modules_of(job(inputs=inputs))) == has_sql
+    assert ("datafusion" in modules_for(job(inputs=inputs))) == has_sql
 
 
 def test_what_makes_tables_meet_is_for_jobs_with_several() -> None:
     inputs = {name: {"path": f"{name}.csv"} for name in ("left", "right")}
-    modules = modules_of(job(inputs=inputs, reduce={"sql": "select 1 from left", "group_by": []}))
+    modules = modules_for(job(inputs=inputs, reduce={"sql": "select 1 from left", "group_by": []}))
     meet = {"mrflight.tasks.broadcast_join", "mrflight.tasks.queried_tables"}
     assert meet <= set(modules)
     assert [module for module in modules if find_spec(module) is None] == []
-    assert not meet & set(modules_of(job()))
+    assert not meet & set(modules_for(job()))
 
 
 LOADED = """
@@ -109,5 +109,5 @@ def test_a_worker_has_it_all_before_its_first_map(beside: str, tmp_path: Path) -
     run = drive(path)
     assert run.code == 0, run.stderr
     loaded = DeltaTable(str(tmp_path / "out")).to_pyarrow_table()["module"].to_pylist()
-    assert set(modules_of(load_job(path))) <= set(loaded)
+    assert set(modules_for(load_job(path))) <= set(loaded)
     assert "pandas" not in loaded

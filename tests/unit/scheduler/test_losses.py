@@ -7,7 +7,7 @@ import pytest
 
 from mrflight.errors import MrflightError, NoDataServersError, ServerUnavailableError, SpillError
 from mrflight.scheduler.losses import MOST_LOSSES, FetchFailureReporter
-from mrflight.system.timeouts import Timeouts
+from mrflight.system.deadlines import Timeouts
 
 SERVER = "grpc+tcp://127.0.0.1:1"
 

@@ -14,7 +14,7 @@ from mrflight.scheduler.losses import FetchFailureReporter
 from mrflight.scheduler.reduce_stage import ReduceRecovery
 from mrflight.scheduler.run_context import RunContext
 from mrflight.shuffle.wire.partition_info import PartitionInfo
-from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 from mrflight.tasks.stage_rows import StagePartition
 
 SERVER = "grpc+tcp://127.0.0.1:1"

@@ -22,7 +22,7 @@ from mrflight.errors import (
 from mrflight.scheduler.shuffle_monitor import ShuffleMonitor
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.protocol import ShuffleHealth
-from mrflight.system.timeouts import Timeouts
+from mrflight.system.deadlines import Timeouts
 from tests.support.cluster import standing_cluster
 
 WAIT_S = 30.0

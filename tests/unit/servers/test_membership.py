@@ -15,8 +15,8 @@ import mrflight
 from mrflight.errors import ServerUnavailableError
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
+from mrflight.system.deadlines import Timeouts
 from mrflight.system.scratch import ScratchFolder
-from mrflight.system.timeouts import Timeouts
 from tests.support.near_cluster import NearDataServer, near_data_servers, near_metadata, wait_until
 from tests.support.threads import run_threads
 from tests.support.transport import FlakyTransport
@@ -126,10 +126,10 @@ def test_a_drain_that_nobody_heard_of_is_told_again(
 
 
 def test_requests_wait_for_a_metadata_server_together(tmp_path: Path) -> None:
-    patience_s = 1.0
+    retry_for_s = 1.0
     nowhere = "grpc+tcp://127.0.0.1:1"
     with ScratchFolder("spill", tmp_path) as scratch, BlockStore(2**20, scratch) as store:
-        membership = Membership(store, nowhere, Timeouts(call_s=1.0, reconnect_s=patience_s))
+        membership = Membership(store, nowhere, Timeouts(call_s=1.0, reconnect_s=retry_for_s))
         raised = []
 
         def ask() -> None:
@@ -141,7 +141,7 @@ def test_requests_wait_for_a_metadata_server_together(tmp_path: Path) -> None:
         began = time.monotonic()
         run_threads([ask] * 8)
         assert raised == [nowhere] * 8
-        assert time.monotonic() - began < 4 * patience_s
+        assert time.monotonic() - began < 4 * retry_for_s
 
 
 def test_a_metadata_server_that_is_away_is_told_once_and_that_it_is_back(

@@ -14,8 +14,7 @@ from mrflight.errors import (
     NoDataServersError,
     ServerUnavailableError,
 )
-from mrflight.system.deadlines import NO_DEADLINE, Deadline
-from mrflight.system.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.system.deadlines import DEFAULT_TIMEOUTS, NO_DEADLINE, Deadline, Timeouts
 
 SERVER = "grpc+tcp://127.0.0.1:1"
 OVER = Deadline(time.monotonic() - 1)
@@ -32,20 +31,20 @@ def about_a_server(error: MrflightError) -> MrflightError:
 
 
 def test_who_has_all_the_time_waits_as_long_as_ever() -> None:
-    assert NO_DEADLINE.within(DEFAULT_TIMEOUTS) == DEFAULT_TIMEOUTS
-    assert not NO_DEADLINE.is_over()
+    assert NO_DEADLINE.clamp(DEFAULT_TIMEOUTS) == DEFAULT_TIMEOUTS
+    assert not NO_DEADLINE.expired()
 
 
 def test_no_wait_is_longer_than_what_is_left() -> None:
-    left = soon().within(Timeouts(call_s=30.0, stream_s=3600.0, reconnect_s=600.0))
+    left = soon().clamp(Timeouts(call_s=30.0, stream_s=3600.0, reconnect_s=600.0))
     assert left.call_s == 30.0
     assert 50.0 < left.stream_s <= 60.0
     assert 50.0 < left.reconnect_s <= 60.0
 
 
 def test_once_it_is_over_a_call_is_short_and_nothing_is_waited_for() -> None:
-    assert OVER.is_over()
-    left = OVER.within(DEFAULT_TIMEOUTS)
+    assert OVER.expired()
+    left = OVER.clamp(DEFAULT_TIMEOUTS)
     assert 0 < left.call_s == left.stream_s < 0.1
     assert left.reconnect_s == 0
 
@@ -56,7 +55,7 @@ def test_once_it_is_over_a_call_is_short_and_nothing_is_waited_for() -> None:
 def test_it_is_blamed_for_a_server_that_was_not_awaited_any_longer(
     kind: type[MrflightError],
 ) -> None:
-    with pytest.raises(DeadlineExceededError) as late, OVER.blamed():
+    with pytest.raises(DeadlineExceededError) as late, OVER.attribute_timeouts():
         raise about_a_server(kind("it is gone"))
     assert "job's timeout passed" in str(late.value)
     assert "it is gone; raise job.timeout" in str(late.value)
@@ -72,7 +71,7 @@ def test_it_is_blamed_for_a_server_that_was_not_awaited_any_longer(
     ],
 )
 def test_it_is_not_blamed_for_anything_else(deadline: Deadline, error: MrflightError) -> None:
-    with pytest.raises(type(error)) as raised, deadline.blamed():
+    with pytest.raises(type(error)) as raised, deadline.attribute_timeouts():
         raise error
     assert raised.value is error
 
@@ -82,18 +81,18 @@ def test_a_call_is_awaited_until_then() -> None:
     try:
         deadline = Deadline(time.monotonic() + 0.05)
         with pytest.raises(DeadlineExceededError, match="passed while it was asked; raise job"):
-            deadline.awaited(gate.wait, "it was asked")
-        assert deadline.is_over()
+            deadline.run(gate.wait, "it was asked")
+        assert deadline.expired()
     finally:
         gate.set()
 
 
 @pytest.mark.parametrize("deadline", [NO_DEADLINE, IN_AN_HOUR])
 def test_a_call_that_ends_in_time_gives_what_it_does(deadline: Deadline) -> None:
-    assert deadline.awaited(lambda: 7, "it was asked") == 7
+    assert deadline.run(lambda: 7, "it was asked") == 7
     for error in (TimeoutError("its own"), BadRowError("line 7")):
         with pytest.raises(type(error)) as raised:
-            deadline.awaited(lambda error=error: throw(error), "it was asked")  # type: ignore[misc]
+            deadline.run(lambda error=error: throw(error), "it was asked")  # type: ignore[misc]
         assert raised.value is error
 
 

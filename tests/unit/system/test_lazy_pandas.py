@@ -9,8 +9,8 @@ import pytest
 
 
 def run(code: str) -> list[str]:
-    """What a fresh interpreter prints after `pandas_later`."""
-    start = "import sys; from mrflight.system.lazy_pandas import pandas_later; pandas_later()\n"
+    """What a fresh interpreter prints after `lazy_pandas`."""
+    start = "import sys; from mrflight.system.lazy_pandas import lazy_pandas; lazy_pandas()\n"
     start += "import pyarrow as pa\n"
     done = subprocess.run(
         [sys.executable, "-c", start + code], capture_output=True, text=True, timeout=60, check=True
@@ -48,7 +48,7 @@ def test_pandas_itself_is_as_it_was() -> None:
 
 def test_where_pandas_is_loaded_nothing_happens() -> None:
     code = (
-        "import sys, pandas\nfrom mrflight.system.lazy_pandas import pandas_later\npandas_later()\n"
+        "import sys, pandas\nfrom mrflight.system.lazy_pandas import lazy_pandas\nlazy_pandas()\n"
     )
     code += "print([type(finder).__name__ for finder in sys.meta_path].count('_Pandas'))"
     done = subprocess.run(

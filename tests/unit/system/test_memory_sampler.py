@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 from mrflight.system import memory_sampler as memory_meter
-from mrflight.system.memory_sampler import MemoryMeter
+from mrflight.system.memory_sampler import MemorySampler
 
 MIB = 2**20
 FORK_BYTES = 5 * MIB
@@ -82,7 +82,7 @@ class Watched:
     def __init__(self) -> None:
         self.pids: list[int] = []
         self.began = threading.Semaphore(0)
-        self.meter = MemoryMeter(self._asked)
+        self.meter = MemorySampler(self._asked)
 
     def peak(self) -> int:
         """After a look that began after this call."""
@@ -184,7 +184,7 @@ class Read(list[int]):
             return shared_bytes(pid)
 
         monkeypatch.setattr(memory_meter, "_shared_bytes", noted)
-        monkeypatch.setattr(memory_meter, "_SHARED_EVERY_S", math.inf)
+        monkeypatch.setattr(memory_meter, "_READ_SHARED_EVERY_S", math.inf)
 
 
 @needs_pss
@@ -228,5 +228,5 @@ def test_a_process_that_is_gone_weighs_nothing(watched: Watched) -> None:
 def test_nobody_looks_any_more_once_it_is_closed(watched: Watched) -> None:
     top = watched.peak()
     watched.meter.close()
-    assert [thread for thread in threading.enumerate() if thread.name == "memory meter"] == []
+    assert [thread for thread in threading.enumerate() if thread.name == "memory-sampler"] == []
     assert watched.meter.peak_bytes >= top

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mrflight.system.retry import ask_patiently
+from mrflight.system.retry import retry_with_backoff
 
 PATIENCE_S = 30.0
 
@@ -30,7 +30,7 @@ class Failing:
 
 def test_it_is_asked_again_until_there_is_an_answer() -> None:
     ask, noted = Failing(3, KeyError("soon")), []
-    assert ask_patiently(ask, PATIENCE_S, (KeyError,), noted.append) == "here"
+    assert retry_with_backoff(ask, PATIENCE_S, (KeyError,), noted.append) == "here"
     assert ask.asked == 4
     assert noted == [ask.error] * 3
 
@@ -38,7 +38,7 @@ def test_it_is_asked_again_until_there_is_an_answer() -> None:
 def test_without_patience_it_is_asked_once_and_nothing_is_noted() -> None:
     ask, noted = Failing(1, KeyError("soon")), []
     with pytest.raises(KeyError, match="soon"):
-        ask_patiently(ask, 0.0, (KeyError,), noted.append)
+        retry_with_backoff(ask, 0.0, (KeyError,), noted.append)
     assert ask.asked == 1
     assert noted == []
 
@@ -46,7 +46,7 @@ def test_without_patience_it_is_asked_once_and_nothing_is_noted() -> None:
 def test_patience_ends() -> None:
     ask, began = Failing(10**6, KeyError("never")), time.monotonic()
     with pytest.raises(KeyError, match="never"):
-        ask_patiently(ask, 0.3, (KeyError,))
+        retry_with_backoff(ask, 0.3, (KeyError,))
     assert time.monotonic() - began < PATIENCE_S
     assert ask.asked > 2
 
@@ -54,7 +54,7 @@ def test_patience_ends() -> None:
 def test_another_error_is_raised_at_once() -> None:
     ask = Failing(1, ValueError("wrong"))
     with pytest.raises(ValueError, match="wrong"):
-        ask_patiently(ask, PATIENCE_S, (KeyError,))
+        retry_with_backoff(ask, PATIENCE_S, (KeyError,))
     assert ask.asked == 1
 
 
@@ -64,6 +64,6 @@ def test_nobody_is_asked_again_once_it_is_over() -> None:
     timer = threading.Timer(0.2, over.set)
     timer.start()
     with pytest.raises(KeyError, match="soon"):
-        ask_patiently(ask, 10 * PATIENCE_S, (KeyError,), is_over=over)
+        retry_with_backoff(ask, 10 * PATIENCE_S, (KeyError,), cancelled=over)
     timer.join()
     assert time.monotonic() - began < PATIENCE_S

@@ -22,8 +22,8 @@ from mrflight.runtime.calls import encode_call
 from mrflight.runtime.local import executor as local
 from mrflight.runtime.local.executor import LocalExecutor
 from mrflight.system.fork_server.client import ForkServer
-from mrflight.system.private_folder import PrivateFolder
-from mrflight.system.stopped_process import is_stopped
+from mrflight.system.process_info import is_stopped
+from mrflight.system.scratch import SocketFolder
 from tests.support.executors import local_executor
 from tests.support.standing_process import standing_still
 from tests.support.worker_calls import (
@@ -113,7 +113,7 @@ def test_a_worker_that_stands_still_is_ended_after_an_error_of_ours(
         raised.set()
         raise ValueError("a bug")
 
-    monkeypatch.setattr("mrflight.system.stopped_process.is_stopped", is_stopped_or_raise)
+    monkeypatch.setattr("mrflight.system.process_info.is_stopped", is_stopped_or_raise)
     with local_executor(1, stopped_timeout_s=0.5) as executor:
         assert raised.wait(WAIT_S)
         stopped = executor.submit(signal.raise_signal, signal.SIGSTOP)
@@ -151,7 +151,7 @@ def test_a_worker_that_is_killed_for_memory_is_told_as_that(
     """The counter is a file of ours, as no test may use up the machine's memory."""
     vmstat = gates / "vmstat"
     vmstat.write_text("pgfault 7\noom_kill 3\n")
-    monkeypatch.setattr("mrflight.system.oom_kills.VMSTAT", vmstat)
+    monkeypatch.setattr("mrflight.system.process_info.VMSTAT", vmstat)
     busy = executor.submit(kill_at_the_gate, gates)
     (gates / "running").read_bytes()
     vmstat.write_text("pgfault 7\noom_kill 4\n")
@@ -236,8 +236,8 @@ def test_a_worker_whose_driver_is_gone_ends_without_a_word(
     gates: Path, calls: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ours, theirs = socket.socketpair()
-    with ForkServer() as fork_server, PrivateFolder() as folder:
-        arguments = [str(folder.lifeline.path)]
+    with ForkServer() as fork_server, SocketFolder() as folder:
+        arguments = [str(folder.parent_watch.path)]
         with theirs:
             process = fork_server.start(
                 "worker", "mrflight.runtime.worker:work", arguments, [theirs.fileno()]
