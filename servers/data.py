@@ -25,7 +25,7 @@ from mrflight.errors import JobFileError, ProtocolError
 from mrflight.ids import check_attempt
 from mrflight.shuffle.store.block_memory import exactly, tune_malloc
 from mrflight.shuffle.store.block_store import BlockStore
-from mrflight.shuffle.store.plain_slices import plain_slices
+from mrflight.shuffle.store.canonical_slices import canonical_slices
 from mrflight.shuffle.wire.block import (
     WIRE_SCHEMA,
     Block,
@@ -57,7 +57,6 @@ from . import process
 from .actions import Actions, pulse
 from .draining import Draining
 from .membership import Membership
-from .open_files import allow_connections
 
 _MESSAGE_BYTES = 2 * 2**20
 """Of plain rows, roughly: clients of gRPC take 4 MiB where nobody has told them otherwise."""
@@ -113,7 +112,9 @@ class DataServer(flight.FlightServerBase):
             tagged = (
                 (to_wire(block), BlockTag(partition, block.rows, block.xxh3).encode())
                 for partition in partitions
-                for block in self._store.read(wanted.shuffle, partition, attempts, wanted.share)
+                for block in self._store.read(
+                    wanted.shuffle, partition, attempts, wanted.partition_slice
+                )
             )
             return flight.GeneratorStream(WIRE_SCHEMA, answer_stream(tagged))
         blocks = self._store.read(wanted.shuffle, wanted.partition, attempts)
@@ -204,7 +205,7 @@ def _batches(
     options = ipc_options("none")
     for message in _messages(reader):
         message.data.validate(full=True)
-        for piece in plain_slices(message.data):
+        for piece in canonical_slices(message.data):
             block = encode_block([piece], options)
             yield partition, block._replace(body=exactly(block.body))
 
@@ -229,7 +230,7 @@ def serve(options: argparse.Namespace) -> None:
 def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Running]:
     """A server that listens at ``listen``; at the end its files are gone."""
     tune_malloc()
-    allow_connections()
+    process.raise_open_file_limit()
     with (
         _spill_folder(options.spill_dir or Path(tempfile.gettempdir())) as scratch,
         BlockStore(options.memory, scratch) as store,

@@ -68,9 +68,8 @@ from mrflight.units import parse_seconds
 
 from . import process
 from .actions import Actions, pulse
-from .open_files import allow_connections
-from .running_clock import RunningClock
-from .table_actions import table_actions
+from .active_clock import ActiveClock
+from .lease_actions import lease_actions
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +97,7 @@ class MetadataServer(flight.FlightServerBase):
                 MetadataAction.REPORT_LOSS: (ReportLoss, self._report_loss),
                 MetadataAction.PLAN_MOVE: (PlanMove, self._plan_move),
                 MetadataAction.MOVE_PARTITIONS: (MovePartitions, self._move_partitions),
-                **table_actions(registry.tables),
+                **lease_actions(registry.tables),
                 MetadataAction.STATUS: (Done, self._status),
                 MetadataAction.PULSE: (Done, pulse),
             }
@@ -271,7 +270,7 @@ def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Runnin
     JobFileError where its journal belongs to another one, is damaged, or is none.
     """
     tune_malloc()  # large requests, and their answers, are not kept once they are done
-    allow_connections()
+    process.raise_open_file_limit()
     with _registry(options) as registry:
         server = MetadataServer(listen, registry)
         location = process.public_location(server, listen, options.advertise)
@@ -282,10 +281,10 @@ def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Runnin
 def _registry(options: argparse.Namespace) -> Iterator[Registry]:
     """What it knows: nothing yet, or all that its journal has."""
     if options.journal is None:
-        yield Registry(RunningClock(), options.heartbeat_timeout)
+        yield Registry(ActiveClock(), options.heartbeat_timeout)
         return
     with EventJournal(options.journal) as journal:
-        registry = Registry(RunningClock(), options.heartbeat_timeout, journal.record)
+        registry = Registry(ActiveClock(), options.heartbeat_timeout, journal.record)
         try:
             registry.resume(journal.events())
         except JournalError as error:

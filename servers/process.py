@@ -6,6 +6,7 @@ import argparse
 import ipaddress
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -26,6 +27,10 @@ from mrflight.units import parse_seconds
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+MAX_OPEN_FILES = 65_536
+"""Of a cluster's workers each has a connection to each server; with the usual 1,024 of Linux a
+server would refuse those of more workers."""
 
 
 def arguments(description: str, default_port: int) -> argparse.ArgumentParser:
@@ -134,6 +139,14 @@ def run_until_stopped(name: str, running: Running, drain_timeout_s: float) -> No
         running.drain()
     except (pa.ArrowException, OSError) as error:
         raise MrflightError(f"the {name} server at {location} did not end well: {error}") from error
+
+
+def raise_open_file_limit() -> None:
+    """Raise the limit of open files to `MAX_OPEN_FILES` or the hard limit; never lower it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(MAX_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def main(

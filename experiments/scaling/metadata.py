@@ -17,8 +17,8 @@ from mrflight.shuffle.metadata.event_journal import EventJournal
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_memory import tune_malloc
 from servers import process
+from servers.active_clock import ActiveClock
 from servers.metadata import MetadataServer, parser
-from servers.running_clock import RunningClock
 
 FIGURES = "figures"
 
@@ -71,7 +71,7 @@ def serve(options: argparse.Namespace) -> None:
     tune_malloc()
     listen = process.listen_location(options)
     with EventJournal(options.journal) as journal:
-        registry = Registry(RunningClock(), options.heartbeat_timeout, journal.record)
+        registry = Registry(ActiveClock(), options.heartbeat_timeout, journal.record)
         registry.resume(journal.events())
         server = CountingServer(listen, registry)
         location = process.public_location(server, listen, options.advertise)

@@ -14,7 +14,7 @@ SHORT_BYTES = 32
 """A row's byte stands for no more than that, so that nothing becomes much larger once decoded."""
 
 
-def are_few(dictionary: pa.Array) -> bool:
+def is_short_dictionary(dictionary: pa.Array) -> bool:
     """Whether a dictionary's values are strings, short, none of them null, and few."""
     if not pa.types.is_string(dictionary.type) or dictionary.null_count or len(dictionary) > FEW:
         return False
@@ -24,6 +24,6 @@ def are_few(dictionary: pa.Array) -> bool:
     return all(np.diff(ends) <= SHORT_BYTES)
 
 
-def has_few(column: pa.Array) -> bool:
+def is_low_cardinality(column: pa.Array) -> bool:
     """Whether a column is a dictionary of few, short strings."""
-    return isinstance(column, pa.DictionaryArray) and are_few(column.dictionary)
+    return isinstance(column, pa.DictionaryArray) and is_short_dictionary(column.dictionary)

@@ -18,17 +18,17 @@ from pyarrow import types
 from mrflight.compute.plain_types import plain_type
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
+def canonical_schema(schema: pa.Schema) -> pa.Schema:
     """The schema that batches of ``schema`` travel with; metadata stays behind."""
     return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
 
 
-def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def to_canonical(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """``batch`` in its plain layout ``schema``; columns that have it already are not copied."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     columns = [
-        plain_column(column, field.type)
+        canonical_column(column, field.type)
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -47,7 +47,7 @@ def decode_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def bare_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+def null_masked(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The values alone, column by column, without what memory happens to hold behind nulls.
 
     Equal rows in the plain layout are the same bytes then, but for structs that are within lists.
@@ -77,7 +77,7 @@ def _members(column: pa.Array) -> Iterator[pa.Array]:
         yield from _members(member)
 
 
-def plain_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def canonical_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """A column in its plain layout ``kind``; not copied where it has that already."""
     if column.type == kind:
         return column

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.layout import plain_schema
+from mrflight.compute.layout import canonical_schema
 from mrflight.config.functions import FunctionRef
 from mrflight.config.sort_key import SortKey
 from mrflight.config.spec import InputSpec, JobSpec, ReduceSection
@@ -302,4 +302,4 @@ def _shortened(statement: str) -> str:
 def _is_decimal(schema: pa.Schema | None, column: str | None) -> bool:
     if schema is None or column not in schema.names:
         return False
-    return bool(types.is_decimal(plain_schema(schema).field(column).type))
+    return bool(types.is_decimal(canonical_schema(schema).field(column).type))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import pyarrow as pa
 
-from mrflight.compute.layout import plain_schema
+from mrflight.compute.layout import canonical_schema
 from mrflight.compute.schemas import describe_difference
 from mrflight.compute.sql.map import SqlMap
 from mrflight.config.functions import FunctionRef
@@ -76,7 +76,7 @@ def plan_side(
         section = spec.inputs[source.name]
         row_map = maps[source.name]
         schema = mapped_schema(source.reader.schema, row_map)
-        known += [] if schema is None else [plain_schema(schema)]
+        known += [] if schema is None else [canonical_schema(schema)]
         if row_map is not None:
             row_maps[source.name] = row_map
         partitioner = PartitionerSpec("one", (), 1)
@@ -157,7 +157,7 @@ def _check_inputs_agree(spec: JobSpec, sources: Sequence[Source]) -> None:
     for other in plain[1:]:
         first = plain[0]
         difference = describe_difference(
-            plain_schema(first.reader.schema), plain_schema(other.reader.schema)
+            canonical_schema(first.reader.schema), canonical_schema(other.reader.schema)
         )
         if difference:
             raise SchemaMismatchError(

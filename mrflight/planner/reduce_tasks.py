@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from mrflight.errors import InconsistentMapOutputError
 from mrflight.shuffle.wire.partition_info import PartitionInfo
-from mrflight.shuffle.wire.partition_slice import Share
+from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.tasks.portion import Portion
 from mrflight.tasks.stage_rows import StagePartition
 
@@ -73,7 +73,7 @@ class ReduceTaskPlan(NamedTuple):
         return [partition for file in self.files for partition in file]
 
     @property
-    def share(self) -> Share | None:
+    def share(self) -> PartitionSlice | None:
         """None where it reads its partitions whole."""
         return self.portion.share if self.portion else None
 

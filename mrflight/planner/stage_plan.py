@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.compute.layout import plain_schema
+from mrflight.compute.layout import canonical_schema
 from mrflight.config.functions import FunctionRef
 from mrflight.config.memory import MemoryPlan
 from mrflight.config.spec import JobSpec
@@ -94,7 +94,7 @@ class StagePlan(msgspec.Struct, frozen=True):
         if self.cogroup is None:
             return ONLY_SIDE
         names = [side.name for side in self.sides]
-        shared = self.cogroup.shared(dict(zip(names, map(plain_schema, schemas), strict=True)))
+        shared = self.cogroup.shared(dict(zip(names, map(canonical_schema, schemas), strict=True)))
         return {names.index(name): leaves_rest for name, leaves_rest in shared.items()}
 
     @property
@@ -112,7 +112,7 @@ class StagePlan(msgspec.Struct, frozen=True):
         schemas = {side.name: side.schema for side in self.sides}
         if self.stream is not None:
             schemas[self.stream.source.name] = self.stream.schema
-        known = {name: plain_schema(each) for name, each in schemas.items() if each is not None}
+        known = {name: canonical_schema(each) for name, each in schemas.items() if each is not None}
         if len(known) < len(schemas):
             return None
         met = self.cogroup.check(known) if self.cogroup else next(iter(known.values()))

@@ -163,7 +163,7 @@ class ShuffleOutput(Generic[T, R]):
         )
 
     def _discard_losers(self, task: T, attempts: int) -> None:
-        self.asked.discard_losers(task.map_id, attempts, self.run.writer_id)
+        self.asked.drop_stale_attempts(task.map_id, attempts, self.run.writer_id)
 
 
 AnyShuffleOutput = ShuffleOutput[Any, Any]

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.compute.layout import plain_schema
+from mrflight.compute.layout import canonical_schema
 from mrflight.planner.reduce_tasks import check_shares, split_skewed
 from mrflight.planner.stage_plan import StagePlan
 from mrflight.scheduler.map_output import AnyShuffleOutput, PlacementRecovery, ShuffleOutput
@@ -153,7 +153,7 @@ class BroadcastJoinOutput(msgspec.Struct, frozen=True):
         schemas = {table.side.name: table.side.schema for table in tables}
         schema = None
         if stream.schema is not None:
-            schema = cogroup.check({**schemas, stream.source.name: plain_schema(stream.schema)})
+            schema = cogroup.check({**schemas, stream.source.name: canonical_schema(stream.schema)})
         reader = StreamReader(
             stream.source.name,
             stream.source.reader,

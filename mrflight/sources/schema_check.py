@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.few_values import has_few
+from mrflight.compute.few_values import is_low_cardinality
 from mrflight.compute.plain_types import plain_type
 from mrflight.errors import ColumnNotFoundError, InputError, SchemaMismatchError
 from mrflight.sources.discovery import FoundInput
@@ -110,6 +110,6 @@ def conform_encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     fields = []
     for field in schema:
         column = batch.column(field.name)
-        is_kept = has_few(column) and field.type == column.dictionary.type
+        is_kept = is_low_cardinality(column) and field.type == column.dictionary.type
         fields.append(field.with_type(column.type) if is_kept else field)
     return conform(batch, pa.schema(fields))

@@ -26,7 +26,7 @@ class Timeouts(msgspec.Struct, frozen=True):
     """For a call that a server answers from memory."""
     stream_s: float = 3600.0
     """For one DoPut or DoGet, from its first byte to its last."""
-    silence_s: float = 60.0
+    idle_timeout_s: float = 60.0
     """For the first or the next message of a stream that is read."""
     reconnect_s: float = 30.0
     """For an unreachable metadata server, and for data servers if there are none: replacements may
@@ -63,7 +63,7 @@ class Deadline(msgspec.Struct, frozen=True):
         return Timeouts(
             min(timeouts.call_s, max_s),
             min(timeouts.stream_s, max_s),
-            min(timeouts.silence_s, max_s),
+            min(timeouts.idle_timeout_s, max_s),
             min(timeouts.reconnect_s, self.left_s()),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mrflight.shuffle.wire.partition_slice import Share
+from mrflight.shuffle.wire.tickets import PartitionSlice
 
 
 class Portion(NamedTuple):
@@ -22,9 +22,9 @@ class Portion(NamedTuple):
     """That is shared."""
 
     @property
-    def share(self) -> Share | None:
+    def share(self) -> PartitionSlice | None:
         """None: the rest."""
-        return Share(self.number, self.shares) if self.number < self.shares else None
+        return PartitionSlice(self.number, self.shares) if self.number < self.shares else None
 
     def __str__(self) -> str:
         return f"share {self.share}" if self.share else "the rest"

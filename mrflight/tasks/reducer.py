@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.compute.layout import plain_schema
+from mrflight.compute.layout import canonical_schema
 from mrflight.compute.schemas import describe_difference
 from mrflight.compute.sorting import check_sortable
 from mrflight.config.functions import FunctionRef, calling_user
@@ -70,7 +70,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
 
     def check(self, schema: pa.Schema, rows: str = MAPPED) -> None:
         """Raise where rows of this schema, which messages call ``rows``, cannot be reduced so."""
-        plain = plain_schema(schema)
+        plain = canonical_schema(schema)
         if self.distinct:
             check_distinct(plain, rows)
         check_aggregates(plain, self.group_by, self.aggregates, rows)
@@ -87,7 +87,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
 
     def result_schema(self, schema: pa.Schema) -> pa.Schema | None:
         """Of the result of rows of this schema; None where a function will say it."""
-        plain = plain_schema(schema)
+        plain = canonical_schema(schema)
         if self.function:
             return None
         if self.groups:

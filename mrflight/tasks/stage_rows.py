@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from mrflight.compute.layout import decode_dictionaries
 from mrflight.compute.schemas import empty_batch
 from mrflight.errors import InconsistentMapOutputError
-from mrflight.shuffle.client.reader import read_partition, read_partitions, read_share
+from mrflight.shuffle.client.reader import read_partition, read_partitions, read_slice
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import PartitionInfo
-from mrflight.shuffle.wire.partition_slice import Share
+from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.sources.base import Reader, Split
 from mrflight.system.in_common import InCommon
 from mrflight.tasks.portion import Portion
@@ -106,7 +106,7 @@ class SharedSide:
         share = self.portion.share
         if share is None:
             return read_partition(shuffle_id, info, connections)
-        self._rows = self._counted(read_share(shuffle_id, info, share, connections))
+        self._rows = self._counted(read_slice(shuffle_id, info, share, connections))
         return self._rows
 
     def read_on(self) -> None:
@@ -206,7 +206,7 @@ class PartitionSplit(Split, frozen=True):
     portion: Portion | None = None
 
     @property
-    def share(self) -> Share | None:
+    def share(self) -> PartitionSlice | None:
         """None where it is of whole partitions."""
         return self.portion.share if self.portion else None
 

@@ -15,16 +15,16 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from mrflight.compute.layout import decode_dictionaries, plain_batch, plain_schema
+from mrflight.compute.layout import canonical_schema, decode_dictionaries, to_canonical
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sorting import check_sortable
 from mrflight.config.sort_key import SortKey, columns_of
 from mrflight.shuffle.client.partitioners import OnePartitioner
-from mrflight.shuffle.client.reader import read_share
+from mrflight.shuffle.client.reader import read_slice
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import PartitionInfo
-from mrflight.shuffle.wire.partition_slice import Share
+from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.sinks.base import PartFile, PartWriter
 from mrflight.sinks.parts.async_closer import Closings
 from mrflight.sources.base import Reader, Split
@@ -88,7 +88,7 @@ class MergeTask(msgspec.Struct, frozen=True):
     """A share of a partition of partial rows: merged, and sent to that partition of ``merged``."""
 
     info: PartitionInfo
-    share: Share
+    share: PartitionSlice
     shuffle: Shuffle
     schema: pa.Schema
     reduce_spec: ReduceSpec
@@ -167,7 +167,7 @@ def run_sample(task: SampleTask) -> pa.Table:
         batch = other
     check_sortable(batch.schema, task.sort_keys)
     keys = batch.select(columns_of(task.sort_keys))
-    plain = plain_batch(keys, plain_schema(keys.schema))
+    plain = to_canonical(keys, canonical_schema(keys.schema))
     step = max(1, -(-plain.num_rows // task.rows))
     sampled = plain.take(pa.array(range(0, plain.num_rows, step), pa.int64()))
     return pa.Table.from_batches([sampled]).rename_columns(
@@ -196,7 +196,7 @@ def run_merge(task: MergeTask, attempt: int, writer_id: str) -> int:
             yield batch
 
     with Connections(task.shuffle.timeouts) as connections:
-        sent = read_share(task.shuffle.id, task.info, task.share, connections)
+        sent = read_slice(task.shuffle.id, task.info, task.share, connections)
         rows = counted(map(decode_dictionaries, sent))
         shuffle_batches(merge_partial_rows(plan, rows, task.combiner_bytes), writer)
     return rows_in

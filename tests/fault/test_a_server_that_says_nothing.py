@@ -16,7 +16,7 @@ from tests.support import faults
 from tests.support.cluster import StandingCluster, standing_cluster
 
 SILENCE_S = 1.0
-TIMEOUTS = Timeouts(silence_s=SILENCE_S)
+TIMEOUTS = Timeouts(idle_timeout_s=SILENCE_S)
 SOON_S = 20.0
 """Far below the timeout of a stream."""
 

@@ -27,9 +27,8 @@ from mrflight.shuffle.wire import lease_protocol as table_protocol
 from mrflight.shuffle.wire import tickets
 from mrflight.shuffle.wire.block import Block, BlockTag, decode_block, encode_block, ipc_options
 from mrflight.shuffle.wire.flight_errors import from_flight, to_flight
-from mrflight.shuffle.wire.partition_slice import Share
 from mrflight.shuffle.wire.protocol import Message, decode
-from mrflight.shuffle.wire.tickets import BlockStream, PutTarget, ReadTicket
+from mrflight.shuffle.wire.tickets import BlockStream, PartitionSlice, PutTarget, ReadTicket
 from tests.support.hostile_bytes import damaged, example_of, hostile_json, random_bytes
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +64,7 @@ NAMES: dict[str, list[bytes]] = {
     "decode_ticket": [
         b"clicks/7/3",
         ReadTicket("clicks", 7, 3, blocks=True, others=(8, 11)).encode(),
-        ReadTicket("clicks", 7, 3, blocks=True, share=Share(2, 5)).encode(),
+        ReadTicket("clicks", 7, 3, blocks=True, partition_slice=PartitionSlice(2, 5)).encode(),
         b"clicks/7/3.1/blocks",
     ],
     "decode_info_path": [b"clicks", b"clicks/7"],

@@ -72,14 +72,14 @@ def test_what_a_dead_worker_put_is_forgotten_and_the_winner_is_kept(
             writer.write_batch(batch(0))
     loser = sum(held(shuffle))
     assert loser > 0
-    shuffle.discard_losers(5, attempts=2, writer_id="")
+    shuffle.drop_stale_attempts(5, attempts=2, writer_id="")
     assert sum(held(shuffle)) == loser  # it may still win
     with shuffle.writer(5, 0, key=["url"], writer_id="w") as out:
         out.write(batch(7))
     both = sum(held(shuffle))
-    shuffle.discard_losers(5, attempts=2, writer_id="w")
+    shuffle.drop_stale_attempts(5, attempts=2, writer_id="w")
     assert sum(held(shuffle)) == both  # of attempts 0 and 1 of this writer, 0 has won
-    shuffle.discard_losers(5, attempts=2, writer_id="")
+    shuffle.drop_stale_attempts(5, attempts=2, writer_id="")
     assert sum(held(shuffle)) == both - loser
     assert pa.Table.from_batches(shuffle.reader(0)).to_batches() == [batch(7)]
     shuffle.drop()

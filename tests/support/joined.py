@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 from pyarrow import lib
 
-from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators import hash_join as joins
 from mrflight.tasks.operators.hash_join import Join
@@ -66,8 +66,8 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 def plain(table: pa.Table) -> pa.Table:
     """The table in types that DuckDB reads."""
-    schema = plain_schema(table.schema)
-    batches = [plain_batch(batch, schema) for batch in table.to_batches()]
+    schema = canonical_schema(table.schema)
+    batches = [to_canonical(batch, schema) for batch in table.to_batches()]
     return pa.Table.from_batches(batches, schema).cast(
         pa.schema([(field.name, _DUCKDB.get(field.type.id, field.type)) for field in schema])
     )

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError
-from mrflight.shuffle.client.lease_client import TableClient
+from mrflight.shuffle.client.lease_client import LeaseClient
 from mrflight.shuffle.wire.lease_protocol import RecordedVersion, VersionRecord
 from mrflight.sinks.base import Commit
 from mrflight.sinks.delta.commit_lease import CommitFence
@@ -86,7 +86,7 @@ class HeldBackFence(CommitFence, frozen=True):
     def held_back_by(self, hold: Callable[[], None]) -> HeldBackFence:
         return replace(self, hold=hold)
 
-    def _client(self, *arguments: Any) -> TableClient:
+    def _client(self, *arguments: Any) -> LeaseClient:
         client = super()._client(*arguments)
         record = client.record
 

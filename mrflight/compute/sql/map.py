@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from mrflight.compute.layout import plain_batch
+from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.engine import (
     EXACT,
@@ -90,7 +90,7 @@ class SqlMap(InCommon, msgspec.Struct, frozen=True):
             with blamed(self.key_path, schemas):
                 for batch in rows.through(group):
                     is_empty = False
-                    yield plain_batch(batch, result)
+                    yield to_canonical(batch, result)
         if is_empty:
             yield empty_batch(result)
 

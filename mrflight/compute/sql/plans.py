@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mrflight.compute.layout import plain_schema
+from mrflight.compute.layout import canonical_schema
 from mrflight.errors import JobFileError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def result_of(rows: DataFrame, key_path: str) -> pa.Schema:
     """The schema of what a query gives, in plain types. JobFileError where it gives no rows."""
     if type(rows.logical_plan().to_variant()).__name__ in _NO_ROWS:
         raise JobFileError(f"{key_path}: this sql asks for no rows; give a query that selects some")
-    schema = plain_schema(pa.schema(rows.schema()))
+    schema = canonical_schema(pa.schema(rows.schema()))
     name, times = Counter(schema.names).most_common(1)[0]
     if times > 1:
         raise JobFileError(

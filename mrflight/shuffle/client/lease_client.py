@@ -15,7 +15,7 @@ from mrflight.shuffle.wire.lease_protocol import (
 from mrflight.shuffle.wire.protocol import Done, MetadataAction
 
 
-class TableClient:
+class LeaseClient:
     """Asks a metadata server about one table, as ``holder``. Every request may be repeated."""
 
     def __init__(self, metadata: MetadataClient, table: str, holder: str) -> None:

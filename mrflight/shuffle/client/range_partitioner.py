@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.compute.numpy_arrays import to_arrow
 from mrflight.compute.sort_codes import Codes, UInt64s, sort_codes
 from mrflight.compute.sorting import check_sortable, is_new, sort_indices
@@ -48,7 +48,7 @@ class RangePartitioner(Partitioner):
         """The keys of the boundaries, then those of the rows, in columns of the same types."""
         names = columns_of(self.sort_keys)
         keys = batch.select(names)
-        plain = plain_batch(keys, plain_schema(keys.schema))
+        plain = to_canonical(keys, canonical_schema(keys.schema))
         columns = [
             pa.chunked_array([cut, column.cast(cut.type)])
             for column, cut in zip(plain.columns, self.boundaries.columns, strict=True)

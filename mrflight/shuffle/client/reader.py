@@ -23,9 +23,8 @@ from mrflight.shuffle.wire.block import WIRE_SCHEMA, BlockTag, decode_block, fro
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.partition_info import PartitionInfo
-from mrflight.shuffle.wire.partition_slice import Share
-from mrflight.shuffle.wire.stall_detector import Listening
-from mrflight.shuffle.wire.tickets import ReadTicket
+from mrflight.shuffle.wire.stall_detector import StallDetector
+from mrflight.shuffle.wire.tickets import PartitionSlice, ReadTicket
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ _REPLICA_MAY_HELP = (
     SpillError,
 )
 
-_listening = Listening()
+_listening = StallDetector()
 
 _Tagged = tuple[BlockTag, pa.RecordBatch]
 """A block's tag and its rows."""
@@ -64,14 +63,14 @@ def read_partition(
         yield from rows
 
 
-def read_share(
+def read_slice(
     shuffle_id: str,
     info: PartitionInfo,
-    share: Share,
+    partition_slice: PartitionSlice,
     connections: Connections,
 ) -> Iterator[pa.RecordBatch]:
     """As `read_partition`, a share of its rows; whoever has all shares read is to count them."""
-    reading = _Reading(shuffle_id, [info], connections, share)
+    reading = _Reading(shuffle_id, [info], connections, partition_slice)
     for _, rows in reading.blocks():
         yield rows
 
@@ -118,12 +117,12 @@ class _Reading:
         shuffle_id: str,
         wanted: Sequence[PartitionInfo],
         connections: Connections,
-        share: Share | None = None,
+        partition_slice: PartitionSlice | None = None,
     ) -> None:
         self._shuffle_id = shuffle_id
         self._wanted = wanted
         self._connections = connections
-        self._share = share
+        self._partition_slice = partition_slice
         self._seen: list[BlockTag] = []
 
     def blocks(self) -> Iterator[_Tagged]:
@@ -169,7 +168,7 @@ class _Reading:
         first, *others = (info.partition for info in self._wanted)
         epoch, generation = self._wanted[0].epoch, self._wanted[0].generation
         ticket = ReadTicket(
-            self._shuffle_id, first, epoch, True, tuple(others), self._share, generation
+            self._shuffle_id, first, epoch, True, tuple(others), self._partition_slice, generation
         )
         options = flight.FlightCallOptions(timeout=self._connections.timeouts.stream_s)
         with from_flight(location, f"get of {self._names()} of shuffle {self._shuffle_id!r}"):
@@ -181,7 +180,9 @@ class _Reading:
                     raise ProtocolError(f"{location} did not answer with blocks")
                 return stream
 
-            for message in _listening.messages(open_stream, self._connections.timeouts.silence_s):
+            for message in _listening.messages(
+                open_stream, self._connections.timeouts.idle_timeout_s
+            ):
                 yield BlockTag.decode(message.app_metadata), message.data
 
     def _decoded(self, tag: BlockTag, message: pa.RecordBatch, location: str) -> pa.RecordBatch:
@@ -192,7 +193,7 @@ class _Reading:
             raise _about(tag.partition, CorruptBlockError(f"{told}: {error}")) from error
 
     def _check_complete(self, info: PartitionInfo, missing: int, location: str) -> None:
-        if missing and not self._share:
+        if missing and not self._partition_slice:
             raise _about(
                 info.partition,
                 IncompletePartitionError(

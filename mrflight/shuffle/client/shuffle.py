@@ -59,7 +59,7 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
         ``partitioner`` puts them. ``compression`` is none, lz4 or zstd;
         ``buffer_bytes`` is what the writer holds at most of rows that are not sent yet;
         ``writer_id`` is for who makes sure that no two writers write one attempt, and may have
-        to `discard_losers`: no other writer has the one that is made up otherwise.
+        to `drop_stale_attempts`: no other writer has the one that is made up otherwise.
         Raises ShuffleNotFoundError where the shuffle is not there, JobError without
         any of the two.
         """
@@ -155,7 +155,7 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
             return False
         return self.report_loss(lost.location, lost.partitions, insists=lost.insists)
 
-    def discard_losers(self, map_id: int, attempts: int, writer_id: str) -> None:
+    def drop_stale_attempts(self, map_id: int, attempts: int, writer_id: str) -> None:
         """Let the data servers forget what attempts of a committed map put that did not win.
 
         Those are the first so many, by one writer, none of which runs any more. What a server

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from mrflight.compute.layout import bare_values, plain_batch, plain_schema
+from mrflight.compute.layout import canonical_schema, null_masked, to_canonical
 from mrflight.compute.numpy_arrays import to_arrow
 from mrflight.compute.schemas import describe_difference
 from mrflight.errors import (
@@ -118,7 +118,7 @@ class ShuffleWriter:
         ids = self._partitioner.ids(batch)  # a dictionary is hashed once as it is
         self._routing.update(ids.to_numpy())
         if not _goes_by_values(self._partitioner):
-            self._routing.update(bare_values(plain_batch(batch, self._schema)).serialize())
+            self._routing.update(null_masked(to_canonical(batch, self._schema)).serialize())
         buffers, rows = self._narrow(decoded_once(batch, self._schema))
         if self._wanted is not None:
             rows, ids = self._only(self._wanted, rows, ids)
@@ -248,7 +248,7 @@ class ShuffleWriter:
                 self._connections.abandon()
 
     def _agree_on_schema(self, schema: pa.Schema) -> None:
-        plain = plain_schema(schema)
+        plain = canonical_schema(schema)
         if self._schema is None:
             self._schema = plain
         elif difference := describe_difference(self._schema, plain):

@@ -20,7 +20,7 @@ from mrflight.shuffle.store.partition_reader import PartitionReader
 from mrflight.shuffle.store.spiller import Spiller
 from mrflight.shuffle.store.stored_shuffle import StoredShuffle
 from mrflight.shuffle.wire.block import Block
-from mrflight.shuffle.wire.partition_slice import Share
+from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.system.closeable import Closeable
 from mrflight.system.scratch import ScratchFolder
 
@@ -105,7 +105,7 @@ class BlockStore(Closeable):
         shuffle_id: str,
         partition: int,
         attempts: Iterable[MapAttempt],
-        share: Share | None = None,
+        partition_slice: PartitionSlice | None = None,
     ) -> Iterator[Block]:
         """The blocks of these attempts in order of their map ids, each map's as they were put.
 
@@ -119,7 +119,7 @@ class BlockStore(Closeable):
         with self._changed:
             shuffle = self._opened(shuffle_id, partition)
             held = shuffle.partition(partition)
-            order = shuffle.reading_order(held, attempts, share)
+            order = shuffle.reading_order(held, attempts, partition_slice)
         return PartitionReader(self._changed, shuffle, held, order, self._clock).blocks()
 
     def size_bytes(self, shuffle_id: str, partitions: Iterable[int], source: MapAttempt) -> int:

@@ -7,12 +7,12 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
 from mrflight.errors import SpillError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.store.memory_budget import MemoryBudget
 from mrflight.shuffle.store.spill_file import append_blocks
-from mrflight.shuffle.store.spill_plan import Resident, plan_spill
 from mrflight.shuffle.store.stored_shuffle import (
     ResidentBlock,
     StoredPartition,
@@ -33,6 +33,36 @@ DROP_TIMEOUT_S = 20.0
 the files go none the less."""
 
 STOP_TIMEOUT_S = 20.0
+
+Key = TypeVar("Key")
+
+
+class Resident(NamedTuple, Generic[Key]):
+    """A partition's bytes in memory, and when it was last used, as a number that grows."""
+
+    partition: Key
+    size_bytes: int
+    touched: int
+
+
+def plan_spill(resident: Sequence[Resident[Key]], excess_bytes: int) -> list[Key]:
+    """The partitions to spill, in order, until ``excess_bytes`` are in memory no more.
+
+    The coldest first, of those that hold an average share or more: a write is
+    then large, and what is small may still grow. After them the others,
+    coldest first as well.
+    """
+    total = sum(each.size_bytes for each in resident)
+    chosen: list[Key] = []
+    for each in sorted(
+        resident, key=lambda each: (each.size_bytes * len(resident) < total, each.touched)
+    ):
+        if excess_bytes <= 0:
+            break
+        chosen.append(each.partition)
+        excess_bytes -= each.size_bytes
+    return chosen
+
 
 Victim = tuple[StoredShuffle, StoredPartition]
 

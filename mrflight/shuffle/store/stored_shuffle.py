@@ -21,7 +21,7 @@ from mrflight.ids import MapAttempt
 from mrflight.shuffle.store.block_memory import PACKED_BYTES, PAGE_BYTES, Chunk
 from mrflight.shuffle.store.spill_file import SpilledBlock
 from mrflight.shuffle.wire.block import Block
-from mrflight.shuffle.wire.partition_slice import Share, in_share
+from mrflight.shuffle.wire.tickets import PartitionSlice, in_slice
 
 BLOCK_OVERHEAD_BYTES = 512
 """Counted for a block in memory beside its body and pages: the objects around it. Blocks of a few
@@ -263,7 +263,7 @@ class StoredShuffle:
         self,
         partition: StoredPartition,
         sources: Iterable[MapAttempt],
-        share: Share | None = None,
+        partition_slice: PartitionSlice | None = None,
     ) -> list[tuple[int, StoredAttempt]]:
         """The places of these attempts' blocks: by map, and each map's in order of arrival.
 
@@ -279,7 +279,7 @@ class StoredShuffle:
             if attempt is not None
             for place in places.get(attempt.number, ())
         ]
-        if share is None:
+        if partition_slice is None:
             return order
         sizes = [partition.size_at(place) for place, _ in order]
-        return list(compress(order, in_share(sizes, sum(sizes), share)))
+        return list(compress(order, in_slice(sizes, sum(sizes), partition_slice)))

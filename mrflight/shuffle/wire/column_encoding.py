@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.few_values import FEW, SHORT_BYTES, are_few, has_few
-from mrflight.compute.layout import decode_dictionaries, plain_batch, plain_column
+from mrflight.compute.few_values import FEW, SHORT_BYTES, is_low_cardinality, is_short_dictionary
+from mrflight.compute.layout import canonical_column, decode_dictionaries, to_canonical
 from mrflight.compute.numpy_arrays import to_arrow
 from mrflight.shuffle.wire.integer_encoding import (
     grown,
@@ -74,14 +74,14 @@ class _Codes(_Narrowed):
 
     def narrow(self, column: pa.Array) -> pa.Array | None:
         if not isinstance(column, pa.DictionaryArray):
-            column = plain_column(column, pa.string()).dictionary_encode()
+            column = canonical_column(column, pa.string()).dictionary_encode()
         codes = self._codes_of(column.dictionary)
         return None if codes is None else codes.take(column.indices)
 
     def _codes_of(self, dictionary: pa.Array) -> pa.Array | None:
         if self._seen is not None and self._seen[0].equals(dictionary):
             return self._seen[1]
-        if not are_few(dictionary):
+        if not is_short_dictionary(dictionary):
             return None
         values = dictionary.to_pylist()
         new = {value: place for place, value in enumerate(values) if value not in self._codes}
@@ -153,10 +153,10 @@ class Narrowing:
     def narrow(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Rows of any layout as rows of `schema`; None where one does not fit."""
         if not any(self._narrowed):
-            return plain_batch(batch, self.schema)  # rows without columns stay so many
+            return to_canonical(batch, self.schema)  # rows without columns stay so many
         columns = []
         for field, each, column in zip(self._plain, self._narrowed, batch.columns, strict=True):
-            found = each.narrow(column) if each else plain_column(column, field.type)
+            found = each.narrow(column) if each else canonical_column(column, field.type)
             if found is None:
                 return None
             columns.append(found)
@@ -185,7 +185,7 @@ def decoded_once(batch: pa.RecordBatch, plain: pa.Schema) -> pa.RecordBatch:
     if batch.schema.equals(plain):
         return batch
     columns = [
-        column if has_few(column) else plain_column(column, field.type)
+        column if is_low_cardinality(column) else canonical_column(column, field.type)
         for field, column in zip(plain, batch.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, names=plain.names)
@@ -212,12 +212,12 @@ def widen(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _narrowed(kind: pa.DataType, column: pa.Array) -> _Narrowed | None:
     if is_shrinkable(kind):
         return _Numbers.of(kind, column)
-    return _Codes() if has_few(column) else None
+    return _Codes() if is_low_cardinality(column) else None
 
 
 def _whole(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """A column of any layout as whole numbers; None for decimals of too many digits."""
-    plain = plain_column(column, kind)
+    plain = canonical_column(column, kind)
     return whole_numbers(plain) if is_short_decimal(kind) else plain
 
 
@@ -232,7 +232,7 @@ def _wide(column: pa.Array, plain: str) -> pa.Array:
     kind = column.type
     if plain != "string" or not types.is_dictionary(kind) or kind.index_type != pa.uint8():
         raise pa.ArrowInvalid(f"{kind} is no narrow {plain}")
-    if not are_few(column.dictionary):
+    if not is_short_dictionary(column.dictionary):
         raise pa.ArrowInvalid(
             f"a narrow column's dictionary has up to {FEW} strings of up to {SHORT_BYTES} bytes"
         )

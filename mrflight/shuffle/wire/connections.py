@@ -7,7 +7,7 @@ from types import TracebackType
 from pyarrow import flight
 
 from mrflight.shuffle.wire.flight_errors import from_flight
-from mrflight.shuffle.wire.keepalive import Pulse
+from mrflight.shuffle.wire.keepalive import Keepalive
 from mrflight.system.closeable import Closeable
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 
@@ -31,7 +31,7 @@ _CHANNEL_OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
 ]
 
-_pulse = Pulse(_PULSE_EVERY_S)
+_pulse = Keepalive(_PULSE_EVERY_S)
 
 _idle: dict[str, flight.FlightClient] | None = None
 """In a worker or a driver: what will be connected to again."""

@@ -31,7 +31,7 @@ _OPTIONS = flight.FlightCallOptions(timeout=_CALL_TIMEOUT_S)
 _PULSE = (MetadataAction.PULSE.value, msgspec.json.encode(Done()))
 
 
-class Pulse(Closeable):
+class Keepalive(Closeable):
     """Calls over each connection ``every_s`` seconds, from a thread that the first one starts.
 
     Safe for many threads. A process that was forked from one with a pulse starts its own.

@@ -22,14 +22,14 @@ _LOOK_EVERY_S = 0.5
 class _Waiting:
     """Somebody who reads a stream, and since when he has waited for its next message."""
 
-    def __init__(self, stream: flight.FlightStreamReader, silence_s: float) -> None:
+    def __init__(self, stream: flight.FlightStreamReader, idle_timeout_s: float) -> None:
         self.stream = stream
-        self.silence_s = silence_s
+        self.idle_timeout_s = idle_timeout_s
         self.since_s: float | None = None
         self.is_cut = False
 
 
-class Listening:
+class StallDetector:
     """Watches who waits for streams, from a thread that the first one starts.
 
     Safe for many threads. A process that was forked from one that listens starts its own.
@@ -47,14 +47,14 @@ class Listening:
         self._thread: threading.Thread | None = None
 
     def messages(
-        self, open_stream: Callable[[], flight.FlightStreamReader], silence_s: float
+        self, open_stream: Callable[[], flight.FlightStreamReader], idle_timeout_s: float
     ) -> Iterator[flight.FlightStreamChunk]:
         """What a stream gives; what the reader does between two messages is not waiting.
 
         FlightTimedOutError also where the stream cannot be opened, or gives nothing, for
-        ``silence_s``.
+        ``idle_timeout_s``.
         """
-        waiting = _Waiting(_opened(open_stream, silence_s), silence_s)
+        waiting = _Waiting(_opened(open_stream, idle_timeout_s), idle_timeout_s)
         self._waiting[waiting] = None
         self._start()
         has_ended = False
@@ -68,7 +68,7 @@ class Listening:
                     return
                 except flight.FlightError as error:
                     if waiting.is_cut:
-                        raise flight.FlightTimedOutError(_nothing_for(silence_s)) from error
+                        raise flight.FlightTimedOutError(_nothing_for(idle_timeout_s)) from error
                     raise
                 waiting.since_s = None
                 yield message
@@ -92,20 +92,20 @@ class Listening:
         now_s = time.monotonic()
         for waiting in list(self._waiting):
             since_s = waiting.since_s
-            if since_s is not None and now_s - since_s > waiting.silence_s:
+            if since_s is not None and now_s - since_s > waiting.idle_timeout_s:
                 waiting.is_cut = True
                 waiting.stream.cancel()
 
 
 def _opened(
-    open_stream: Callable[[], flight.FlightStreamReader], silence_s: float
+    open_stream: Callable[[], flight.FlightStreamReader], idle_timeout_s: float
 ) -> flight.FlightStreamReader:
     """The stream; to open it is to wait for its first message, which nothing can cancel."""
     try:
-        return run_interruptibly(open_stream, silence_s)
+        return run_interruptibly(open_stream, idle_timeout_s)
     except TimeoutError as error:
-        raise flight.FlightTimedOutError(_nothing_for(silence_s)) from error
+        raise flight.FlightTimedOutError(_nothing_for(idle_timeout_s)) from error
 
 
-def _nothing_for(silence_s: float) -> str:
-    return f"nothing came for {silence_s:g} s"
+def _nothing_for(idle_timeout_s: float) -> str:
+    return f"nothing came for {idle_timeout_s:g} s"

@@ -1,52 +1,85 @@
-"""What the descriptors and tickets of streams say: which rows are put, and which are got.
+"""Descriptors and tickets of streams: they name the rows that are put or read.
 
-The tickets of a flight-info are those of Listing 3.2 of A. Ferretti,
-"Distributed Arrow-based Shuffle Operation using Arrow Flight RPC" (2023).
+The tickets in a flight-info follow Listing 3.2 of A. Ferretti, "Distributed
+Arrow-based Shuffle Operation using Arrow Flight RPC" (2023).
 
-A map's rows reach a data server in one of two ways:
+The rows of a map reach a data server in one of two ways:
 
-- blocks, as our own writer sends them: one stream per server under the
-  command descriptor `BlockStream`; each message is one block as bytes, tagged
-  with its partition and rows in ``app_metadata`` (see `mrflight.shuffle.wire.block`);
-- record batches, from a plain Flight client in any language: one stream per
-  partition under the path descriptor ``<shuffle>/<partition>/<map>/<attempt>``.
+- As blocks, which is what our own writer sends. There is one stream per server
+  under the command descriptor `BlockStream`. Each message is one block, and its
+  ``app_metadata`` names the partition and the number of rows
+  (see `mrflight.shuffle.wire.block`).
+- As record batches from a plain Flight client in any language. There is one
+  stream per partition under the path descriptor
+  ``<shuffle>/<partition>/<map>/<attempt>``.
 
-A ticket is ``<shuffle>/<partition>/<epoch>``, answered with record batches; with
-``/blocks`` behind it, with blocks. Then the partition may be several,
-``<shuffle>/7,8,9/<epoch>/blocks``, whose blocks come one partition after the
-other, or a share of one, ``<shuffle>/7/<epoch>/blocks/2-of-5``, counted from 0
-(see `mrflight.shuffle.wire.partition_slice`). The epoch says how many map attempts had been
-committed when the ticket was made: the reader gets those, whatever comes later.
-Of a partition that was lost and written again it is ``<epoch>.<generation>``
-(see `mrflight.shuffle.metadata.shuffle_state`).
+A ticket is ``<shuffle>/<partition>/<epoch>`` and is answered with record batches.
+With ``/blocks`` at the end it is answered with blocks, and can then name several
+partitions, ``<shuffle>/7,8,9/<epoch>/blocks``, whose blocks come one partition after
+the other, or a slice of one partition, ``<shuffle>/7/<epoch>/blocks/2-of-5``, counted
+from 0 (see `PartitionSlice`). The epoch is ``<epoch>.<generation>`` if the partition was
+lost and written again. `mrflight.ids` explains epochs and generations.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
 from mrflight.errors import ProtocolError
 from mrflight.ids import MAX_PARTITIONS, MapAttempt, check_attempt, check_shuffle_id
-from mrflight.shuffle.wire.partition_slice import MAX_SHARES, Share
 from mrflight.shuffle.wire.protocol import Message, decode
+
+MAX_SLICES = 2**16
+
+
+class PartitionSlice(NamedTuple):
+    """One of ``of`` slices of a partition that is too large for one reader; counted from 0.
+
+    A slice is a run of the partition's blocks in input order. Every server that holds the
+    partition cuts it in the same way, because the cut depends only on what never changes: the
+    blocks of the attempts that an epoch names, their order, and their sizes.
+    """
+
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.number}-of-{self.of}"
+
+
+def in_slice(sizes: Iterable[int], total: int, partition_slice: PartitionSlice) -> Iterator[bool]:
+    """Yield for each block whether it is in the slice; slices differ by less than a block.
+
+    ``sizes`` are the sizes of the blocks in their order, and ``total`` is their sum.
+    """
+    number, of = partition_slice
+    start = 0
+    for size in sizes:
+        middle = 2 * start + size
+        found = middle * of // (2 * total) if total else 0
+        yield min(found, of - 1) == number  # there may be blocks without bytes at the end
+        start += size
 
 
 class BlockStream(Message, frozen=True):
-    """The command descriptor of a DoPut of blocks: whose they are."""
+    """The command descriptor of a DoPut of blocks: the attempt and writer that send them."""
 
     shuffle: str
     map_id: int
     attempt: int
     writer: str = ""
     token: str = ""
-    """Of the shuffle: see `mrflight.shuffle.wire.protocol.ShuffleDescription`."""
+    """The shuffle's token: see `mrflight.ids`."""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
 
 
 class PutTarget(msgspec.Struct, frozen=True):
-    """What a DoPut's descriptor says; ``partition`` None where each block is tagged."""
+    """The decoded descriptor of a DoPut; ``partition`` is None if each block names its own."""
 
     shuffle: str
     source: MapAttempt
@@ -55,29 +88,29 @@ class PutTarget(msgspec.Struct, frozen=True):
 
 
 class ReadTicket(msgspec.Struct, frozen=True):
-    """What a ticket says."""
+    """The decoded ticket of a DoGet."""
 
     shuffle: str
     partition: int
     epoch: int
     blocks: bool = False
     others: tuple[int, ...] = ()
-    """Partitions that come after the first, where blocks are asked for."""
-    share: Share | None = None
-    """Of one partition's blocks."""
+    """Partitions that follow the first one, in a ticket for blocks."""
+    partition_slice: PartitionSlice | None = None
+    """The slice of the only partition that is read; None for all of it."""
     generation: int = 0
-    """Of all these partitions."""
+    """The generation of all these partitions."""
 
     def encode(self) -> bytes:
         partitions = ",".join(map(str, (self.partition, *self.others)))
-        form = "/blocks" if self.blocks else ""
-        share = f"/{self.share}" if self.share else ""
         generation = f".{self.generation}" if self.generation else ""
-        return f"{self.shuffle}/{partitions}/{self.epoch}{generation}{form}{share}".encode()
+        form = "/blocks" if self.blocks else ""
+        which = f"/{self.partition_slice}" if self.partition_slice else ""
+        return f"{self.shuffle}/{partitions}/{self.epoch}{generation}{form}{which}".encode()
 
 
 def decode_block_stream(command: bytes) -> PutTarget:
-    """The target of a stream of blocks."""
+    """Return the target of a stream of blocks."""
     stream = decode(command, BlockStream)
     return PutTarget(
         check_shuffle_id(stream.shuffle),
@@ -88,7 +121,7 @@ def decode_block_stream(command: bytes) -> PutTarget:
 
 
 def decode_put_path(path: list[bytes]) -> PutTarget:
-    """The target of a plain client's stream: ``<shuffle>/<partition>/<map>/<attempt>``."""
+    """Return the target of a plain client's stream: ``<shuffle>/<partition>/<map>/<attempt>``."""
     parts = _split(b"/".join(path), "a put descriptor")
     if len(parts) != 4:
         raise ProtocolError("a put descriptor is <shuffle>/<partition>/<map>/<attempt>")
@@ -99,20 +132,20 @@ def decode_put_path(path: list[bytes]) -> PutTarget:
 
 
 def decode_ticket(ticket: bytes) -> ReadTicket:
-    """The parts of a ticket."""
+    """Return the parts of a ticket."""
     parts = _split(ticket, "a ticket")
     blocks = parts[3:4] == ["blocks"]
-    share = _share(parts[4]) if blocks and len(parts) == 5 else None
-    if len(parts) != 3 + blocks + (share is not None):
+    partition_slice = _slice(parts[4]) if blocks and len(parts) == 5 else None
+    if len(parts) != 3 + blocks + (partition_slice is not None):
         raise ProtocolError(
-            "a ticket is <shuffle>/<partition>/<epoch>, with /blocks for blocks, and then "
-            "/<number>-of-<shares> for a share of them"
+            "a ticket is <shuffle>/<partition>/<epoch>, followed by /blocks to get blocks, and "
+            "then by /<number>-of-<slices> to get a slice of them"
         )
     first, *others = map(_partition, parts[1].split(","))
     if others and not blocks:
-        raise ProtocolError("several partitions are read as blocks only")
-    if others and share:
-        raise ProtocolError("a share is of one partition")
+        raise ProtocolError("a ticket for several partitions must ask for blocks")
+    if others and partition_slice:
+        raise ProtocolError("a ticket for a slice must name one partition")
     epoch, dot, generation = parts[2].partition(".")
     return ReadTicket(
         check_shuffle_id(parts[0]),
@@ -120,13 +153,13 @@ def decode_ticket(ticket: bytes) -> ReadTicket:
         _number(epoch),
         blocks,
         tuple(others),
-        share,
+        partition_slice,
         _number(generation) if dot else 0,
     )
 
 
 def decode_info_path(path: list[bytes]) -> tuple[str, int | None]:
-    """The shuffle of a flight-info's descriptor, and the partition where one is named."""
+    """Return the shuffle in a flight-info's descriptor, and the partition if it names one."""
     parts = _split(b"/".join(path), "an info descriptor")
     if len(parts) > 2:
         raise ProtocolError("an info descriptor is <shuffle> or <shuffle>/<partition>")
@@ -148,12 +181,12 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _share(text: str) -> Share:
+def _slice(text: str) -> PartitionSlice:
     number, between, of = text.partition("-of-")
-    share = Share(_number(number), _number(of))
-    if not between or not share.number < share.of <= MAX_SHARES:
-        raise ProtocolError(f"{text[:32]!r} is no share, <number>-of-<shares>, from 0")
-    return share
+    found = PartitionSlice(_number(number), _number(of))
+    if not between or not found.number < found.of <= MAX_SLICES:
+        raise ProtocolError(f"{text[:32]!r} is not a slice, <number>-of-<slices>, counted from 0")
+    return found
 
 
 def _partition(text: str) -> int:

@@ -16,7 +16,7 @@ import msgspec
 
 from mrflight.errors import CommitError, LeaseHeldError, LeaseLostError, MrflightError
 from mrflight.ids import new_writer_id
-from mrflight.shuffle.client.lease_client import TableClient
+from mrflight.shuffle.client.lease_client import LeaseClient
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.lease_protocol import CommitLease, VersionRecord
@@ -35,7 +35,7 @@ _RENEWALS = 3
 class Turn:
     """The lease that a job has, as far as it knows."""
 
-    def __init__(self, client: TableClient, lease_s: float, lease: CommitLease) -> None:
+    def __init__(self, client: LeaseClient, lease_s: float, lease: CommitLease) -> None:
         self._client = client
         self._lease_s = lease_s
         self._number = lease.number
@@ -95,7 +95,7 @@ class CommitFence(msgspec.Struct, frozen=True):
             finally:
                 cancelled.set()
 
-    def _wait(self, client: TableClient, table: str, cancelled: threading.Event) -> CommitLease:
+    def _wait(self, client: LeaseClient, table: str, cancelled: threading.Event) -> CommitLease:
         try:
             return retry_with_backoff(
                 lambda: client.lease(self.lease_s),
@@ -110,9 +110,9 @@ class CommitFence(msgspec.Struct, frozen=True):
 
     def _client(
         self, table: str, holder: str, connections: Connections, cancelled: threading.Event
-    ) -> TableClient:
+    ) -> LeaseClient:
         retry_for_s = self.timeouts.reconnect_s
-        return TableClient(
+        return LeaseClient(
             MetadataClient(self.metadata, connections, retry_for_s, cancelled), table, holder
         )
 

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.compute.few_values import has_few
+from mrflight.compute.few_values import is_low_cardinality
 from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
 from mrflight.sinks.partition_folder import can_partition
 from mrflight.sinks.parts.stored_type import UnstorableTypeError, delta_type, file_type, same_type
@@ -182,7 +182,7 @@ class TableSchema(msgspec.Struct, frozen=True):
                 f"{self.url}: column {field.name!r} is NOT NULL there, and the result has nulls in "
                 "it; fill them in the map"
             )
-        if keeps_dictionary and has_few(column) and column.dictionary.type == field.type:
+        if keeps_dictionary and is_low_cardinality(column) and column.dictionary.type == field.type:
             # A function's batches may have other indices, of a byte that are too few for all.
             indices = column.indices.cast(pa.int32())
             return pa.DictionaryArray.from_arrays(indices, column.dictionary)

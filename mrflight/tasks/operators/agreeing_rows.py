@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.compute.schemas import describe_difference
 from mrflight.errors import SchemaMismatchError
 
@@ -18,7 +18,7 @@ def agreeing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
     first: pa.Schema | None = None
     for number, batch in enumerate(batches):
-        schema = plain_schema(batch.schema)
+        schema = canonical_schema(batch.schema)
         first = first or schema
         if difference := describe_difference(first, schema):
             raise SchemaMismatchError(
@@ -30,4 +30,4 @@ def agreeing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def agreeing_in_plain_layout(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches as `agreeing` gives them, in the layout that rows travel in."""
     for batch in agreeing(batches):
-        yield plain_batch(batch, plain_schema(batch.schema))
+        yield to_canonical(batch, canonical_schema(batch.schema))

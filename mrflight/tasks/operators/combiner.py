@@ -17,7 +17,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.compute.schemas import empty_batch
 from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.agreeing_rows import agreeing
@@ -82,7 +82,7 @@ class Combiner:
         group_by = first.schema.names if self._group_by is None else self._group_by
         columns = needed_columns(group_by, self._aggregates)
         columns = columns or first.schema.names[:1]  # of no column nobody knows how many rows
-        schema = plain_schema(first.schema.empty_table().select(columns).schema)
+        schema = canonical_schema(first.schema.empty_table().select(columns).schema)
         plan = plan_partials(schema, group_by, self._aggregates)
         rows = self._needed(first, batches, schema)
         if plan is None:
@@ -99,7 +99,7 @@ class Combiner:
             self.rows_in += batch.num_rows
             used = batch.select(schema.names)
             for start in range(0, used.num_rows, LOOK_ROWS):  # a dictionary's values may be large
-                yield plain_batch(used.slice(start, LOOK_ROWS), schema)
+                yield to_canonical(used.slice(start, LOOK_ROWS), schema)
 
 
 def merge_partial_rows(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mrflight.compute import kernel
 from mrflight.compute.join_types import common_type, meets
-from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.errors import ColumnNotFoundError, JobFileError, KeyTypeError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.grace_hash_join import Batches, BoundedJoin
@@ -52,7 +52,7 @@ class Join(msgspec.Struct, frozen=True):
 
     def plan(self, left: pa.Schema, right: pa.Schema) -> JoinPlan:
         """What is made of rows of these schemas; raises as `result_schema`."""
-        left, right = plain_schema(left), plain_schema(right)
+        left, right = canonical_schema(left), canonical_schema(right)
         self._check_keys(left, right)
         merged = frozenset(a for a, b in zip(self.left_on, self.right_on, strict=True) if a == b)
         pairs = self.how not in ("semi", "anti")
@@ -159,6 +159,6 @@ def _needed(batches: Batches, side: JoinSide) -> Batches:
     import pyarrow.compute as pc
 
     for batch in batches:
-        plain = plain_batch(batch.select(side.schema.names), side.schema)
+        plain = to_canonical(batch.select(side.schema.names), side.schema)
         unmet = None if side.keeps_unmet else side.unmet(plain)
         yield plain if unmet is None else plain.filter(pc.invert(unmet))

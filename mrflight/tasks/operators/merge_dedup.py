@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from mrflight.compute import kernel
 from mrflight.compute.comparable import comparable
-from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.compute.sort_codes import group_codes, sort_codes
 from mrflight.compute.sorting import check_sortable, indices, is_new
 from mrflight.config.sort_key import SortKey
@@ -63,7 +63,7 @@ class UniqueRows(msgspec.Struct, frozen=True):
         where a key is null; JobFailedError where local files cannot be written.
         """
         first = next(tables)
-        schema = plain_schema(first.schema)
+        schema = canonical_schema(first.schema)
         self.check(schema, "the result")
         rows = self._checked(partition, first, tables, schema)
         resolve = partial(unique, keys=self.keys, order_by=self.order_by)
@@ -76,10 +76,10 @@ class UniqueRows(msgspec.Struct, frozen=True):
     ) -> Iterator[pa.RecordBatch]:
         """The rows, each in the partition that its key belongs to."""
         for batch in first.to_batches():
-            yield self._in_place(partition, plain_batch(batch, schema))
+            yield self._in_place(partition, to_canonical(batch, schema))
         for table in tables:
             for batch in table.to_batches():
-                yield self._in_place(partition, plain_batch(batch, schema))
+                yield self._in_place(partition, to_canonical(batch, schema))
 
     def _in_place(self, partition: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.shuffle_key or not batch.num_rows:

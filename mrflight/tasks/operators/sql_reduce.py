@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from mrflight.compute.layout import plain_batch
+from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.copartition_check import why_not_of_keys
 from mrflight.compute.sql.engine import (
@@ -177,7 +177,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
         run = _Run(tables, numbers, memory_bytes // POOL_SHARE, scratch)
         for batch in self._results(run, schemas):
             is_empty = False
-            yield plain_batch(batch, result)
+            yield to_canonical(batch, result)
         if is_empty:
             yield empty_batch(result)
 

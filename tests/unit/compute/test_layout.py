@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.compute.layout import bare_values, plain_batch, plain_schema
+from mrflight.compute.layout import canonical_schema, null_masked, to_canonical
 
 examples = settings(max_examples=100, derandomize=True)
 
@@ -18,26 +18,26 @@ def test_names_stay_and_metadata_stays_behind() -> None:
         [pa.field("a", pa.large_string(), nullable=False, metadata={"x": "y"})],
         metadata={"pandas": "{}"},
     )
-    plain = plain_schema(schema)
+    plain = canonical_schema(schema)
     assert plain.equals(pa.schema({"a": pa.string()}), check_metadata=True)
 
 
 def test_metadata_of_a_batch_stays_behind() -> None:
     batch = pa.record_batch({"a": ["x"]}).replace_schema_metadata({"pandas": "{}" * 1000})
-    plain = plain_batch(batch, plain_schema(batch.schema))
+    plain = to_canonical(batch, canonical_schema(batch.schema))
     assert plain.schema.metadata is None
 
 
 def test_a_plain_batch_is_not_copied() -> None:
     batch = pa.record_batch({"a": ["x", "y"], "b": [1, 2]})
-    plain = plain_batch(batch, plain_schema(batch.schema))
+    plain = to_canonical(batch, canonical_schema(batch.schema))
     for before, after in zip(batch.columns, plain.columns, strict=True):
         assert before.buffers()[1].address == after.buffers()[1].address
 
 
 def test_columns_that_are_plain_are_not_copied_beside_those_that_are_not() -> None:
     batch = pa.record_batch({"a": pa.array(["x"], pa.large_string()), "b": [1]})
-    plain = plain_batch(batch, plain_schema(batch.schema))
+    plain = to_canonical(batch, canonical_schema(batch.schema))
     assert plain.column(1).buffers()[1].address == batch.column(1).buffers()[1].address
 
 
@@ -59,7 +59,7 @@ def test_values_are_the_same_in_every_layout(values: list[str | None], data: st.
     length = data.draw(st.integers(0, len(values) - start))
     for array in layouts:
         batch = pa.record_batch({"a": array}).slice(start, length)
-        sent = plain_batch(batch, plain_schema(batch.schema))
+        sent = to_canonical(batch, canonical_schema(batch.schema))
         sent.validate(full=True)
         assert sent.schema == pa.schema({"a": pa.string()})
         assert sent.column(0).to_pylist() == values[start : start + length]
@@ -69,7 +69,7 @@ def test_a_dictionary_may_hold_nulls_and_more_than_is_used() -> None:
     dictionary = pa.array(["unused", None, "a"])
     column = pa.DictionaryArray.from_arrays(pa.array([2, 1, None, 2], pa.int8()), dictionary)
     batch = pa.record_batch({"a": column})
-    assert plain_batch(batch, plain_schema(batch.schema)).to_pydict() == {
+    assert to_canonical(batch, canonical_schema(batch.schema)).to_pydict() == {
         "a": ["a", None, None, "a"]
     }
 
@@ -77,7 +77,7 @@ def test_a_dictionary_may_hold_nulls_and_more_than_is_used() -> None:
 def test_columns_of_the_same_name_are_kept_apart() -> None:
     columns = [pa.array(["x"], pa.large_string()), pa.array([1])]
     batch = pa.RecordBatch.from_arrays(columns, names=["a", "a"])
-    plain = plain_batch(batch, plain_schema(batch.schema))
+    plain = to_canonical(batch, canonical_schema(batch.schema))
     assert [column.to_pylist() for column in plain.columns] == [["x"], [1]]
 
 
@@ -85,7 +85,7 @@ def test_fields_within_may_be_null_on_the_wire() -> None:
     """Or two inputs of which one says that it has no nulls there do not go together."""
     never = pa.struct([pa.field("x", pa.list_(pa.field("element", pa.int64(), nullable=False)))])
     batch = pa.record_batch([pa.array([{"x": [1, 2]}, None], never)], ["a"])
-    plain = plain_batch(batch, plain_schema(batch.schema))
+    plain = to_canonical(batch, canonical_schema(batch.schema))
     assert plain.schema == pa.schema({"a": pa.struct({"x": pa.list_(pa.int64())})})
     assert plain.to_pydict() == {"a": [{"x": [1, 2]}, None]}
 
@@ -130,8 +130,8 @@ def test_bare_values_have_nothing_of_what_lies_behind_nulls(kind: pa.DataType) -
     one, other = (pa.record_batch([with_junk(kind, junk)], names=["x"]) for junk in (90, 77))
     assert one.equals(other)
     assert not one.serialize().equals(other.serialize())
-    assert bare_values(one).serialize().equals(bare_values(other).serialize())
-    assert not bare_values(one).serialize().equals(bare_values(one.slice(1)).serialize())
+    assert null_masked(one).serialize().equals(null_masked(other).serialize())
+    assert not null_masked(one).serialize().equals(null_masked(one.slice(1)).serialize())
 
 
 def test_a_struct_that_is_null_is_told_from_one_of_nulls() -> None:
@@ -139,4 +139,4 @@ def test_a_struct_that_is_null_is_told_from_one_of_nulls() -> None:
     one, other = (
         pa.record_batch([pa.array(rows, kind)], names=["x"]) for rows in ([None], [{"a": None}])
     )
-    assert not bare_values(one).serialize().equals(bare_values(other).serialize())
+    assert not null_masked(one).serialize().equals(null_masked(other).serialize())

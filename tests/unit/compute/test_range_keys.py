@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.compute.sorting import check_sortable
 from mrflight.config.sort_key import SortKey
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
@@ -88,7 +88,7 @@ SORTABLE = [
 def test_every_type_that_is_let_through_is_sampled_and_cut(keys: pa.Array) -> None:
     batch = batch_of(k=pa.concat_arrays([keys, pa.nulls(1, keys.type), keys]))
     check_sortable(batch.schema, K)
-    plain = plain_batch(batch, plain_schema(batch.schema))
+    plain = to_canonical(batch, canonical_schema(batch.schema))
     boundaries = choose_boundaries(pa.Table.from_batches([plain]), K, 5)
     assert boundaries.num_rows == 3  # all keys but no repetition: the least is a cut as well
     of_row = placed(RangePartitioner(K, boundaries, 5), batch, 5)

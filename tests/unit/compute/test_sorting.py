@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.compute.sort_codes import Codes, sort_codes
 from mrflight.compute.sorting import check_sortable, is_new, sort_indices
 from mrflight.config.sort_key import SortKey, ascending
@@ -46,9 +46,9 @@ def test_ranges_that_are_sorted_are_the_whole_in_duckdbs_order(
     keys = data.draw(orders(table.column_names[:-1]))
     partitions, maps = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 4))
     each = data.draw(st.sampled_from([3, 20]))
-    schema = plain_schema(table.schema)
+    schema = canonical_schema(table.schema)
     sample = pa.Table.from_batches(
-        [plain_batch(batch, schema).slice(0, 2) for batch in in_batches(table, each)]
+        [to_canonical(batch, schema).slice(0, 2) for batch in in_batches(table, each)]
     )
     boundaries = choose_boundaries(sample, keys, partitions, repeats=True)
     ranges: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
@@ -58,7 +58,7 @@ def test_ranges_that_are_sorted_are_the_whole_in_duckdbs_order(
         for batch in in_batches(table.slice(number * share, share), each):
             ids = placing.ids(batch).to_numpy()
             for partition in range(partitions):
-                part = plain_batch(batch, schema).filter(pa.array(ids == partition))
+                part = to_canonical(batch, schema).filter(pa.array(ids == partition))
                 ranges[partition].append(part)
     folder, found = tmp_path_factory.mktemp("ranges"), []
     for batches in ranges:

@@ -16,7 +16,7 @@ from mrflight.planner.reduce_tasks import (
     split_skewed,
 )
 from mrflight.shuffle.wire.partition_info import PartitionInfo
-from mrflight.shuffle.wire.partition_slice import Share
+from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.tasks.portion import Portion
 from mrflight.tasks.stage_rows import StagePartition
 
@@ -33,7 +33,7 @@ def numbers(tasks: list[ReduceTaskPlan]) -> list[list[list[int]]]:
     return [[[info.partition for info in file] for file in task.files] for task in tasks]
 
 
-def shared(tasks: list[ReduceTaskPlan]) -> list[tuple[int, Share | None]]:
+def shared(tasks: list[ReduceTaskPlan]) -> list[tuple[int, PartitionSlice | None]]:
     return [(task.partition.partition, task.share) for task in tasks]
 
 
@@ -93,7 +93,7 @@ def test_every_partition_with_rows_is_reduced_once_and_in_order(
 
 def test_a_partition_with_half_of_all_rows_is_shared() -> None:
     heavy = partitions(40 * MIB, 40 * MIB, 280 * MIB, 40 * MIB, 40 * MIB)
-    assert shared(split_skewed(heavy, 2)) == [(2, Share(n, 5)) for n in range(5)]
+    assert shared(split_skewed(heavy, 2)) == [(2, PartitionSlice(n, 5)) for n in range(5)]
 
 
 def test_more_workers_make_more_shares_but_none_below_the_least() -> None:
@@ -126,7 +126,7 @@ def test_shares_are_weighed_as_what_they_are() -> None:
     tasks = largest_first(
         [*plan_reduce_tasks(heavy[:2], 2, is_merged=False), *split_skewed(heavy, 2)]
     )
-    assert shared(tasks) == [*((2, Share(n, 6)) for n in range(6)), (1, None), (0, None)]
+    assert shared(tasks) == [*((2, PartitionSlice(n, 6)) for n in range(6)), (1, None), (0, None)]
     assert [task.place for task in sorted(tasks, key=lambda task: task.place)] == [
         *((0, 0), (1, 0)),
         *((2, n) for n in range(6)),
@@ -164,7 +164,7 @@ def test_a_task_more_makes_what_shares_of_a_side_leave_out(
         Portion(number, shares, side) for number in range(shares + rests)
     ]
     assert [task.share for task in tasks] == [
-        *(Share(number, shares) for number in range(shares)),
+        *(PartitionSlice(number, shares) for number in range(shares)),
         *[None] * rests,
     ]
     assert [task.place for task in tasks] == [(4, number) for number in range(shares + rests)]

@@ -9,9 +9,9 @@ import pytest
 
 LOOK = """
 import resource
-from mrflight.servers.open_files import allow_connections
+from mrflight.servers.process import raise_open_file_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
-allow_connections()
+raise_open_file_limit()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 

@@ -70,7 +70,7 @@ def test_losers_are_discarded_where_that_is_possible(tmp_path: Path) -> None:
         first, *others = sorted(servers, key=lambda near: near.location)
         assert all(near.store.stats().blocks == 4 for near in others)
         first.server.shutdown()
-        shuffle.discard_losers(0, attempts=1, writer_id="w")
+        shuffle.drop_stale_attempts(0, attempts=1, writer_id="w")
         assert all(near.store.stats().blocks == 2 for near in others)
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from mrflight.errors import InconsistentMapOutputError
 from mrflight.shuffle.wire.partition_info import PartitionInfo
-from mrflight.shuffle.wire.partition_slice import Share
+from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.tasks.broadcast_join import as_now
 from mrflight.tasks.portion import Portion
 from mrflight.tasks.stage_rows import (
@@ -27,7 +27,11 @@ INFOS = tuple(PartitionInfo(7, ("here",), 1, 10, size, generation=1) for size in
 
 
 def test_the_rest_comes_after_the_shares_and_is_none() -> None:
-    assert [each.share for each in (*SHARES, REST)] == [Share(0, 2), Share(1, 2), None]
+    assert [each.share for each in (*SHARES, REST)] == [
+        PartitionSlice(0, 2),
+        PartitionSlice(1, 2),
+        None,
+    ]
     assert [str(each) for each in (*SHARES, REST)] == ["share 0-of-2", "share 1-of-2", "the rest"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrflight.shuffle.store.spill_plan import Resident, plan_spill
+from mrflight.shuffle.store.spiller import Resident, plan_spill
 
 
 def test_the_coldest_of_an_average_share_go_first_and_then_the_others() -> None:

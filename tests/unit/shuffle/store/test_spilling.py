@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.wire.partition_slice import Share
+from mrflight.shuffle.wire.tickets import PartitionSlice
 from tests.support.spilling import BUDGET, FIRST, KIB, NAME, SECOND, Spilling, block, rows
 from tests.support.threads import run_threads
 
@@ -39,17 +39,18 @@ def test_a_partition_partly_on_disk_is_read_in_order_of_the_maps(spilling: Spill
     ]
 
 
-def test_shares_of_a_partition_partly_on_disk_are_the_partition(spilling: Spilling) -> None:
+def test_slices_of_a_partition_partly_on_disk_are_the_partition(spilling: Spilling) -> None:
     for number in range(0, 200, 2):
         spilling.store.put(NAME, 0, SECOND, block(number + 1))
         spilling.store.put(NAME, 0, FIRST, block(number))
     spilling.store.put(NAME, 0, MapAttempt(0, 1), block(999))  # of an attempt that did not win
     assert 0 < spilling.stats().spilled_blocks < 201
-    shares = [
-        rows(spilling.store.read(NAME, 0, [FIRST, SECOND], Share(number, 8))) for number in range(8)
+    slices = [
+        rows(spilling.store.read(NAME, 0, [FIRST, SECOND], PartitionSlice(number, 8)))
+        for number in range(8)
     ]
-    assert [len(share) for share in shares] == [25] * 8
-    assert [each for share in shares for each in share] == [*range(0, 200, 2), *range(1, 200, 2)]
+    assert [len(share) for share in slices] == [25] * 8
+    assert [each for share in slices for each in share] == [*range(0, 200, 2), *range(1, 200, 2)]
 
 
 def test_what_is_spilled_while_it_is_read_is_read_from_disk(spilling: Spilling) -> None:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.compute.few_values import FEW, SHORT_BYTES, are_few
-from mrflight.compute.layout import decode_dictionaries, plain_batch, plain_schema
+from mrflight.compute.few_values import FEW, SHORT_BYTES, is_short_dictionary
+from mrflight.compute.layout import canonical_schema, decode_dictionaries, to_canonical
 from mrflight.errors import CorruptBlockError
 from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
 from mrflight.shuffle.wire.column_encoding import Narrowing, decoded_once
@@ -45,7 +45,7 @@ def sent(*batches: pa.RecordBatch) -> list[pa.RecordBatch]:
 
 def sent_encoded(*batches: pa.RecordBatch) -> list[pa.RecordBatch]:
     """Return the batches after one writer has encoded them, as `decode_block` gives them."""
-    plain = plain_schema(batches[0].schema)
+    plain = canonical_schema(batches[0].schema)
     narrowing = Narrowing.of(decoded_once(batches[0], plain), plain)
     decoded = []
     for batch in batches:
@@ -67,7 +67,7 @@ def test_rows_come_back_as_they_were(
     rows = count + start
     text = times(pa.array(texts, pa.string()).dictionary_encode(), rows)
     batch = pa.record_batch({"text": text, "n": times(decimals(digits), rows)}).slice(start)
-    plain = plain_batch(batch, plain_schema(batch.schema))
+    plain = to_canonical(batch, canonical_schema(batch.schema))
     (encoded,) = sent_encoded(batch)
     is_encoded = count >= ENOUGH
     assert pa.types.is_dictionary(encoded.schema.field("text").type) == is_encoded
@@ -129,7 +129,7 @@ def test_what_travels_is_as_small_as_the_values_let_it_be(
     column: pa.Array, bytes_of_a_row: int
 ) -> None:
     batch = pa.record_batch({"c": times(column, 100_000)})
-    narrowing = Narrowing.of(batch, plain_schema(batch.schema))
+    narrowing = Narrowing.of(batch, canonical_schema(batch.schema))
     rows = narrowing.narrow(batch)
     assert rows is not None
     size = encode_block([narrowing.block(rows)], PLAIN).body.size
@@ -159,7 +159,7 @@ def test_later_batches_may_have_other_layouts(encoded: Callable[[pa.Array], pa.A
     first = pa.record_batch({"text": dictionary(text), "n": times(zero, ENOUGH)})
     later = pa.record_batch([encoded(text), encoded(zero)], names=["text", "n"])
     for decoded in sent(first, later):
-        assert decoded.equals(plain_batch(first, plain_schema(first.schema)))
+        assert decoded.equals(to_canonical(first, canonical_schema(first.schema)))
 
 
 def test_runs_are_decoded_once() -> None:
@@ -167,7 +167,7 @@ def test_runs_are_decoded_once() -> None:
     days = pa.array([None, 1] * ENOUGH, pa.int32()).view(pa.date32())
     ends = pa.array(range(1, len(days) + 1), pa.int32())
     batch = pa.record_batch({"day": pa.RunEndEncodedArray.from_arrays(ends, days)})
-    plain = plain_schema(batch.schema)
+    plain = canonical_schema(batch.schema)
     for _ in range(20):
         rows = decoded_once(batch, plain)
         narrowing = Narrowing.of(rows, plain)
@@ -187,10 +187,10 @@ def test_few_rows_travel_plain() -> None:
     batch = pa.record_batch(
         {"text": pa.array(["a", "b"]).dictionary_encode(), "n": decimals([1, 2])}
     )
-    narrowing = Narrowing.of(batch, plain_schema(batch.schema))
+    narrowing = Narrowing.of(batch, canonical_schema(batch.schema))
     rows = narrowing.narrow(batch)
     assert rows is not None
-    assert narrowing.block(rows).equals(plain_batch(batch, plain_schema(batch.schema)))
+    assert narrowing.block(rows).equals(to_canonical(batch, canonical_schema(batch.schema)))
 
 
 @pytest.mark.parametrize(
@@ -205,11 +205,11 @@ def test_few_rows_travel_plain() -> None:
     ids=["many", "long", "long in bytes", "null", "binary"],
 )
 def test_other_dictionaries_travel_as_their_values(dictionary: pa.Array) -> None:
-    assert not are_few(dictionary)
+    assert not is_short_dictionary(dictionary)
     column = pa.DictionaryArray.from_arrays(pa.array([0] * ENOUGH, pa.int32()), dictionary)
     batch = pa.record_batch({"c": column})
-    narrowing = Narrowing.of(batch, plain_schema(batch.schema))
-    assert narrowing.schema == plain_schema(batch.schema)
+    narrowing = Narrowing.of(batch, canonical_schema(batch.schema))
+    assert narrowing.schema == canonical_schema(batch.schema)
 
 
 def test_what_does_not_fit_later_is_told() -> None:
@@ -252,7 +252,7 @@ def test_buffers_may_end_within_one_more_value() -> None:
     codes = pa.DictionaryArray.from_arrays(pa.array([0] * ENOUGH, pa.int8()), values)
     batch = pa.record_batch({"n": numbers, "text": codes})
     (decoded,) = sent(batch)
-    assert decoded.equals(plain_batch(batch, plain_schema(batch.schema)))
+    assert decoded.equals(to_canonical(batch, canonical_schema(batch.schema)))
 
 
 def test_a_block_may_have_such_buffers() -> None:
@@ -350,7 +350,7 @@ def test_who_does_not_know_an_extension_type_keeps_its_name(celsius: Celsius) ->
     """A server, for plain clients: whichever columns of a block travel narrow."""
     column = pa.ExtensionArray.from_storage(celsius, pa.array(range(ENOUGH)))
     batch = pa.record_batch({"degrees": column, "n": range(ENOUGH)})
-    narrowing = Narrowing.of(batch, plain_schema(batch.schema))
+    narrowing = Narrowing.of(batch, canonical_schema(batch.schema))
     rows = narrowing.narrow(batch)
     assert rows is not None
     assert rows.column("n").type == pa.int16()

@@ -18,7 +18,7 @@ from pyarrow import flight
 
 from mrflight.shuffle.wire import connections
 from mrflight.shuffle.wire.connections import Connections
-from mrflight.shuffle.wire.keepalive import Pulse
+from mrflight.shuffle.wire.keepalive import Keepalive
 from mrflight.shuffle.wire.protocol import MetadataAction
 
 EVERY_S = 0.01
@@ -46,9 +46,9 @@ def server() -> Iterator[Counting]:
 
 
 @pytest.fixture
-def pulse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pulse]:
+def pulse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keepalive]:
     """A fast one in the place of that of all connections."""
-    with Pulse(EVERY_S) as pulse:
+    with Keepalive(EVERY_S) as pulse:
         monkeypatch.setattr(connections, "_pulse", pulse)
         yield pulse
 
@@ -71,7 +71,7 @@ def settles(server: Counting, other: Counting) -> bool:
     return server.calls == before
 
 
-def test_a_connection_is_called_over_until_it_is_let_go(server: Counting, pulse: Pulse) -> None:
+def test_a_connection_is_called_over_until_it_is_let_go(server: Counting, pulse: Keepalive) -> None:
     with Counting("grpc+tcp://127.0.0.1:0") as other, Connections() as used, Connections() as ours:
         used.to(location(other))
         for let_go in (ours.close, ours.abandon, lambda: ours.forget(location(server))):
@@ -85,7 +85,7 @@ def test_a_connection_is_called_over_until_it_is_let_go(server: Counting, pulse:
 
 
 def test_what_is_kept_idle_is_not_called_over(
-    server: Counting, pulse: Pulse, monkeypatch: pytest.MonkeyPatch
+    server: Counting, pulse: Keepalive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_idle", {})
     with Counting("grpc+tcp://127.0.0.1:0") as other, Connections() as used:
@@ -102,7 +102,7 @@ def test_what_is_kept_idle_is_not_called_over(
 
 
 def test_a_server_that_does_not_answer_keeps_no_other_from_it(
-    server: Counting, pulse: Pulse
+    server: Counting, pulse: Keepalive
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, Connections() as ours:
         ours.to(f"grpc+tcp://127.0.0.1:{silent.getsockname()[1]}")
@@ -111,7 +111,7 @@ def test_a_server_that_does_not_answer_keeps_no_other_from_it(
 
 
 def test_who_is_not_closed_is_called_over_no_more_when_nobody_has_it(
-    server: Counting, pulse: Pulse
+    server: Counting, pulse: Keepalive
 ) -> None:
     with Counting("grpc+tcp://127.0.0.1:0") as other, Connections() as used:
         used.to(location(other))
@@ -124,7 +124,7 @@ def test_who_is_not_closed_is_called_over_no_more_when_nobody_has_it(
         assert settles(server, other)
 
 
-def test_a_unix_socket_needs_no_pulse(pulse: Pulse, tmp_path: Any) -> None:
+def test_a_unix_socket_needs_no_pulse(pulse: Keepalive, tmp_path: Any) -> None:
     before = {thread for thread in threading.enumerate() if thread.name == "pulse"}
     with Counting(f"grpc+unix://{tmp_path}/s") as server, Connections() as ours:
         client = ours.to(f"grpc+unix://{tmp_path}/s")
@@ -133,7 +133,7 @@ def test_a_unix_socket_needs_no_pulse(pulse: Pulse, tmp_path: Any) -> None:
         assert before == {thread for thread in threading.enumerate() if thread.name == "pulse"}
 
 
-def test_a_forked_process_has_a_pulse_of_its_own(server: Counting, pulse: Pulse) -> None:
+def test_a_forked_process_has_a_pulse_of_its_own(server: Counting, pulse: Keepalive) -> None:
     with Connections() as ours:
         ours.to(location(server))
         for number in range(FORKS):  # some of them in the midst of a call
@@ -178,7 +178,7 @@ class Stopping(Counting):
         raise flight.FlightCancelledError("stopping")
 
 
-def test_a_server_that_stops_interrupts_nobody(pulse: Pulse) -> None:
+def test_a_server_that_stops_interrupts_nobody(pulse: Keepalive) -> None:
     with Stopping("grpc+tcp://127.0.0.1:0") as stopping, Connections() as ours:
         ours.to(location(stopping))
         await_that(lambda: stopping.calls >= 5, "calls")  # or KeyboardInterrupt
@@ -208,9 +208,9 @@ CLOSING = """
 import sys
 import time
 from mrflight.shuffle.wire import connections
-from mrflight.shuffle.wire.keepalive import Pulse
+from mrflight.shuffle.wire.keepalive import Keepalive
 
-connections._pulse = Pulse(0.0)  # it calls all the time
+connections._pulse = Keepalive(0.0)  # it calls all the time
 for number in range(2_000):
     with connections.Connections() as connected:
         connected.to(sys.argv[1])

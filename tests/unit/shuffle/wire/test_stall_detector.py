@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from mrflight.shuffle.wire.stall_detector import Listening
+from mrflight.shuffle.wire.stall_detector import StallDetector
 
 ROWS = pa.record_batch({"n": pa.array(range(100_000))})
 SOON_S = 20.0
@@ -41,7 +41,7 @@ def test_a_stream_that_is_left_ends_at_the_server_whoever_holds_it_yet(ending: s
             held.append(client.do_get(flight.Ticket(b"all")))
             return held[0]
 
-        messages = Listening().messages(open_stream, SOON_S)
+        messages = StallDetector().messages(open_stream, SOON_S)
         assert next(messages).data == ROWS
         if ending == "closed":
             messages.close()

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from mrflight.errors import ProtocolError
 from mrflight.ids import MAX_ATTEMPTS, MAX_MAPS, MAX_PARTITIONS, MapAttempt
-from mrflight.shuffle.wire.partition_slice import MAX_SHARES, Share
 from mrflight.shuffle.wire.tickets import (
+    MAX_SLICES,
     BlockStream,
+    PartitionSlice,
     PutTarget,
     ReadTicket,
     decode_block_stream,
@@ -42,8 +43,10 @@ plain_sources = sources.map(lambda source: source._replace(writer=""))
 """Of a plain client, which has no writer's id."""
 
 
-shares = st.builds(
-    lambda of, part: Share(int(part * (of - 1)), of), st.integers(1, MAX_SHARES), st.floats(0, 1)
+slices = st.builds(
+    lambda of, part: PartitionSlice(int(part * (of - 1)), of),
+    st.integers(1, MAX_SLICES),
+    st.floats(0, 1),
 )
 
 
@@ -58,11 +61,18 @@ def test_a_ticket_comes_back(
 
 
 @examples
-@given(ids, partitions, epochs, shares, generations)
-def test_a_ticket_for_a_share_comes_back(
-    shuffle: str, partition: int, epoch: int, share: Share, generation: int
+@given(ids, partitions, epochs, slices, generations)
+def test_a_ticket_for_a_slice_comes_back(
+    shuffle: str, partition: int, epoch: int, partition_slice: PartitionSlice, generation: int
 ) -> None:
-    ticket = ReadTicket(shuffle, partition, epoch, blocks=True, share=share, generation=generation)
+    ticket = ReadTicket(
+        shuffle,
+        partition,
+        epoch,
+        blocks=True,
+        partition_slice=partition_slice,
+        generation=generation,
+    )
     assert decode_ticket(ticket.encode()) == ticket
 
 
@@ -70,7 +80,7 @@ def test_tickets_are_those_of_the_wire_contract() -> None:
     assert ReadTicket("clicks", 7, 3).encode() == b"clicks/7/3"
     assert ReadTicket("clicks", 7, 3, blocks=True).encode() == b"clicks/7/3/blocks"
     assert ReadTicket("clicks", 7, 3, True, (8, 11)).encode() == b"clicks/7,8,11/3/blocks"
-    assert ReadTicket("clicks", 7, 3, True, share=Share(2, 5)).encode() == (
+    assert ReadTicket("clicks", 7, 3, True, partition_slice=PartitionSlice(2, 5)).encode() == (
         b"clicks/7/3/blocks/2-of-5"
     )
     assert ReadTicket("clicks", 7, 3, generation=2).encode() == b"clicks/7/3.2"
@@ -80,7 +90,13 @@ def test_tickets_are_those_of_the_wire_contract() -> None:
 tickets = st.one_of(
     st.builds(ReadTicket, ids, partitions, epochs, st.booleans(), generation=generations),
     st.builds(
-        ReadTicket, ids, partitions, epochs, st.just(True), share=shares, generation=generations
+        ReadTicket,
+        ids,
+        partitions,
+        epochs,
+        st.just(True),
+        partition_slice=slices,
+        generation=generations,
     ),
 ).map(ReadTicket.encode)
 
@@ -97,7 +113,10 @@ def test_any_bytes_are_a_ticket_within_bounds_or_refused(data: bytes) -> None:
     assert 0 <= ticket.partition < MAX_PARTITIONS
     assert 0 <= ticket.epoch < 10**10
     assert 0 <= ticket.generation < 10**10
-    assert ticket.share is None or 0 <= ticket.share.number < ticket.share.of <= MAX_SHARES
+    assert (
+        ticket.partition_slice is None
+        or 0 <= ticket.partition_slice.number < ticket.partition_slice.of <= MAX_SLICES
+    )
 
 
 @pytest.mark.parametrize(

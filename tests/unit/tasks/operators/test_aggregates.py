@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.compute.layout import plain_schema
+from mrflight.compute.layout import canonical_schema
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError, SchemaMismatchError
 from mrflight.tasks.operators.aggregates import (
     FUNCTIONS,
@@ -18,7 +18,7 @@ from mrflight.tasks.operators.aggregates import (
 
 examples = settings(max_examples=200, derandomize=True)
 
-SCHEMA = plain_schema(
+SCHEMA = canonical_schema(
     pa.schema(
         {
             "url": pa.string(),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.config.sort_key import SortKey
 from mrflight.errors import KeyTypeError, SchemaMismatchError
 from mrflight.tasks.partitioner import PartitionerSpec
@@ -40,8 +40,8 @@ def distinct(
     spec = PartitionerSpec("hash", (), 3)
     spec.check(table.schema)
     combiner = reduce_spec.combiner(2**12)
-    schema = plain_schema(table.schema)
-    rows = (plain_batch(batch, schema) for batch in in_batches(table, each))
+    schema = canonical_schema(table.schema)
+    rows = (to_canonical(batch, schema) for batch in in_batches(table, each))
     sent = list(rows if combiner is None else combiner.combine(rows))
     placing, parts = spec.partitioner(0), []
     for number in range(3):

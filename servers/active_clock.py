@@ -10,7 +10,7 @@ _MOST_S = 1.0
 """That a tick may be late on a busy machine."""
 
 
-class RunningClock:
+class ActiveClock:
     """Seconds that this process has run, more or less; starts with the first call.
 
     A metadata server that was stopped for a minute has not listened for a minute: that nobody was

@@ -17,7 +17,7 @@ from mrflight.shuffle.wire.lease_protocol import (
 from mrflight.shuffle.wire.protocol import Done, Message, MetadataAction
 
 
-def table_actions(
+def lease_actions(
     tables: TableFences,
 ) -> Mapping[str, tuple[type[Message], Callable[[Any], Message]]]:
     """Of each action its message and its handler."""

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.errors import ProtocolError
-from mrflight.shuffle.store import plain_slices as module
+from mrflight.shuffle.store import canonical_slices as module
+from mrflight.shuffle.store.canonical_slices import SLICE_BYTES, canonical_slices
 from mrflight.shuffle.store.decoded_size import row_bytes
-from mrflight.shuffle.store.plain_slices import SLICE_BYTES, plain_slices
 
 WIDE = 100_000
 texts = pa.array(["x" * WIDE, "y", None])
@@ -73,12 +73,12 @@ COLUMNS: dict[str, Callable[[], pa.Array]] = {
 def test_it_is_cut_by_what_it_decodes_to(name: str) -> None:
     column = COLUMNS[name]()
     batch = pa.record_batch({"n": pa.array(range(len(column))), "of": column})
-    plain = plain_batch(batch, plain_schema(batch.schema))
+    plain = to_canonical(batch, canonical_schema(batch.schema))
     assert plain.nbytes > 4 * SLICE_BYTES
     for part in (batch, batch.slice(7, len(column) - 20)):
         before = pa.total_allocated_bytes()
         pieces = []
-        for piece in plain_slices(part):
+        for piece in canonical_slices(part):
             assert piece.nbytes <= SLICE_BYTES
             assert pa.total_allocated_bytes() - before <= 6 * SLICE_BYTES
             pieces.append(piece.to_pylist())
@@ -91,7 +91,7 @@ def test_numbers_are_cut_without_a_look_at_each() -> None:
     rows = 2**31 - 1
     column = pa.RunEndEncodedArray.from_arrays(pa.array([rows], pa.int32()), pa.array([7]))
     before = pa.total_allocated_bytes()
-    pieces = plain_slices(pa.RecordBatch.from_arrays([column], ["n"]))
+    pieces = canonical_slices(pa.RecordBatch.from_arrays([column], ["n"]))
     first = next(pieces)
     assert first.num_rows <= SLICE_BYTES / 8
     assert first.column(0) == pa.array([7] * first.num_rows)
@@ -105,28 +105,28 @@ def test_numbers_are_cut_without_a_look_at_each() -> None:
     pa.record_batch({"n": ["a", None]}),
 ])  # fmt: skip
 def test_what_is_small_stays_in_one_piece(batch: pa.RecordBatch) -> None:
-    (piece,) = plain_slices(batch)
+    (piece,) = canonical_slices(batch)
     assert piece.num_rows == batch.num_rows
-    assert piece.schema == plain_schema(batch.schema)
+    assert piece.schema == canonical_schema(batch.schema)
 
 
 def test_a_row_that_is_large_by_itself_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGEST_ROW_BYTES", WIDE)
     large = pa.array(["x" * SLICE_BYTES * 2, "y"]).dictionary_encode()
-    pieces = list(plain_slices(pa.record_batch({"a": large})))
+    pieces = list(canonical_slices(pa.record_batch({"a": large})))
     assert [piece.num_rows for piece in pieces] == [1, 1]
 
 
 def test_a_row_that_is_large_by_its_encoding_is_refused() -> None:
     column = pa.ListArray.from_arrays(pa.array([0, 10_000], pa.int32()), encoded(texts, 10_000))
     with pytest.raises(ProtocolError, match=r"318\.0 MiB once it is decoded, and at most 64\.0 "):
-        list(plain_slices(pa.record_batch({"a": column})))
+        list(canonical_slices(pa.record_batch({"a": column})))
 
 
 def test_runs_within_lists_are_refused_before_they_are_decoded() -> None:
     column = pa.ListArray.from_arrays(pa.array([0, 300], pa.int32()), runs(texts, 100))
     with pytest.raises(ProtocolError, match="run-end encoded values within other values"):
-        list(plain_slices(pa.record_batch({"a": column})))
+        list(canonical_slices(pa.record_batch({"a": column})))
 
 
 def overlapping(kind: pa.DataType, rows: int, columns: int) -> list[pa.Array]:
@@ -143,7 +143,7 @@ def test_columns_that_share_bytes_are_counted_each(shift: int) -> None:
     columns = overlapping(pa.int64(), SLICE_BYTES // 8, 100)
     columns = columns if shift else columns[:1] * 100
     batch = pa.RecordBatch.from_arrays(columns, [f"c{i}" for i in range(100)])
-    pieces = list(plain_slices(batch))
+    pieces = list(canonical_slices(batch))
     assert sum(piece.num_rows for piece in pieces) == batch.num_rows
     assert all(piece.nbytes <= SLICE_BYTES for piece in pieces)
 
@@ -157,7 +157,7 @@ def test_a_row_of_columns_that_share_bytes_is_refused() -> None:
     ]
     batch = pa.RecordBatch.from_arrays(columns, [f"c{i}" for i in range(20)])
     with pytest.raises(ProtocolError, match=r"a row has 80\.0 MiB once it is decoded"):
-        list(plain_slices(batch))
+        list(canonical_slices(batch))
 
 
 def test_what_is_not_decoded_and_shares_bytes_is_refused() -> None:
@@ -165,9 +165,9 @@ def test_what_is_not_decoded_and_shares_bytes_is_refused() -> None:
     children = overlapping(pa.int64(), rows, 20)
     union = pa.UnionArray.from_sparse(pa.array(bytes(rows), pa.int8()), children)
     with pytest.raises(ProtocolError, match=r"share bytes have 80\.5 MiB together"):
-        list(plain_slices(pa.record_batch({"a": union})))
+        list(canonical_slices(pa.record_batch({"a": union})))
     alone = pa.UnionArray.from_sparse(pa.array(bytes(rows), pa.int8()), children[:1])
-    (piece,) = plain_slices(pa.record_batch({"a": alone}))
+    (piece,) = canonical_slices(pa.record_batch({"a": alone}))
     assert piece.num_rows == rows
 
 

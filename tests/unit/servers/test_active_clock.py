@@ -9,8 +9,8 @@ from tests.support.scripts import running_script
 
 PRINT_AT_EACH_LINE = """
 import sys
-from mrflight.servers.running_clock import RunningClock
-clock = RunningClock()
+from mrflight.servers.active_clock import ActiveClock
+clock = ActiveClock()
 for _ in sys.stdin:
     print(clock(), flush=True)
 """
@@ -32,9 +32,9 @@ def test_it_stands_still_with_its_process() -> None:
 
 
 def test_calls_that_follow_each_other_add_up() -> None:
-    from mrflight.servers.running_clock import RunningClock
+    from mrflight.servers.active_clock import ActiveClock
 
-    clock = RunningClock()
+    clock = ActiveClock()
     started = time.monotonic()
     first = clock()
     while time.monotonic() - started < 0.2:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.layout import plain_batch, plain_schema
+from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.errors import ProtocolError
 from mrflight.shuffle.store.decoded_size import Sizes, fixed_bytes, is_list, numbers_of, row_bytes
 from mrflight.units import format_bytes
@@ -23,23 +23,23 @@ _ROWS_AT_ONCE = 2**18
 """Whose sizes are computed together."""
 
 
-def plain_slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def canonical_slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """All rows of ``batch`` in order and in their plain layout; one batch where there are none.
 
     Each has at most `SLICE_BYTES`, or one row; what is never decoded is not counted. ProtocolError
     for a row of more than `LARGEST_ROW_BYTES` that is larger than the message as it came, and for
     so much that is not decoded.
     """
-    schema = plain_schema(batch.schema)
+    schema = canonical_schema(batch.schema)
     # What several columns share, as a message may say, is counted for each: each encodes it.
     if batch.nbytes <= SLICE_BYTES and batch.schema.equals(schema):
-        yield plain_batch(batch, schema)
+        yield to_canonical(batch, schema)
         return
     most = max(_received_bytes(batch), LARGEST_ROW_BYTES)
     for piece in _cut(batch, most):
         columns = [_without_the_rest(column) for column in piece.columns]
         compact = pa.RecordBatch.from_arrays(columns, schema=batch.schema) if columns else piece
-        plain = plain_batch(compact, schema)
+        plain = to_canonical(compact, schema)
         if plain.nbytes > most:  # of unions and list views
             raise ProtocolError(
                 f"columns that share bytes have {format_bytes(plain.nbytes)} together, and at most "
