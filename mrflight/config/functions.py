@@ -20,7 +20,7 @@ from mrflight.config.pickled_functions import load_pickled, split_pickled
 from mrflight.errors import UserFunctionError, UserFunctionRaisedError
 from mrflight.system.in_common import InCommon
 
-_LIBRARY = str(Path(__file__).parent)
+_LIBRARY = str(Path(__file__).parents[1])
 
 copies: dict[str, str] = {}
 """Of job files' folders, where this machine has one elsewhere than the driver has it."""

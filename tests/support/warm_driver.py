@@ -1,0 +1,180 @@
+"""Drivers that are forked from a process which has imported what a driver imports.
+
+Half of the processor time of a small job goes into imports, and hundreds of tests run one. So a
+worker of pytest keeps one warm process, and forks a driver from it for each job: the module
+`mrflight.driver` itself is run anew in the child, as `python -m` does it, and its streams,
+environment and current folder are those that the test asks for. Tests of the start itself, and of
+signals, run a real command.
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, NoReturn
+
+MODULES = [
+    *("pyarrow", "pyarrow.flight", "pyarrow.parquet", "pyarrow.csv", "numpy", "deltalake"),
+    *("mrflight.scheduler.job", "mrflight.runtime.worker"),
+    *(
+        "mrflight.sinks.delta.sink",
+        "mrflight.sinks.folder.sink",
+        "mrflight.sinks.parts.part_writer",
+    ),
+    *("mrflight.sources.csv_source", "mrflight.sources.parquet_source"),
+    *("mrflight.servers.metadata", "mrflight.servers.data"),
+]
+"""What is missing is imported by the driver that needs it."""
+
+MAY_DIFFER = {"TMPDIR", "PYTEST_CURRENT_TEST"}
+"""Variables that nothing looks at as it is imported."""
+
+
+class WarmDriver:
+    """The warm process; it ends with the one that made it."""
+
+    def __init__(self) -> None:
+        self._environment = dict(os.environ)
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", __file__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+
+    def takes(self, environment: Mapping[str, str]) -> bool:
+        """Whether a driver would import the same in this environment."""
+        names = environment.keys() | self._environment.keys()
+        return all(
+            environment.get(name) == self._environment.get(name) for name in names - MAY_DIFFER
+        )
+
+    def run(
+        self, words: Sequence[str], environment: Mapping[str, str], timeout_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the driver with some words, to its end. Raises subprocess.TimeoutExpired."""
+        with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+            ours, theirs = socket.socketpair()
+            with ours:
+                with theirs:
+                    request = [list(words), dict(environment), os.getcwd()]
+                    self._send(request, [theirs, stdout, stderr])
+                ours.settimeout(timeout_s)
+                try:
+                    answer = ours.recv(16)
+                except TimeoutError:
+                    raise subprocess.TimeoutExpired(list(words), timeout_s) from None
+            assert answer, "the warm process has ended"
+            for stream in (stdout, stderr):
+                stream.seek(0)
+            return subprocess.CompletedProcess(
+                list(words), int(answer), stdout.read(), stderr.read()
+            )
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+    def _send(self, request: list[Any], streams: Sequence[Any]) -> None:
+        body = json.dumps(request).encode()
+        fds = array.array("i", [stream.fileno() for stream in streams])
+        header = len(body).to_bytes(4, "little")
+        self._socket.sendmsg([header], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        self._socket.sendall(body)
+
+
+def serve(control: socket.socket) -> None:
+    """Fork a driver for each request, and answer with its exit code, until there are no more."""
+    for module in MODULES:
+        with suppress(ImportError):
+            import_module(module)
+    gc.freeze()
+    woken, waker = socket.socketpair()
+    for end in (woken, waker):
+        end.setblocking(False)
+    signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    running: dict[int, socket.socket] = {}
+    with selectors.DefaultSelector() as selector:
+        selector.register(control, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        while True:
+            ready = [key.fileobj for key, _ in selector.select()]
+            if woken in ready:
+                woken.recv(4096)
+                _answer_ended(running)
+            if control in ready:
+                header, fds, *_ = socket.recv_fds(control, 4, 3)
+                if not header:
+                    return
+                body = _receive(control, int.from_bytes(header, "little"))
+                words, environment, folder = json.loads(body)
+                if (pid := os.fork()) == 0:
+                    signal.set_wakeup_fd(-1)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    _drive(words, environment, folder, fds[1:])
+                running[pid] = socket.socket(fileno=fds[0])
+                for fd in fds[1:]:
+                    os.close(fd)
+
+
+def _answer_ended(running: dict[int, socket.socket]) -> None:
+    for pid in list(running):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            with running.pop(pid) as asker, suppress(OSError):
+                asker.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _drive(
+    words: list[str], environment: dict[str, str], folder: str, streams: Sequence[int]
+) -> NoReturn:
+    """Be the driver, as `python -m mrflight.driver` would be."""
+    code = 1
+    try:
+        for number, stream in enumerate(streams, start=1):
+            os.dup2(stream, number)
+        os.closerange(3, 256)
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)
+        tempfile.tempdir = None
+        sys.path.insert(0, folder)  # as `python -m` has it
+        sys.argv = ["mrflight.driver", *words]
+        runpy.run_module("mrflight.driver", run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+
+def _receive(control: socket.socket, size: int) -> bytes:
+    body = bytearray()
+    while len(body) < size:
+        body += control.recv(size - len(body))
+    return bytes(body)
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as asked:
+        serve(asked)
