@@ -19,7 +19,7 @@ kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
 # Tests and measurements start hundreds of processes, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo services test test-all test-on-ray bench microbench check format constraints clean
+.PHONY: install demo services test test-all test-on-ray bench microbench check docs format constraints clean
 
 install: $(installed) $(link)
 
@@ -27,7 +27,7 @@ $(installed): pyproject.toml constraints.txt $(kernel)
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer was found; name one: make PYTHON=..." >&2; exit 1; }
 	test -x $(python) || $(PYTHON) -m venv $(venv)
 	rm -f mrflight/_kernel.*so  # a kernel that no longer builds must not stay in use
-	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[delta,hdfs,ray-data,s3,sql,bench,dev]'
+	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[delta,hdfs,ray-data,s3,sql,bench,dev,docs]'
 	@$(python) -c 'from mrflight.compute.kernel import implementation as by; print("installed; the kernel is in", by.title())'
 	@touch $@
 
@@ -110,6 +110,11 @@ check: install
 		echo "cargo is not there: the kernel is not checked"; \
 	fi
 
+# The site of docs/, in build/site. A broken link or anchor is an error.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --strict --quiet
+	@echo "built: build/site/index.html"
+
 format: install
 	$(python) -m ruff check --fix .
 	$(python) -m ruff format .
@@ -121,7 +126,7 @@ constraints:
 	$(PYTHON) -m venv build/uv
 	build/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	{ echo "# The versions that mrflight is tested with. Made by \`make constraints\`."; \
-		build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --extra delta --extra hdfs --extra ray --extra ray-data --extra s3 --extra hopsfs --extra sql --extra bench --extra dev \
+		build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --extra delta --extra hdfs --extra ray --extra ray-data --extra s3 --extra hopsfs --extra sql --extra bench --extra dev --extra docs \
 			--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml; \
 	} > build/constraints.txt
 	mv build/constraints.txt constraints.txt

@@ -42,6 +42,9 @@ _ALIKE = 0.75
 """Of `difflib`: below this ``secret`` would be ``user_agent``."""
 
 
+_KEYS_PAGE = "docs/reference/storage-options.md"
+
+
 def check_options(options: Iterable[str], paths: Iterable[str], at: str = "storage.") -> None:
     """JobFileError for the first key that the stores of these paths have no use for.
 
@@ -58,7 +61,7 @@ def check_options(options: Iterable[str], paths: Iterable[str], at: str = "stora
             continue
         near = difflib.get_close_matches(key.lower(), _KNOWN, n=1, cutoff=_ALIKE)
         hint = f"did you mean {near[0]!r}? All" if near else "all"
-        raise JobFileError(f"{at}{key}: no such key; {hint} are in docs/storage.md")
+        raise JobFileError(f"{at}{key}: no such key; {hint} are in {_KEYS_PAGE}")
 
 
 def _is_known(key: str) -> bool:

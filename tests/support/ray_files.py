@@ -67,7 +67,7 @@ LEFT_OUT = {
     "fault/test_a_fork_server_that_stands_still.py": FORKED,
     "fault/test_a_node_of_ray_that_is_lost.py": ALWAYS,
     "fault/test_a_worker_that_stands_still.py": (
-        "nobody ends a worker that stands still on Ray: docs/cluster.md"
+        "nobody ends a worker that stands still on Ray: docs/explanation/faults.md"
     ),
     "fault/test_the_end_of_a_job_on_ray.py": ALWAYS,
     "fault/test_the_matrix_of_transports.py": (
