@@ -304,8 +304,13 @@ def commits() -> None:
     )
 
 
-if __name__ == "__main__":
+def draw_all() -> None:
+    """Draw every picture."""
     rooms()
     job()
     batch()
     commits()
+
+
+if __name__ == "__main__":
+    draw_all()

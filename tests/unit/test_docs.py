@@ -1,0 +1,205 @@
+"""The documentation names what is there: keys, options, public names, files and links."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from mrflight.servers import data, metadata
+
+import mrflight
+from mrflight import driver
+from mrflight.config import spec
+from mrflight.frontend import cli
+from mrflight.system.early_interrupt import EXIT_INTERRUPTED
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
+
+SECTIONS = {
+    "[job]": spec.JobSection,
+    "[inputs.NAME]": spec.InputSpec,
+    "[inputs.NAME.csv]": spec.CsvOptions,
+    "[shuffle]": spec.ShuffleSection,
+    "[reduce]": spec.ReduceSection,
+    "[output]": spec.OutputSection,
+    "[stages.NAME]": spec.StageSpec,
+    "[cluster]": spec.ClusterSection,
+}
+CODE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+PATH = re.compile(r"(?<![\w/])(?:mrflight|servers|kernel|tests|examples|experiments|docs)/[\w./-]+")
+OUTSIDE_OF_THE_SITE = [
+    path
+    for pattern in ("*.md", "examples/**/*.md", "experiments/**/*.md")
+    for path in sorted(ROOT.glob(pattern))
+    if not {".work", "out", "data"} & set(path.relative_to(ROOT).parts)
+]
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """The cells of the rows of all tables."""
+    for line in text.splitlines():
+        if line.startswith("|"):
+            yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))]
+
+
+def keys_in(section: str) -> dict[str, list[str]]:
+    """The rows of a section of the job file's reference by their keys."""
+    text = read(REFERENCE / "job-file.md")
+    (body,) = re.findall(
+        rf"^## `{re.escape(section)}`\n(.*?)(?=^## )", text, re.MULTILINE | re.DOTALL
+    )
+    return {key: cells for cells in rows(body) for key in CODE.findall(cells[0])}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_key_of_the_job_file_is_in_its_reference(section: str) -> None:
+    fields = {field.name for field in msgspec.structs.fields(SECTIONS[section])}
+    if section == "[inputs.NAME]":
+        fields.remove("csv")  # a section of its own
+    assert set(keys_in(section)) == fields
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_reference_has_the_defaults_of_the_job_file(section: str) -> None:
+    documented = keys_in(section)
+    for field in msgspec.structs.fields(SECTIONS[section]):
+        default = field.default
+        if isinstance(default, bool | int | str):
+            shown = f'"{default}"' if isinstance(default, str) else str(default).lower()
+            assert documented[field.name][2] == f"`{shown}`", field.name
+        if field.required and field.type is str:
+            assert documented[field.name][2] == "required", field.name
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_reference_has_all_choices_of_a_key(section: str) -> None:
+    for field in msgspec.structs.fields(SECTIONS[section]):
+        choices = [each for each in _choices(field.type) if each is not None]
+        cells = " ".join(keys_in(section).get(field.name, []))
+        assert [choice for choice in choices if str(choice) not in cells] == []
+
+
+def _choices(kind: Any) -> list[Any]:
+    if not get_args(kind):
+        return []
+    if all(isinstance(each, str) for each in get_args(kind)):
+        return list(get_args(kind))
+    return [choice for each in get_args(kind) for choice in _choices(each)]
+
+
+COMMANDS = ["run", "explain", "status", "clean", "maintain"]
+SERVERS = {"serve metadata": metadata.parser, "serve data": data.parser}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_of_a_command_is_in_its_reference(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    options = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)) - {"--help"}
+    assert {each for each in options if each not in _of_command(command)} == set()
+
+
+@pytest.mark.parametrize("command", SERVERS)
+def test_every_option_of_a_server_is_in_its_reference(command: str) -> None:
+    options = set(re.findall(r"--[a-z][a-z-]+", SERVERS[command]().format_help())) - {"--help"}
+    assert {each for each in options if each not in _of_command(command)} == set()
+
+
+def _of_command(command: str) -> str:
+    text = read(REFERENCE / "command-line.md")
+    (found,) = re.findall(
+        rf"^## mrflight {command}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
+    )
+    return str(found)
+
+
+def test_every_command_is_in_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    (commands,) = set(re.findall(r"\{([a-z,]+)\}", capsys.readouterr().out))
+    assert set(commands.split(",")) == {*COMMANDS, "serve"}
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    from mrflight import on_ray
+
+    text = read(REFERENCE / "python-api.md")
+    shown = set(re.findall(r"^::: (\S+)", text, re.MULTILINE))
+    assert {f"mrflight.{name}" for name in mrflight.__all__} <= shown
+    assert {f"### {name}" for name in on_ray.__all__} <= set(text.splitlines())
+
+
+def test_every_exit_code_is_in_the_reference() -> None:
+    codes = {0, EXIT_INTERRUPTED, *(getattr(driver, n) for n in vars(driver) if n[:5] == "EXIT_")}
+    documented = {cells[0] for cells in rows(read(REFERENCE / "errors.md"))}
+    assert {str(code) for code in codes} <= documented
+
+
+def test_every_key_of_the_result_is_in_the_reference() -> None:
+    text = read(REFERENCE / "job-file.md").partition("## The result")[2]
+    fields = {field.name for field in msgspec.structs.fields(mrflight.JobResult)}
+    assert fields <= {key for cells in rows(text) for key in CODE.findall(cells[0])}
+
+
+@pytest.mark.parametrize(
+    "page", [*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    named = {path for code in CODE.findall(read(page)) for path in PATH.findall(code)}
+    made = ("examples/clicks/out", "examples/tpch/data", "examples/tpch/out")
+    missing = [path for path in named if not (ROOT / path).exists() and not path.startswith(made)]
+    assert [path for path in missing if not (ROOT / f"{path}.py").exists()] == []
+
+
+@pytest.mark.parametrize("page", OUTSIDE_OF_THE_SITE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    """Those of docs/ are checked by `make docs`, with their anchors."""
+    text = FENCE.sub("", read(page))
+    links = [first or second for first, second in LINK.findall(text)]
+    targets = [link.partition("#")[0] for link in links if "://" not in link]
+    assert [each for each in targets if each and not (page.parent / each).exists()] == []
+
+
+@pytest.fixture
+def drawings() -> ModuleType:
+    found = importlib.util.spec_from_file_location("drawings", DOCS / "drawings.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_the_drawings_are_those_of_their_script(
+    drawings: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawings, "ASSETS", tmp_path)
+    drawings.draw_all()
+    drawn = {path.name: read(path) for path in tmp_path.iterdir()}
+    assert drawn == {path.name: read(path) for path in (DOCS / "assets").glob("*.svg")}
+
+
+def test_the_drawing_has_all_rooms(drawings: ModuleType) -> None:
+    rooms = {path.parent.name for path in ROOT.glob("mrflight/*/__init__.py")}
+    assert {name for name, *_ in drawings.ROOMS} == rooms
+
+
+def test_every_page_of_the_docs_is_in_the_menu() -> None:
+    menu = re.findall(r": ([\w/-]+\.md)$", read(ROOT / "mkdocs.yml"), re.MULTILINE)
+    assert sorted(menu) == sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
