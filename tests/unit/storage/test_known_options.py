@@ -14,7 +14,8 @@ from mrflight.storage.known_options import OBJECT_STORE, check_options
 from mrflight.storage.prepare import prepare_storage
 from tests.support.job_files import MINIMAL, Load
 
-DOCS = Path(__file__).parents[3] / "docs/reference/storage-options.md"
+PAGE = "docs/reference/storage-options.md"
+DOCS = Path(__file__).parents[3] / PAGE
 
 BUCKET, HDFS, HOPSFS = "s3://bucket/t", "hdfs://node:8020/t", "hopsfs://node/t"
 STORES = [BUCKET, "s3a://bucket/t", HDFS, HOPSFS]
@@ -43,12 +44,12 @@ def told(key: str, *paths: str) -> str:
 )
 def test_a_misspelled_key_is_told_with_the_nearest(path: str, key: str, meant: str) -> None:
     assert told(key, path) == (
-        f"storage.{key}: no such key; did you mean {meant!r}? All are in docs/reference/storage-options.md"
+        f"storage.{key}: no such key; did you mean {meant!r}? All are in {PAGE}"
     )
 
 
 def test_a_key_that_is_like_no_other_is_told_with_where_all_are() -> None:
-    assert told("secret", BUCKET) == "storage.secret: no such key; all are in docs/reference/storage-options.md"
+    assert told("secret", BUCKET) == f"storage.secret: no such key; all are in {PAGE}"
 
 
 @pytest.mark.parametrize("path", STORES)
