@@ -40,8 +40,8 @@ WORK = datasets.REPOSITORY / "experiments/.work"
 Made = dict[str, list[Run]]
 """The runs of each side, one a round."""
 
-_LOST = r"send again what was lost with .*data\d+"
-_STARTED_AGAIN = "start again, as a data server"
+_LOST = r"run again, as their output was lost with .*data\d+"
+_STARTED_AGAIN = "restart, as a data server"
 FAULTS: dict[str, tuple[Fault | None, int]] = {
     "undisturbed": (None, 1),
     "data server killed": (Fault("mrflight-data", False, "data server .* killed by SIGKILL"), 1),

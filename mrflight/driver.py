@@ -31,8 +31,7 @@ from mrflight.config.spec import JobSpec  # noqa: E402
 from mrflight.errors import JobError, MrflightError  # noqa: E402
 from mrflight.result import JobResult  # noqa: E402
 from mrflight.scheduler.job import run_job  # noqa: E402
-from mrflight.scheduler.metrics import JobMetrics  # noqa: E402
-from mrflight.scheduler.phase_timer import PhaseTimer  # noqa: E402
+from mrflight.scheduler.metrics import JobMetrics, PhaseTimer  # noqa: E402
 from mrflight.storage.environment import not_to_be_mixed, with_environment  # noqa: E402
 from mrflight.system.progress import progress_for  # noqa: E402
 from mrflight.system.signals import SignalInterrupts  # noqa: E402
@@ -97,7 +96,7 @@ def drive(options: argparse.Namespace) -> int:
     """Run the job, report its result, and return the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     interrupts = SignalInterrupts()
-    record = JobMetrics(PhaseTimer(STARTED))
+    metrics = JobMetrics(PhaseTimer(STARTED))
     try:
         interrupts.install()
         with progress_for(sys.stderr) as progress, ExitStack() as stack:
@@ -107,7 +106,7 @@ def drive(options: argparse.Namespace) -> int:
                 spec,
                 folder,
                 progress,
-                record,
+                metrics,
                 interrupts=interrupts,
                 owns_process=True,
             )
@@ -115,7 +114,7 @@ def drive(options: argparse.Namespace) -> int:
         interrupts.job_ends()  # in case the error came before the stack
         state, text, code = _describe_failure(error, interrupts)
         _say(f"mrflight: {text}\n")
-        _print_json(options, record.result(state, text))
+        _print_json(options, metrics.result(state, text))
         return code
     _say(f"{result.summary()}\n")
     return 0 if _print_json(options, result) else EXIT_RESULT_LOST

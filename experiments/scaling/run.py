@@ -25,11 +25,10 @@ from mrflight.config.memory import divide_memory
 from mrflight.config.spec import JobSpec
 from mrflight.planner.job_plan import JobPlan, plan_job
 from mrflight.planner.stages import build_stages
-from mrflight.scheduler.metrics import JobMetrics
-from mrflight.scheduler.phase_timer import PhaseTimer
+from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_runner import StageRunner
-from mrflight.scheduler.stage_scheduler import StageScheduler
+from mrflight.scheduler.stage_scheduler import JobContext, StageScheduler
 from mrflight.shuffle.wire.connections import keep_idle
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, PartFile, PartWriter
@@ -141,17 +140,16 @@ def _moving(
     with JobShuffles(
         cluster.metadata, 1, timeouts, NO_DEADLINE, report, is_standing=False
     ) as shuffles:
-        yield StageScheduler(
-            plan,
+        context = JobContext(
             StageRunner(cluster.executor, report, speculates=False),
             shuffles,
-            writer,
-            Workspace(plan.memory.reducer, folder),
-            plan.memory,
             JobMetrics(PhaseTimer(time.monotonic())),
             NO_DEADLINE,
-            most_runs=1,
+            plan.memory,
+            Workspace(plan.memory.reducer, folder),
+            writer,
         )
+        yield StageScheduler(plan, context, max_runs=1)
 
 
 def _check(size: Size, plan: JobPlan, parts: Sequence[PartFile]) -> None:

@@ -16,8 +16,7 @@ from mrflight.config.job_file import load_job
 from mrflight.config.spec import JobSpec
 from mrflight.result import JobResult
 from mrflight.scheduler.job import run_job
-from mrflight.scheduler.metrics import JobMetrics
-from mrflight.scheduler.phase_timer import PhaseTimer
+from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.storage import hopsfs
 from mrflight.storage.bucket_options import check_endpoint
 from mrflight.storage.known_options import check_options
@@ -77,6 +76,6 @@ def partition_ids(batch: pa.RecordBatch, key: Sequence[str], partitions: int) ->
 
 
 def _run(spec: JobSpec, folder: Path) -> JobResult:
-    record = JobMetrics(PhaseTimer(time.monotonic()))
+    metrics = JobMetrics(PhaseTimer(time.monotonic()))
     with progress_for(None) as progress:
-        return run_job(spec, folder, progress, record)
+        return run_job(spec, folder, progress, metrics)

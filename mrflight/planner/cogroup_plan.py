@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mrflight.config.spec import JobSpec, ReduceSection
 from mrflight.errors import JobFileError
-from mrflight.planner.map_plan import rows_of
+from mrflight.planner.keys import rows_of
 from mrflight.tasks.joined_tables import JoinedTables
 from mrflight.tasks.operators.hash_join import How, Join, can_broadcast
 from mrflight.tasks.operators.sql_reduce import SqlReduce

@@ -29,7 +29,7 @@ def explain(spec: JobSpec, folder: Path, *, with_output: bool = True) -> list[st
     settings = RunSettings.of(spec, folder)
     deadline = Deadline(time.monotonic() + settings.timeout_s)
     look = partial(_look, spec, folder, settings, with_output=with_output)
-    return deadline.run(look, "the inputs and the output were looked at")
+    return deadline.run(look, "the inputs and the output were analyzed")
 
 
 def _look(spec: JobSpec, folder: Path, settings: RunSettings, *, with_output: bool) -> list[str]:

@@ -186,13 +186,13 @@ class StageWords(msgspec.Struct, frozen=True):
         plan = self.plan
         if plan.cogroup is None or plan.stream is not None or plan.partitions == 1:
             return ""
-        if not (plan.resizes or self._is_read):
+        if not (plan.is_adaptive or self._is_read):
             return ""
         is_known = all(side.schema is not None for side in plan.sides)
         if not is_known and not isinstance(plan.cogroup, JoinedTables):
             return ""
         schemas = [side.schema or pa.schema([]) for side in plan.sides]
-        sides = plan.shared_sides(schemas)
+        sides = plan.sliceable_sides(schemas)
         names = " or ".join(plan.sides[number].name for number in sides)
         leaving = " or ".join(plan.sides[number].name for number in sides if sides[number])
         rest = leaving and (
@@ -210,7 +210,7 @@ class StageWords(msgspec.Struct, frozen=True):
         if self.plan.stream is not None:
             by = f"by the hash of {', '.join(keys)}" if (keys := self._output_keys) else "in turn"
             return f"of rows that are shuffled once more, {by}"
-        if self.plan.resizes:
+        if self.plan.is_adaptive:
             return "one for each partition, or for small neighbours together"
         return "one for each partition that has rows"
 

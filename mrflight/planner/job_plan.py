@@ -53,7 +53,7 @@ class JobPlan(msgspec.Struct, frozen=True):
             if source.version is not None
         }
 
-    def planned(self, stage: Stage, made: Sources) -> StagePlan:
+    def plan_stage(self, stage: Stage, made: Sources) -> StagePlan:
         """A stage whose inputs that are results of stages are ``made``; JobError as `plan_job`."""
         sources = {**self.sources.get(stage.name, {}), **made}
         in_order = [sources[name] for name in stage.spec.inputs]
@@ -79,7 +79,7 @@ def plan_job(
             if section.stage is not None
         }
         with with_key_prefix(stage):
-            plans[stage.name] = plan.planned(stage, expected)
+            plans[stage.name] = plan.plan_stage(stage, expected)
         weights[stage.name] = plans[stage.name].rows_bytes
     return plan
 

@@ -15,6 +15,7 @@ from mrflight.config.memory import MemoryPlan
 from mrflight.config.sort_key import ascending, columns_of, parse_sort_keys
 from mrflight.config.spec import InputSpec, JobSpec, ReduceSection
 from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchError
+from mrflight.planner.keys import key_of, rows_of
 from mrflight.sources.base import Source, Split
 from mrflight.tasks.mapper import RowMap, mapped_schema
 from mrflight.tasks.partitioner import PartitionerSpec
@@ -116,20 +117,6 @@ def plan_side(
         row_maps,
         1 if is_broadcast or spec.inputs[sources[0].name].broadcast else partitions,
     )
-
-
-def key_of(spec: JobSpec, section: InputSpec) -> list[str]:
-    """The key columns of an input: the groups' or a merge's where nothing else is said."""
-    if spec.reduce is not None and spec.reduce.is_total:
-        return section.key
-    return section.key or (spec.reduce.group_by if spec.reduce else []) or spec.output.keys
-
-
-def rows_of(name: str, section: InputSpec) -> str:
-    """What messages call the rows of an input without a map: by the key that may have to change."""
-    if section.sql is not None:
-        return f"what inputs.{name}.sql gives"
-    return f"inputs.{name}" if section.columns is None else f"what inputs.{name}.columns reads"
 
 
 def _check_key(schema: pa.Schema, rows: str, partitioner: PartitionerSpec) -> None:

@@ -1,10 +1,11 @@
-"""Which partitions a reduce task takes, by the sizes that the maps have made: pure functions.
+"""Plans reduce tasks by the actual sizes of the partitions: pure functions.
 
-A task per partition is too many where they are small, as each costs some
-milliseconds, and one is too few where a partition is as large as all others
-together. So neighbours share a task up to a size that leaves every worker
-several tasks, the largest first, so that the last to end are short; and one
-that would keep a worker busy when the others are done is cut into shares.
+A task per partition is too many if partitions are small, because a task costs some milliseconds,
+and too few if one partition is as large as all others together. So small neighbouring partitions
+are coalesced into one task, up to a size that leaves every worker several tasks, and a skewed
+partition, which would keep one worker busy when the others are done, is split into slices. The
+largest tasks run first, so that the last to end are short. Spark's adaptive query execution does
+the same.
 """
 
 from __future__ import annotations
@@ -13,41 +14,38 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from operator import itemgetter
-from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from mrflight.errors import InconsistentMapOutputError
+from mrflight.planner.keys import ONLY_SIDE
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.tasks.portion import Portion
 from mrflight.tasks.stage_rows import StagePartition
 
 _TASKS_PER_WORKER = 16
-"""With so many, partitions need not share tasks."""
+"""Up to so many tasks, partitions are not coalesced into tasks."""
 
-_MOST_SHARED_BYTES = 8 * 2**20
-"""Of partitions that share a task: a larger one takes so long that the task does not count."""
+_MAX_COALESCED_BYTES = 8 * 2**20
+"""The size of a coalesced task. A larger one takes so long that the cost of a task is small."""
 
 _FILES_PER_TASK = 12
-"""Where closing one takes time: as a task closes them beside what it writes, it waits once, for
-half a second on HDFS, in which it would write three."""
+"""Part files per task if closing a file takes time. A task closes files while it writes others, so
+it waits only for the last one: half a second on HDFS, in which it would write three."""
 
-_MOST_TASKS_PER_WORKER = 4
-"""Of so many files each, or more."""
+_MAX_TASKS_PER_WORKER = 4
+"""The limit of tasks with `_FILES_PER_TASK` files or more."""
 
-_SHARES_PER_WORKER = 4
-"""That a worker's part of all rows would make."""
+_SLICES_PER_WORKER = 4
+"""The slices that a worker's part of all rows would make."""
 
-_LEAST_FILE_BYTES = 2**20
-_MOST_FILE_BYTES = 32 * 2**20
-"""Of shuffled rows, as they are sent, that go into one part file where the number of partitions is
-ours to choose. Few files are hard to deal out evenly: seven to two workers are four and three."""
+_MIN_FILE_BYTES = 2**20
+_MAX_FILE_BYTES = 32 * 2**20
+"""Shuffled bytes of the partitions that are coalesced into one part file. Few files are hard to
+distribute evenly: of seven files one of two workers gets four and the other three."""
 
-_LEAST_SHARE_BYTES = 16 * 2**20
-"""Of a partition's share: a task of its own takes some milliseconds, and leaves a file."""
-
-ONLY_SIDE: Mapping[int, bool] = MappingProxyType({0: False})
-"""What can be shared of a stage of one side: shares of that leave nothing out."""
+_MIN_SLICE_BYTES = 16 * 2**20
+"""Each slice is a task, which takes some milliseconds, and leaves a part file."""
 
 File = tuple[StagePartition, ...]
 """The neighbouring partitions that go into one part file."""
@@ -56,64 +54,64 @@ T = TypeVar("T")
 
 
 class ReduceTaskPlan(NamedTuple):
-    """What one task reduces."""
+    """The part files of one reduce task, and the partitions of each."""
 
     files: tuple[File, ...]
     portion: Portion | None = None
-    """Of the one partition, where several tasks share it."""
+    """The slice that the task reads of its only partition, if that is skewed."""
 
     @property
     def partition(self) -> StagePartition:
-        """The first, or only one."""
+        """The first partition, or the only one."""
         return self.files[0][0]
 
     @property
     def partitions(self) -> list[StagePartition]:
-        """All partitions of all files."""
+        """The partitions of all files."""
         return [partition for file in self.files for partition in file]
 
     @property
     def share(self) -> PartitionSlice | None:
-        """None where it reads its partitions whole."""
+        """The slice of the sliced side; None if the task reads its partitions whole."""
         return self.portion.share if self.portion else None
 
     @property
     def shared(self) -> PartitionInfo:
-        """What the share is of."""
+        """The partition of the sliced side."""
         assert self.portion is not None, self
         return self.partition.infos[self.portion.side]
 
-    def as_in(self, partitions: Mapping[int, StagePartition]) -> ReduceTaskPlan:
-        """The same, with other knowledge of its partitions, by their numbers."""
+    def with_partitions(self, partitions: Mapping[int, StagePartition]) -> ReduceTaskPlan:
+        """Return the same plan with newer locations and sizes of its partitions."""
         files = tuple(tuple(partitions[each.partition] for each in file) for file in self.files)
         return ReduceTaskPlan(files, self.portion)
 
     def is_away_from(self, placements: Sequence[Sequence[tuple[str, ...]]]) -> bool:
-        """Whether a partition is not where it was, by the locations of all, side after side."""
+        """Return whether a partition is elsewhere in ``placements``, one for each side."""
         return any(
             placement[info.partition] != info.locations
             for each in self.partitions
             for placement, info in zip(placements, each.infos, strict=True)
         )
 
-    def is_elsewhere(self, before: ReduceTaskPlan) -> bool:
-        """Whether a partition has moved, or was written again, since ``before``."""
+    def has_moved(self, before: ReduceTaskPlan) -> bool:
+        """Return whether a partition has moved or was written again since ``before``."""
         return any(
             (now.locations, now.generation) != (then.locations, then.generation)
             for each, other in zip(self.partitions, before.partitions, strict=True)
             for now, then in zip(each.infos, other.infos, strict=True)
         )
 
-    def is_cut_anew(self, before: ReduceTaskPlan) -> bool:
-        """Whether the share has other rows: the partition was written again, in other blocks."""
+    def has_other_slices(self, before: ReduceTaskPlan) -> bool:
+        """Return whether the slice has other rows, because the partition was written again."""
         return self.share is not None and any(
             now.generation != then.generation
             for now, then in zip(self.partition.infos, before.partition.infos, strict=True)
         )
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Where its results come among those of all tasks."""
+    def position(self) -> tuple[int, int]:
+        """The position of the task's results among those of all tasks."""
         return self.partition.partition, self.portion.number if self.portion else 0
 
     @property
@@ -125,30 +123,30 @@ def plan_reduce_tasks(
     partitions: Sequence[StagePartition],
     workers: int,
     *,
-    is_merged: bool,
+    coalesces: bool,
     closes_late: bool = False,
 ) -> list[ReduceTaskPlan]:
-    """The tasks, the largest first: of each its part files, of each file its partitions.
+    """Return the tasks, largest first.
 
-    Partitions without rows are left out, unless none has any: one is reduced for
-    the result's schema. ``is_merged``: neighbours may share a part file as well. ``closes_late``:
-    a task has several part files, as the last is waited for until its store has it.
+    Partitions without rows are left out. If none has rows, one is reduced for the schema of the
+    result. ``coalesces``: small neighbours go into one part file. ``closes_late``: closing a part
+    file takes time, so that a task gets several.
     """
     filled = [each for each in partitions if each.rows] or list(partitions[:1])
     total = sum(map(_size, filled))
-    file_bytes = min(max(total // workers, _LEAST_FILE_BYTES), _MOST_FILE_BYTES)
-    files = list(_neighbours(filled, _size, file_bytes)) if is_merged else [(p,) for p in filled]
+    file_bytes = min(max(total // workers, _MIN_FILE_BYTES), _MAX_FILE_BYTES)
+    files = list(_neighbours(filled, _size, file_bytes)) if coalesces else [(p,) for p in filled]
     if closes_late:
-        rounds = min(max(1, len(files) // (workers * _FILES_PER_TASK)), _MOST_TASKS_PER_WORKER)
+        rounds = min(max(1, len(files) // (workers * _FILES_PER_TASK)), _MAX_TASKS_PER_WORKER)
         return largest_first(map(ReduceTaskPlan, _evenly(files, workers * rounds)))
-    most_tasks = workers * _TASKS_PER_WORKER
-    task_bytes = min(total // most_tasks, _MOST_SHARED_BYTES) if len(files) > most_tasks else 0
+    max_tasks = workers * _TASKS_PER_WORKER
+    task_bytes = min(total // max_tasks, _MAX_COALESCED_BYTES) if len(files) > max_tasks else 0
     tasks = [ReduceTaskPlan(files) for files in _neighbours(files, _file_size, task_bytes)]
     return largest_first(tasks)
 
 
 def largest_first(tasks: Iterable[ReduceTaskPlan]) -> list[ReduceTaskPlan]:
-    """So that the last to end are short."""
+    """Return the tasks ordered by size, so that the last to end are short."""
     return sorted(tasks, key=lambda task: task.size_bytes, reverse=True)
 
 
@@ -156,66 +154,66 @@ def split_skewed(
     partitions: Sequence[StagePartition],
     workers: int,
     sides: Mapping[int, bool] = ONLY_SIDE,
-    least_bytes: int = _LEAST_SHARE_BYTES,
+    min_bytes: int = _MIN_SLICE_BYTES,
 ) -> list[ReduceTaskPlan]:
-    """The portions of partitions that are heavy: whose worker would be the last to be done.
+    """Return the slices of skewed partitions, whose workers would be the last to finish.
 
-    That are those of at least half of a worker's part of all rows, which at the same time are
-    twice as large as partitions are on average. What is shared is the largest of the ``sides``
-    that can be, where it is at least half of the partition. No share is smaller than
-    ``least_bytes``. Of a side whose shares leave a rest, as ``sides`` say, that is a task as well,
+    A partition is skewed if it has at least half of a worker's part of all rows, and is more than
+    twice as large as the average. Its largest side of those in ``sides`` is sliced, if that is at
+    least half of the partition. No slice is smaller than ``min_bytes``. If the slices of that side
+    have an outer remainder, which is the value in ``sides``, the remainder is a task as well,
     unless the other sides have no rows.
     """
     filled = [each for each in partitions if each.rows]
     total = sum(map(_size, filled))
     planned = []
     for each in filled:
-        is_heavy = each.size_bytes > 2 * total / len(filled)
-        if not (is_heavy and each.size_bytes >= total / (2 * workers)):
+        is_skewed = each.size_bytes > 2 * total / len(filled)
+        if not (is_skewed and each.size_bytes >= total / (2 * workers)):
             continue
         side = max(sides, key=lambda number: each.infos[number].size_bytes)
         side_bytes = each.infos[side].size_bytes
-        share_bytes = max(total / (workers * _SHARES_PER_WORKER), least_bytes)
-        count = int(side_bytes // share_bytes)
+        slice_bytes = max(total / (workers * _SLICES_PER_WORKER), min_bytes)
+        count = int(side_bytes // slice_bytes)
         if count > 1 and 2 * side_bytes >= each.size_bytes:
-            has_rest = sides[side] and each.rows > each.infos[side].rows
-            portions = (Portion(number, count, side) for number in range(count + has_rest))
+            has_remainder = sides[side] and each.rows > each.infos[side].rows
+            portions = (Portion(number, count, side) for number in range(count + has_remainder))
             planned += [ReduceTaskPlan(((each,),), portion) for portion in portions]
     return planned
 
 
-def check_shares(read: Iterable[tuple[PartitionInfo, int | None]]) -> None:
-    """Look that shares are their partitions, by the rows that were read of each.
+def check_slices(read: Iterable[tuple[PartitionInfo, int | None]]) -> None:
+    """Check that the slices of each partition have all of its rows, by the counts that were read.
 
-    None is of a share that was not read to its end, as no more of its rows were wanted: nothing is
-    known of its partition then. InconsistentMapOutputError where rows are missing, which no
-    attempt alone could see.
+    The count is None for a slice that was not read to its end, because no more rows were needed;
+    its partition cannot be checked. Raises InconsistentMapOutputError if rows are missing, which
+    no attempt alone could notice.
     """
     infos: dict[int, PartitionInfo] = {}
     found: Counter[int] = Counter()
-    left: set[int] = set()
+    unchecked: set[int] = set()
     for info, rows in read:
         infos[info.partition] = info
         if rows is None:
-            left.add(info.partition)
+            unchecked.add(info.partition)
         else:
             found[info.partition] += rows
     for number, info in infos.items():
-        if number not in left and (rows := found[number]) != info.rows:
+        if number not in unchecked and (rows := found[number]) != info.rows:
             raise InconsistentMapOutputError(
-                f"partition {number}: {info.locations[0]} gave {rows} rows in shares, of the "
+                f"partition {number}: {info.locations[0]} gave {rows} rows in slices, of the "
                 f"{info.rows} that were committed"
             )
 
 
 def _neighbours(
-    items: Sequence[T], size: Callable[[T], int], most_bytes: int
+    items: Sequence[T], size: Callable[[T], int], max_bytes: int
 ) -> Iterator[tuple[T, ...]]:
-    """Neighbours together as long as they weigh no more than ``most_bytes``."""
+    """Yield groups of neighbours, each with at most ``max_bytes`` unless it is a single item."""
     group: list[T] = []
     weight = 0
     for item in items:
-        if group and weight + size(item) > most_bytes:
+        if group and weight + size(item) > max_bytes:
             yield tuple(group)
             group, weight = [], 0
         group.append(item)
@@ -224,12 +222,12 @@ def _neighbours(
 
 
 def _evenly(files: Sequence[File], count: int) -> Iterator[tuple[File, ...]]:
-    """Neighbours in at most ``count`` groups of about the same weight."""
+    """Yield at most ``count`` groups of neighbours, of about the same size."""
     weights = [max(1, _file_size(file)) for file in files]
     middles = [end - weight / 2 for end, weight in zip(accumulate(weights), weights, strict=True)]
     total = sum(weights)
-    places = [int(middle * count / total) for middle in middles]
-    for _, group in groupby(zip(places, files, strict=True), itemgetter(0)):
+    groups = [int(middle * count / total) for middle in middles]
+    for _, group in groupby(zip(groups, files, strict=True), itemgetter(0)):
         yield tuple(file for _, file in group)
 
 

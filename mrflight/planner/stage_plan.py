@@ -17,11 +17,11 @@ from mrflight.errors import JobFileError
 from mrflight.planner.broadcast_plan import Stream, plan_stream
 from mrflight.planner.cogroup_plan import plan_cogroup
 from mrflight.planner.column_pruning import narrowed
-from mrflight.planner.map_plan import ShuffleInput, key_of, plan_map, plan_side
+from mrflight.planner.keys import ONLY_SIDE, key_of
+from mrflight.planner.map_plan import ShuffleInput, plan_map, plan_side
 from mrflight.planner.merge_plan import plan_merge
 from mrflight.planner.partition_count import PartitionCount, count_partitions
 from mrflight.planner.reduce_spec import plan_reduce_spec
-from mrflight.planner.reduce_tasks import ONLY_SIDE
 from mrflight.sources.base import Source
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.stage_rows import CoGroup
@@ -59,7 +59,7 @@ class StagePlan(msgspec.Struct, frozen=True):
     reduce_spec: ReduceSpec
     compression: str
     """Of blocks."""
-    resizes: bool
+    is_adaptive: bool
     """Whether small partitions may share a part file, and heavy ones be cut into shares, as nobody
     asked for so many."""
 
@@ -84,7 +84,7 @@ class StagePlan(msgspec.Struct, frozen=True):
         streamed = self.stream.source.rows_bytes if self.stream is not None else 0
         return self.counted.rows_bytes + streamed
 
-    def shared_sides(self, schemas: Sequence[pa.Schema]) -> Mapping[int, bool]:
+    def sliceable_sides(self, schemas: Sequence[pa.Schema]) -> Mapping[int, bool]:
         """The sides of which tasks can each have a share, and the other sides whole.
 
         And of each whether the shares leave a rest. ``schemas`` are those of the sides' rows.
@@ -159,9 +159,15 @@ def plan_stage(
     )
     tables = [[source] for source in sources] if cogroup else [list(sources)]
     sides = tuple(side(sources=of_one) for of_one in tables)
-    resizes = spec.shuffle.partitions == "auto" and reduce_spec.function is None
+    is_adaptive = spec.shuffle.partitions == "auto" and reduce_spec.function is None
     return StagePlan(
-        counted, sides, stream, cogroup, reduce_spec, choose_compression(spec, rows_bytes), resizes
+        counted,
+        sides,
+        stream,
+        cogroup,
+        reduce_spec,
+        choose_compression(spec, rows_bytes),
+        is_adaptive,
     )
 
 

@@ -58,7 +58,7 @@ def build_stages(spec: JobSpec) -> list[Stage]:
     return [step for name, job in ordered.items() for step in _steps(name, job)]
 
 
-def written(stage: Stage) -> Stage:
+def repartition_stage(stage: Stage) -> Stage:
     """What comes after the last stage where its rows are not in partitions that can be written."""
     job = stage.spec
     partitioner = "hash" if job.output.keys else "round_robin"

@@ -1,11 +1,9 @@
-"""Which task gets another attempt, and which attempt counts: no clock, no process, no waiting.
+"""Decides which task gets another attempt and which attempt counts. No clock, no process.
 
-An attempt is told by its task and its number. The first to succeed counts, the
-others of its task are to be stopped. A failure that another attempt may not
-meet is followed by one, up to a limit; every other one ends the stage. A task
-that takes much longer than its peers gets a twin, when workers have nothing
-else to do. A task whose output is lost, or that goes by what has changed, is
-opened again.
+The first attempt of a task that succeeds counts, and the others are to be stopped. After a
+retryable failure the task gets another attempt, up to a limit; any other failure ends the stage. A
+straggler, which takes much longer than its peers, gets a speculative attempt when workers are idle.
+A task whose output is lost, or whose inputs have moved, is invalidated: it is unfinished again.
 """
 
 from __future__ import annotations
@@ -16,19 +14,19 @@ from typing import NamedTuple
 
 from mrflight.errors import MrflightError
 
-LIMIT = 4
-"""Failed attempts of one task, where nothing else is said."""
+MAX_ATTEMPTS = 4
+"""The default number of failed attempts of one task that end the stage."""
 
-_DONE_SHARE = 0.5
-"""Of a stage's tasks, before one is called slow: so many show what is usual."""
+_MIN_DONE_FRACTION = 0.5
+"""The fraction of a stage's tasks that must be done before stragglers are looked for."""
 
-_TIMES_SLOWER = 2.0
-_LEAST_SECONDS_SLOWER = 2.0
-"""A twin costs a worker's start and its warm-up: it is not worth it for less."""
+_STRAGGLER_FACTOR = 2.0
+_MIN_STRAGGLER_DELAY_S = 2.0
+"""A speculative attempt costs the start and the warm-up of a worker, which less does not pay."""
 
 
 class Attempt(NamedTuple):
-    """One attempt of a task of a stage, both counted from 0."""
+    """An attempt of a task; tasks and attempts are numbered from 0."""
 
     task: int
     number: int
@@ -37,7 +35,7 @@ class Attempt(NamedTuple):
 class StageAttempts:
     """The attempts of one stage, numbered from ``first`` on."""
 
-    def __init__(self, tasks: int, limit: int = LIMIT, first: int = 0) -> None:
+    def __init__(self, tasks: int, limit: int = MAX_ATTEMPTS, first: int = 0) -> None:
         self.limit = limit
         self._next = [first] * tasks
         self._started = [0] * tasks
@@ -45,7 +43,7 @@ class StageAttempts:
         self._running: list[set[Attempt]] = [set() for _ in range(tasks)]
         self._is_done = [False] * tasks
         self.unfinished = tasks
-        """Tasks. Counted, as who runs the stage looks after each attempt."""
+        """The number of unfinished tasks, kept because it is read after every attempt."""
 
     @property
     def started(self) -> int:
@@ -53,21 +51,21 @@ class StageAttempts:
 
     @property
     def failed(self) -> int:
-        """Without those that were lost."""
+        """The failures that count against a task, without discarded attempts."""
         return sum(self._failures)
 
     @property
     def next_number(self) -> int:
-        """That no attempt has had, and none below it is free."""
+        """A number above those of all attempts."""
         return max(self._next, default=0)
 
     def repeated(self) -> list[tuple[int, int]]:
-        """The tasks that had several attempts, and the number that none of them has had."""
+        """Return the tasks that had several attempts, each with a number above theirs."""
         several = (task for task, started in enumerate(self._started) if started > 1)
         return [(task, self._next[task]) for task in several]
 
     def start(self, task: int) -> Attempt:
-        """Another attempt of a task that is not done."""
+        """Start another attempt of an unfinished task."""
         attempt = Attempt(task, self._next[task])
         self._next[task] += 1
         self._started[task] += 1
@@ -75,32 +73,32 @@ class StageAttempts:
         return attempt
 
     def succeed(self, attempt: Attempt) -> set[Attempt]:
-        """An attempt that counts has ended; those that are to be stopped."""
+        """Record the attempt that counts; return the others of the task, which must be stopped."""
         self._mark(attempt.task, is_done=True)
         self._running[attempt.task].discard(attempt)
         stopped, self._running[attempt.task] = self._running[attempt.task], set()
         return stopped
 
     def fail(self, attempt: Attempt, error: BaseException) -> bool:
-        """Whether the stage goes on after the failure of an attempt that counts.
+        """Record a failure; return whether the stage goes on.
 
-        Then by another attempt of the task, unless one `is_running` that was its twin.
+        It goes on with another attempt of the task, unless a speculative one `is_running`.
         """
         self._running[attempt.task].discard(attempt)
         self._failures[attempt.task] += 1
         return is_retryable(error) and self._failures[attempt.task] < self.limit
 
     def discard(self, attempt: Attempt) -> None:
-        """An attempt failed for what is made good now: that is none of its task's failures."""
+        """Record the end of an attempt that does not count as a failure: something was lost."""
         self._running[attempt.task].discard(attempt)
 
     def cancel_pending(self, attempt: Attempt) -> None:
-        """An attempt was never begun."""
+        """Forget an attempt that no worker has begun."""
         self._running[attempt.task].discard(attempt)
         self._started[attempt.task] -= 1
 
     def invalidate(self, task: int) -> set[Attempt]:
-        """A task is to be done anew, whether it was done or not; those that are to be stopped."""
+        """Mark a task as unfinished; return its attempts, which must be stopped."""
         self._mark(task, is_done=False)
         stopped, self._running[task] = self._running[task], set()
         return stopped
@@ -113,31 +111,31 @@ class StageAttempts:
         return [task for task, is_done in enumerate(self._is_done) if not is_done]
 
     def is_running(self, task: int) -> bool:
-        """Whether an attempt of the task runs."""
+        """Return whether an attempt of the task runs."""
         return bool(self._running[task])
 
     def has_speculative_attempt(self, task: int) -> bool:
-        """Whether several attempts of the task run."""
+        """Return whether several attempts of the task run."""
         return len(self._running[task]) > 1
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether another attempt may not meet the error: unforeseen ones may be the machine's."""
+    """Return whether another attempt may succeed; unknown errors may be due to the machine."""
     return error.retryable if isinstance(error, MrflightError) else isinstance(error, Exception)
 
 
 def find_stragglers(
     running_s: Mapping[int, float], done_s: Sequence[float], tasks: int, idle: int
 ) -> list[int]:
-    """The tasks that get a twin, the slowest first, no more than there are ``idle`` workers.
+    """Return the tasks that get a speculative attempt, slowest first, at most one per idle worker.
 
-    ``running_s`` has how long the tasks that have a single attempt have been at it, ``done_s``
-    how long those took that are done, of ``tasks`` in all. Slow is who takes twice as long as
-    the median of those, and seconds more. Spark's and MapReduce's rule is of this kind.
+    ``running_s`` holds how long tasks with a single attempt have been running, and ``done_s`` how
+    long the finished ones of all ``tasks`` took. A straggler has taken twice as long as the median
+    of those, and at least 2 s longer. Spark and MapReduce have a rule of this kind.
     """
-    if len(done_s) < max(1, tasks * _DONE_SHARE):
+    if len(done_s) < max(1, tasks * _MIN_DONE_FRACTION):
         return []
     usual = statistics.median(done_s)
-    late = max(usual * _TIMES_SLOWER, usual + _LEAST_SECONDS_SLOWER)
-    slow = [task for task, seconds in running_s.items() if seconds > late]
-    return sorted(slow, key=lambda task: running_s[task], reverse=True)[: max(0, idle)]
+    late = max(usual * _STRAGGLER_FACTOR, usual + _MIN_STRAGGLER_DELAY_S)
+    stragglers = [task for task, seconds in running_s.items() if seconds > late]
+    return sorted(stragglers, key=lambda task: running_s[task], reverse=True)[: max(0, idle)]

@@ -1,30 +1,62 @@
-"""What is known of a job while it runs."""
+"""What is measured while a job runs: counts, and the time of each phase."""
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 import msgspec
 
-from mrflight.result import Attempts, JobResult, MergeCounts
-from mrflight.scheduler.phase_timer import PhaseTimer
+from mrflight.result import Attempts, JobResult, MergeCounts, StageSeconds
+
+
+class PhaseTimer:
+    """Measures the wall time of each phase of a job; the times of a repeated phase add up."""
+
+    def __init__(self, started: float) -> None:
+        """``started`` is a time of the monotonic clock; the phase ``start`` begins then."""
+        self.started = self._since = started
+        self._phase: str | None = "start"
+        self._ended: defaultdict[str, float] = defaultdict(float)
+
+    def begin(self, phase: str) -> None:
+        """End the current phase and begin another one."""
+        self.stop()
+        self._phase = phase
+
+    def stop(self) -> None:
+        """End the current phase; time from now on counts to the total only."""
+        now = time.monotonic()
+        if self._phase is not None:
+            self._ended[self._phase] += now - self._since
+        self._phase, self._since = None, now
+
+    def seconds(self) -> StageSeconds:
+        """Return the times until now, including that of the current phase."""
+        now = time.monotonic()
+        phases = dict(self._ended)
+        if self._phase is not None:
+            phases[self._phase] = self._ended[self._phase] + now - self._since
+        rounded = {phase: round(seconds, 4) for phase, seconds in phases.items()}
+        return StageSeconds(total=round(now - self.started, 4), **rounded)
 
 
 @dataclass
 class JobMetrics:
-    """Filled in as far as the job comes, and then what its result is made of."""
+    """The metrics of a job, filled in while it runs. Its result is made from them."""
 
-    clock: PhaseTimer
+    timer: PhaseTimer
     job_id: str = ""
-    """Empty until the job file was found to be right."""
+    """Empty until the job file has been checked."""
     table: str = ""
     partitions: int = 0
-    """0 until the inputs were looked at."""
+    """0 until the inputs have been analyzed."""
     input_versions: dict[str, int] = field(default_factory=dict)
-    """Empty until the inputs were looked at."""
+    """Empty until the inputs have been analyzed."""
     rows_in: int = 0
     bytes_shuffled: int = 0
-    """Both 0 until the map was done."""
+    """Both are 0 until the first maps are done."""
     rows_out: int = 0
     version: int | None = None
     """Both as they were committed."""
@@ -33,7 +65,7 @@ class JobMetrics:
     peak_memory_bytes: int = 0
 
     def result(self, state: str, error: str | None = None) -> JobResult:
-        """With the time until now."""
+        """Return the result of the job, with the time until now."""
         return JobResult(
             job_id=self.job_id,
             state=state,
@@ -41,7 +73,7 @@ class JobMetrics:
             rows_out=self.rows_out,
             partitions=self.partitions,
             bytes_shuffled=self.bytes_shuffled,
-            seconds=self.clock.seconds(),
+            seconds=self.timer.seconds(),
             table=self.table,
             version=self.version,
             input_versions=self.input_versions,

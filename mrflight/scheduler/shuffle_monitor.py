@@ -1,4 +1,4 @@
-"""Asks, as long as a job runs, whether its shuffles are as they were, and renews their leases."""
+"""Watches a job's shuffles for changes of their placement, and renews their leases."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WATCH_EVERY_S = 0.25
+POLL_EVERY_S = 0.25
 LEASE_S = 60.0
-"""Of a job's shuffles on a standing cluster. A driver that is stopped for longer loses them."""
+"""The lease of a job's shuffles on a standing cluster. A driver that is suspended for longer loses
+its shuffles."""
 
 _STOP_TIMEOUT_S = 1.0
-"""Of the 5 s that an interrupted job has for its end."""
+"""An interrupted job has 5 s in all to end."""
 
 
 class ShuffleMonitor(Closeable):
-    """Watches shuffles from a thread of its own; started by the first.
+    """Polls the health of shuffles in a thread, which starts with the first shuffle.
 
-    A server that is stopped, or cut off, makes no call fail for a long time. The metadata server
-    knows by its heartbeats, and whoever uses the shuffle knows by this.
+    A call to a server that is suspended or cut off fails only after a long time. The metadata
+    server notices earlier, by missing heartbeats, and the tasks learn of it from here.
     """
 
     def __init__(self) -> None:
@@ -43,7 +44,7 @@ class ShuffleMonitor(Closeable):
         self._seen: dict[str, ShuffleHealth] = {}
         self._failure: MrflightError | None = None
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="shuffle-watch", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="shuffle-monitor", daemon=True)
 
     def add(self, shuffle: Shuffle) -> None:
         self._shuffles.append(shuffle)
@@ -51,33 +52,33 @@ class ShuffleMonitor(Closeable):
             self._thread.start()
 
     def remove(self, shuffle: Shuffle) -> None:
-        """Let go of a shuffle that is dropped."""
+        """Stop watching a shuffle that is dropped."""
         self._shuffles.remove(shuffle)
 
     def has_changed(self, shuffle: Shuffle, version: int) -> bool:
-        """Whether a shuffle was seen with another placement, or cannot be asked for any more."""
+        """Return whether the placement is newer than ``version``, or polling has failed."""
         seen = self._seen.get(shuffle.id)
         return self._failure is not None or (seen is not None and seen.version > version)
 
     def check(self) -> None:
-        """Raise what it was that a shuffle cannot be asked for any more, if that is so.
+        """Raise the error with which polling has failed, if it has.
 
-        Whoever asked again would wait as long as was waited already.
+        Asking the metadata server again would only repeat the wait.
         """
         if self._failure is not None:
             raise self._failure
 
     def close(self) -> None:
-        """Watch no more; a call that is under way is not waited for long."""
+        """Stop polling; a call that is under way is not awaited for long."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_TIMEOUT_S)
 
     def _watch(self) -> None:
-        while not self._ending.wait(WATCH_EVERY_S):
+        while not self._ending.wait(POLL_EVERY_S):
             for shuffle in self._shuffles[:]:
                 try:
-                    self._look(shuffle)
+                    self._poll(shuffle)
                 except MrflightError as error:
                     if self._ending.is_set() or shuffle not in self._shuffles:
                         continue
@@ -87,17 +88,17 @@ class ShuffleMonitor(Closeable):
                     log.exception("shuffle %s cannot be watched", shuffle.id)
                     self._failure = _unforeseen(shuffle, error)
 
-    def _look(self, shuffle: Shuffle) -> None:
+    def _poll(self, shuffle: Shuffle) -> None:
         try:
             self._seen[shuffle.id] = shuffle.health()
         except (ServerUnavailableError, DeadlineExceededError):
-            # A driver that was stopped meanwhile finds its patience at an end, and nothing wrong.
+            # If the driver was suspended, its timeout has passed although nothing is wrong.
             self._seen[shuffle.id] = replace(shuffle, timeouts=NO_RETRY).health()
 
 
 def _unforeseen(shuffle: Shuffle, error: Exception) -> MrflightError:
     failure = JobFailedError(
-        f"shuffle {shuffle.id} cannot be watched, for an error of mrflight's own: "
+        f"shuffle {shuffle.id} cannot be watched, due to a bug in mrflight: "
         f"{type(error).__name__}: {error}"
     )
     failure.__cause__ = error

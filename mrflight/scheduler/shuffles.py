@@ -1,4 +1,4 @@
-"""The shuffles that a job makes: watched from the first moment, dropped when they are of no use."""
+"""The shuffles of a job: watched as soon as they are created, and dropped at its end."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 
 class JobShuffles(Closeable):
-    """Makes shuffles on a cluster, as a context manager, at whose end a standing one drops them.
+    """Creates shuffles on a cluster. A context manager, which drops them on a standing cluster.
 
-    An embedded one ends with its job.
+    An embedded cluster ends with its job.
     """
 
     def __init__(
@@ -51,57 +51,59 @@ class JobShuffles(Closeable):
         self._deadline = deadline
         self._progress = progress
         self._is_standing = is_standing
-        self._made: list[Shuffle] = []
-        self.watch = ShuffleMonitor()
-        """Of all shuffles; to be closed once nobody reads them any more."""
+        self._created: list[Shuffle] = []
+        self.monitor = ShuffleMonitor()
+        """Watches all shuffles; to be closed once no task reads them any more."""
 
-    def make(self, name: str, partitions: int) -> Shuffle:
-        """A shuffle that is watched; waits for servers that may be starting anew, as at any time.
+    def create(self, name: str, partitions: int) -> Shuffle:
+        """Create a shuffle and watch it.
 
-        Or that were never there, which is told at once.
+        Waits for servers that may be restarting, and reports it once: they may never have started.
         """
         from mrflight.shuffle.client.cluster import Cluster
 
         timeouts = self._deadline.clamp(self._timeouts)
         with Cluster(self._metadata, timeouts) as client:
-            shuffle = self._made_on(client, name, partitions, timeouts.reconnect_s)
+            shuffle = self._create_on(client, name, partitions, timeouts.reconnect_s)
         shuffle = replace(shuffle, timeouts=self._timeouts)
-        self._made.append(shuffle)
-        self.watch.add(shuffle)
+        self._created.append(shuffle)
+        self.monitor.add(shuffle)
         return shuffle
 
     def drop(self) -> None:
-        """Free all that were made until now, as the job begins anew."""
-        while self._made:
-            shuffle = self._made.pop()
-            self.watch.remove(shuffle)
+        """Drop all shuffles, because the job runs all stages again or needs the memory."""
+        while self._created:
+            shuffle = self._created.pop()
+            self.monitor.remove(shuffle)
             _drop(shuffle)
 
     def close(self) -> None:
-        """Stop watching, and drop the shuffles if their servers go on after this job."""
-        self.watch.close()
-        if self._is_standing and self._made:
-            # What becomes of the job is decided, and leases end as well: nobody is waited for.
-            hasty = [replace(shuffle, timeouts=NO_RETRY) for shuffle in self._made]
+        """Stop watching, and drop the shuffles if their servers outlive the job."""
+        self.monitor.close()
+        if self._is_standing and self._created:
+            # The job's outcome is decided, and leases expire as well: do not wait for servers.
+            hasty = [replace(shuffle, timeouts=NO_RETRY) for shuffle in self._created]
             with ThreadPoolExecutor(len(hasty), "drop") as threads:
                 list(threads.map(_drop, hasty))
 
-    def _made_on(self, client: Cluster, name: str, partitions: int, retry_for_s: float) -> Shuffle:
+    def _create_on(
+        self, client: Cluster, name: str, partitions: int, retry_for_s: float
+    ) -> Shuffle:
         lease_s = LEASE_S if self._is_standing else None
         token = new_writer_id()
-        told: list[Exception] = []
+        reported: list[Exception] = []
 
-        def tell_once(error: Exception) -> None:
-            if not told:
-                told.append(error)
-                self._progress.notify(f"{error}; asked again for {retry_for_s:g} s")
+        def report_once(error: Exception) -> None:
+            if not reported:
+                reported.append(error)
+                self._progress.notify(f"{error}; retrying for {retry_for_s:g} s")
 
         try:
             return retry_with_backoff(
                 lambda: client.create_shuffle(name, partitions, self._replicas, lease_s, token),
                 retry_for_s,
                 (ServerUnavailableError, DeadlineExceededError, NoDataServersError),
-                tell_once,
+                report_once,
             )
         except (ServerUnavailableError, DeadlineExceededError, NoDataServersError) as error:
             if self._is_standing:
@@ -110,7 +112,7 @@ class JobShuffles(Closeable):
 
 
 def _drop(shuffle: Shuffle) -> None:
-    """Free a shuffle, or say that it stays: what became of the job is decided before this."""
+    """Drop a shuffle, or log that it stays: the job's outcome is decided before this."""
     try:
         shuffle.drop()
     except ShuffleNotFoundError:

@@ -1,9 +1,10 @@
-"""A stage of a job once it is shuffled, and the tasks of later stages that read it."""
+"""The output of a stage in its shuffles, and the tasks of later stages that read it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from itertools import groupby
 from operator import attrgetter
 from typing import TypeVar
@@ -13,11 +14,9 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
-from mrflight.planner.reduce_tasks import check_shares, split_skewed
+from mrflight.planner.reduce_tasks import check_slices, split_skewed
 from mrflight.planner.stage_plan import StagePlan
-from mrflight.scheduler.map_output import AnyShuffleOutput, PlacementRecovery, ShuffleOutput
-from mrflight.scheduler.recovery import Resubmit, Stop
-from mrflight.scheduler.run_context import RunContext
+from mrflight.scheduler.recovery.writers import AnyShuffleOutput, RunContext, ShuffleOutput
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.store.decoded_size import fixed_bytes
 from mrflight.sources.base import Source
@@ -34,12 +33,12 @@ from mrflight.tasks.stage_rows import (
 from mrflight.tasks.task_memory import Workspace
 from mrflight.tasks.tasks import MapResult, MapTask, SampleTask, run_map
 
-_ENCODED = 3
-"""What a byte of compressed blocks is in memory, roughly: of lineitem's 2.6."""
+_DECODED_RATIO = 3
+"""Bytes in memory per byte of compressed blocks, roughly: 2.6 for lineitem."""
 
 
 class StageOutput(msgspec.Struct, frozen=True):
-    """The shuffles of a stage, side by side, and what is made of them."""
+    """The shuffles of a stage side by side, and the plan of what is made of their partitions."""
 
     plan: StagePlan
     sides: tuple[AnyShuffleOutput, ...]
@@ -50,41 +49,41 @@ class StageOutput(msgspec.Struct, frozen=True):
 
     @property
     def shuffled(self) -> tuple[StageOutput, ...]:
-        """What whoever reads it reads."""
+        """The outputs that a reader of this one reads from shuffles."""
         return (self,)
 
     @property
     def schemas(self) -> list[pa.Schema]:
-        """Of the shuffled rows of each side, once `partitions` were asked for."""
-        known = [produced.schema for produced in self.sides if produced.schema is not None]
+        """The schema of each side's rows. Known once `partitions` has been called."""
+        known = [output.schema for output in self.sides if output.schema is not None]
         assert len(known) == len(self.sides), "the partitions were not looked at"
         return known
 
     def partitions(self) -> list[StagePartition]:
-        """All of them, each with what was written to it on every side.
+        """Return all partitions, each with what was written to it on every side.
 
-        What changes of them from now on is news.
+        Later changes of a placement make a recovery stale.
         """
-        sides = [produced.layout()[1] for produced in self.sides]
+        sides = [output.layout()[1] for output in self.sides]
         return [
             StagePartition(number, tuple(side[number if len(side) > 1 else 0] for side in sides))
             for number in range(max(map(len, sides)))
         ]
 
     def by_number(self) -> dict[int, StagePartition]:
-        """The same by their numbers."""
+        """Return `partitions` by their numbers."""
         return {each.partition: each for each in self.partitions()}
 
     def rows(self, space: Workspace) -> StageRows:
-        """What makes the result of partitions, in a worker."""
+        """Return the object that makes the result of partitions in a worker."""
         known = zip(self.sides, self.plan.sides, self.schemas, strict=True)
-        sides = (StageSide(side.name, produced.shuffle, schema) for produced, side, schema in known)
+        sides = (StageSide(side.name, output.shuffle, schema) for output, side, schema in known)
         return StageRows(tuple(sides), self.plan.cogroup, self.plan.reduce_spec, space)
 
     def source(self, name: str, stage: str, space: Workspace) -> Source:
-        """The result as the input ``name`` of a later stage.
+        """Return the result as the input ``name`` of a later stage.
 
-        Its splits can be cut, but for those that are portions of heavy partitions.
+        Its splits can be cut, except for slices of skewed partitions.
         """
         partitions = self.partitions()
         rows = self.rows(space)
@@ -95,8 +94,11 @@ class StageOutput(msgspec.Struct, frozen=True):
         return Source(name, reader, (), size, splits, self._expansion(filled), is_made=True)
 
     def _expansion(self, partitions: list[StagePartition]) -> int:
-        """What a byte of them is in memory, roughly: no less than what is as long in every row."""
-        encoded = 1 if self.plan.compression == "none" else _ENCODED
+        """Return the bytes in memory per byte that was sent, roughly.
+
+        It is at least what the columns of fixed width need.
+        """
+        ratio = 1 if self.plan.compression == "none" else _DECODED_RATIO
         size = sum(each.size_bytes for each in partitions)
         fixed = sum(
             each.infos[number].rows * (fixed_bytes(field.type) or 0.0)
@@ -104,22 +106,22 @@ class StageOutput(msgspec.Struct, frozen=True):
             for field in schema
             for each in partitions
         )
-        return max(encoded, math.ceil(fixed / size)) if size else encoded
+        return max(ratio, math.ceil(fixed / size)) if size else ratio
 
     def _splits(self, stage: str, partitions: list[StagePartition]) -> Iterator[PartitionSplit]:
-        """Those of a stage in the order of its rows."""
-        sides = self.plan.shared_sides(self.schemas)
-        planned = split_skewed(partitions, self.run.stages.workers, sides) if sides else []
-        portions = {of: list(each) for of, each in groupby(planned, attrgetter("partition"))}
+        """Yield splits in the order of the rows; a skewed partition is several splits."""
+        sides = self.plan.sliceable_sides(self.schemas)
+        skewed = split_skewed(partitions, self.run.runner.workers, sides) if sides else []
+        slices = {of: list(each) for of, each in groupby(skewed, attrgetter("partition"))}
         whole: list[StagePartition] = []
         for partition in partitions:
-            if partition not in portions:
+            if partition not in slices:
                 whole.append(partition)
                 continue
             if whole:
                 yield split_of(stage, whole)
                 whole = []
-            for each in portions[partition]:
+            for each in slices[partition]:
                 assert each.portion is not None, each
                 yield portion_of(stage, partition, each.portion)
         if whole:
@@ -127,24 +129,27 @@ class StageOutput(msgspec.Struct, frozen=True):
 
 
 class BroadcastJoinOutput(msgspec.Struct, frozen=True):
-    """A stage whose stream meets tables that went through shuffles, which everyone reads whole."""
+    """A stage whose streamed side is joined with broadcast tables where it is read.
+
+    The tables went through shuffles, and every task reads them whole.
+    """
 
     plan: StagePlan
     tables: tuple[StageOutput, ...]
-    """Each of one side and one partition."""
-    read: tuple[StageOutput, ...]
-    """What the stream itself reads."""
+    """Each has one side and one partition."""
+    inputs: tuple[StageOutput, ...]
+    """What the streamed side itself reads from shuffles."""
 
     @property
     def shuffled(self) -> tuple[StageOutput, ...]:
-        """What whoever reads it reads."""
-        return (*self.tables, *self.read)
+        """The outputs that a reader of this one reads from shuffles."""
+        return (*self.tables, *self.inputs)
 
     def source(self, name: str, stage: str, space: Workspace) -> Source:
-        """See `StageOutput.source`; the splits are those of the stream."""
+        """Return the result as the input ``name``; its splits are those of the streamed side."""
         stream, cogroup = self.plan.stream, self.plan.cogroup
         assert stream is not None, "nothing is broadcast"
-        assert cogroup is not None, "nothing is broadcast but to meet others"
+        assert cogroup is not None, "tables are broadcast to be joined"
         tables = []
         for table in self.tables:
             (partition,) = table.partitions()
@@ -170,7 +175,7 @@ StageResult = StageOutput | BroadcastJoinOutput
 
 
 class MapOutput(ShuffleOutput[MapTask, MapResult]):
-    """The shuffle of one side of a stage: some of its maps read earlier stages."""
+    """The shuffle of one side of a stage, whose maps read files or earlier stages."""
 
     def __init__(
         self,
@@ -178,36 +183,30 @@ class MapOutput(ShuffleOutput[MapTask, MapResult]):
         shuffle: Shuffle,
         stage: str,
         tasks: Sequence[MapTask],
-        read: Sequence[StageOutput],
+        inputs: Sequence[StageOutput],
     ) -> None:
-        super().__init__(
-            run,
-            shuffle,
-            stage,
-            tasks,
-            lambda task, attempt: run.stages.submit(run_map, task, attempt, shuffle, run.writer_id),
-        )
-        self._read = read
+        def submit(task: MapTask, attempt: int) -> Future[MapResult]:
+            return run.runner.submit(run_map, task, attempt, shuffle, run.writer_id)
+
+        super().__init__(run, shuffle, stage, tasks, submit)
+        self._stage_inputs = inputs
 
     @property
-    def reads(self) -> Sequence[AnyShuffleOutput]:
-        return _sides_of(self._read)
+    def inputs(self) -> Sequence[AnyShuffleOutput]:
+        return shuffle_outputs_of(self._stage_inputs)
 
     def refresh(self) -> None:
-        """Read the partitions of earlier stages where they are now.
-
-        InconsistentMapOutputError as `check_cut_alike`.
-        """
-        self.tasks = _as_now(self.tasks, self._read)
+        """See `relocate_tasks`."""
+        self.tasks = relocate_tasks(self.tasks, self._stage_inputs)
 
     def write(
         self, note: Callable[[list[MapResult]], str] = lambda results: f"{len(results)} done"
     ) -> list[MapResult]:
-        """See `ShuffleOutput.write`; InconsistentMapOutputError as `check_shares`."""
+        """See `ShuffleOutput.write`. Raises InconsistentMapOutputError as `check_slices`."""
         results = super().write(note)
         done = zip(self.tasks, results, strict=True)
         read = [(task.split, result.share_rows) for task, result in done]
-        check_shares(
+        check_slices(
             (split.shared, rows)
             for split, rows in read
             if isinstance(split, PartitionSplit) and split.share is not None
@@ -215,38 +214,23 @@ class MapOutput(ShuffleOutput[MapTask, MapResult]):
         return results
 
 
-class SampleRecovery(PlacementRecovery[SampleTask]):
-    """Mends samples of what earlier stages made: they read it again, once it is all there."""
-
-    def __init__(self, tasks: Sequence[SampleTask], read: Sequence[StageOutput]) -> None:
-        super().__init__(_sides_of(read))
-        self._tasks = list(tasks)
-        self._read = read
-
-    def _read_with(self, partition: int) -> Sequence[AnyShuffleOutput]:
-        return self._uses
-
-    def _anew(
-        self, unfinished: Sequence[int], stop: Stop, *, is_told: bool
-    ) -> Resubmit[SampleTask]:
-        stop(unfinished)
-        for produced in self._uses:
-            produced.repair()
-        self._tasks = _as_now(self._tasks, self._read)
-        return {number: self._tasks[number] for number in unfinished}
-
-
-def _sides_of(stages: Sequence[StageOutput]) -> list[AnyShuffleOutput]:
-    return [produced for stage in stages for produced in stage.sides]
+def shuffle_outputs_of(stages: Sequence[StageOutput]) -> list[AnyShuffleOutput]:
+    """Return the shuffles of all sides of the stages."""
+    return [output for stage in stages for output in stage.sides]
 
 
 ReadingTask = TypeVar("ReadingTask", MapTask, SampleTask)
 
 
-def _as_now(tasks: Sequence[ReadingTask], read: Sequence[StageOutput]) -> list[ReadingTask]:
-    """The tasks, which read partitions of earlier stages where they are now."""
+def relocate_tasks(
+    tasks: Sequence[ReadingTask], inputs: Sequence[StageOutput]
+) -> list[ReadingTask]:
+    """Return the tasks with the current locations of the partitions of ``inputs`` that they read.
+
+    Raises InconsistentMapOutputError as `check_cut_alike`.
+    """
     now = {
-        tuple(produced.shuffle.id for produced in stage.sides): stage.by_number() for stage in read
+        tuple(output.shuffle.id for output in stage.sides): stage.by_number() for stage in inputs
     }
     moved = []
     for task in tasks:

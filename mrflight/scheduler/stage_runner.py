@@ -1,15 +1,13 @@
-"""The stages of a job, one after the other: what they start, and what they tell."""
+"""Runs the task sets of a job one after the other, and counts their attempts."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from mrflight.scheduler.attempts import LIMIT, StageAttempts
-from mrflight.scheduler.recovery import NO_RECOVERY, Recovery
-from mrflight.scheduler.task_set import Task, TaskSet, nothing
+from mrflight.scheduler.attempts import MAX_ATTEMPTS, StageAttempts
+from mrflight.scheduler.task_set import Task, TaskSet, TaskSetSpec
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 from mrflight.system.progress import ProgressReport
 
@@ -21,21 +19,18 @@ R = TypeVar("R")
 
 
 class StageRunner:
-    """Runs the stages of one job, one after the other, and tells how they go."""
+    """Runs the task sets of one job, each with the name of its stage, and reports progress."""
 
     def __init__(
         self,
         executor: Executor,
         progress: ProgressReport,
         deadline: Deadline = NO_DEADLINE,
-        limit: int = LIMIT,
+        limit: int = MAX_ATTEMPTS,
         *,
         speculates: bool = True,
     ) -> None:
-        """A task may fail ``limit`` times.
-
-        ``speculates``: slow tasks get a second attempt.
-        """
+        """A task may fail ``limit`` times; ``speculates``: stragglers get a second attempt."""
         self._executor = executor
         self._progress = progress
         self._deadline = deadline
@@ -46,68 +41,45 @@ class StageRunner:
         self.started: Counter[str] = Counter()
         """Attempts by stage."""
         self.failed: Counter[str] = Counter()
-        """Those that count as failures of their tasks, by stage."""
+        """Attempts that count as failures of their tasks, by stage."""
         self._next_number: Counter[str] = Counter()
         self.notify = progress.notify
 
     def run(
         self,
         stage: str,
-        tasks: Sequence[T],
-        submit: Callable[[T, int], Future[R]],
+        spec: TaskSetSpec[T, R],
         note: Callable[[list[R]], str] = lambda results: f"{len(results)} done",
-        tidy_up: Callable[[T, int], None] = nothing,
-        recovery: Recovery[T] = NO_RECOVERY,
     ) -> list[R]:
-        """The results of all tasks in their order.
+        """Run a task set and return the results in the order of the tasks.
 
-        ``submit`` starts an attempt of a task; ``note`` makes of the results what is told at the
-        end; ``tidy_up`` is called for each task that had several attempts, with a number that is
-        above all of theirs, once all of them have ended. A stage that is run for a second time
-        goes on with the numbers of its attempts. ``recovery`` says what to do where servers are
-        lost.
-        Raises the error of an attempt, with the task's name as a note, where it is not retryable
-        or the last that the task had; DeadlineExceededError.
+        ``note`` makes the line that ends the progress of the stage from the results. A stage that
+        runs again continues the numbers of its attempts.
+        Raises DeadlineExceededError, or the error of an attempt, with the task's name as a note,
+        if it is not retryable or the task has failed too often.
         """
-        self._progress.begin(stage, len(tasks))
-        results = self._run(stage, tasks, submit, tidy_up, recovery, self._progress)
+        self._progress.begin(stage, len(spec.tasks))
+        results = self._run(stage, spec, self._progress)
         self._progress.end(note(results))
         return results
 
-    def run_quietly(
-        self,
-        stage: str,
-        tasks: Sequence[T],
-        submit: Callable[[T, int], Future[R]],
-        tidy_up: Callable[[T, int], None] = nothing,
-        recovery: Recovery[T] = NO_RECOVERY,
-    ) -> list[R]:
-        """As `run`, without telling how it goes: beside or within another stage."""
-        return self._run(stage, tasks, submit, tidy_up, recovery, _WithinAStage(self._progress))
+    def run_quietly(self, stage: str, spec: TaskSetSpec[T, R]) -> list[R]:
+        """Run a task set beside or within another stage: only incidents are reported."""
+        return self._run(stage, spec, _NoticesOnly(self._progress))
 
-    def _run(
-        self,
-        stage: str,
-        tasks: Sequence[T],
-        submit: Callable[[T, int], Future[R]],
-        tidy_up: Callable[[T, int], None],
-        recovery: Recovery[T],
-        progress: ProgressReport,
-    ) -> list[R]:
-        attempts = StageAttempts(len(tasks), self._limit, self._next_number[stage])
-        running = TaskSet(
-            attempts, self._executor, progress, tasks, submit, tidy_up, recovery, self._speculates
-        )
+    def _run(self, stage: str, spec: TaskSetSpec[T, R], progress: ProgressReport) -> list[R]:
+        attempts = StageAttempts(len(spec.tasks), self._limit, self._next_number[stage])
+        task_set = TaskSet(spec, attempts, self._executor, progress, speculates=self._speculates)
         try:
-            return running.run(self._deadline)
+            return task_set.run(self._deadline)
         finally:
             self.started[stage] += attempts.started
             self.failed[stage] += attempts.failed
             self._next_number[stage] = max(self._next_number[stage], attempts.next_number)
 
 
-class _WithinAStage(ProgressReport):
-    """Of a stage that is run within another one only what went wrong is told."""
+class _NoticesOnly(ProgressReport):
+    """Passes notices on, and hides the progress of a task set within another stage."""
 
     def __init__(self, progress: ProgressReport) -> None:
         self._progress = progress

@@ -1,8 +1,7 @@
-"""A job's rows on their way from its inputs to part files: stage by stage, sample, map, reduce."""
+"""Runs the stages of a job in order: sample, map and shuffle each, and reduce the last one."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -14,21 +13,22 @@ from mrflight.errors import InconsistentMapOutputError, SchemaMismatchError
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.map_plan import ShuffleInput
 from mrflight.planner.stage_plan import StagePlan
-from mrflight.planner.stages import Stage, with_key_prefix, written
-from mrflight.scheduler.losses import FetchFailureReporter
+from mrflight.planner.stages import Stage, repartition_stage, with_key_prefix
 from mrflight.scheduler.metrics import JobMetrics
-from mrflight.scheduler.recovery import NO_RECOVERY
+from mrflight.scheduler.recovery.fetch_failures import FetchFailureReporter
+from mrflight.scheduler.recovery.protocol import NO_RECOVERY
+from mrflight.scheduler.recovery.readers import SampleRecovery
+from mrflight.scheduler.recovery.writers import RunContext
 from mrflight.scheduler.reduce_stage import ReduceStage
-from mrflight.scheduler.run_context import RunContext
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_output import (
     BroadcastJoinOutput,
     MapOutput,
-    SampleRecovery,
     StageOutput,
     StageResult,
 )
 from mrflight.scheduler.stage_runner import StageRunner
+from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.shuffle.client.range_partitioner import choose_boundaries
 from mrflight.sinks.base import PartWriter
 from mrflight.system.deadlines import Deadline
@@ -37,151 +37,170 @@ from mrflight.tasks.tasks import MapResult, MapTask, ReduceResult, run_sample
 from mrflight.units import format_bytes
 
 
-class StageScheduler(msgspec.Struct, frozen=True):
-    """How the rows of one job are moved."""
+class JobContext(msgspec.Struct, frozen=True):
+    """What the stages of a job are run with."""
 
-    plan: JobPlan
-    stages: StageRunner
+    runner: StageRunner
     shuffles: JobShuffles
-    part_writer: PartWriter
-    space: Workspace
-    memory: MemoryPlan
-    record: JobMetrics
+    metrics: JobMetrics
+    """Filled in as stages end."""
     deadline: Deadline
-    most_runs: int
-    """Where what is lost cannot be made again alone, and all is."""
+    memory: MemoryPlan
+    space: Workspace
+    """Of a reduce task."""
+    part_writer: PartWriter
+
+
+class StageScheduler:
+    """Runs all stages of a job, and runs them again if output is lost that cannot be recovered."""
+
+    def __init__(self, plan: JobPlan, context: JobContext, max_runs: int) -> None:
+        self._plan = plan
+        self._context = context
+        self._max_runs = max_runs
 
     def run(self) -> list[ReduceResult]:
-        """Sample, map and reduce. Leaves part files.
+        """Run all stages, which leaves part files.
 
-        The results are in the order of the partitions; at least one.
+        Returns at least one result, in the order of the partitions.
         """
-        for number in range(self.most_runs):
-            self.record.clock.begin("map")
-            name = f"{self.plan.job_id}-{number}" if number else self.plan.job_id
+        for number in range(self._max_runs):
+            self._context.metrics.timer.begin("map")
+            name = f"{self._plan.job_id}-{number}" if number else self._plan.job_id
             try:
-                return self._run(name)
+                return _StagesRun(name, self._plan, self._context).run()
             except InconsistentMapOutputError as error:
-                if number + 1 == self.most_runs:
+                if number + 1 == self._max_runs:
                     raise
-                self.stages.notify(f"all maps and reduces are made again: {error}")
-                self.shuffles.drop()
+                self._context.runner.notify(f"all maps and reduces run again: {error}")
+                self._context.shuffles.drop()
         raise AssertionError("there is at least one run")
 
-    def _run(self, name: str) -> list[ReduceResult]:
-        """Move everything through shuffles whose names begin so."""
-        run = RunContext(
-            self.stages,
-            self.shuffles.make,
-            self.shuffles.watch,
-            FetchFailureReporter(self.deadline),
-        )
-        made: dict[str, StageResult] = {}
-        moved: Counter[str] = Counter()
-        for stage in self.plan.stages:
-            with with_key_prefix(stage):
-                made[stage.name] = self._shuffled(run, name, stage, made, moved)
-        self.record.clock.begin("reduce")
-        last = made[self.plan.stages[-1].name]
-        if isinstance(last, BroadcastJoinOutput):
-            last = self._shuffled(run, name, written(self.plan.stages[-1]), made, moved)
-        assert isinstance(last, StageOutput), "nothing is broadcast to rows that are written"
-        self.record.partitions = last.plan.partitions
-        return ReduceStage(last.plan, self.part_writer, self.space, self.memory).run(last)
 
-    def _shuffled(
-        self,
-        run: RunContext,
-        name: str,
-        stage: Stage,
-        made: dict[str, StageResult],
-        moved: Counter[str],
-    ) -> StageResult:
-        """A stage whose maps are done; ``moved`` counts the rows read, and the bytes shuffled."""
-        plan = self._planned(stage, made)
-        read = _shuffled_for(stage, made)
+class _StagesRun:
+    """One run of all stages. It holds the output of those that have run."""
+
+    def __init__(self, name: str, plan: JobPlan, context: JobContext) -> None:
+        """``name`` begins the names of the run's shuffles."""
+        self._name = name
+        self._plan = plan
+        self._context = context
+        self._run = RunContext(
+            context.runner, context.shuffles, FetchFailureReporter(context.deadline)
+        )
+        self._outputs: dict[str, StageResult] = {}
+        self._rows_read = 0
+        self._bytes_shuffled = 0
+
+    def run(self) -> list[ReduceResult]:
+        for stage in self._plan.stages:
+            with with_key_prefix(stage):
+                self._outputs[stage.name] = self._run_stage(stage)
+        context = self._context
+        context.metrics.timer.begin("reduce")
+        last = self._outputs[self._plan.stages[-1].name]
+        if isinstance(last, BroadcastJoinOutput):
+            last = self._run_stage(repartition_stage(self._plan.stages[-1]))
+        assert isinstance(last, StageOutput), "a repartition has no broadcast inputs"
+        context.metrics.partitions = last.plan.partitions
+        reduces = ReduceStage(last.plan, context.part_writer, context.space, context.memory)
+        return reduces.run(last)
+
+    def _run_stage(self, stage: Stage) -> StageResult:
+        """Run the maps of all sides of a stage; its reduces run with the stages that read it."""
+        plan = self._plan_stage(stage)
+        inputs = self._shuffled_inputs(stage)
         sides = []
         for number, side in enumerate(plan.sides):
-            parts = [name, stage.name, str(number) if plan.cogroup else ""]
-            shuffle = run.make_shuffle("-".join(filter(None, parts)), side.partitions)
+            parts = [self._name, stage.name, str(number) if plan.cogroup else ""]
+            shuffle = self._run.shuffles.create("-".join(filter(None, parts)), side.partitions)
             parts = ["map", stage.name, side.name if plan.cogroup else ""]
             label = " ".join(filter(None, parts))
-            mapped = MapOutput(run, shuffle, label, self._sampled(plan, side, read), read)
-            mapped.refresh()  # what is read may have moved since it was planned
-            self._write(mapped, moved)
-            sides.append(mapped)
+            tasks = self._with_boundaries(plan, side, inputs)
+            output = MapOutput(self._run, shuffle, label, tasks, inputs)
+            output.refresh()  # the inputs may have moved since they were planned
+            self._write(output)
+            sides.append(output)
         if plan.stream is None:
             return StageOutput(plan, tuple(sides))
         tables = [
-            StageOutput(replace(plan, sides=(side,), stream=None, cogroup=None), (mapped,))
-            for side, mapped in zip(plan.sides, sides, strict=True)
+            StageOutput(replace(plan, sides=(side,), stream=None, cogroup=None), (output,))
+            for side, output in zip(plan.sides, sides, strict=True)
         ]
-        return BroadcastJoinOutput(plan, tuple(tables), tuple(read))
+        return BroadcastJoinOutput(plan, tuple(tables), tuple(inputs))
 
-    def _write(self, mapped: MapOutput, moved: Counter[str]) -> None:
-        """Run the maps of a side, and count what they moved."""
-        record = self.record
+    def _write(self, output: MapOutput) -> None:
+        """Run the maps of a side, and add up what they read and shuffled."""
 
         def note(results: list[MapResult]) -> str:
-            size = mapped.asked.health().size_bytes
-            rows = sum(result.file_rows for result in results)
-            moved.update(rows=rows, bytes=size)
-            record.rows_in, record.bytes_shuffled = moved["rows"], moved["bytes"]
+            size = output.clamped.health().size_bytes
+            self._rows_read += sum(result.file_rows for result in results)
+            self._bytes_shuffled += size
+            metrics = self._context.metrics
+            metrics.rows_in, metrics.bytes_shuffled = self._rows_read, self._bytes_shuffled
             read = sum(result.rows_in for result in results)
             return f"{read:,} rows read, {format_bytes(size)} shuffled"
 
-        mapped.write(note)
+        output.write(note)
 
-    def _planned(self, stage: Stage, made: dict[str, StageResult]) -> StagePlan:
-        """The plan of a stage, by what the stages before it have made."""
+    def _plan_stage(self, stage: Stage) -> StagePlan:
+        """Return the plan of a stage, made with the actual output of the stages that it reads."""
         if not stage.reads:
-            return self.plan.plans[stage.name]
-        space = replace(self.space, memory_bytes=self.space.memory_bytes // 2)
+            return self._plan.plans[stage.name]
+        space = self._context.space
+        space = replace(space, memory_bytes=space.memory_bytes // 2)
         inputs = {
-            name: made[section.stage].source(name, section.stage, space)
+            name: self._outputs[section.stage].source(name, section.stage, space)
             for name, section in stage.spec.inputs.items()
             if section.stage is not None
         }
-        return self.plan.planned(stage, inputs)
+        return self._plan.plan_stage(stage, inputs)
 
-    def _sampled(
-        self, plan: StagePlan, side: ShuffleInput, read: Sequence[StageOutput]
+    def _shuffled_inputs(self, stage: Stage) -> list[StageOutput]:
+        """Return the outputs that the maps of a stage read from shuffles, each once."""
+        read = [each for name in sorted(stage.reads) for each in self._outputs[name].shuffled]
+        return list({id(each): each for each in read}.values())
+
+    def _with_boundaries(
+        self, plan: StagePlan, side: ShuffleInput, inputs: Sequence[StageOutput]
     ) -> tuple[MapTask, ...]:
-        """The map tasks, a range partitioner's with its boundaries."""
+        """Return the map tasks; a range partitioner gets boundaries from a sample of the keys."""
         if not side.sample_tasks:
             return side.map_tasks
-        samples = self.stages.run(
-            "sample",
-            side.sample_tasks,
-            lambda task, _: self.stages.submit(run_sample, task),
-            recovery=SampleRecovery(side.sample_tasks, read) if read else NO_RECOVERY,
-        )
-        try:
-            sample = pa.concat_tables(samples, promote_options="permissive")
-        except pa.ArrowException as error:
-            raise SchemaMismatchError(
-                f"the keys of the inputs do not go together: {error}; give them the same types"
-            ) from error
-        spreads = plan.reduce_spec.sorts_rows  # groups and functions want equal keys together
-        # The inputs' key columns may be called otherwise, but compare alike.
+        sample = self._sample_keys(side, inputs)
+        # Ranges of sorted rows may split equal keys; groups and functions need them together.
+        may_repeat = plan.reduce_spec.sorts_rows
+        # The inputs' key columns may have different names, but they compare alike.
         keys = side.map_tasks[0].partitioner.sort_keys
         sort_keys = [
             replace(key, column=name) for key, name in zip(keys, sample.column_names, strict=True)
         ]
-        boundaries = choose_boundaries(sample, sort_keys, plan.partitions, repeats=spreads)
-        maps = len(side.map_tasks) if spreads else None
-        # One for all maps of an input, as it goes to a worker once.
+        boundaries = choose_boundaries(sample, sort_keys, plan.partitions, repeats=may_repeat)
+        maps = len(side.map_tasks) if may_repeat else None
+        # One object for all maps of an input, because it is sent to a worker once.
         planned = {id(task.partitioner): task.partitioner for task in side.map_tasks}
         partitioners = {
-            place: replace(each, boundaries=boundaries, maps=maps)
-            for place, each in planned.items()
+            key: replace(each, boundaries=boundaries, maps=maps) for key, each in planned.items()
         }
         return tuple(
             replace(task, partitioner=partitioners[id(task.partitioner)]) for task in side.map_tasks
         )
 
-
-def _shuffled_for(stage: Stage, made: dict[str, StageResult]) -> list[StageOutput]:
-    """The shuffled stages that the maps of a stage read, each once."""
-    read = [each for name in sorted(stage.reads) for each in made[name].shuffled]
-    return list({id(each): each for each in read}.values())
+    def _sample_keys(self, side: ShuffleInput, inputs: Sequence[StageOutput]) -> pa.Table:
+        """Run the sample tasks; return the keys that they drew."""
+        runner = self._run.runner
+        recovery = SampleRecovery(side.sample_tasks, inputs) if inputs else NO_RECOVERY
+        samples = runner.run(
+            "sample",
+            TaskSetSpec(
+                side.sample_tasks,
+                lambda task, _: runner.submit(run_sample, task),
+                recovery=recovery,
+            ),
+        )
+        try:
+            return pa.concat_tables(samples, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise SchemaMismatchError(
+                f"the key types of the inputs do not match: {error}; give them the same types"
+            ) from error

@@ -1,4 +1,4 @@
-"""Runs the tasks of one stage, whatever the executor: the one place that retries."""
+"""Runs one set of tasks on any executor: the one place that retries and speculates."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from mrflight.errors import InconsistentMapOutputError
 from mrflight.scheduler.attempts import Attempt, StageAttempts, find_stragglers
-from mrflight.scheduler.recovery import Recovery
+from mrflight.scheduler.recovery.protocol import NO_RECOVERY, Recovery
 from mrflight.system.deadlines import Deadline
 from mrflight.system.progress import ProgressReport
 
@@ -25,10 +26,10 @@ T = TypeVar("T", bound="Task")
 R = TypeVar("R")
 
 _LOOK_EVERY_S = 0.25
-"""For tasks that have begun, and for slow ones."""
+"""How often a task set looks for changed placements, for tasks that have begun, and stragglers."""
 
 _STOP_TIMEOUT_S = 10.0
-"""Of an attempt that was stopped, until its worker is known to be gone."""
+"""How long an attempt that was stopped may take until its worker is known to be gone."""
 
 
 class Task(Protocol):
@@ -38,48 +39,59 @@ class Task(Protocol):
     def name(self) -> str: ...
 
 
-def nothing(task: object, attempts: int) -> None:
-    """What most stages do about attempts that do not count."""
+def no_cleanup(task: object, attempts: int) -> None:
+    """Leave what attempts that do not count have written: most tasks write nothing."""
+
+
+@dataclass(frozen=True)
+class TaskSetSpec(Generic[T, R]):
+    """A set of tasks of one stage and how they are run."""
+
+    tasks: Sequence[T]
+    submit: Callable[[T, int], Future[R]]
+    """Starts the attempt with this number of a task."""
+    cleanup: Callable[[T, int], None] = no_cleanup
+    """Called for each task that had several attempts, once all of them have ended, with a number
+    above all of theirs."""
+    recovery: Recovery[T] = NO_RECOVERY
+    """Decides what runs again if servers are lost."""
 
 
 class TaskSet(Generic[T, R]):
-    """One stage of a job. It is run once."""
+    """A set of tasks while it runs. It is run once."""
 
     def __init__(
         self,
+        spec: TaskSetSpec[T, R],
         attempts: StageAttempts,
         executor: Executor,
         progress: ProgressReport,
-        tasks: Sequence[T],
-        submit: Callable[[T, int], Future[R]],
-        tidy_up: Callable[[T, int], None],
-        recovery: Recovery[T],
+        *,
         speculates: bool,
     ) -> None:
+        self._spec = spec
+        self._tasks = list(spec.tasks)
         self._attempts = attempts
         self._executor = executor
         self._progress = progress
-        self._tasks = list(tasks)
-        self._submit = submit
-        self._tidy_up = tidy_up
-        self._mender = recovery
         self._speculates = speculates
-        self._told: set[int] = set()
+        self._counted: set[int] = set()
+        """The tasks that the progress report has counted as done."""
         self._ended: SimpleQueue[Attempt] = SimpleQueue()
         self._futures: dict[Attempt, Future[R]] = {}
         self._stopped: dict[Future[R], Attempt] = {}
         self._began_s: dict[Attempt, float] = {}
         self._took_s: dict[int, float] = {}
-        """Of the tasks that are done."""
+        """How long each finished task took."""
         self._results: dict[int, R] = {}
 
     def run(self, deadline: Deadline) -> list[R]:
-        """The results of all tasks; see `StageRunner.run`."""
+        """Run all tasks and return their results; see `StageRunner.run`."""
         try:
             return self._run(deadline)
-        except InconsistentMapOutputError:  # the job goes on, and needs the workers
+        except InconsistentMapOutputError:  # the job runs all stages again, and needs the workers
             self._stop(self._attempts.unfinished_tasks())
-            self._let_go()
+            self._await_stopped()
             raise
 
     def _run(self, deadline: Deadline) -> list[R]:
@@ -92,53 +104,54 @@ class TaskSet(Generic[T, R]):
                 self._take(self._ended.get(timeout=max(0.0, wake_at - time.monotonic())))
             self._check(deadline)
             if time.monotonic() >= look_at:
-                if self._mender.is_stale():
-                    self._mend()
+                if self._spec.recovery.is_stale():
+                    self._recover()
                 if self._speculates:
-                    self._look_for_slow_tasks()
+                    self._speculate()
                 look_at = time.monotonic() + _LOOK_EVERY_S
-        self._let_go()
+        self._await_stopped()
         return [self._results[task] for task in range(len(self._tasks))]
 
     def _start(self, task: int) -> None:
         attempt = self._attempts.start(task)
-        future = self._submit(self._tasks[task], attempt.number)
+        future = self._spec.submit(self._tasks[task], attempt.number)
         self._futures[attempt] = future
         future.add_done_callback(lambda _: self._ended.put(attempt))
 
     def _take(self, attempt: Attempt) -> None:
-        """Decide what follows from the end of an attempt."""
+        """Take the result or the failure of an attempt that has ended."""
         future = self._futures.pop(attempt, None)
         if future is None:  # it was stopped
             return
         try:
             self._results[attempt.task] = future.result()
         except Exception as error:
-            with self._naming(attempt):
+            with self._note_task(attempt):
                 self._take_failure(attempt, error)
             return
         self._took_s[attempt.task] = time.monotonic() - self._began_s.get(attempt, time.monotonic())
-        for twin in self._attempts.succeed(attempt):
-            self._stop_attempt(twin, self._futures.pop(twin))
-        if attempt.task not in self._told:
-            self._told.add(attempt.task)
+        for other in self._attempts.succeed(attempt):
+            self._stop_attempt(other, self._futures.pop(other))
+        if attempt.task not in self._counted:
+            self._counted.add(attempt.task)
             self._progress.advance()
 
     def _take_failure(self, attempt: Attempt, error: Exception) -> None:
-        if self._mend(error, attempt):
+        """Recover from the failure, start another attempt, or raise ``error``."""
+        if self._recover(error, attempt):
             return
         if not self._attempts.fail(attempt, error):
             raise error
         self._progress.notify(
             f"{self._tasks[attempt.task].name}: attempt {attempt.number + 1} of "
-            f"{self._attempts.limit} failed and is made again: {_in_one_line(error)}"
+            f"{self._attempts.limit} failed and is retried: {_in_one_line(error)}"
         )
         if not self._attempts.is_running(attempt.task):
             self._start(attempt.task)
 
     @contextmanager
-    def _naming(self, attempt: Attempt) -> Iterator[None]:
-        """Say of what is raised inside which attempt it is about."""
+    def _note_task(self, attempt: Attempt) -> Iterator[None]:
+        """Add the task's name and the attempt as a note to what is raised inside."""
         try:
             yield
         except Exception as error:
@@ -146,31 +159,34 @@ class TaskSet(Generic[T, R]):
             error.add_note(f"{self._tasks[attempt.task].name}{number}")
             raise
 
-    def _mend(self, error: Exception | None = None, failed: Attempt | None = None) -> bool:
-        """Do anew what was lost; whether there was something, so that ``failed`` is no failure."""
-        anew = self._mender.recover(error, self._attempts.unfinished_tasks(), self._stop)
-        if anew is None:
+    def _recover(self, error: Exception | None = None, failed: Attempt | None = None) -> bool:
+        """Run again what was lost.
+
+        Returns whether something was; then ``failed`` does not count as a failure of its task.
+        """
+        again = self._spec.recovery.recover(error, self._attempts.unfinished_tasks(), self._stop)
+        if again is None:
             return False
         if failed is not None and error is not None:
             self._attempts.discard(failed)
             name = self._tasks[failed.task].name
-            self._progress.notify(f"{name} is made again: {_in_one_line(error)}")
-        for number, task in anew.items():
+            self._progress.notify(f"{name} runs again: {_in_one_line(error)}")
+        for number, task in again.items():
             self._tasks[number] = task
             self._results.pop(number, None)
-        self._stop(anew)
+        self._stop(again)
         for number in self._attempts.unfinished_tasks():
             if not self._attempts.is_running(number):
                 self._start(number)
         return True
 
     def _stop(self, tasks: Iterable[int]) -> None:
-        """End the attempts of tasks, which are not done then."""
+        """Stop all attempts of these tasks, and mark the tasks as unfinished."""
         for task in tasks:
             self._took_s.pop(task, None)
             for attempt in self._attempts.invalidate(task):
                 if (future := self._futures.pop(attempt, None)) is None:
-                    continue  # it has ended, and its end is what is looked at
+                    continue  # it has ended, and its end is being handled
                 if future.cancel():
                     self._attempts.cancel_pending(attempt)
                 else:
@@ -180,14 +196,14 @@ class TaskSet(Generic[T, R]):
         self._stopped[future] = attempt
         self._executor.stop(future)
 
-    def _look_for_slow_tasks(self) -> None:
-        """Give twins to tasks that take long, where workers have nothing else to do."""
+    def _speculate(self) -> None:
+        """Start speculative attempts of stragglers if workers are idle."""
         now = time.monotonic()
         running = [attempt for attempt, future in self._futures.items() if future.running()]
         for attempt in running:
             self._began_s.setdefault(attempt, now)
         if len(running) < len(self._futures):
-            return  # there are tasks that nobody has begun
+            return  # no worker has begun some of the tasks yet
         single = {
             attempt.task: now - self._began_s[attempt]
             for attempt in running
@@ -197,7 +213,7 @@ class TaskSet(Generic[T, R]):
         for task in find_stragglers(single, list(self._took_s.values()), len(self._tasks), idle):
             self._progress.notify(
                 f"{self._tasks[task].name} has taken {single[task]:.0f} s, much longer than "
-                "others; a second attempt is started beside it"
+                "others; a speculative attempt is started"
             )
             self._start(task)
 
@@ -205,8 +221,8 @@ class TaskSet(Generic[T, R]):
         if self._attempts.unfinished:
             deadline.check(f"{self._attempts.unfinished} of {len(self._tasks)} tasks unfinished")
 
-    def _let_go(self) -> None:
-        """Wait for the attempts that were stopped, so that they write nothing any more."""
+    def _await_stopped(self) -> None:
+        """Wait until stopped attempts have ended and write no more; clean up after them."""
         still = [self._stopped[future] for future in wait(self._stopped, _STOP_TIMEOUT_S).not_done]
         for attempt in sorted(still):
             log.warning(
@@ -215,13 +231,13 @@ class TaskSet(Generic[T, R]):
                 attempt.number + 1,
                 _STOP_TIMEOUT_S,
             )
-        unsettled = {attempt.task for attempt in still}
+        still_running = {attempt.task for attempt in still}
         for task, attempts in self._attempts.repeated():
-            if task not in unsettled:
-                self._tidy_up(self._tasks[task], attempts)
+            if task not in still_running:
+                self._spec.cleanup(self._tasks[task], attempts)
 
 
 def _in_one_line(error: Exception) -> str:
-    """What happened, without the lines of a traceback between its first and its last."""
+    """Return the first and the last line of a message, without the traceback between them."""
     lines = str(error).splitlines() or [type(error).__name__]
     return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"

@@ -109,7 +109,7 @@ def test_a_driver_that_is_killed_as_it_rewrites(tmp_path: Path) -> None:
     for _ in range(2):
         again = drive(merge)
         assert (again.code, again.result["version"]) == (0, 1), again.stderr
-    assert "was committed before; nothing to do" in again.stderr
+    assert "is already committed" in again.stderr
     assert read(table) == {(1, "a"): "y"}
     assert clean(folder, "--remove") == left
     assert read(table) == {(1, "a"): "y"}

@@ -150,7 +150,7 @@ def test_what_a_driver_tells_of_ends_is_wrong_unless_somebody_meant_it() -> None
     kill_forks = Strike("forks", "kill", Moment("map"), 0, 1.0)
     assert chaos_crashes.told_by(f"{forks}\n{TELLS}", [kill_forks]) == []
     assert chaos_crashes.told_by(f"{forks}\n{TELLS}", []) == [forks]
-    crashed = "map 3 is made again: it crashed in native code, by SIGSEGV"
+    crashed = "map 3 runs again: it crashed in native code, by SIGSEGV"
     assert chaos_crashes.told_by(crashed, [kill]) == [crashed]
 
 

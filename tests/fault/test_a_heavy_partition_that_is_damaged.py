@@ -18,7 +18,7 @@ import mrflight
 from mrflight.errors import SpillError
 from mrflight.result import Attempts
 from mrflight.scheduler import reduce_stage
-from mrflight.scheduler.reduce_stage import MergedOutput
+from mrflight.scheduler.reduce_stage import AggregatedOutput
 from mrflight.shuffle.client.shuffle import Shuffle
 from tests.support import fault_place
 from tests.support.driver import write_job
@@ -51,7 +51,7 @@ table = "out"
 
 SEED = 12
 
-Deed = Callable[[MergedOutput], None]
+Deed = Callable[[AggregatedOutput], None]
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,18 @@ class Cell:
         return f"{deed.__name__}-{self.servers}-servers-{self.replicas}-replicas"  # type: ignore[union-attr]
 
 
-def damage_mapped(merged: MergedOutput) -> None:
+def damage_mapped(merged: AggregatedOutput) -> None:
     """What the merge reads."""
-    (mapped,) = merged.reads
+    (mapped,) = merged.inputs
     damage(mapped.shuffle, merged.tasks[0].info.partition)
 
 
-def damage_merged(merged: MergedOutput) -> None:
+def damage_merged(merged: AggregatedOutput) -> None:
     """What came of the merge."""
     damage(merged.shuffle, merged.tasks[0].info.partition)
 
 
-def fill_disk_of_merged(merged: MergedOutput) -> None:
+def fill_disk_of_merged(merged: AggregatedOutput) -> None:
     """Where the merge writes to, which spills nothing that was there before any more."""
     fill_disk(server_of(merged.shuffle, merged.tasks[0].info.partition))
 
@@ -113,11 +113,11 @@ def server_of(shuffle: Shuffle, partition: int) -> psutil.Process:
     return fault_place.PLACE.server_at(shuffle.placement()[partition][0])
 
 
-SENT_AGAIN = "2 of 2 merge tasks send again what was lost with"
+SENT_AGAIN = "2 of 2 aggregate tasks run again, as their output was lost with"
 HERE = "going on at a replica, as"
 WITHOUT = "going on without"
-ANEW = "all maps and reduces are made again: partition 23 was lost while its shares were sent on"
-MAPS_AGAIN = "4 of 4 map tasks send again what was lost with"
+ANEW = "all maps and reduces run again: partition 23 was lost while its shares were sent on"
+MAPS_AGAIN = "4 of 4 map tasks run again, as their output was lost with"
 
 # 4 maps, 2 merges and 6 reduces, where nothing is lost.
 CELLS = [
@@ -138,12 +138,12 @@ def rows(tmp_path: Path) -> pa.Table:
 
 def watch_merges(
     monkeypatch: pytest.MonkeyPatch, before: Deed | None, after: Deed | None
-) -> list[MergedOutput]:
+) -> list[AggregatedOutput]:
     """Those of a job, the first of which is hit."""
     watch_shares(monkeypatch)
-    merges: list[MergedOutput] = []
+    merges: list[AggregatedOutput] = []
 
-    class Hit(MergedOutput):
+    class Hit(AggregatedOutput):
         def write(
             self, note: Callable[[list[int]], str] = lambda results: f"{len(results)} done"
         ) -> list[int]:
@@ -156,7 +156,7 @@ def watch_merges(
                 after(self)
             return results
 
-    monkeypatch.setattr(reduce_stage, "MergedOutput", Hit)
+    monkeypatch.setattr(reduce_stage, "AggregatedOutput", Hit)
     return merges
 
 

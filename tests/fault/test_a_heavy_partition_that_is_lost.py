@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 import mrflight
-from mrflight.planner.reduce_tasks import ReduceTaskPlan, check_shares
-from mrflight.scheduler.reduce_stage import MergedOutput
+from mrflight.planner.reduce_tasks import ReduceTaskPlan, check_slices
+from mrflight.scheduler.reduce_stage import AggregatedOutput
 from mrflight.system.progress import ProgressReport
 from tests.support import fault_place
 from tests.support.driver import write_job
@@ -150,12 +150,12 @@ def test_rows_that_are_read_in_shares(
     killing = Killing("reduce", after, shares)
     job = JOB.replace("REPLICAS", str(replicas))
     assert run(tmp_path, job, killing, monkeypatch).sort_by(ORDER) == rows.sort_by(ORDER)
-    is_sent_again = any("send again" in line for line in killing.lines)
+    is_sent_again = any("run again, as their output" in line for line in killing.lines)
     assert is_sent_again == (replicas == 1 and after != ALL)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize(("stage", "after"), [("merge", 0), ("merge", 1), ("reduce", 0)])
+@pytest.mark.parametrize(("stage", "after"), [("aggregate", 0), ("aggregate", 1), ("reduce", 0)])
 def test_groups_that_are_merged(
     replicas: int,
     stage: str,
@@ -196,7 +196,7 @@ def test_rows_that_are_joined_in_shares(
     assert got.sort_by(order) == expected.select(got.column_names).sort_by(order)
 
 
-class LosingAnother(MergedOutput):
+class LosingAnother(AggregatedOutput):
     """Loses a server without a share as its tasks start, and notices that at once."""
 
     killed: list[str] = []  # noqa: RUF012
@@ -204,7 +204,7 @@ class LosingAnother(MergedOutput):
     def write(
         self, note: Callable[[list[int]], str] = lambda results: f"{len(results)} done"
     ) -> list[int]:
-        (mapped,) = self.reads
+        (mapped,) = self.inputs
         home = self.tasks[0].info.locations
         other = next(at for at in mapped.shuffle.placement() if at != home)[0]
         kill(other)
@@ -221,7 +221,7 @@ def test_reduces_beside_a_merge_go_by_what_was_made_again_meanwhile(
     shares: list[ReduceTaskPlan],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mrflight.scheduler.reduce_stage.MergedOutput", LosingAnother)
+    monkeypatch.setattr("mrflight.scheduler.reduce_stage.AggregatedOutput", LosingAnother)
     job = JOB.replace("REPLICAS", "1") + GROUPS
     result = mrflight.run(write_job(tmp_path, job))
     assert len(LosingAnother.killed) == 1
@@ -245,13 +245,13 @@ def test_shares_that_are_not_the_whole_are_made_again(
         nonlocal checked
         checked += 1
         missing = 1 if checked == 1 else 0
-        check_shares([(share, count - missing) for share, count in read])
+        check_slices([(share, count - missing) for share, count in read])
 
-    monkeypatch.setattr("mrflight.scheduler.reduce_stage.check_shares", miss_rows)
+    monkeypatch.setattr("mrflight.scheduler.reduce_stage.check_slices", miss_rows)
     job = JOB.replace("REPLICAS", "1") + groups
     result = mrflight.run(write_job(tmp_path, job))
     assert checked > 1
     assert shares
-    assert "all maps and reduces are made again" in caplog.text
+    assert "all maps and reduces run again" in caplog.text
     expected = len(rows["key"].unique()) if groups else len(rows)
     assert result.rows_out == expected

@@ -98,9 +98,9 @@ def test_a_worker_that_is_killed_in_a_merge(folder: Path) -> None:
         run.go_on()
         done = run.finish()
     assert done.code == 0, done.stderr
-    says = r"rewrite of .* and 1 more: attempt 1 of 4 failed and is made again: a worker .* killed"
+    says = r"rewrite of .* and 1 more: attempt 1 of 4 failed and is retried: a worker .* killed"
     assert re.search(says, done.stderr), done.stderr
-    assert done.stderr.count("is made again") == 1
+    assert done.stderr.count("is retried") == 1
     assert done.result["attempts"] == {"map": 1, "reduce": 2, "failed": 0}  # of maps and reduces
     assert done.result["merged"] == {
         "rows_updated": 2,

@@ -42,14 +42,14 @@ class KillingAServer(ProgressReport):
         """Of these that are read; what else there is was sent without need."""
         self._metadata = ""
         monkeypatch.setattr("mrflight.frontend.api.progress_for", lambda stream: self)
-        make = JobShuffles.make
+        make = JobShuffles.create
 
         def made(shuffles: JobShuffles, name: str, partitions: int) -> Shuffle:
             shuffle = make(shuffles, name, partitions)
             self._metadata = shuffle.metadata
             return shuffle
 
-        monkeypatch.setattr(JobShuffles, "make", made)
+        monkeypatch.setattr(JobShuffles, "create", made)
         self.withdrawn: Counter[str] = Counter()
         """Attempts that no worker had begun, by stage."""
         self._running: list[str] = []
@@ -92,7 +92,7 @@ class KillingAServer(ProgressReport):
     @property
     def again(self) -> set[tuple[str, int]]:
         """The stages that sent something again, and how many of its tasks did."""
-        found = (re.match(r"(\d+) of \d+ (.*) tasks send again", line) for line in self.lines)
+        found = (re.match(r"(\d+) of \d+ (.*) tasks run again", line) for line in self.lines)
         told = [(each[2], int(each[1])) for each in found if each]
         assert len(set(told)) == len(told), told
         return set(told)

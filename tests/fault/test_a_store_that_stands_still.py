@@ -98,7 +98,7 @@ def test_the_timeout_while_the_table_is_loaded_at_the_start(job: GatedJob) -> No
         done = driver.end(TIMEOUT_S + END_S)
     assert done.code == 1, done.stderr
     assert time.monotonic() - began_s > TIMEOUT_S
-    assert "timeout passed while the inputs and the output were looked at" in done.message
+    assert "timeout passed while the inputs and the output were analyzed" in done.message
     assert tree(job.table) == before
 
 

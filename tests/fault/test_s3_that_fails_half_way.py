@@ -156,7 +156,7 @@ def test_a_server_that_comes_back_before_the_last_attempt(
         with reading_job(tmp_path, files, attempts=4) as job:
             minio.server.kill()
             job.go_on()
-            assert files.url in job.await_line("attempt 1 of 4 failed and is made again")
+            assert files.url in job.await_line("attempt 1 of 4 failed and is retried")
             with restarted(minio):
                 done = job.end()
         assert done.code == 0, done.stderr

@@ -114,7 +114,7 @@ def test_a_kill_after_the_commit_to_an_existing_table(
     left = unnamed_files(job.table)
     again = drive(job.path)
     assert again.code == 0, again.stderr
-    assert "was committed before; nothing to do" in again.stderr
+    assert "is already committed" in again.stderr
     assert again.result["version"] == (1 if format == "delta" else None)
     assert_committed_once(job, [*job.keys, *OLD])
     assert_cleaned(job, left if format == "delta" else set())

@@ -11,10 +11,8 @@ import pytest
 
 from tests.support.fault_matrix import KILLED, TWICE, Cell, check_goes_on
 
-AGAIN = r"[35] of 5 map tasks send again what was lost with \S+/data\d\.sock\n"
-TWIN = (
-    r"(map 3 .*|reduce of partition \d) has taken \d s, .*; a second attempt is started beside it"
-)
+AGAIN = r"[35] of 5 map tasks run again, as their output was lost with \S+/data\d\.sock\n"
+TWIN = r"(map 3 .*|reduce of partition \d) has taken \d s, .*; a speculative attempt is started"
 SILENT = "the metadata server has not answered for 2 s and is ended"
 RESTARTED = "the metadata server was killed by SIGKILL; it is started again"
 
@@ -27,7 +25,7 @@ ALONE = ("job.speculation=false",)
 
 # The reader gives up before anybody misses a heartbeat.
 HASTY = ("cluster.heartbeat_timeout=1 min", "cluster.stream_timeout=1 s")
-LATE = r"reduce of partition \d is made again: .* did not answer in time"
+LATE = r"reduce of partition \d runs again: .* did not answer in time"
 
 # It is all there is: maps, or two reduces, wait for the one that takes its place.
 SINGLE = ("cluster.data_servers=1",)

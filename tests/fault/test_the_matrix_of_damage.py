@@ -16,9 +16,9 @@ from tests.support.fault_matrix import SPILLING, TWICE, Cell, check_goes_on
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="writes to /proc")
 
 DAMAGED = r"partition \d of shuffle .*, of \S+/data\d\.sock: a block of \d+ bytes hashes to .*"
-CORRUPT = rf"reduce of partition \d is made again: {DAMAGED}"
+CORRUPT = rf"reduce of partition \d runs again: {DAMAGED}"
 CORRUPT_HERE = rf"going on at a replica, as .*\.sock failed: {DAMAGED}"
-CUT = r"reduce of partition \d is made again: cannot read .*\.blocks: .* too early"
+CUT = r"reduce of partition \d runs again: cannot read .*\.blocks: .* too early"
 CUT_HERE = r"going on at a replica, as .*\.sock failed: cannot read .*\.blocks: .* too early"
 
 SPILLED_TWICE = (*SPILLING, *TWICE)

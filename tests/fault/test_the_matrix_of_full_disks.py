@@ -22,7 +22,7 @@ from tests.support.fault_matrix import (
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit")
 
-FULL = r"map [34] \(rows, .* is made again: cannot spill .*: \[Errno 27\] File too large; make room"
+FULL = r"map [34] \(rows, .* runs again: cannot spill .*: \[Errno 27\] File too large; make room"
 FULL_HERE = r"going on without .*\.sock: cannot spill .*: \[Errno 27\] File too large; make room"
 
 NO_ROOM = (
@@ -69,7 +69,7 @@ FAILS = [
     Cell("driver", "full disk", "reduce", 5, 8, 0, NO_COMMIT),
     Cell("driver", "full disk", "commit", 5, 8, 0, NO_COMMIT),
 ]
-MADE_AGAIN = rf"reduce of partition [45]: attempt 1 of 4 failed and is made again: .*{NO_PART}"
+MADE_AGAIN = rf"reduce of partition [45]: attempt 1 of 4 failed and is retried: .*{NO_PART}"
 FOR_A_WHILE = [
     # The next attempts are begun when two reduces are.
     (Cell("workers", "full disk", "map of rows", 5, 8), ("reduce 0", "reduce 1")),

@@ -91,7 +91,7 @@ def test_one_data_server_after_the_other(tmp_path: Path) -> None:
         run.go_on()
         done = run.finish()
     assert done.code == 1
-    assert "5 of 5 map tasks send again what was lost with" in done.stderr
+    assert "5 of 5 map tasks run again, as their output was lost with" in done.stderr
     assert re.search(NO_SERVER, done.message), done.stderr
     check_table_untouched(tmp_path)
 

@@ -19,8 +19,8 @@ from tests.support.fault_matrix import (
 )
 
 HASHES = r"a block of \d+ bytes hashes to \w+, and \w+ were written"
-REFUSED = rf"map [34] \(rows, .*: attempt 1 of 4 failed and is made again: .*{HASHES}"
-NOT_READ = rf"reduce of partition \d is made again: partition \d of .*\.sock: {HASHES}"
+REFUSED = rf"map [34] \(rows, .*: attempt 1 of 4 failed and is retried: .*{HASHES}"
+NOT_READ = rf"reduce of partition \d runs again: partition \d of .*\.sock: {HASHES}"
 READ_THERE = rf"going on at a replica, as .*\.sock failed: partition \d of .*\.sock: {HASHES}"
 
 WIDE = ("inputs.rows.map=functions:wide",)

@@ -136,7 +136,7 @@ def test_maps_that_are_not_repeatable(
         (tmp_path / f"in-{number}.csv").write_text(f"n\n{lines}\n")
     done = run(tmp_path, job)
     assert (tmp_path / "killed").exists()
-    assert "all maps and reduces are made again" in done.stderr, done.stderr
+    assert "all maps and reduces run again" in done.stderr, done.stderr
     assert "sent other rows than before" in done.stderr
     assert Counter(read(tmp_path)["n"].to_pylist()) == Counter(range(FILES * ROWS))
     assert done.result["rows_in"] == done.result["rows_out"] == FILES * ROWS

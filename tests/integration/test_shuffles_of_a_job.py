@@ -75,10 +75,10 @@ def test_a_job_that_begins_anew_frees_all_that_it_made(cluster: StandingCluster)
             cluster.metadata, 1, DEFAULT_TIMEOUTS, NO_DEADLINE, progress, is_standing=True
         ) as shuffles:
             for name in ("maps", "maps-merged"):
-                shuffles.make(name, 2)
+                shuffles.create(name, 2)
             assert held() == ["maps", "maps-merged"]
             shuffles.drop()
             assert held() == []
-            shuffles.make("maps-1", 2)
+            shuffles.create("maps-1", 2)
             assert held() == ["maps-1"]
         assert held() == []

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 import mrflight
-from mrflight.planner.reduce_tasks import ReduceTaskPlan, check_shares
+from mrflight.planner.reduce_tasks import ReduceTaskPlan, check_slices
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.tasks.portion import Portion
 from tests.support.cluster import standing_cluster
@@ -288,9 +288,9 @@ def test_shares_of_a_stage_that_miss_rows_are_all_made_again(
     def miss_rows(read: Iterable[tuple[PartitionInfo, int]]) -> None:
         read = list(read)
         checked.append(len(read))
-        check_shares([(info, rows - (len(checked) == 3)) for info, rows in read])
+        check_slices([(info, rows - (len(checked) == 3)) for info, rows in read])
 
-    monkeypatch.setattr("mrflight.scheduler.stage_output.check_shares", miss_rows)
+    monkeypatch.setattr("mrflight.scheduler.stage_output.check_slices", miss_rows)
     result = mrflight.run(write_job(tmp_path, text))
     assert checked == [0, 0, len(shares) // 2] * 2
     joined = rows.join(others, "key", join_type="inner")

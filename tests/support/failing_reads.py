@@ -156,7 +156,7 @@ def check_told(job: ReadingJob, attempts: int, url: str, why: str) -> None:
     done = job.end()
     assert done.code == 1, done.stderr
     for attempt in range(1, attempts):
-        assert f"attempt {attempt} of {attempts} failed and is made again: {url}" in done.stderr
+        assert f"attempt {attempt} of {attempts} failed and is retried: {url}" in done.stderr
     assert f"mrflight: {url}" in done.stderr
     assert f", attempt {attempts}" in done.stderr
     assert "as its store failed: " in done.message

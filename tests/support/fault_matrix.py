@@ -67,7 +67,7 @@ class Cell:
 
 
 KILLED = (
-    r"(map 3 \(rows, .*|reduce of partition \d): attempt 1 of 4 failed and is made again: "
+    r"(map 3 \(rows, .*|reduce of partition \d): attempt 1 of 4 failed and is retried: "
     "a worker process ended in the middle of a task: it was killed"
 )
 TWICE = ("shuffle.replicas=2",)

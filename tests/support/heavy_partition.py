@@ -27,7 +27,7 @@ def watch_shares(
     found: list[ReduceTaskPlan] = []
 
     def plan(*arguments: object) -> list[ReduceTaskPlan]:
-        planned = partial(split_skewed, least_bytes=least_bytes)(*arguments)  # type: ignore[arg-type]
+        planned = partial(split_skewed, min_bytes=least_bytes)(*arguments)  # type: ignore[arg-type]
         found.extend(planned)
         return planned
 

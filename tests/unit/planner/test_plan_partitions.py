@@ -64,7 +64,7 @@ def test_what_is_compressed_weighs_more_in_memory(plan: Plan, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("sections", "resizes"),
+    ("sections", "is_adaptive"),
     [
         ({"shuffle": {"partitions": "auto"}}, True),
         ({"shuffle": {"partitions": 7}}, False),
@@ -72,9 +72,9 @@ def test_what_is_compressed_weighs_more_in_memory(plan: Plan, tmp_path: Path) ->
     ],
 )
 def test_partitions_share_files_where_their_number_is_ours_and_their_rows_alike(
-    plan: Plan, sections: dict[str, Any], resizes: bool
+    plan: Plan, sections: dict[str, Any], is_adaptive: bool
 ) -> None:
-    assert plan(job(**sections)).resizes is resizes
+    assert plan(job(**sections)).is_adaptive is is_adaptive
 
 
 @pytest.mark.parametrize("partitions", [1, 7, MAX_PARTITIONS])

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mrflight.errors import InconsistentMapOutputError
 from mrflight.planner.reduce_tasks import (
     ReduceTaskPlan,
-    check_shares,
+    check_slices,
     largest_first,
     plan_reduce_tasks,
     split_skewed,
@@ -38,38 +38,38 @@ def shared(tasks: list[ReduceTaskPlan]) -> list[tuple[int, PartitionSlice | None
 
 
 def test_large_partitions_are_a_task_each_the_largest_first() -> None:
-    tasks = plan_reduce_tasks(partitions(100 * MIB, 300 * MIB, 200 * MIB), 2, is_merged=False)
+    tasks = plan_reduce_tasks(partitions(100 * MIB, 300 * MIB, 200 * MIB), 2, coalesces=False)
     assert numbers(tasks) == [[[1]], [[2]], [[0]]]
 
 
 def test_small_neighbours_share_a_task_but_no_file_where_they_are_many() -> None:
-    tasks = plan_reduce_tasks(partitions(*[1000] * 64), 2, is_merged=False)
+    tasks = plan_reduce_tasks(partitions(*[1000] * 64), 2, coalesces=False)
     assert sorted(numbers(tasks)) == [[[p], [p + 1]] for p in range(0, 64, 2)]
 
 
 def test_a_few_small_partitions_are_a_task_each() -> None:
-    tasks = plan_reduce_tasks(partitions(*[1000] * 32), 2, is_merged=False)
+    tasks = plan_reduce_tasks(partitions(*[1000] * 32), 2, coalesces=False)
     assert sorted(numbers(tasks)) == [[[p]] for p in range(32)]
 
 
 def test_small_neighbours_share_a_file_where_their_number_is_ours() -> None:
-    tasks = plan_reduce_tasks(partitions(*[1000] * 8), 2, is_merged=True)
+    tasks = plan_reduce_tasks(partitions(*[1000] * 8), 2, coalesces=True)
     assert numbers(tasks) == [[[0, 1, 2, 3, 4, 5, 6, 7]]]
 
 
 def test_a_file_is_not_larger_than_a_workers_share() -> None:
-    tasks = plan_reduce_tasks(partitions(*[8 * MIB] * 8), 4, is_merged=True)
+    tasks = plan_reduce_tasks(partitions(*[8 * MIB] * 8), 4, coalesces=True)
     assert sorted(numbers(tasks)) == [[[0, 1]], [[2, 3]], [[4, 5]], [[6, 7]]]
 
 
 def test_partitions_without_rows_are_left_out() -> None:
-    tasks = plan_reduce_tasks(partitions(0, 40 * MIB, 0, 41 * MIB, 0), 2, is_merged=False)
+    tasks = plan_reduce_tasks(partitions(0, 40 * MIB, 0, 41 * MIB, 0), 2, coalesces=False)
     assert numbers(tasks) == [[[3]], [[1]]]
 
 
-@pytest.mark.parametrize("is_merged", [True, False])
-def test_where_nothing_has_rows_one_is_reduced_for_its_schema(is_merged: bool) -> None:
-    assert numbers(plan_reduce_tasks(partitions(0, 0, 0), 2, is_merged=is_merged)) == [[[0]]]
+@pytest.mark.parametrize("coalesces", [True, False])
+def test_where_nothing_has_rows_one_is_reduced_for_its_schema(coalesces: bool) -> None:
+    assert numbers(plan_reduce_tasks(partitions(0, 0, 0), 2, coalesces=coalesces)) == [[[0]]]
 
 
 @given(
@@ -78,14 +78,14 @@ def test_where_nothing_has_rows_one_is_reduced_for_its_schema(is_merged: bool) -
     st.booleans(),
 )
 def test_every_partition_with_rows_is_reduced_once_and_in_order(
-    sizes: list[int], workers: int, is_merged: bool
+    sizes: list[int], workers: int, coalesces: bool
 ) -> None:
-    tasks = plan_reduce_tasks(partitions(*sizes), workers, is_merged=is_merged)
+    tasks = plan_reduce_tasks(partitions(*sizes), workers, coalesces=coalesces)
     flat = [[number for file in files for number in file] for files in numbers(tasks)]
     assert all(group == sorted(group) for group in flat)
     filled = [number for number, size in enumerate(sizes) if size] or [0]
     assert sorted(number for group in flat for number in group) == filled
-    if not is_merged:
+    if not coalesces:
         assert all(len(file) == 1 for task in tasks for file in task.files)
     weights = [sum(sizes[number] for number in group) for group in flat]
     assert weights == sorted(weights, reverse=True)
@@ -100,7 +100,7 @@ def test_more_workers_make_more_shares_but_none_below_the_least() -> None:
     heavy = partitions(40 * MIB, 40 * MIB, 280 * MIB, 40 * MIB, 40 * MIB)
     assert len(split_skewed(heavy, 4)) == 10
     assert len(split_skewed(heavy, 64)) == 17  # of 16 MiB at least
-    assert len(split_skewed(heavy, 64, least_bytes=300 * MIB)) == 0
+    assert len(split_skewed(heavy, 64, min_bytes=300 * MIB)) == 0
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_nothing_is_shared_where_no_worker_would_be_the_last(
 def test_shares_are_weighed_as_what_they_are() -> None:
     heavy = partitions(100 * MIB, 200 * MIB, 2000 * MIB)
     tasks = largest_first(
-        [*plan_reduce_tasks(heavy[:2], 2, is_merged=False), *split_skewed(heavy, 2)]
+        [*plan_reduce_tasks(heavy[:2], 2, coalesces=False), *split_skewed(heavy, 2)]
     )
     assert shared(tasks) == [*((2, PartitionSlice(n, 6)) for n in range(6)), (1, None), (0, None)]
-    assert [task.place for task in sorted(tasks, key=lambda task: task.place)] == [
+    assert [task.position for task in sorted(tasks, key=lambda task: task.position)] == [
         *((0, 0), (1, 0)),
         *((2, n) for n in range(6)),
     ]
@@ -167,7 +167,7 @@ def test_a_task_more_makes_what_shares_of_a_side_leave_out(
         *(PartitionSlice(number, shares) for number in range(shares)),
         *[None] * rests,
     ]
-    assert [task.place for task in tasks] == [(4, number) for number in range(shares + rests)]
+    assert [task.position for task in tasks] == [(4, number) for number in range(shares + rests)]
     if rests:
         assert tasks[-1].size_bytes == sum(heavy)  # it reads everything, and begins first
         assert largest_first(tasks)[0] is tasks[-1]
@@ -178,21 +178,21 @@ def test_what_is_written_again_is_cut_anew_and_the_rest_of_it_is_the_same() -> N
     heavy = partitions[4]
     again = heavy._replace(infos=(replace(heavy.infos[0], generation=2), heavy.infos[1]))
     tasks = split_skewed(partitions, 2, {0: True, 1: True})
-    now = [task.as_in({4: again}) for task in tasks]
-    cut_anew = [after.is_cut_anew(task) for after, task in zip(now, tasks, strict=True)]
+    now = [task.with_partitions({4: again}) for task in tasks]
+    cut_anew = [after.has_other_slices(task) for after, task in zip(now, tasks, strict=True)]
     assert cut_anew == [True] * (len(tasks) - 1) + [False]
-    assert all(after.is_elsewhere(task) for after, task in zip(now, tasks, strict=True))
+    assert all(after.has_moved(task) for after, task in zip(now, tasks, strict=True))
 
 
 def test_shares_that_are_not_their_partition_are_told() -> None:
     one, two = (partition.infos[0] for partition in partitions(30, 40))
-    check_shares([(one, 10), (two, 35), (one, 20), (two, 5)])
+    check_slices([(one, 10), (two, 35), (one, 20), (two, 5)])
     with pytest.raises(InconsistentMapOutputError, match="partition 1: here gave 39 rows in"):
-        check_shares([(one, 10), (two, 35), (one, 20), (two, 4)])
+        check_slices([(one, 10), (two, 35), (one, 20), (two, 4)])
 
 
 def test_of_shares_that_were_not_read_to_their_end_nothing_is_missed() -> None:
     one, two = (partition.infos[0] for partition in partitions(30, 40))
-    check_shares([(one, 30), (two, None), (two, 5)])
+    check_slices([(one, 30), (two, None), (two, 5)])
     with pytest.raises(InconsistentMapOutputError, match="partition 0: here gave 29 rows in"):
-        check_shares([(one, 29), (two, None), (two, 5)])
+        check_slices([(one, 29), (two, None), (two, 5)])

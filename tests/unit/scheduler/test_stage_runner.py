@@ -21,6 +21,7 @@ from mrflight.errors import (
 )
 from mrflight.runtime.local.executor import LocalExecutor
 from mrflight.scheduler.stage_runner import StageRunner
+from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 from mrflight.system.progress import ProgressReport
 from tests.support.executors import local_executor
@@ -89,7 +90,9 @@ def run(
     deadline: Deadline = NO_DEADLINE,
 ) -> list[int]:
     """A stage over futures that the test makes, without a second attempt."""
-    return StageRunner(NoExecutor(), told, deadline, limit=1).run("map", tasks(count), submit)
+    return StageRunner(NoExecutor(), told, deadline, limit=1).run(
+        "map", TaskSetSpec(tasks(count), submit)
+    )
 
 
 def test_results_are_in_the_order_of_the_tasks_whatever_ends_first(told: Told) -> None:
@@ -217,9 +220,11 @@ def test_what_an_attempt_that_goes_on_writes_is_left_and_that_is_told(
     executor = Deaf()
     results = StageRunner(executor, told).run(
         "map",
-        tasks(3),
-        submit,
-        tidy_up=lambda task, attempts: tidied.append((task.number, attempts)),
+        TaskSetSpec(
+            tasks(3),
+            submit,
+            cleanup=lambda task, attempts: tidied.append((task.number, attempts)),
+        ),
     )
     assert results == [0, 1, 1]
     assert executor.stopped == [slow[1]]
@@ -234,7 +239,8 @@ def test_failures_are_counted_by_stage(told: Told) -> None:
     stages = StageRunner(NoExecutor(), told)
     for stage, failures in (("check", 1), ("map", 2), ("map", 1), ("reduce", 0)):
         first: Iterator[int | Exception] = iter([JobFailedError("again")] * failures + [7])
-        assert stages.run(stage, tasks(1), lambda *_, first=first: ended(next(first))) == [7]
+        spec = TaskSetSpec(tasks(1), lambda *_, first=first: ended(next(first)))
+        assert stages.run(stage, spec) == [7]
     assert stages.failed == {"check": 1, "map": 3, "reduce": 0}
     assert stages.started == {"check": 2, "map": 5, "reduce": 1}
 
@@ -261,9 +267,11 @@ def perform_all(
     stages = StageRunner(executor, told, Deadline(time.monotonic() + 60))
     results = stages.run(
         "map",
-        [ScriptedTask(number, script) for number, script in enumerate(scripts)],
-        lambda task, attempt: stages.submit(perform, task, attempt),
-        tidy_up=lambda task, attempts: repeated.update({task.number: attempts}),
+        TaskSetSpec(
+            [ScriptedTask(number, script) for number, script in enumerate(scripts)],
+            lambda task, attempt: stages.submit(perform, task, attempt),
+            cleanup=lambda task, attempts: repeated.update({task.number: attempts}),
+        ),
     )
     return results, stages, repeated
 
@@ -283,10 +291,9 @@ def test_what_fails_is_tried_again(executor: LocalExecutor, told: Told, how: str
 def test_a_failure_is_told_in_one_line(told: Told) -> None:
     futures = [ended(JobFailedError("f raised:\nTraceback\n  line 3\nKeyError: 'x'")), ended(7)]
     stages = StageRunner(NoExecutor(), told)
-    assert stages.run("map", tasks(1), lambda task, attempt: futures[attempt]) == [7]
-    assert told.lines == [
-        "task 0: attempt 1 of 4 failed and is made again: f raised: KeyError: 'x'"
-    ]
+    spec = TaskSetSpec(tasks(1), lambda task, attempt: futures[attempt])
+    assert stages.run("map", spec) == [7]
+    assert told.lines == ["task 0: attempt 1 of 4 failed and is retried: f raised: KeyError: 'x'"]
 
 
 @pytest.mark.parametrize(
@@ -329,8 +336,9 @@ def test_without_speculation_a_slow_task_is_waited_for(executor: LocalExecutor, 
     perform_all(executor, Told(), (), (), ())  # by workers that are there then
     stages = StageRunner(executor, told, Deadline(time.monotonic() + 3), speculates=False)
     scripts = [ScriptedTask(0, ()), ScriptedTask(1, ("hang",)), ScriptedTask(2, ())]
+    spec = TaskSetSpec(scripts, lambda task, attempt: stages.submit(perform, task, attempt))
     with pytest.raises(DeadlineExceededError, match="1 of 3 tasks unfinished"):
-        stages.run("map", scripts, lambda task, attempt: stages.submit(perform, task, attempt))
+        stages.run("map", spec)
     assert (stages.started, told.lines) == ({"map": 3}, [])
 
 

@@ -177,7 +177,7 @@ def partitions_of(*sizes: int) -> list[StagePartition]:
 )
 def test_tasks_have_several_files_where_closing_takes_time(partitions: int, tasks: int) -> None:
     planned = plan_reduce_tasks(
-        partitions_of(*[100] * partitions), 2, is_merged=False, closes_late=True
+        partitions_of(*[100] * partitions), 2, coalesces=False, closes_late=True
     )
     assert len(planned) == tasks
     counts = [len(each.files) for each in planned]
@@ -188,6 +188,6 @@ def test_tasks_have_several_files_where_closing_takes_time(partitions: int, task
 
 def test_tasks_weigh_about_the_same_where_partitions_do_not() -> None:
     planned = plan_reduce_tasks(
-        partitions_of(800, *[100] * 8), 2, is_merged=False, closes_late=True
+        partitions_of(800, *[100] * 8), 2, coalesces=False, closes_late=True
     )
     assert [each.size_bytes for each in planned] == [800, 800]

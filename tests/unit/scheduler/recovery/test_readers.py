@@ -10,9 +10,9 @@ import pytest
 
 from mrflight.errors import CorruptBlockError, IncompletePartitionError, MrflightError
 from mrflight.planner.reduce_tasks import ReduceTaskPlan
-from mrflight.scheduler.losses import FetchFailureReporter
-from mrflight.scheduler.reduce_stage import ReduceRecovery
-from mrflight.scheduler.run_context import RunContext
+from mrflight.scheduler.recovery.fetch_failures import FetchFailureReporter
+from mrflight.scheduler.recovery.readers import ReduceRecovery
+from mrflight.scheduler.recovery.writers import RunContext
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 from mrflight.tasks.stage_rows import StagePartition
@@ -66,7 +66,7 @@ def test_a_damaged_partition_is_lost_of_the_shuffle_that_it_is_read_from(
     kind: type[MrflightError], partition: int, is_merged: bool
 ) -> None:
     """Of the other one the same server holds a partition of this number, which is well."""
-    run = RunContext(stages=None, make_shuffle=None, watch=None, losses=FetchFailureReporter())  # type: ignore[arg-type]
+    run = RunContext(runner=None, shuffles=None, failures=FetchFailureReporter())  # type: ignore[arg-type]
     mapped, merged = NotingProduced(run), NotingProduced(run)
     stages = NotingStage((mapped,)), NotingStage((merged,))
     tasks: list[Any] = [(stages[0], reads(LIGHT)), (stages[1], reads(HEAVY))]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from mrflight.result import StageSeconds
-from mrflight.scheduler.phase_timer import PhaseTimer
+from mrflight.scheduler.metrics import PhaseTimer
 
 
 @dataclass
@@ -20,7 +20,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     time = Time()
-    monkeypatch.setattr("mrflight.scheduler.phase_timer.time.monotonic", lambda: time.now_s)
+    monkeypatch.setattr("mrflight.scheduler.metrics.time.monotonic", lambda: time.now_s)
     return time
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mrflight.errors import MrflightError, NoDataServersError, ServerUnavailableError, SpillError
-from mrflight.scheduler.losses import MOST_LOSSES, FetchFailureReporter
+from mrflight.scheduler.recovery.fetch_failures import MAX_LOSSES, FetchFailureReporter
 from mrflight.system.deadlines import Timeouts
 
 SERVER = "grpc+tcp://127.0.0.1:1"
@@ -70,7 +70,7 @@ def test_a_full_disk_with_nowhere_else_to_go_is_what_is_told() -> None:
 def test_a_job_loses_so_many_servers_and_no_more() -> None:
     losses, shuffles = FetchFailureReporter(), [Noting(is_lost=True), Noting(is_lost=True)]
     gone = about(ServerUnavailableError("gone"))
-    for _ in range(MOST_LOSSES):
+    for _ in range(MAX_LOSSES):
         assert report(losses, gone, *shuffles)
     with pytest.raises(ServerUnavailableError):
         report(losses, gone, *shuffles)
