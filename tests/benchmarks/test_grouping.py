@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 import pytest
-from pytest_benchmark.fixture import BenchmarkFixture
 
 from mrflight.tasks.operators.aggregates import parse_aggregate
 from mrflight.tasks.operators.grouping import group
+
+if TYPE_CHECKING:
+    from pytest_benchmark.fixture import BenchmarkFixture
 
 
 @pytest.mark.parametrize(("key", "groups"), [("url", 20_000), ("day", 365)])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 import pytest
-from pytest_benchmark.fixture import BenchmarkFixture
 
 from mrflight.compute import kernel
+
+if TYPE_CHECKING:
+    from pytest_benchmark.fixture import BenchmarkFixture
 
 PARTITIONS = 64
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from pytest_benchmark.fixture import BenchmarkFixture
 
 from mrflight.planner.stage_plan import plan_stage
 from mrflight.sources import open_source
 from tests.support.plans import MEMORY, SPLIT_BYTES, WORKERS, job
+
+if TYPE_CHECKING:
+    from pytest_benchmark.fixture import BenchmarkFixture
 
 FILES = 1_000
 

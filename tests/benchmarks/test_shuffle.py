@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from pytest_benchmark.fixture import BenchmarkFixture
 
 import mrflight
 from tests.support.cluster import standing_cluster
+
+if TYPE_CHECKING:
+    from pytest_benchmark.fixture import BenchmarkFixture
 
 PARTITIONS = 16
 BATCHES = 5
