@@ -1,4 +1,7 @@
-"""Functions that a job names: ``module:function``, beside its file or installed, or pickled."""
+"""References to functions of the user: ``module:function``, or a pickled callable.
+
+A module is beside the job file, or installed.
+"""
 
 from __future__ import annotations
 
@@ -23,27 +26,24 @@ from mrflight.system.in_common import InCommon
 _LIBRARY = str(Path(__file__).parents[1])
 
 copies: dict[str, str] = {}
-"""Of job files' folders, where this machine has one elsewhere than the driver has it."""
+"""Folders of job files, and where this machine has its copy of them if that is another path."""
 
 
 class FunctionRef(InCommon, msgspec.Struct, frozen=True):
-    """A function by the name that the job file gives it; loaded in the process that calls it."""
+    """A function by its name in the job file; it is loaded in the process that calls it."""
 
     key_path: str
-    """Where the job file names it, for messages."""
+    """The key of the job file that names it, for messages."""
     module: str
     name: str
     folder: str
-    """The job file's folder, whose modules come before installed ones."""
+    """The job file's folder; its modules take precedence over installed ones."""
     pickled: str = ""
-    """What `mrflight.config.pickled_functions` made of a callable; it has no module."""
+    """A callable as text of `mrflight.config.pickled_functions`; it has no module."""
 
     @classmethod
     def parse(cls, text: str, key_path: str, folder: str) -> FunctionRef:
-        """The reference in ``module:function``, or to a callable that was pickled.
-
-        UserFunctionError where it is none.
-        """
+        """Parse ``module:function``, or a pickled callable; raises UserFunctionError."""
         if (parts := split_pickled(text)) is not None:
             shown, pickled = parts
             return cls(key_path, "", shown, folder, pickled)
@@ -51,8 +51,8 @@ class FunctionRef(InCommon, msgspec.Struct, frozen=True):
         dotted = [*module.split("."), *name.split(".")]
         if not colon or not all(part.isidentifier() for part in dotted):
             raise UserFunctionError(
-                f"{key_path}: {text[:90]!r} is not a function; write 'module:function', the module "
-                "beside the job file or installed"
+                f"{key_path}: {text[:90]!r} is not a function; write 'module:function', with a "
+                "module that is beside the job file or installed"
             )
         return cls(key_path, module, name, folder)
 
@@ -60,7 +60,7 @@ class FunctionRef(InCommon, msgspec.Struct, frozen=True):
         return self.name if self.pickled else f"{self.module}:{self.name}"
 
     def load(self) -> Callable[..., Any]:
-        """Import the function; UserFunctionError says what is missing."""
+        """Import the function; raises UserFunctionError if it cannot be found."""
         if self.pickled:
             return self._unpickle()
         value: Any = self._import()
@@ -76,7 +76,7 @@ class FunctionRef(InCommon, msgspec.Struct, frozen=True):
     def _unpickle(self) -> Callable[..., Any]:
         try:
             return load_pickled(self.pickled)
-        except BaseException as error:  # whatever a user's module does
+        except BaseException as error:  # a module of the user may raise anything
             raise UserFunctionError(
                 f"{self.key_path}: {self.name} cannot be loaded in a worker: "
                 f"{type(error).__name__}: {error}"
@@ -87,23 +87,24 @@ class FunctionRef(InCommon, msgspec.Struct, frozen=True):
         if folder not in sys.path:
             sys.path.insert(0, folder)
         try:
-            if (taken := self._beside_a_loaded_one()) is not None:
-                return _load_from(self.module, taken)
+            if (file := self._shadowed_file()) is not None:
+                return _load_from(self.module, file)
             return importlib.import_module(self.module)
         except ModuleNotFoundError as error:
             if error.name != self.module.partition(".")[0]:
                 raise self._cannot_import(error) from error
             raise UserFunctionError(
-                f"{self.key_path}: no module {self.module!r} in {self.folder}, and none installed"
+                f"{self.key_path}: there is no module {self.module!r} in {self.folder}, nor an "
+                "installed one"
             ) from error
-        except BaseException as error:  # whatever a user's module does
+        except BaseException as error:  # a module of the user may raise anything
             raise self._cannot_import(error) from error
 
     def _folder_here(self) -> str:
         return copies.get(self.folder, self.folder)
 
-    def _beside_a_loaded_one(self) -> str | None:
-        """The file of a module whose name another one has here, one of Python's own perhaps."""
+    def _shadowed_file(self) -> str | None:
+        """Return the module's file if another module of this name, perhaps Python's, is loaded."""
         loaded = sys.modules.get(self.module)
         if loaded is None or "." in self.module:
             return None
@@ -121,7 +122,7 @@ class FunctionRef(InCommon, msgspec.Struct, frozen=True):
 
 @cache
 def _load_from(name: str, path: str) -> ModuleType:
-    """Load a module without taking its name from those who know the other one by it."""
+    """Load a module without replacing the one that is imported by this name."""
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -132,9 +133,9 @@ def _load_from(name: str, path: str) -> ModuleType:
 
 @contextmanager
 def calling_user(what: str) -> Iterator[None]:
-    """Turn whatever a user's code raises inside, even an exit, into UserFunctionRaisedError.
+    """Raise UserFunctionRaisedError for anything that a user's code raises, even SystemExit.
 
-    The message is ``what`` raised, and the traceback from the user's own code on.
+    The message says ``what`` raised, with the traceback from the user's code on.
     """
     try:
         yield
@@ -150,5 +151,5 @@ def _users_traceback(error: BaseException) -> str:
 
 
 def check_function(ref: FunctionRef) -> None:
-    """Load a function in a worker, so that a wrong name is found before the first task."""
+    """Load a function in a worker, to find a wrong name before the first task."""
     ref.load()

@@ -1,4 +1,4 @@
-"""From a TOML file to a `JobSpec`, with every mistake named by its key path."""
+"""Reads a job file into a `JobSpec`, and names every mistake by the path of its key."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from mrflight.config.spec import InputSpec, JobSpec
 from mrflight.errors import JobFileError
 
 _STORAGE = "storage"
-"""The section whose values no message shows: they may be secrets."""
+"""The section whose values are never shown in messages, because they may be secrets."""
 
-_NOT_OF_A_KEY = re.compile(r"[^\w.-]")
-"""What follows may be a secret, after something else than an equals sign."""
+_NOT_IN_A_KEY = re.compile(r"[^\w.-]")
+"""What follows such a character may be a secret that is not written behind an equals sign."""
 
-_OF_FILES = ("format", "columns", "types", "csv", "version", "timestamp")
-"""Keys of an input that a stage's result has no use for."""
+_FILE_KEYS = ("format", "columns", "types", "csv", "version", "timestamp")
+"""Keys of an input that only apply to files, and not to the result of a stage."""
 
-_MEANT = {"outer": "full", "full_outer": "full", "left_outer": "left", "right_outer": "right"}
-"""Choices by what others call them."""
+_SYNONYMS = {"outer": "full", "full_outer": "full", "left_outer": "left", "right_outer": "right"}
+"""Choices by the names that other systems have for them."""
 
 
 def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
-    """The job in a file, with ``overrides`` by dotted key (``shuffle.partitions``) on top.
+    """Return the job in a file, with ``overrides`` by dotted key (``shuffle.partitions``).
 
-    Raises JobFileError: the file cannot be read or is not TOML, a key is
-    unknown or missing, a value is of the wrong type.
+    Raises JobFileError if the file cannot be read or is not TOML, if a key is unknown or missing,
+    or if a value has the wrong type.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
         raise JobFileError(f"{path} cannot be read: {error}") from error
     try:
         document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError: a number of 5,000 digits as well
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError, too
         raise JobFileError(f"{path} is not TOML: {error}") from error
     for key, value in (overrides or {}).items():
         _set(document, key.split("."), value)
@@ -52,8 +52,8 @@ def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
 
 
 def decode_job(document: Mapping[str, Any]) -> JobSpec:
-    """The job that a parsed document describes; JobFileError as for `load_job`."""
-    document = _with_texts(document)
+    """Return the job that a parsed document describes; JobFileError as for `load_job`."""
+    document = _with_storage_texts(document)
     _check(document, JobSpec, "")
     spec = msgspec.convert(document, JobSpec)
     for name, stage in spec.stages.items():
@@ -63,15 +63,15 @@ def decode_job(document: Mapping[str, Any]) -> JobSpec:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """``section.key=value`` of a command line; the value is TOML, or else a plain string.
+    """Parse ``section.key=value`` of a command line; the value is TOML, or else a plain string.
 
-    No key is a date, so what looks like one, a run id perhaps, is a string as well. JobFileError,
-    without the value, for what is none, or a secret of a store.
+    No key takes a date, so a value that looks like one, for example a run id, is a string, too.
+    Raises JobFileError, which does not show the value, for other texts and for secrets of stores.
     """
     key, equals, value = text.partition("=")
     path = [name.strip() for name in key.split(".")]
     if not equals or not all(path):
-        shown = _NOT_OF_A_KEY.split(key.strip(), maxsplit=1)[0]
+        shown = _NOT_IN_A_KEY.split(key.strip(), maxsplit=1)[0]
         raise JobFileError(f"--set {shown}: write section.key=value")
     try:
         parsed = tomllib.loads(f"value = {value}")
@@ -88,20 +88,20 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _check_no_secret(path: Sequence[str], value: Any) -> None:
-    """Raise JobFileError for a secret: who sees the processes sees their arguments."""
+    """Raise JobFileError for a secret, because a list of processes shows their arguments."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             _check_no_secret([*path, name], inner)
     elif holds_secret(path[-1], value):
         raise JobFileError(
-            f"--set {'.'.join(path)}: everybody on this machine can read the arguments of a "
-            "process, so no secret may be there: write it into [storage] of the job file, or into "
-            "the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN)"
+            f"--set {'.'.join(path)}: a secret must not be an argument, because every user of this "
+            "machine can read the arguments of a process; put it into [storage] of the job file, "
+            "or into the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN)"
         )
 
 
-def _with_texts(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document, where ``[storage]`` has booleans and whole numbers as stores take them."""
+def _with_storage_texts(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the document with booleans and whole numbers of ``[storage]`` as text."""
     section = document.get(_STORAGE)
     if not isinstance(section, Mapping):
         return document
@@ -116,36 +116,39 @@ def _text(value: Any) -> Any:
 
 
 def _check_inputs(inputs: Mapping[str, InputSpec], at: str) -> None:
-    """Raise JobFileError unless each is told by one key where it is, and by at most one its map.
+    """Raise JobFileError for inputs whose keys exclude or need each other.
 
-    What says how files are read is not for the result of a stage.
+    Every input has either a path or a stage, and at most one of map and sql. Keys that say how
+    files are read do not apply to the result of a stage.
     """
     if not inputs:
-        raise JobFileError(f"{at}: at least one is needed, [{at}.NAME]")
+        raise JobFileError(f"{at} must have at least one input; write [{at}.NAME]")
     for name, section in inputs.items():
         key = f"{at}.{name}"
         if section.path is None and section.stage is None:
             raise JobFileError(
-                f'{key}.path: this key is missing; write path = "..." in [{key}], or stage = "..." '
+                f'{key}.path is missing; write path = "..." in [{key}], or stage = "..." '
                 "for the result of a stage"
             )
         if section.path is not None and section.stage is not None:
-            raise JobFileError(f"{key}.stage: takes the place of path; keep one")
-        if section.stage is not None and (told := _of_files_alone(section)):
+            raise JobFileError(f"{key}.stage and {key}.path exclude each other; keep one of them")
+        if section.stage is not None and (file_key := _first_file_key(section)):
             raise JobFileError(
-                f"{key}.{told}: is for files, and {key} is what stage {section.stage} makes; leave "
-                "it out, and select or cast columns in sql or a map"
+                f"{key}.{file_key} only applies to files, and {key} is the result of stage "
+                f"{section.stage}; remove it, and select or cast columns in sql or a map"
             )
         if section.map is not None and section.sql is not None:
-            raise JobFileError(f"{key}.sql: takes the place of map; keep one")
+            raise JobFileError(f"{key}.sql and {key}.map exclude each other; keep one of them")
         if section.sql_table is not None and section.sql is None:
-            raise JobFileError(f"{key}.sql_table: is what sql calls the rows; write sql, too")
+            raise JobFileError(
+                f"{key}.sql_table names the rows in {key}.sql, which is missing; write sql, too"
+            )
 
 
-def _of_files_alone(section: InputSpec) -> str | None:
-    """A key that says something of files, if one is told."""
-    unsaid = InputSpec()
-    return next((key for key in _OF_FILES if getattr(section, key) != getattr(unsaid, key)), None)
+def _first_file_key(section: InputSpec) -> str | None:
+    """Return the first key that is set and only applies to files, or None."""
+    unset = InputSpec()
+    return next((key for key in _FILE_KEYS if getattr(section, key) != getattr(unset, key)), None)
 
 
 def _set(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
@@ -153,16 +156,16 @@ def _set(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
         document = document.setdefault(name, {})
         if not isinstance(document, dict):
             raise JobFileError(
-                f"--set {'.'.join(path)}: {'.'.join(path[: depth + 1])} is no section"
+                f"--set {'.'.join(path)}: {'.'.join(path[: depth + 1])} is not a section"
             )
     document[path[-1]] = value
 
 
 def _check(value: Any, kind: Any, path: str) -> None:
-    """Raise JobFileError for the first key or value that is not as ``kind`` has it.
+    """Raise JobFileError for the first key or value that does not conform to ``kind``.
 
-    msgspec would say ``inputs[...]`` for a table that the user named, so every
-    value is looked at with the path that leads to it.
+    msgspec would write ``inputs[...]`` for a table that the user named, so every value is checked
+    here with the path that leads to it.
     """
     kind = _struct_in(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
@@ -179,17 +182,17 @@ def _check_struct(table: Mapping[str, Any], kind: type[msgspec.Struct], path: st
     for name, inner in table.items():
         if name not in hints:
             near = difflib.get_close_matches(name, hints, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(hints)}"
-            raise JobFileError(f"{_join(path, name)}: no such key; {hint}")
+            hint = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(hints)}"
+            raise JobFileError(f"{_join(path, name)}: unknown key; {hint}")
         _check(inner, hints[name], _join(path, name))
     for field in msgspec.structs.fields(kind):
         if field.required and field.name not in table:
             how = _how_to_write(path, field.name, hints[field.name])
-            raise JobFileError(f"{_join(path, field.name)}: this key is missing; write {how}")
+            raise JobFileError(f"{_join(path, field.name)} is missing; write {how}")
 
 
 def _how_to_write(path: str, name: str, kind: Any) -> str:
-    """A key with what it cannot do without: a section, or a value in one."""
+    """Describe how to write a missing key: a section with its required keys, or a value."""
     section = f"[{_join(path, name)}]"
     if typing.get_origin(kind) is dict:
         kind = typing.get_args(kind)[1]
@@ -198,13 +201,13 @@ def _how_to_write(path: str, name: str, kind: Any) -> str:
         return f'{name} = "..." in [{path}]'
     required = [field.name for field in msgspec.structs.fields(kind) if field.required]
     if kind is InputSpec:
-        required = ["path"]  # or the other that tells where it is
+        required = ["path"]  # or stage
     return f"{section} with " + ", ".join(f'{inner} = "..."' for inner in required)
 
 
 def _check_value(value: Any, kind: Any, path: str) -> None:
     if isinstance(value, int) and not _has_64_bits(value):
-        raise JobFileError(f"{path}: a number of more than 64 bits")
+        raise JobFileError(f"{path}: the number has more than 64 bits")
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -212,10 +215,10 @@ def _check_value(value: Any, kind: Any, path: str) -> None:
         choices = _choices(kind)
         if choices and not inside:
             reason = f"{_shown(value)} is not {_listed(choices)}"
-            if isinstance(value, str) and value in _MEANT and repr(_MEANT[value]) in choices:
-                reason += f"; write {_MEANT[value]!r}"
+            if isinstance(value, str) and value in _SYNONYMS and repr(_SYNONYMS[value]) in choices:
+                reason += f"; write {_SYNONYMS[value]!r}"
         elif "datetime" in reason:
-            reason = f"{_shown(str(value))} is no time such as '2026-11-21T10:00:00Z'"
+            reason = f"{_shown(str(value))} is not a time such as '2026-11-21T10:00:00Z'"
         elif reason.startswith("Expected"):
             reason = f"{reason[0].lower()}{reason[1:]}"
         raise JobFileError(f"{path}{inside.rstrip('`')}: {reason}") from error
@@ -226,7 +229,7 @@ def _has_64_bits(value: int) -> bool:
 
 
 def _choices(kind: Any) -> list[str]:
-    """What a value may be, where it is one of a few."""
+    """Return the values that are allowed, if the kind is an enumeration."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         alternatives = [_choices(part) for part in typing.get_args(kind)]
         named = [choice for choices in alternatives for choice in choices]
@@ -244,7 +247,7 @@ def _is_literal(kind: Any) -> bool:
 
 
 def _struct_in(kind: Any) -> Any:
-    """The kind itself, or the struct in ``Struct | None``."""
+    """Return the struct in ``Struct | None``, or the kind itself."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         parts = typing.get_args(kind)
         structs = [part for part in parts if isinstance(part, type) and _is_struct(part)]
@@ -260,17 +263,17 @@ def _table(value: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         is_hidden = path.split(".")[0] == _STORAGE
         shown = f"a value of type {type(value).__name__}" if is_hidden else _shown(value)
-        raise JobFileError(f"{path}: is a table, [{path}], not {shown}")
+        raise JobFileError(f"{path} must be a table, [{path}], not {shown}")
     return value
 
 
 def _shown(value: Any) -> str:
-    """A value as a message shows it: not all of what is long, or nested deeply."""
+    """Return a value for a message; long or deeply nested ones are shortened."""
     shortened = reprlib.Repr()
     shortened.maxstring = shortened.maxother = 100
     try:
         return shortened.repr(value)
-    except ValueError:  # a number of 5,000 digits, which is written in hexadecimal
+    except ValueError:  # a number of 5,000 digits cannot be formatted
         return f"a value of type {type(value).__name__}"
 
 

@@ -1,13 +1,12 @@
-"""How a job's memory is divided over its parts: a pure function of one setting.
+"""Divides the memory of a job over its processes.
 
-Of the whole, every process first gets what it weighs empty. Of the rest the
-data servers get one half, which is what they hold before they spill, and the
-workers the other, each for the task that it runs:
+First, every process gets what it needs when it does nothing. The data servers get one half of the
+rest, which they may hold before they spill. The workers get the other half, each for the task that
+it runs:
 
-- a map task holds a few batches of its source and what the shuffle writer has
-  not sent yet;
-- a reduce task holds rows of its partition and what its aggregation makes of
-  them, and the rows that wait to be encoded.
+- a map task holds a few batches of its source, and the rows that the shuffle writer has not sent;
+- a reduce task holds rows of its partition, the groups of its aggregation, and the rows that wait
+  to be encoded.
 """
 
 from __future__ import annotations
@@ -23,55 +22,56 @@ from mrflight.units import format_bytes, parse_bytes
 MIB = 2**20
 
 _DRIVER_BYTES = 110 * MIB
-"""The driver and the fork server, whose pages the others share: measured with PSS."""
+"""The driver and the fork server, whose pages the others share (PSS, measured)."""
 
 _WORKER_BYTES = 64 * MIB
-"""An empty worker, and the batches that its source reads: measured with PSS."""
+"""An idle worker, and the batches that its source reads (PSS, measured)."""
 
 _SERVER_BYTES = 32 * MIB
-"""An empty data server, and what is on its way through gRPC."""
+"""An empty data server, and the messages that are in gRPC."""
 
 _SQL_BYTES = 54 * MIB
-"""DataFusion in the driver: 41 MiB of it are code, whose pages the workers share."""
+"""DataFusion in the driver. 41 MiB of it is code, whose pages the workers share."""
 
 _SQL_WORKER_BYTES = 13 * MIB
-"""DataFusion in a worker, beside that: its tables, and what a session begins with."""
+"""DataFusion in a worker, in addition: its tables, and a new session."""
 
 _RAY_BYTES = 110 * MIB
-"""The process that speaks to Ray, and what a metadata server weighs more as an actor: PSS."""
+"""The gateway process to Ray, and what a metadata server takes more as an actor (PSS)."""
 
 _RAY_PROCESS_BYTES = 50 * MIB
-"""What Ray weighs in a worker, or in a data server: 79 and 68 MiB of PSS where nothing is done."""
+"""Ray itself in a worker or a data server. Idle ones were measured with 79 and 68 MiB of PSS."""
 
-_LEAST_SHARE_BYTES = 64 * MIB
-"""Of a worker's task, or of a data server: with less, blocks and pieces become too small."""
+_MIN_BUDGET_BYTES = 64 * MIB
+"""The least for a worker's task or a data server. With less, blocks and spill files are too small.
+"""
 
-_MOST_WRITER_BYTES = 128 * MIB
-"""Of a shuffle writer: more makes its blocks no better, see experiments/transport.py."""
+_MAX_WRITER_BYTES = 128 * MIB
+"""The most for a shuffle writer. More makes its blocks no better, see experiments/transport.py."""
 
-_MOST_COMBINER_BYTES = 64 * MIB
-"""Of a combiner: what does not shrink in this shrinks in the reducer."""
+_MAX_COMBINER_BYTES = 64 * MIB
+"""The most for a combiner. Groups that do not fit are aggregated by the reducer."""
 
 
 class MemoryPlan(msgspec.Struct, frozen=True):
-    """What each part may hold, bytes."""
+    """How many bytes each part of a job may hold."""
 
     total: int
     servers: int
-    """All data servers of an embedded cluster together."""
+    """For all data servers of an embedded cluster together."""
     writer: int
-    """One shuffle writer."""
+    """For one shuffle writer."""
     combiner: int
-    """One map task, for the groups that it combines its rows to."""
+    """For the groups of one map task that combines its rows."""
     reducer: int
-    """One reduce task, for its rows and groups."""
+    """For the rows and groups of one reduce task."""
     encoder: int
-    """One reduce task, for the rows that wait to be encoded."""
+    """For the rows of one reduce task that wait to be encoded."""
     rewriter: int
-    """One rewrite task of a merge. It comes when the data servers hold nothing any more."""
+    """For one rewrite task of a merge, which runs when the data servers are empty."""
 
     def halved(self) -> MemoryPlan:
-        """For a task that reduces and maps, one half for each."""
+        """Return the plan of a task that reduces and maps, and gets half of the memory for each."""
         return replace(
             self, writer=self.writer // 2, combiner=self.combiner // 2, reducer=self.reducer // 2
         )
@@ -80,21 +80,22 @@ class MemoryPlan(msgspec.Struct, frozen=True):
 def plan_memory(
     spec: JobSpec, workers: int, data_servers: int, default: int | None = None
 ) -> MemoryPlan:
-    """The parts of a job's memory; JobFileError where what it sets is no size, or too little.
+    """Return how a job's memory is divided.
 
-    ``default`` is the whole where it sets nothing: `default_memory` unless told.
+    ``default`` is the total if the job sets none; without it `default_memory` is. Raises
+    JobFileError if a setting is not a size, or too small.
     """
     servers = _size(spec.shuffle.memory, "shuffle.memory") if data_servers else None
     total = _size(spec.cluster.memory, "cluster.memory")
     with_sql = spec.has_sql
     on_ray = spec.cluster.executor == "ray"
-    least = least_memory(workers, data_servers, servers, with_sql=with_sql, on_ray=on_ray)
+    min_bytes = min_memory(workers, data_servers, servers, with_sql=with_sql, on_ray=on_ray)
     if total is None:
-        total = max(default_memory() if default is None else default, least)
-    if total < least:
+        total = max(default_memory() if default is None else default, min_bytes)
+    if total < min_bytes:
         raise JobFileError(
             f"cluster.memory: {format_bytes(total)} is too little for {workers} workers and "
-            f"{data_servers} data servers; give {format_bytes(least)} or more, or set fewer "
+            f"{data_servers} data servers; give {format_bytes(min_bytes)} or more, or set fewer "
             "cluster.workers"
         )
     return divide_memory(total, workers, data_servers, servers, with_sql=with_sql, on_ray=on_ray)
@@ -109,28 +110,28 @@ def divide_memory(
     with_sql: bool = False,
     on_ray: bool = False,
 ) -> MemoryPlan:
-    """The parts of ``total`` bytes, which are enough.
+    """Divide ``total`` bytes, which must be at least `min_memory`.
 
-    ``data_servers`` are those of an embedded cluster, 0 on a standing one;
-    ``servers`` is what they get together, where that is set. ``with_sql``: DataFusion is loaded;
-    ``on_ray``: Ray is.
+    ``data_servers`` counts those of an embedded cluster; it is 0 on a standing one. ``servers`` is
+    what they get together, if that is set. ``with_sql`` and ``on_ray`` say whether DataFusion and
+    Ray are loaded.
     """
     rest = total - _fixed_bytes(workers, data_servers, with_sql, on_ray)
     if servers is None:
-        servers = min(rest // 2, rest - workers * _LEAST_SHARE_BYTES) if data_servers else 0
+        servers = min(rest // 2, rest - workers * _MIN_BUDGET_BYTES) if data_servers else 0
     each = (rest - servers) // workers
     return MemoryPlan(
         total=total,
         servers=servers,
-        writer=min(each // 2, _MOST_WRITER_BYTES),
-        combiner=min(each // 4, _MOST_COMBINER_BYTES),
+        writer=min(each // 2, _MAX_WRITER_BYTES),
+        combiner=min(each // 4, _MAX_COMBINER_BYTES),
         reducer=each // 2,
         encoder=each // 4,
         rewriter=rest // workers // 2,
     )
 
 
-def least_memory(
+def min_memory(
     workers: int,
     data_servers: int,
     servers: int | None = None,
@@ -138,12 +139,12 @@ def least_memory(
     with_sql: bool = False,
     on_ray: bool = False,
 ) -> int:
-    """With how much a job can be run at all, bytes."""
+    """Return the least memory, in bytes, that a job can run with."""
     if servers is None:
-        servers = data_servers * _LEAST_SHARE_BYTES
+        servers = data_servers * _MIN_BUDGET_BYTES
     return (
         _fixed_bytes(workers, data_servers, with_sql, on_ray)
-        + workers * _LEAST_SHARE_BYTES
+        + workers * _MIN_BUDGET_BYTES
         + servers
     )
 
@@ -164,5 +165,5 @@ def _size(text: str | None, key: str) -> int | None:
 
 
 def default_memory() -> int:
-    """Half of what the machine, or the container that this runs in, has free now, bytes."""
+    """Return half of the memory that the machine, or this container, has free now, in bytes."""
     return free_memory() // 2

@@ -1,6 +1,7 @@
-"""Callables that have no name to import, lambdas and closures: pickled into a text.
+"""Pickles callables that cannot be imported by name, such as lambdas and closures, into a text.
 
-It stands where a job file has ``module:function``: ``pickled:NAME:BYTES``, the bytes in base64.
+The text takes the place of ``module:function`` in a job: ``pickled:NAME:BYTES``, with the bytes in
+base64.
 """
 
 from __future__ import annotations
@@ -20,28 +21,29 @@ from mrflight.units import format_bytes
 
 PREFIX = "pickled:"
 
-MOST_BYTES = 4 * 2**20
-"""Of one callable, which is sent with every task that calls it: with 10 MiB a map took 0.1 s more,
-and driver and workers together 280 MiB that no budget knows."""
+MAX_BYTES = 4 * 2**20
+"""The largest callable, which is sent with every task that calls it. With 10 MiB a map took 0.1 s
+longer, and driver and workers together took 280 MiB that are not in the memory plan."""
 
 
-def pickled(function: Callable[..., Any], what: str) -> str:
-    """The text of a callable as it is now, with all that it refers to and no module has.
+def pickle_function(function: Callable[..., Any], what: str) -> str:
+    """Return the text of a callable as it is now, with everything it refers to outside modules.
 
-    UserFunctionError, beginning with ``what``, where it cannot be pickled.
+    Raises UserFunctionError, whose message begins with ``what``, if it cannot be pickled.
     """
     name = name_of(function)
-    body = _pickled(function, f"{what}: {name}")
-    if len(body) > MOST_BYTES:
+    body = _dump(function, f"{what}: {name}")
+    if len(body) > MAX_BYTES:
         raise UserFunctionError(
-            f"{what}: {name} brings {format_bytes(len(body))} along, and would with every task; at "
-            f"most {format_bytes(MOST_BYTES)} are sent: let it read a file, once, or join the rows"
+            f"{what}: {name} refers to {format_bytes(len(body))} of data, which would be sent with "
+            f"every task; at most {format_bytes(MAX_BYTES)} are sent: let it read a file once, or "
+            "join the rows"
         )
     return f"{PREFIX}{name}:{base64.b64encode(body).decode('ascii')}"
 
 
 def split_pickled(text: str) -> tuple[str, str] | None:
-    """The name in a text that `pickled` has made, and its bytes; None for another text."""
+    """Return the name and the bytes of a text of `pickle_function`; None for other texts."""
     if not text.startswith(PREFIX):
         return None
     name, _, encoded = text[len(PREFIX) :].rpartition(":")
@@ -50,12 +52,12 @@ def split_pickled(text: str) -> tuple[str, str] | None:
 
 @cache
 def load_pickled(encoded: str) -> Callable[..., Any]:
-    """The callable, made once in this process; raises whatever that does."""
-    return _loaded(base64.b64decode(encoded, validate=True))
+    """Return the callable, which is unpickled once per process; raises what unpickling raises."""
+    return _load(base64.b64decode(encoded, validate=True))
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What messages call it: where it has no name of its own, with its file and line."""
+    """Return the name for messages; a function without one is named by its file and line."""
     if isinstance(function, partial):
         return name_of(function.func)
     if isinstance(function, Chained):
@@ -69,44 +71,44 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 class Chained(msgspec.Struct, frozen=True):
-    """Maps that are one: each is given what the one before it has made."""
+    """Several maps as one: each is called with the result of the one before it."""
 
     name: str
     bodies: tuple[str, ...]
-    """As `load_pickled` takes them."""
+    """The functions, as `load_pickled` takes them."""
 
     def __call__(self, batch: Any) -> Any:
-        """What the last one makes."""
+        """Return the result of the last function."""
         for body in self.bodies:
             batch = load_pickled(body)(batch)
         return batch
 
 
-def chained(first: str, second: str) -> str | None:
-    """The text of two maps, the second of what the first makes; None where one is only named."""
+def chain_functions(first: str, second: str) -> str | None:
+    """Return the text of two maps in a row; None if one of them is not pickled."""
     parts = [split_pickled(text) for text in (first, second)]
     named = [part for part in parts if part is not None]
     if len(named) < len(parts):
         return None
     name = ", then ".join(name for name, _ in named)
-    return pickled(Chained(name, tuple(body for _, body in named)), "map")
+    return pickle_function(Chained(name, tuple(body for _, body in named)), "map")
 
 
-def _pickled(function: Callable[..., Any], what: str) -> bytes:
-    """With the folders of modules, as a module that it refers to is loaded by its name."""
+def _dump(function: Callable[..., Any], what: str) -> bytes:
+    """Pickle a function, and the search path, by which modules that it refers to are loaded."""
     import cloudpickle
 
     try:
         body = cloudpickle.dumps(function)
-    except Exception as error:  # whatever what it holds does
+    except Exception as error:  # whatever the objects that it refers to raise
         raise UserFunctionError(
-            f"{what} cannot be sent to workers: {type(error).__name__}: {error}; let it make what "
-            "cannot be pickled, a connection or an open file, when it is called"
+            f"{what} cannot be sent to workers: {type(error).__name__}: {error}; create what "
+            "cannot be pickled, such as a connection or an open file, when it is called"
         ) from error
     return pickle.dumps(([os.path.abspath(folder) for folder in sys.path], body))
 
 
-def _loaded(body: bytes) -> Callable[..., Any]:
+def _load(body: bytes) -> Callable[..., Any]:
     folders, inner = pickle.loads(body)
     sys.path += [folder for folder in folders if folder not in sys.path]
     function: Callable[..., Any] = pickle.loads(inner)

@@ -1,4 +1,4 @@
-"""Which options of a store are secrets."""
+"""Tells which options of a store are secrets."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 from typing import Any
 
 USERINFO = re.compile(r"(?<=://)[^/\s]*@")
-"""Of a URL, as that of an endpoint or a proxy may have it."""
+"""The user and password of a URL; those of an endpoint or a proxy may have them."""
 
 _NAMES = re.compile(r"secret|token|password|access_key|_key$|_key_base64$")
-_OF_FILES = re.compile(r"_(file|path)$")
+_FILE_NAMES = re.compile(r"_(file|path)$")
 
 
 def holds_secret(name: str, value: Any) -> bool:
-    """Whether nobody but the store may see the value of an option.
+    """Return whether the value of an option is a secret.
 
-    The id of an access key counts as one: it says who asks, and is half of what is needed to. The
-    path of a file that holds one does not.
+    The id of an access key counts as a secret, because it is half of the credentials. The path of
+    a file that contains a secret does not.
     """
     if isinstance(value, str) and USERINFO.search(value):
         return True
     name = name.lower()
-    return bool(_NAMES.search(name)) and not _OF_FILES.search(name)
+    return bool(_NAMES.search(name)) and not _FILE_NAMES.search(name)

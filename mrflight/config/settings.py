@@ -1,4 +1,4 @@
-"""What a job file's settings come to on this machine, checked before anything is started."""
+"""Resolves the settings of a job on this machine, and checks them before anything is started."""
 
 from __future__ import annotations
 
@@ -16,43 +16,44 @@ from mrflight.errors import JobFileError
 from mrflight.system.deadlines import Timeouts
 from mrflight.units import parse_seconds
 
-_MOST_ATTEMPTS = 100
-"""Of a task. Numbers go on where what was lost is made again, and `mrflight.ids` bounds them."""
+_MAX_ATTEMPTS = 100
+"""The most attempts of a task. Lost output is made again by further attempts, whose numbers
+`mrflight.ids` bounds."""
 
 
 class Machines(msgspec.Struct, frozen=True):
-    """What a Ray of several nodes offers."""
+    """The resources of a Ray cluster with several nodes."""
 
     cpus: int
     memory_bytes: int
 
 
 class RunSettings(msgspec.Struct, frozen=True):
-    """How a job is run."""
+    """How a job is run: the settings of its file, with defaults filled in."""
 
     attempts: int
-    """Of a task."""
+    """The most attempts of a task."""
     speculates: bool
     timeout_s: float
-    """Of the whole job; infinite where none was set."""
+    """For the whole job; infinite if none is set."""
     workers: int
     data_servers: int
-    """Of an embedded cluster: as told, or one for every four workers. 0 on a standing one."""
+    """Of an embedded cluster: as set, or one for every four workers. 0 on a standing cluster."""
     heartbeat_timeout_s: float
     timeouts: Timeouts
     memory: MemoryPlan
     spill_root: Path
-    """The folder below which the job's parts put what does not fit in memory."""
+    """The folder below which the job's processes spill."""
 
     @classmethod
     def of(cls, spec: JobSpec, folder: Path, machines: Machines | None = None) -> RunSettings:
-        """Those of a job file in ``folder``, on this machine unless on others.
+        """Return the settings of a job whose file is in ``folder``; raises JobFileError.
 
-        JobFileError for what cannot be.
+        Without ``machines`` the job runs on this machine.
         """
         attempts = spec.job.attempts
-        if not 1 <= attempts <= _MOST_ATTEMPTS:
-            raise JobFileError(f"job.attempts: {attempts} is not from 1 to {_MOST_ATTEMPTS}")
+        if not 1 <= attempts <= _MAX_ATTEMPTS:
+            raise JobFileError(f"job.attempts must be from 1 to {_MAX_ATTEMPTS}, not {attempts}")
         timeout = spec.job.timeout
         cluster = spec.cluster
         _check_ray(cluster)
@@ -87,13 +88,13 @@ def _check_ray(cluster: ClusterSection) -> None:
         return
     if cluster.executor != "ray":
         raise JobFileError(
-            'cluster.ray_address: is for cluster.executor = "ray"; set that, or leave this out'
+            'cluster.ray_address only applies to cluster.executor = "ray"; set that, or remove this'
         )
     if "://" in address or not address.strip():
         raise JobFileError(
-            f"cluster.ray_address: {address!r} is none that a job can take; write host:port of "
-            'the Ray that this machine is a node of, or "auto" (what comes by ray:// is no node: '
-            "start the job there, by ray job submit for one)"
+            f"cluster.ray_address: {address!r} is not an address that a job can use; write "
+            'host:port of the Ray cluster that this machine is a node of, or "auto" (a ray:// '
+            "client is not a node: start the job on a node, for example with ray job submit)"
         )
 
 
@@ -101,7 +102,7 @@ def _workers(wanted: int | None, machines: Machines | None) -> int:
     if wanted is None:
         return max(1, machines.cpus) if machines else len(os.sched_getaffinity(0))
     if not 1 <= wanted <= 1024:
-        raise JobFileError(f"cluster.workers: {wanted} is not from 1 to 1024")
+        raise JobFileError(f"cluster.workers must be from 1 to 1024, not {wanted}")
     return wanted
 
 
@@ -123,11 +124,11 @@ def _spill_root(wanted: str | None, folder: Path) -> Path:
     if wanted is None:
         return Path(tempfile.gettempdir())
     if not wanted.strip():
-        raise JobFileError("cluster.spill_dir: is empty; name a folder, or leave it out")
+        raise JobFileError("cluster.spill_dir must not be empty; name a folder, or remove the key")
     root = folder / wanted
     if not os.access(root, os.W_OK | os.X_OK) or not root.is_dir():
         raise JobFileError(
-            f"cluster.spill_dir: {root} is no folder that this user can write to; make it, or "
-            "choose another"
+            f"cluster.spill_dir: {root} is not a folder that this user can write to; create it, or "
+            "choose another one"
         )
     return root

@@ -1,4 +1,4 @@
-"""What rows are sorted by, as a job file says it: ``"revenue desc nulls first"``."""
+"""Sort keys of a job file, such as ``"revenue desc nulls first"``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from mrflight.errors import JobFileError
 
 
 class SortKey(msgspec.Struct, frozen=True):
-    """One column of an order.
+    """A column to sort by, with its direction.
 
-    Nulls come last whichever the direction, unless they are asked for first.
-    NaN is the greatest number, so with ``descending`` it comes before all
-    others; all NaNs are equal, and so are the zeros of both signs.
+    Nulls come last in both directions unless ``nulls_first``. NaN is greater than all other
+    numbers, so it comes first with ``descending``. All NaNs are equal, and so are 0.0 and -0.0.
     """
 
     column: str
@@ -22,42 +21,42 @@ class SortKey(msgspec.Struct, frozen=True):
     nulls_first: bool = False
 
     def __str__(self) -> str:
-        """As `parse_sort_keys` reads it, without what goes without saying."""
+        """Return the text for `parse_sort_keys`, without the defaults."""
         direction = " desc" if self.descending else ""
         return f"{self.column}{direction}{' nulls first' if self.nulls_first else ''}"
 
 
 def ascending(columns: Iterable[str]) -> tuple[SortKey, ...]:
-    """Keys of these columns, the least first and nulls last."""
+    """Return ascending keys for these columns, with nulls last."""
     return tuple(SortKey(column) for column in columns)
 
 
 def columns_of(keys: Iterable[SortKey]) -> list[str]:
-    """The columns that the keys look at."""
+    """Return the columns of the keys."""
     return [key.column for key in keys]
 
 
 def parse_sort_keys(texts: Sequence[str], key_path: str) -> tuple[SortKey, ...]:
-    """The keys in ``COLUMN [asc | desc] [nulls first | nulls last]``, the most significant first.
+    """Parse keys ``COLUMN [asc | desc] [nulls first | nulls last]``, the most significant first.
 
-    Only words at the end of a text count, in any case, so that the column may have spaces and may
-    be in double quotes. JobFileError, with the key path, for a text without a column and for a
-    column that comes twice.
+    The options are the last words of a text, in upper or lower case. So a column may contain
+    spaces, and may be in double quotes. Raises JobFileError, with the key path, for a text without
+    a column and for a column that comes twice.
     """
-    keys = tuple(_parsed(text, key_path) for text in texts)
+    keys = tuple(_parse(text, key_path) for text in texts)
     names = columns_of(keys)
     if twice := {name for name in names if names.count(name) > 1}:
         raise JobFileError(
-            f"{key_path}: column {min(twice)!r} comes twice, and the second says nothing; "
-            "leave one out"
+            f"{key_path}: column {min(twice)!r} comes twice, and the second has no effect; "
+            "remove one"
         )
     return keys
 
 
-def _parsed(text: str, key_path: str) -> SortKey:
+def _parse(text: str, key_path: str) -> SortKey:
     column = text.strip()
-    column, nulls = _without(column, "nulls first", "nulls last")
-    column, direction = _without(column, "asc", "desc")
+    column, nulls = _split_ending(column, "nulls first", "nulls last")
+    column, direction = _split_ending(column, "asc", "desc")
     if len(column) > 1 and column[0] == column[-1] == '"':
         column = column[1:-1]
     if not column:
@@ -68,8 +67,8 @@ def _parsed(text: str, key_path: str) -> SortKey:
     return SortKey(column, direction == "desc", nulls == "nulls first")
 
 
-def _without(text: str, *endings: str) -> tuple[str, str | None]:
-    """The text without an ending of whole words, and which one that was."""
+def _split_ending(text: str, *endings: str) -> tuple[str, str | None]:
+    """Split one of the endings, which are whole words, from the text; None if it has none."""
     words = text.split()
     for ending in endings:
         count = len(ending.split())

@@ -1,7 +1,6 @@
-"""What a job file says: frozen structs that know every key and no other.
+"""The content of a job file, as frozen structs, one for each section.
 
-The structs follow the job file section by section. They are decoded and
-checked in `mrflight.config.job_file` and never change after that.
+They are decoded and checked in `mrflight.config.job_file`.
 """
 
 from __future__ import annotations
@@ -25,112 +24,114 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class JobSection(_Section, frozen=True):
-    """``[job]``: its name and limits."""
+    """``[job]``: the name and the limits of the job."""
 
     name: str
     timeout: str | None = None
     attempts: int = 4
-    """Of a task, until its failure is the job's."""
+    """How often a task is attempted before the job fails."""
     speculation: bool = True
-    """Whether a task that takes much longer than its peers gets a second attempt beside it."""
+    """Whether a task that takes much longer than others gets a speculative attempt."""
     run_id: str | None = None
+    """Names a run, which is then committed once even if the job is run again."""
 
 
 class CsvOptions(_Section, frozen=True):
-    """``[inputs.NAME.csv]``: how a csv file is written."""
+    """``[inputs.NAME.csv]``: the format of csv files."""
 
     delimiter: str = ","
     header: bool = True
-    """False: the first line is data and the columns are ``column_names``, or f0, f1, ..."""
+    """False: the first line is data, and the columns are named ``column_names``, or f0, f1, ..."""
     column_names: list[str] | None = None
     newlines_in_values: bool = False
-    """True: a quoted value may hold line ends; such a file is read as one split."""
+    """True: a quoted value may contain line ends. Such a file is read as one split."""
 
 
 class InputSpec(_Section, frozen=True):
-    """``[inputs.NAME]``: one table."""
+    """``[inputs.NAME]``: one input table."""
 
     path: str | None = None
-    """Of its files; or else ``stage``."""
+    """The path of its files. An input has either this or ``stage``."""
     stage: str | None = None
-    """Whose result it is."""
+    """The stage whose result it is."""
     format: InputFormat | None = None
     map: str | None = None
     sql: str | None = None
-    """In place of a map: of one row, by the input's name, or ``sql_table``."""
+    """A query over one row at a time, instead of a map. It names the rows by the input's name, or
+    by ``sql_table``."""
     sql_table: str | None = None
-    """What ``sql`` calls the rows, where that is not the input's name."""
+    """The table's name in ``sql``, if it is not the input's name."""
     key: list[str] = []
     broadcast: bool | None = None
-    """Of a join or sql: whether its rows are sent to everyone, as they are few. Where nothing is
-    said that is so for a join with an input that is much smaller than the other."""
+    """Whether all of its rows are sent to every task of a join or sql. By default a join broadcasts
+    an input that is much smaller than the other."""
     columns: list[str] | None = None
     types: dict[str, str] = {}
-    """Types of csv and json columns by name (``int64``, ``timestamp[us]``); others are inferred."""
+    """The types of csv and json columns (``int64``, ``timestamp[us]``); others are inferred."""
     csv: CsvOptions = CsvOptions()
     version: int | None = None
-    """Of a Delta table; its newest unless told."""
+    """The version of a Delta table to read; by default the newest."""
     timestamp: datetime | None = None
-    """Of a Delta table: the version that was the newest then."""
+    """Reads the version of a Delta table that was the newest at this time."""
 
 
 class ShuffleSection(_Section, frozen=True):
-    """``[shuffle]``: how many partitions, and which row goes where."""
+    """``[shuffle]``: the number of partitions, and how rows are assigned to them."""
 
     partitions: int | Literal["auto"] = "auto"
     partitioner: str = "hash"
     replicas: int = 1
     compression: Literal["auto", "none", "lz4", "zstd"] = "auto"
     memory: str | None = None
-    """What embedded data servers hold together before they spill; their share of
-    ``cluster.memory`` unless told."""
+    """How much embedded data servers hold together before they spill; by default their part of
+    ``cluster.memory``."""
 
 
 class ReduceSection(_Section, frozen=True):
-    """``[reduce]``: what is made of each partition; empty means repartition only."""
+    """``[reduce]``: how each partition is reduced. An empty section only repartitions."""
 
     group_by: list[str] = []
     aggregate: dict[str, str] = {}
-    """Of each group; without ``group_by`` of all rows, which become one row."""
+    """The aggregates of each group; without ``group_by``, of all rows, which become one row."""
     function: str | None = None
     sql: str | None = None
-    """Of whole keys, by the inputs' names."""
+    """A query over all rows of a key. It names the inputs by their names."""
     join: Literal["inner", "left", "right", "full", "semi", "anti"] | None = None
     left: str | None = None
     right: str | None = None
-    """Of a join: the names of the inputs."""
+    """The inputs of a join, by name."""
     distinct: bool = False
-    """Rows that are equal in all columns become one."""
+    """Keeps one of the rows that are equal in all columns."""
     keep: Literal["first", "last"] | None = None
-    """Rows with one key become one: by ``order_by``."""
+    """Keeps the first or the last row of each key, by ``order_by``."""
     order_by: list[str] = []
-    """As ``sort_by``, of the rows with one key."""
+    """The order of the rows of one key, written like ``sort_by``."""
     sort_by: list[str] = []
     """``column [asc|desc] [nulls first|last]``: the order of the result over all part files."""
     limit: int | None = None
-    """How many rows the result has at most: the first by ``sort_by``."""
+    """Keeps only so many rows: the first ones by ``sort_by``."""
 
     @property
     def groups(self) -> bool:
-        """Whether groups are made: by columns, or one of all rows."""
+        """Whether rows are grouped: by columns, or all of them into one group."""
         return bool(self.group_by or self.aggregate)
 
     @property
     def is_total(self) -> bool:
-        """Whether one row is made of all rows."""
+        """Whether all rows are aggregated into one."""
         return bool(self.aggregate) and not self.group_by
 
     @property
     def orders(self) -> bool:
-        """Whether it is the order that decides which rows go where."""
+        """Whether rows are assigned to partitions by their order."""
         return bool(self.sort_by) or self.limit is not None
 
 
 class StageSpec(_Section, frozen=True):
-    """``[stages.NAME]``: a shuffle whose result is an input of another one."""
+    """``[stages.NAME]``: a shuffle whose result is the input of another stage, or of the job."""
 
     inputs: dict[str, InputSpec]
-    """At least one."""
+    """At least one input."""
     shuffle: ShuffleSection = ShuffleSection()
     reduce: ReduceSection | None = None
 
@@ -142,46 +143,48 @@ class OutputSection(_Section, frozen=True):
     format: OutputFormat = "delta"
     mode: Literal["error", "append", "overwrite", "merge"] = "error"
     keys: list[str] = []
-    """Of a merge: the columns that say which row of the table a row of the result is."""
+    """The key columns of a merge."""
     order_by: str | None = None
-    """Of a merge: of several rows of the result with one key the greatest counts."""
+    """For a merge: of several result rows with one key the one with the greatest value counts."""
     delete_when: str | None = None
-    """Of a merge: an SQL predicate; the table's rows with the keys of such rows are removed."""
+    """For a merge: an SQL predicate. Rows of the table are deleted if their key is that of a result
+    row for which it holds."""
     schema: Literal["fixed", "evolve"] = "fixed"
-    """Of a Delta table that is appended to: whether new columns of the result are added to it."""
+    """Whether new columns of the result are added to a Delta table that is appended to."""
     partition_by: list[str] = []
     compression: ParquetCodec | None = None
-    """Of parquet files: zstd unless told."""
+    """The codec of parquet files; by default zstd."""
 
 
 class ClusterSection(_Section, frozen=True):
-    """``[cluster]``: what runs the job."""
+    """``[cluster]``: where the job runs, and with which resources."""
 
     executor: Literal["local", "ray"] = "local"
     ray_address: str | None = None
-    """Of a Ray that is there already, as host:port or "auto"; absent: one of this machine that the
-    job starts and ends."""
+    """A running Ray cluster, as host:port or "auto". Without it the job starts a Ray of its own on
+    this machine, and ends it."""
     workers: int | None = None
-    """Worker processes; the cores this process may use unless told, or all of Ray's."""
+    """The number of worker processes; by default that of the cores of this process, or of Ray."""
     data_servers: int | None = None
-    """Of an embedded cluster; one for every four workers unless told."""
+    """The number of data servers of an embedded cluster; by default one for every four workers."""
     memory: str | None = None
-    """What all processes of the job may hold together; half of what is free unless told."""
+    """How much all processes of the job may hold together; by default half of the free memory."""
     spill_dir: str | None = None
-    """Where embedded data servers and workers put what does not fit; the system's temporary
-    folder unless told. Relative to the job file."""
+    """Where embedded data servers and workers spill, relative to the job file; by default the
+    system's temporary folder."""
     heartbeat_timeout: str = "10 s"
-    """An embedded data server that is silent for so long is given up, and its rows made again."""
+    """An embedded data server without a heartbeat for this long is declared lost, and its rows are
+    produced again."""
     call_timeout: str = "30 s"
-    """Of a call that a server answers from memory."""
+    """For a call that a server answers from memory."""
     stream_timeout: str = "1 h"
-    """Of sending to, or reading from, one data server in one task."""
+    """For sending to, or reading from, one data server in one task."""
     silence_timeout: str = "1 min"
-    """How long a data server may take for the next rows of a partition that is read."""
+    """For the next rows of a partition that is read from a data server."""
     reconnect_timeout: str = "30 s"
-    """How long servers that are gone are waited for: others may be started in their place."""
+    """How long to wait for servers that are gone, because replacements may be starting."""
     metadata: str | None = None
-    """Location of a running metadata server; absent: an embedded cluster."""
+    """The location of a running metadata server. Without it the job runs an embedded cluster."""
 
 
 class JobSpec(_Section, frozen=True):
@@ -189,45 +192,45 @@ class JobSpec(_Section, frozen=True):
 
     job: JobSection
     inputs: dict[str, InputSpec]
-    """At least one."""
+    """At least one input."""
     output: OutputSection
     shuffle: ShuffleSection = ShuffleSection()
     reduce: ReduceSection | None = None
     storage: dict[str, str] = {}
     stages: dict[str, StageSpec] = {}
-    """That come before the job's own inputs, shuffle and reduce."""
+    """Run before the job's own inputs, shuffle and reduce."""
     cluster: ClusterSection = ClusterSection()
 
     def __repr__(self) -> str:
-        """As of any struct, without the secrets of stores: notebooks and failed asserts show it."""
+        """Hide the secrets of stores, because notebooks and failed assertions show this."""
         shown = {
             key: _HIDDEN if holds_secret(key, value) else value
             for key, value in self.storage.items()
         }
         values = {name: getattr(self, name) for name in self.__struct_fields__} | {"storage": shown}
-        told = ", ".join(f"{name}={value!r}" for name, value in values.items())
-        return f"{type(self).__name__}({told})"
+        fields = ", ".join(f"{name}={value!r}" for name, value in values.items())
+        return f"{type(self).__name__}({fields})"
 
     @property
     def all_inputs(self) -> list[InputSpec]:
-        """Of the stages, and then the job's own."""
+        """Those of the stages, and then the job's own."""
         sections = [*(stage.inputs for stage in self.stages.values()), self.inputs]
         return [section for inputs in sections for section in inputs.values()]
 
     @property
     def all_reduces(self) -> list[ReduceSection | None]:
-        """Of the stages, and then the job's own."""
+        """Those of the stages, and then the job's own."""
         return [*(stage.reduce for stage in self.stages.values()), self.reduce]
 
     @property
     def has_sql(self) -> bool:
-        """Whether DataFusion is needed."""
+        """Whether the job needs DataFusion."""
         in_inputs = any(section.sql is not None for section in self.all_inputs)
         in_reduces = any(each is not None and each.sql is not None for each in self.all_reduces)
         return in_inputs or in_reduces or self.output.delete_when is not None
 
     @property
     def paths(self) -> list[str]:
-        """Of the inputs and the output, as they are written."""
+        """The paths of the inputs and the output, as the job file writes them."""
         read = [section.path for section in self.all_inputs if section.path is not None]
         return [*read, self.output.table]

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import structs
 
 from mrflight.config.job_file import decode_job
-from mrflight.config.pickled_functions import pickled
+from mrflight.config.pickled_functions import pickle_function
 from mrflight.config.spec import InputFormat, JobSpec
 from mrflight.errors import JobFileError, UserFunctionError
 from mrflight.frontend.dataset_builder import (
@@ -353,7 +353,7 @@ def _text(function: Function, what: str) -> str:
         raise UserFunctionError(
             f"{what}: {function!r} is no callable, and no text such as 'module:function'"
         )
-    return pickled(function, what)
+    return pickle_function(function, what)
 
 
 def _merged_settings(*datasets: Dataset) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from mrflight.config.pickled_functions import chained, split_pickled
+from mrflight.config.pickled_functions import chain_functions, split_pickled
 from mrflight.errors import JobFileError
 
 _SETTINGS = ("job", "shuffle", "cluster", "storage")
@@ -40,7 +40,7 @@ class InputDraft(msgspec.Struct, frozen=True, eq=False):
     def mapped(self, text: str) -> InputDraft:
         """With a map, of what another one has made if there is one; JobFileError if it cannot."""
         before = self.told.get("map")
-        both = text if before is None else chained(before, text)
+        both = text if before is None else chain_functions(before, text)
         if both is None or "sql" in self.told:
             by = "sql" if before is None else _shown(before)
             raise JobFileError(
@@ -161,7 +161,7 @@ def _set(document: dict[str, Any], key: str, value: Any) -> None:
     for name in path[:-1]:
         section = section.setdefault(name, {})
         if not isinstance(section, dict):
-            raise JobFileError(f"{key}: {name} is no section")
+            raise JobFileError(f"{key}: {name} is not a section")
     section[path[-1]] = value
 
 

@@ -61,7 +61,7 @@ def check_options(options: Iterable[str], paths: Iterable[str], at: str = "stora
             continue
         near = difflib.get_close_matches(key.lower(), _KNOWN, n=1, cutoff=_ALIKE)
         hint = f"did you mean {near[0]!r}? All" if near else "all"
-        raise JobFileError(f"{at}{key}: no such key; {hint} are in {_KEYS_PAGE}")
+        raise JobFileError(f"{at}{key}: unknown key; {hint} are in {_KEYS_PAGE}")
 
 
 def _is_known(key: str) -> bool:

@@ -154,7 +154,7 @@ def test_a_misspelled_option_is_told_before_anything_is_looked_at(tmp_path: Path
     job.write_text(job.read_text().replace("[storage]", '[storage]\naws_acces_key_id = "a-secret"'))
     done = drive(job, f"--set={key}=s3://bucket/t")
     assert done.code == 2
-    told = "storage.aws_acces_key_id: no such key; did you mean 'aws_access_key_id'? All are in"
+    told = "storage.aws_acces_key_id: unknown key; did you mean 'aws_access_key_id'? All are in"
     assert done.message.startswith(told)
     assert done.stderr.count("\n") == 1
     assert_none_in(done.stdout + done.stderr, ["a-secret"])

@@ -99,7 +99,7 @@ def assert_stages(seconds: dict[str, float], *names: str) -> None:
 def test_a_wrong_job_file_is_no_job(folder: Path, attempts: int) -> None:
     done = drive(write_job(folder, JOB), "--set", f"job.attempts={attempts}")
     assert done.code == 2
-    assert f"job.attempts: {attempts} is not from 1 to 100" in done.message
+    assert f"job.attempts must be from 1 to 100, not {attempts}" in done.message
     assert done.result["job_id"] == ""
     assert done.result["attempts"] == {"map": 0, "reduce": 0, "failed": 0}
     assert done.result["seconds"]["total"] > 0

@@ -130,7 +130,7 @@ def test_a_check_loads_the_function(write: Write, ref: Ref) -> None:
 def test_a_module_that_is_nowhere(ref: Ref, tmp_path: Path) -> None:
     message = reason(ref("users_nothing:weigh"))
     assert message == (
-        f"inputs.visits.map: no module 'users_nothing' in {tmp_path}, and none installed"
+        f"inputs.visits.map: there is no module 'users_nothing' in {tmp_path}, nor an installed one"
     )
 
 

@@ -10,19 +10,19 @@ from tests.support.job_files import MINIMAL, Load, refusal
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("[shufle]", "shufle: no such key; did you mean 'shuffle'?"),
-        ("[shuffle]\npartitons = 3", "shuffle.partitons: no such key; did you mean 'partitions'?"),
+        ("[shufle]", "shufle: unknown key; did you mean 'shuffle'?"),
+        ("[shuffle]\npartitons = 3", "shuffle.partitons: unknown key; did you mean 'partitions'?"),
         (
             "[inputs.more]\npaht = 'x'",
-            "inputs.more.paht: no such key; did you mean 'path'?",
+            "inputs.more.paht: unknown key; did you mean 'path'?",
         ),
         (
             "[inputs.more]\npath = 'x'\ncsv = { delimter = ';' }",
-            "inputs.more.csv.delimter: no such key; did you mean 'delimiter'?",
+            "inputs.more.csv.delimter: unknown key; did you mean 'delimiter'?",
         ),
         (
             "[reduce]\nxyz = 1",
-            "reduce.xyz: no such key; there are group_by, aggregate, function, sql, join, left, "
+            "reduce.xyz: unknown key; the keys are group_by, aggregate, function, sql, join, left, "
             "right, distinct, keep, order_by, sort_by, limit",
         ),
     ],
@@ -36,18 +36,18 @@ def test_an_unknown_key_is_named_by_its_path_with_the_nearest(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", 'job: this key is missing; write [job] with name = "..."'),
+        ("", 'job is missing; write [job] with name = "..."'),
         (
             "[job]\nname = 'x'",
-            'inputs: this key is missing; write [inputs.NAME] with path = "..."',
+            'inputs is missing; write [inputs.NAME] with path = "..."',
         ),
         (
             "[job]\n[inputs.v]\npath = 'x'\n[output]\ntable = 't'",
-            'job.name: this key is missing; write name = "..." in [job]',
+            'job.name is missing; write name = "..." in [job]',
         ),
         (
             "[job]\nname = 'x'\n[inputs.v]\npath = 'x'\n[output]",
-            'output.table: this key is missing; write table = "..." in [output]',
+            'output.table is missing; write table = "..." in [output]',
         ),
     ],
 )
@@ -76,13 +76,13 @@ def test_a_value_of_the_wrong_type_is_named_by_its_path(load: Load, more: str, p
 @pytest.mark.parametrize(
     ("more", "path"),
     [
-        ("[inputs.more]\nformat = 'csv'", "inputs.more.path: this key is missing"),
+        ("[inputs.more]\nformat = 'csv'", "inputs.more.path is missing"),
         ("[inputs.more]\npath = 3", "inputs.more.path: "),
         ("[inputs.more]\npath = 'x'\nkey = 'url'", "inputs.more.key: "),
         ("[inputs.more]\npath = 'x'\nkey = [1]", "inputs.more.key[0]: "),
         ("[inputs.more]\npath = 'x'\ntypes = { a = 1 }", "inputs.more.types.a: "),
         ("[inputs.more]\npath = 'x'\ncsv = { header = 1 }", "inputs.more.csv.header: "),
-        ("[inputs]\nmore = 'x'", "inputs.more: "),
+        ("[inputs]\nmore = 'x'", "inputs.more must be a table"),
         ("[reduce]\naggregate = { clicks = 1 }", "reduce.aggregate.clicks: "),
         ("[storage]\nendpoint = 1.5", "storage.endpoint: "),
     ],
@@ -110,11 +110,11 @@ def test_a_choice_that_is_none_comes_with_those_that_are(
 
 def test_a_job_has_at_least_one_input(load: Load) -> None:
     text = "[job]\nname = 'x'\n[inputs]\n[output]\ntable = 't'"
-    assert refusal(load, text).startswith("inputs: ")
+    assert refusal(load, text).startswith("inputs must have at least one input")
 
 
 @pytest.mark.parametrize("value", ["'aws_secret_access_key=HUSH'", "['HUSH']"])
 def test_what_is_no_table_of_options_is_not_shown(load: Load, value: str) -> None:
     message = refusal(load, f"storage = {value}\n{MINIMAL}")
-    assert message.startswith("storage: is a table, [storage], not a value of type ")
+    assert message.startswith("storage must be a table, [storage], not a value of type ")
     assert "HUSH" not in message

@@ -34,11 +34,11 @@ def test_an_override_can_bring_the_missing_key(load: Load) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("shuffle.partitons", 1, "shuffle.partitons: no such key; did you mean 'partitions'?"),
+        ("shuffle.partitons", 1, "shuffle.partitons: unknown key; did you mean 'partitions'?"),
         ("shuffle.partitions", "40", "shuffle.partitions: "),
-        ("job", 1, "job: "),
-        ("job.name.first", "x", "--set job.name.first: job.name is no section"),
-        ("nothing", 1, "nothing: no such key"),
+        ("job", 1, "job must be a table"),
+        ("job.name.first", "x", "--set job.name.first: job.name is not a section"),
+        ("nothing", 1, "nothing: unknown key"),
     ],
 )
 def test_an_override_is_checked_like_the_file(

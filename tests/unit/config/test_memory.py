@@ -7,7 +7,7 @@ import os
 import pytest
 from msgspec.structs import replace
 
-from mrflight.config.memory import MIB, default_memory, divide_memory, least_memory, plan_memory
+from mrflight.config.memory import MIB, default_memory, divide_memory, min_memory, plan_memory
 from mrflight.errors import JobFileError
 from tests.support.plans import job
 
@@ -18,7 +18,7 @@ GIB = 1024 * MIB
 @pytest.mark.parametrize("workers", [1, 2, 16])
 @pytest.mark.parametrize("data_servers", [0, 1, 4])
 def test_the_parts_are_no_more_than_the_whole(total: int, workers: int, data_servers: int) -> None:
-    total = max(total, least_memory(workers, data_servers))
+    total = max(total, min_memory(workers, data_servers))
     plan = divide_memory(total, workers, data_servers)
     task = max(plan.writer + plan.combiner, plan.reducer + plan.encoder)
     assert plan.servers + workers * task < total
@@ -49,7 +49,7 @@ def test_sql_takes_memory_that_is_not_divided() -> None:
     assert plan_memory(job(**sections, output=output), 2, 1) == divide_memory(640 * MIB, 2, 1)
     with_sql = plan_memory(job(**sections, output={**output, "delete_when": "op = 'D'"}), 2, 1)
     assert with_sql == replace(divide_memory(640 * MIB - taken, 2, 1), total=640 * MIB)
-    assert least_memory(2, 1, with_sql=True) == least_memory(2, 1) + taken
+    assert min_memory(2, 1, with_sql=True) == min_memory(2, 1) + taken
 
 
 def test_what_the_job_file_gives_to_the_servers_is_theirs() -> None:
@@ -81,7 +81,7 @@ def test_memory_that_cannot_be_is_refused(sections: dict[str, object], said: str
 
 
 def test_the_least_is_enough() -> None:
-    least = least_memory(workers=2, data_servers=1)
+    least = min_memory(workers=2, data_servers=1)
     assert plan_memory(job(cluster={"memory": str(least)}), 2, 1).total == least
     with pytest.raises(JobFileError):
         plan_memory(job(cluster={"memory": str(least - 1)}), 2, 1)
@@ -90,4 +90,4 @@ def test_the_least_is_enough() -> None:
 def test_the_default_leaves_the_machine_its_half() -> None:
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 0 < default_memory() <= physical // 2
-    assert plan_memory(job(), 2, 1).total >= least_memory(2, 1)
+    assert plan_memory(job(), 2, 1).total >= min_memory(2, 1)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mrflight.config.functions import FunctionRef
-from mrflight.config.pickled_functions import MOST_BYTES, chained, name_of, pickled
+from mrflight.config.pickled_functions import MAX_BYTES, chain_functions, name_of, pickle_function
 from mrflight.errors import UserFunctionError
 
 
@@ -53,7 +53,7 @@ def test_a_lambda_a_closure_an_object_and_a_part_of_a_call() -> None:
         return number * factor
 
     functions: list[Any] = [lambda number: number * 3, times, Times(3), partial(max, 6), plus_one]
-    assert [ref(pickled(each, "map")).load()(2) for each in functions] == [6, 6, 6, 6, 3]
+    assert [ref(pickle_function(each, "map")).load()(2) for each in functions] == [6, 6, 6, 6, 3]
 
 
 def test_messages_call_a_function_by_its_name() -> None:
@@ -67,27 +67,27 @@ def test_messages_call_a_function_by_its_name() -> None:
     assert name_of(plus_one) == "plus_one"
     assert name_of(Times(3)) == "Times"
     assert name_of(partial(plus_one)) == "plus_one"
-    assert str(ref(pickled(unnamed, "map"))) == where
+    assert str(ref(pickle_function(unnamed, "map"))) == where
     assert name_of(inner).startswith("inner (test_pickled_functions.py, line ")
 
 
 def test_it_is_loaded_once_in_a_process() -> None:
-    text = pickled(Times(3), "map")
+    text = pickle_function(Times(3), "map")
     assert ref(text).load() is ref(text).load()
 
 
 def test_references_are_equal_by_what_they_carry() -> None:
-    text = pickled(Times(3), "map")
+    text = pickle_function(Times(3), "map")
     again = pickle.loads(pickle.dumps(ref(text)))
     assert again == ref(text)
     assert hash(again) == hash(ref(text))
-    assert ref(pickled(Times(4), "map")) != again
+    assert ref(pickle_function(Times(4), "map")) != again
     assert again.load()(2) == 6
 
 
 def test_it_is_pickled_as_it_is_now() -> None:
     times = Times(3)
-    text = pickled(times, "map")
+    text = pickle_function(times, "map")
     times.factor = 4
     assert ref(text).load()(2) == 6
 
@@ -100,16 +100,16 @@ def test_what_cannot_be_pickled_is_told_with_its_name() -> None:
             return number
 
     with pytest.raises(UserFunctionError) as refused:
-        pickled(locked, "map")
+        pickle_function(locked, "map")
     message = str(refused.value)
     assert message.startswith("map: locked (test_pickled_functions.py, line ")
     assert " cannot be sent to workers: TypeError: cannot pickle '_thread.lock' object; " in message
 
 
 def test_what_brings_too_much_along_is_refused() -> None:
-    table = bytes(MOST_BYTES)
-    with pytest.raises(UserFunctionError, match=r"brings 4\.0 MiB along, .* at most 4\.0 MiB"):
-        pickled(lambda number: table[number], "map")
+    table = bytes(MAX_BYTES)
+    with pytest.raises(UserFunctionError, match=r"refers to 4\.0 MiB of data, .* at most 4\.0 MiB"):
+        pickle_function(lambda number: table[number], "map")
 
 
 @pytest.mark.parametrize("text", ["pickled:", "pickled::a", "pickled:a:"])
@@ -129,7 +129,7 @@ def weigh(tmp_path: Path) -> str:
     """A function of a module beside a script, as Python finds it there; forgotten since."""
     (tmp_path / "users_weights.py").write_text("def weigh(number):\n    return number * 5\n")
     sys.path.insert(0, str(tmp_path))
-    text = pickled(import_module("users_weights").weigh, "map")
+    text = pickle_function(import_module("users_weights").weigh, "map")
     sys.path.remove(str(tmp_path))
     del sys.modules["users_weights"]
     return text
@@ -150,14 +150,14 @@ def test_a_module_that_the_worker_does_not_have_is_told(weigh: str, tmp_path: Pa
 
 
 def test_maps_that_are_one() -> None:
-    both = chained(pickled(plus_one, "map"), pickled(Times(3), "map"))
+    both = chain_functions(pickle_function(plus_one, "map"), pickle_function(Times(3), "map"))
     assert both is not None
-    three = chained(both, pickled(lambda number: number - 1, "map"))
+    three = chain_functions(both, pickle_function(lambda number: number - 1, "map"))
     assert three is not None
     assert ref(both).load()(1) == 6
     assert ref(three).load()(1) == 5
     assert str(ref(three)).startswith(
         "plus_one, then Times, then <lambda> (test_pickled_functions.py"
     )
-    assert chained("clicks:weigh", both) is None
-    assert chained(both, "clicks:weigh") is None
+    assert chain_functions("clicks:weigh", both) is None
+    assert chain_functions(both, "clicks:weigh") is None

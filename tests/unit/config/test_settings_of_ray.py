@@ -40,7 +40,9 @@ def spec(**cluster: object) -> JobSpec:
 
 
 def test_an_address_is_for_ray_and_is_that_of_a_node(tmp_path: Path) -> None:
-    with pytest.raises(JobFileError, match=r'^cluster\.ray_address: is for cluster\.executor = "r'):
+    with pytest.raises(
+        JobFileError, match=r'^cluster\.ray_address only applies to cluster\.executor = "r'
+    ):
         RunSettings.of(spec(ray_address="auto"), tmp_path)
     for wrong in ("ray://head:10001", " "):
         with pytest.raises(JobFileError, match=r"^cluster\.ray_address: .* write host:port"):

@@ -320,7 +320,7 @@ def test_what_cannot_be_pickled_is_refused_at_once() -> None:
         (lambda: VISITS.agg(), "agg: tells nothing to make of the rows; write .agg(n="),
         (lambda: VISITS.group_by(), "group_by: names no column; one row of all rows is read(...)"),
         (lambda: VISITS.join(USERS, on="a", left_on="b"), "join: on is for both sides; give it,"),
-        (lambda: VISITS.job("out", tabel="x"), "output.tabel: no such key; did you mean 'table'"),
+        (lambda: VISITS.job("out", tabel="x"), "output.tabel: unknown key; did you mean 'table'"),
         (
             lambda: VISITS.repartition(partitions="many").job("out"),  # type: ignore[arg-type]
             "shuffle.partitions: 'many' is not 'auto' or a number",
@@ -331,7 +331,7 @@ def test_what_cannot_be_pickled_is_refused_at_once() -> None:
         ),
         (
             lambda: VISITS.with_settings({"cluster.workres": 2}).job("out"),
-            "cluster.workres: no such key; did you mean 'workers'?",
+            "cluster.workres: unknown key; did you mean 'workers'?",
         ),
         (
             lambda: VISITS.with_settings({"inputs.visits.path": "x"}).job("out"),
@@ -339,7 +339,7 @@ def test_what_cannot_be_pickled_is_refused_at_once() -> None:
         ),
         (
             lambda: VISITS.with_settings({"job.name.first": "x"}).job("out"),
-            "job.name.first: name is no section",
+            "job.name.first: name is not a section",
         ),
     ],
 )

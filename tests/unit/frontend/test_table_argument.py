@@ -76,7 +76,7 @@ def test_a_misspelled_option_is_told_with_the_nearest(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = refused(capsys, command, "s3://bucket/t", "--storage", "aws_regoin=hush")
-    assert told.startswith("mrflight: --storage aws_regoin: no such key; did you mean 'aws_region'")
+    assert told.startswith("mrflight: --storage aws_regoin: unknown key; did you mean 'aws_region'")
     assert "hush" not in told
 
 

@@ -105,7 +105,7 @@ def test_a_stage_that_reads_another(
         (["shuffle.partitions=0"], "shuffle.partitions: 0 is not from 1 to 100000"),
         (["inputs.visits.path=nothing/*.csv"], "inputs.visits.path: nothing matches"),
         (["inputs.visits.map=clicks:wiegh"], "inputs.visits.map: module 'clicks' has no function"),
-        (["output.tabel=x"], "output.tabel: no such key; did you mean 'table'?"),
+        (["output.tabel=x"], "output.tabel: unknown key; did you mean 'table'?"),
         (["cluster.memory=1 MiB"], "cluster.memory: 1.0 MiB is too little for 2 workers"),
         (["output.table=visits"], "output.table: "),
     ],

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mrflight.config.memory import divide_memory, least_memory
+from mrflight.config.memory import divide_memory, min_memory
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.planner.partition_count import (
     AUTO_PARTITION_BYTES,
@@ -48,7 +48,7 @@ def test_auto_partitions_follow_the_input_and_the_workers(
 
 
 def test_auto_partitions_fit_a_reducer_with_little_memory() -> None:
-    little = divide_memory(least_memory(2, 1), 2, data_servers=1)
+    little = divide_memory(min_memory(2, 1), 2, data_servers=1)
     counted = count_partitions(job(), 2**30, 2, little)
     assert counted.each_bytes == little.reducer // 4 < AUTO_PARTITION_BYTES
     assert 2**30 / counted.number <= little.reducer / 4

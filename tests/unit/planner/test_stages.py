@@ -112,15 +112,18 @@ def test_what_cannot_be_run_is_told(
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({}, 'stages.a.inputs.x.path: this key is missing; write path = "..." in '),
-        ({"path": "x", "stage": "b"}, "stages.a.inputs.x.stage: takes the place of path"),
+        ({}, 'stages.a.inputs.x.path is missing; write path = "..." in '),
+        (
+            {"path": "x", "stage": "b"},
+            "stages.a.inputs.x.stage and stages.a.inputs.x.path exclude each other",
+        ),
         (
             {"path": "x", "map": "m:f", "sql": "select 1"},
-            "stages.a.inputs.x.sql: takes the place of map",
+            "stages.a.inputs.x.sql and stages.a.inputs.x.map exclude each other",
         ),
         (
             {"path": "x", "sql_table": "y"},
-            "stages.a.inputs.x.sql_table: is what sql calls the rows; write sql, too",
+            "stages.a.inputs.x.sql_table names the rows in stages.a.inputs.x.sql, which is missing",
         ),
     ],
 )
@@ -142,16 +145,18 @@ def test_an_input_is_told_once(section: dict[str, Any], message: str) -> None:
 )
 def test_what_is_for_files_is_not_for_a_stage(key: str, value: Any) -> None:
     stages: dict[str, Any] = {"a": {"inputs": {"x": {"path": "x"}}}}
-    told = f"inputs.a.{key}: is for files, and inputs.a is what stage a makes; leave it out, and"
-    with pytest.raises(JobFileError, match=rf"^{told} select or cast columns in sql or a map$"):
+    told = f"inputs.a.{key} only applies to files, and inputs.a is the result of stage a; remove it"
+    with pytest.raises(JobFileError, match=f"^{told}, and select or cast columns in sql or a map$"):
         job(inputs={"a": {"stage": "a", key: value}}, stages=stages)
     stages["b"] = {"inputs": {"a": {"stage": "a", key: value}}}
-    with pytest.raises(JobFileError, match=rf"^stages\.b\.inputs\.a\.{key}: is for files, "):
+    with pytest.raises(
+        JobFileError, match=rf"^stages\.b\.inputs\.a\.{key} only applies to files, "
+    ):
         job(inputs={"b": {"stage": "b"}}, stages=stages)
 
 
 def test_a_stage_without_inputs_is_refused() -> None:
-    with pytest.raises(JobFileError, match=r"^stages\.a\.inputs: at least one is needed"):
+    with pytest.raises(JobFileError, match=r"^stages\.a\.inputs must have at least one input"):
         job("a", stages={"a": {"inputs": {}}})
 
 

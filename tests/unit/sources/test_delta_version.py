@@ -125,7 +125,7 @@ def test_what_is_no_time_is_told_with_what_is_one(value: object) -> None:
     job = {"job": {"name": "j"}, "inputs": {"rows": rows}, "output": {"table": "out"}}
     with pytest.raises(JobFileError) as raised:
         decode_job(job)
-    told = f"inputs.rows.timestamp: {str(value)!r} is no time such as '2026-11-21T10:00:00Z'"
+    told = f"inputs.rows.timestamp: {str(value)!r} is not a time such as '2026-11-21T10:00:00Z'"
     assert str(raised.value) == told
 
 

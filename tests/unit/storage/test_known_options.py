@@ -44,12 +44,12 @@ def told(key: str, *paths: str) -> str:
 )
 def test_a_misspelled_key_is_told_with_the_nearest(path: str, key: str, meant: str) -> None:
     assert told(key, path) == (
-        f"storage.{key}: no such key; did you mean {meant!r}? All are in {PAGE}"
+        f"storage.{key}: unknown key; did you mean {meant!r}? All are in {PAGE}"
     )
 
 
 def test_a_key_that_is_like_no_other_is_told_with_where_all_are() -> None:
-    assert told("secret", BUCKET) == f"storage.secret: no such key; all are in {PAGE}"
+    assert told("secret", BUCKET) == f"storage.secret: unknown key; all are in {PAGE}"
 
 
 @pytest.mark.parametrize("path", STORES)
@@ -61,7 +61,7 @@ def test_keys_of_every_client_may_stand_beside_paths_of_any(path: str) -> None:
 def test_hadoop_has_properties_of_its_own() -> None:
     check_options(["dfs.nameservices"], [HDFS])
     check_options(["fs.any"], [BUCKET, HOPSFS])
-    assert told("dfs.nameservices", BUCKET).startswith("storage.dfs.nameservices: no such key; ")
+    assert told("dfs.nameservices", BUCKET).startswith("storage.dfs.nameservices: unknown key; ")
 
 
 def test_disks_have_no_options_that_could_be_missed() -> None:
@@ -88,13 +88,13 @@ def test_all_are_in_the_docs() -> None:
 
 def test_a_job_tells_the_key_and_not_its_value(load: Load, tmp_path: Path) -> None:
     spec = load(f"{TO_BUCKET}\n[storage]\naws_secret_acces_key = 'HUSH'")
-    with pytest.raises(JobFileError, match=r"^storage\.aws_secret_acces_key: no such k") as caught:
+    with pytest.raises(JobFileError, match=r"^storage\.aws_secret_acces_key: unknown k") as caught:
         prepare_storage(spec, tmp_path)
     assert "HUSH" not in str(caught.value)
     prepare_storage(spec, tmp_path, with_output=False)  # what is left is on disks
 
 
 def test_so_does_a_table_that_is_read() -> None:
-    with pytest.raises(JobFileError, match=r"^storage\.regoin: no such key; did you m") as caught:
+    with pytest.raises(JobFileError, match=r"^storage\.regoin: unknown key; did you me") as caught:
         mrflight.read_table(BUCKET, options={"regoin": "HUSH"})
     assert "HUSH" not in str(caught.value)
