@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from mrflight.config.memory import min_memory
 from tests.support.driver import drive, sorted_rows, write_job
 from tests.support.leftovers import nothing_left_over, tree
 
@@ -107,3 +108,23 @@ def test_memory_that_cannot_be_had_is_refused(
     assert done.code == 2
     assert said in done.message
     assert tree(tmp_path / "out") == {}
+
+
+def test_a_window_in_sql_runs_in_the_least_memory_that_is_accepted(tmp_path: Path) -> None:
+    rows = 20_000
+    numbers = np.random.default_rng(3).permutation(rows)
+    table = pa.table({"k": numbers % 1000, "v": numbers, "t": [f"{n:09d}" * 600 for n in numbers]})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=1000)
+    window = "row_number() over (partition by k order by v)"
+    text = JOB.replace('"key"', '"k"').replace("partitions = 3\nPARTITIONER", "partitions = 1")
+    reduce = f'[reduce]\nsql = "select *, {window} as n from rows"'
+    job = write_job(tmp_path, text.replace("REDUCE", reduce))
+    least = min_memory(workers=2, data_servers=1, with_sql=True)
+    given = ("--set", f"cluster.memory={least} B", "--set", "cluster.data_servers=1")
+    refused = drive(job, *given, "--set", f"cluster.memory={least - 1} B")
+    assert (refused.code, "cluster.memory" in refused.stderr) == (2, True), refused.stderr
+    done = drive(job, *given)
+    assert done.code == 0, done.stderr
+    found = DeltaTable(tmp_path / "out").to_pyarrow_table(columns=["v", "n"])
+    assert sorted(found["v"].to_pylist()) == list(range(rows))
+    assert found["n"].to_pylist() == [v // 1000 + 1 for v in found["v"].to_pylist()]

@@ -34,7 +34,7 @@ from mrflight.compute.sql.plans import (
 from mrflight.errors import ColumnNotFoundError, JobFailedError, JobFileError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.row_buffer import HeldRows
-from mrflight.tasks.operators.spill_partitions import PieceWriter, local_files
+from mrflight.tasks.operators.spill_partitions import Piece, PieceWriter, local_files
 from mrflight.units import format_bytes
 
 if TYPE_CHECKING:
@@ -50,7 +50,18 @@ FILE_BATCH_BYTES = 2**18
 """Of rows that are read from a file at a time: DataFusion wants memory for several such batches."""
 
 _SORT_BYTES = 10 * 2**20
-"""That a sort keeps for merging what it wrote: DataFusion's default, which is much of a little."""
+"""What a sort reserves for merging its spilled runs, at most: DataFusion's default."""
+
+_SORT_FRACTION = 8
+"""A sort reserves an eighth of a small pool for merging its spilled runs. With a sixteenth or a
+quarter, some queries of three windows in different orders failed in a pool of 8 MiB."""
+
+_BATCH_ROWS = 8192
+"""DataFusion's default for the rows of a batch."""
+
+_BATCH_FRACTION = 64
+"""A batch takes at most 1/64 of the pool. A merge holds four batches of each of its runs: with
+8,192 rows of 3 kB in a batch, it asked for 13.6 of 8 MiB at once."""
 
 _NO_MEMORY = ("Resources exhausted", "Not enough memory", "no data to spill")
 _NO_DISK = ("No space left on device", "os error")
@@ -67,6 +78,8 @@ class _Run(msgspec.Struct, frozen=True):
     options: dict[str, str]
     pool_bytes: int
     scratch: ScratchFolder
+    row_bytes: int
+    """The bytes of a row with the columns of all tables, on average."""
 
     def session(self, can_spill_joins: bool) -> SessionContext:
         """One that knows the tables. Joins go through files where they are made by sorting."""
@@ -76,9 +89,7 @@ class _Run(msgspec.Struct, frozen=True):
             folder = str(self.scratch.path)
         options = {
             **self.options,
-            "datafusion.execution.sort_spill_reservation_bytes": str(
-                min(_SORT_BYTES, self.pool_bytes // 8)
-            ),
+            **self._limits(),
             "datafusion.optimizer.prefer_hash_join": str(not can_spill_joins).lower(),
         }
         runtime = RuntimeEnvBuilder().with_disk_manager_specified(folder)
@@ -94,6 +105,20 @@ class _Run(msgspec.Struct, frozen=True):
             else:
                 add_table(session, name, rows)
         return session
+
+    def _limits(self) -> dict[str, str]:
+        """Return options that let a sort of any number of rows run in the pool.
+
+        A sort that spills may merge its rows in memory first. For that it needs as much again as
+        its keys take, and fails without. So it sorts them in place.
+        """
+        batch_rows = self.pool_bytes // _BATCH_FRACTION // max(1, self.row_bytes)
+        reserved = min(_SORT_BYTES, self.pool_bytes // _SORT_FRACTION)
+        return {
+            "datafusion.execution.batch_size": str(min(_BATCH_ROWS, max(1, batch_rows))),
+            "datafusion.execution.sort_spill_reservation_bytes": str(reserved),
+            "datafusion.execution.sort_in_place_threshold_bytes": str(self.pool_bytes),
+        }
 
 
 class SqlReduce(msgspec.Struct, frozen=True):
@@ -172,9 +197,11 @@ class SqlReduce(msgspec.Struct, frozen=True):
         schemas = {name: schema for name, (schema, _) in inputs.items()}
         planned, numbers = self._planned(schemas)
         result = result_of(planned, self.key_path)
-        tables = self._kept(inputs, self.columns(schemas), memory_bytes // HELD_SHARE, scratch)
+        tables, row_bytes = self._kept(
+            inputs, self.columns(schemas), memory_bytes // HELD_SHARE, scratch
+        )
         is_empty = True
-        run = _Run(tables, numbers, memory_bytes // POOL_SHARE, scratch)
+        run = _Run(tables, numbers, memory_bytes // POOL_SHARE, scratch, row_bytes)
         for batch in self._results(run, schemas):
             is_empty = False
             yield to_canonical(batch, result)
@@ -220,20 +247,27 @@ class SqlReduce(msgspec.Struct, frozen=True):
 
     def _kept(
         self, inputs: Inputs, used: dict[str, list[str]], most_bytes: int, scratch: ScratchFolder
-    ) -> dict[str, list[pa.RecordBatch] | Path]:
-        """The columns that are needed, in memory or in files: each can be read several times."""
+    ) -> tuple[dict[str, list[pa.RecordBatch] | Path], int]:
+        """Return the needed columns in memory or in files, and the bytes of a row of all tables.
+
+        Each table can be read several times.
+        """
         tables: dict[str, list[pa.RecordBatch] | Path] = {}
+        row_bytes = 0
         for number, (name, (schema, batches)) in enumerate(inputs.items()):
             needed = pa.schema([schema.field(column) for column in used[name]])
             rows = (batch.select(used[name]) for batch in batches)
             held = HeldRows()
             if held.fill(rows, most_bytes):
-                tables[name] = _written(held, rows, f"sql-{number}", scratch)
+                piece = _written(held, rows, f"sql-{number}", scratch)
+                (tables[name],) = piece.paths
+                row_bytes += piece.bytes // piece.rows
             else:
                 most_bytes -= held.bytes
+                row_bytes += held.bytes // max(1, held.rows)
                 kept = held.pop().to_batches() if held.rows else []
                 tables[name] = kept or [empty_batch(needed)]
-        return tables
+        return tables, row_bytes
 
     def _planned(self, schemas: Mapping[str, pa.Schema]) -> tuple[DataFrame, dict[str, str]]:
         """The query of no rows, and how its numbers are read."""
@@ -264,8 +298,8 @@ def _planned_with(
 
 def _written(
     held: HeldRows, rows: Iterator[pa.RecordBatch], name: str, scratch: ScratchFolder
-) -> Path:
-    """A file with what is held and all rows that come."""
+) -> Piece:
+    """Write what is held and all rows that come to one file."""
     with PieceWriter(scratch, name) as writer:
         held_batches = held.pop().to_batches()
         while held_batches:
@@ -273,8 +307,7 @@ def _written(
         for batch in rows:
             _write(writer, batch)
         (piece,) = writer.finish()
-    (path,) = piece.paths
-    return path
+    return piece
 
 
 def _write(writer: PieceWriter, batch: pa.RecordBatch) -> None:

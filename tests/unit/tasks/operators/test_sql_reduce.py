@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from mrflight.config.memory import divide_memory, min_memory
 from mrflight.errors import ColumnNotFoundError, JobError, JobFailedError, JobFileError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators import sql_reduce
@@ -138,6 +139,36 @@ def test_sorts_and_groups_go_through_files(tmp_path: Path) -> None:
     assert len(files) == 1
     found = pa.Table.from_batches(batches)
     assert found["k"].to_pylist() == list(range(199_999, -1, -1))
+
+
+def wide_rows(rows: int, width: int) -> pa.Table:
+    numbers = np.random.default_rng(7).permutation(rows)
+    texts = [f"{number:09d}" * (width // 9) for number in numbers]
+    return pa.table({"k": numbers % 100, "v": numbers, "f": numbers / 3, "t": texts})
+
+
+@pytest.mark.parametrize(
+    ("rows", "width"), [(1_000_000, 9), (100_000, 200), (10_000, 3000), (1000, 30_000)]
+)
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "k, v, row_number() over (partition by k order by v)",
+        "*, row_number() over (partition by k order by v)",
+        "*, row_number() over (partition by k order by v), lag(v) over (partition by k order by f),"
+        " rank() over (partition by k order by f desc)",
+    ],
+)
+def test_windows_run_in_the_least_memory_that_a_job_may_have(
+    rows: int, width: int, columns: str, tmp_path: Path
+) -> None:
+    plan = divide_memory(min_memory(2, 1, with_sql=True), 2, 1, with_sql=True).halved()
+    text = f"select {columns} as n from a"
+    batches, _ = applied(text, {"a": wide_rows(rows, width)}, plan.reducer, tmp_path)
+    found = pa.Table.from_batches(batches)
+    assert sorted(found["v"].to_pylist()) == list(range(rows))
+    if "rank" not in columns:
+        assert found["n"].to_pylist() == [v // 100 + 1 for v in found["v"].to_pylist()]
 
 
 def test_what_takes_too_much_memory_says_what_to_do(tmp_path: Path) -> None:
