@@ -1,4 +1,42 @@
-"""Names of jobs, shuffles and attempts."""
+"""Ids of jobs, shuffles and attempts, and what each identity of the protocol protects against.
+
+A shuffle has a name, its data servers have locations, and a map has a number. Each of these can be
+used again by something else, so seven identities tell one use from the next:
+
+===========  ======================  =============================================================
+identity     assigned by             protects against
+===========  ======================  =============================================================
+token        the client that         A shuffle that is dropped and created again under its name. A
+             creates the shuffle,    late writer of the first one commits nothing into the second,
+             or the metadata         and a create request that is repeated gets the same shuffle.
+             server
+incarnation  a data server, when it  A data server that was declared lost and is back, or another
+             starts and each time    process at its location. It has dropped its blocks, so what
+             it registers again      the metadata server knows about the one before is void.
+attempt      the scheduler           Several runs of a map: retries and speculative attempts. The
+                                     metadata server commits one of them, and readers get only the
+                                     blocks of that one.
+writer id    the client that opens   Two writers of the same attempt, such as a task that the
+             the writer              executor has run twice by itself. Their blocks do not mix.
+epoch        the metadata server:    Commits while a partition is read. A reader gets the blocks
+             the number of commits   of exactly the first ``epoch`` commits, from every replica,
+             so far                  and checks their number of rows.
+version      the metadata server:    Writers that started before partitions were moved: their
+             the number of changes   blocks are not on the servers that hold these partitions now,
+             of the placement        so their commit is refused.
+generation   the metadata server,    Rows that were lost with a data server, and rows that are read
+             per partition: the      twice. A commit counts for partitions whose generation is not
+             version in which it     above the version that the map was written to, and is above
+             was placed without      the version that an earlier commit of the map was written to
+             its rows, or 0          (`mrflight.shuffle.wire.partition_info.MapCommit`).
+===========  ======================  =============================================================
+
+Every one of them is in the wire contract (docs/wire.md), and no two can be one there. A generation
+is a version, so that placements have one counter and not two. An epoch is not a version: commits
+do not change the placement. The attempt could be part of the writer id, but plain Flight clients
+name it in a path and choose no writer id. A token and an incarnation do the same for a shuffle and
+for a server, and are both random.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +51,13 @@ _SHUFFLE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _WRITER_ID = re.compile(r"[A-Za-z0-9]{0,32}")
 
 MAX_PARTITIONS = 100_000
-"""Of one shuffle: every map may hold a block for each, and every server an entry."""
+"""The partitions of one shuffle. Every map may hold a block for each, and every server an entry."""
 MAX_MAPS = 10_000_000
 MAX_ATTEMPTS = 1_000
 
 
 class MapAttempt(NamedTuple):
-    """One attempt of one map task; what it wrote counts only once it is committed.
-
-    ``writer`` tells two writers of the same attempt apart, a duplicate that
-    somebody sent again, say: the blocks of one never count as the other's.
-    """
+    """One attempt of one map task, by one writer; its blocks count only once it is committed."""
 
     map_id: int
     attempt: int
@@ -31,12 +65,12 @@ class MapAttempt(NamedTuple):
 
 
 def new_job_id() -> str:
-    """A job id that sorts by time and that no other job will ever have."""
+    """Return a new job id, which is unique and sorts by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(6)}"
 
 
 def check_shuffle_id(shuffle_id: str) -> str:
-    """The id itself, where it is one; ProtocolError otherwise."""
+    """Return the id; raise ProtocolError if it is not a valid shuffle id."""
     if not _SHUFFLE_ID.fullmatch(shuffle_id):
         raise ProtocolError(
             f"{shuffle_id[:140]!r} is not a shuffle id: up to 128 letters, digits, '.', '_', '-'"
@@ -45,12 +79,12 @@ def check_shuffle_id(shuffle_id: str) -> str:
 
 
 def new_writer_id() -> str:
-    """What one writer has that no other has."""
+    """Return a new random writer id or token."""
     return secrets.token_hex(8)
 
 
 def check_attempt(map_id: int, attempt: int, writer: str = "") -> MapAttempt:
-    """The attempt, where its numbers are in bounds; ProtocolError otherwise."""
+    """Return the attempt; raise ProtocolError if a number or the writer id is not valid."""
     if not (0 <= map_id < MAX_MAPS and 0 <= attempt < MAX_ATTEMPTS):
         raise ProtocolError(f"map {map_id}, attempt {attempt}: out of bounds")
     if not _WRITER_ID.fullmatch(writer):

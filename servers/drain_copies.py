@@ -71,9 +71,7 @@ class Copier(Closeable):
         unreadable: dict[int, MrflightError] = {}
         self._connections.timeouts = Timeouts(stream_s=self._copy_s + size / COPY_BYTES_PER_S)
         with self._forgetting(copies.target):
-            sender = BlockSender(
-                shuffle_id, source, placement, self._connections, "none", copies.token
-            )
+            sender = BlockSender(shuffle_id, source, placement, self._connections, copies.token)
             try:
                 for partition in copies.partitions:
                     blocks = self._store.read(shuffle_id, partition, [source])
@@ -106,4 +104,4 @@ def _send(sender: BlockSender, partition: int, blocks: Iterable[Block]) -> Mrfli
             check_hash(block)  # or the target refuses it, and every other one would
         except (CorruptBlockError, SpillError) as error:
             return error
-        sender.send_block(partition, block)
+        sender.send(partition, block)

@@ -13,6 +13,10 @@ class Closeable(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
+    def abandon(self) -> None:
+        """Close after an error, as `close` does unless a class overrides this."""
+        self.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -22,4 +26,7 @@ class Closeable(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+        else:
+            self.abandon()

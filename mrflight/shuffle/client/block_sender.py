@@ -1,8 +1,7 @@
 """Sends the blocks of one map attempt.
 
-A thread of its own for that, so that the next rows are partitioned meanwhile,
-made no difference to a writer alone and cost four per cent where every core
-had a map.
+There is no thread for sending. One that let the next rows be partitioned meanwhile made no
+difference to a single writer, and cost four per cent when every core had a map.
 """
 
 from __future__ import annotations
@@ -25,14 +24,7 @@ from mrflight.errors import (
     SpillError,
 )
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.wire.block import (
-    WIRE_SCHEMA,
-    Block,
-    BlockTag,
-    encode_block,
-    ipc_options,
-    to_wire,
-)
+from mrflight.shuffle.wire.block import WIRE_SCHEMA, Block, BlockTag, to_wire
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.protocol import PutReceipt, decode
@@ -41,20 +33,19 @@ from mrflight.system.deadlines import NO_RETRY
 
 log = logging.getLogger(__name__)
 
-_GOES_ON_WITHOUT = (
+_REPLICAS_SUFFICE = (
     DeadlineExceededError,
     ServerUnavailableError,
-    ShuffleNotFoundError,  # it was given up, has dropped what it held, and is back
+    ShuffleNotFoundError,  # it was declared lost, has dropped what it held, and is back
     SpillError,
 )
 
 
 class BlockSender:
-    """One stream of blocks to each data server of a shuffle. Not for several threads.
+    """One stream of blocks to each data server of a shuffle. Not safe for several threads.
 
-    ``token`` is the shuffle's, and ``placement`` the locations of each partition; a block goes to
-    all of them. A location that fails is done without, as long as there is another one for every
-    partition.
+    ``placement`` is the locations of each partition; a block goes to all of them. If a location
+    fails, sending continues without it as long as every partition has another one.
     """
 
     def __init__(
@@ -63,7 +54,6 @@ class BlockSender:
         source: MapAttempt,
         placement: Sequence[Sequence[str]],
         connections: Connections,
-        compression: str,
         token: str = "",
     ) -> None:
         self._shuffle_id = shuffle_id
@@ -71,38 +61,33 @@ class BlockSender:
         self._source = source
         self._placement = placement
         self._connections = connections
-        self._options = ipc_options(compression)
         self._streams: dict[str, _Stream] = {}
         self.rows: npt.NDArray[np.int64] = np.zeros(len(placement), np.int64)
-        """Sent so far, by partition."""
+        """Rows sent so far, by partition."""
         self.bytes: npt.NDArray[np.int64] = np.zeros(len(placement), np.int64)
-        """Of the blocks sent so far, by partition, replicas not counted."""
+        """Bytes of the blocks sent so far, by partition, without replicas."""
         self.without: set[str] = set()
         """The locations that failed."""
 
-    def send(self, partition: int, rows: pa.RecordBatch) -> None:
-        """Send rows as a block; waits while a server catches up."""
-        self.send_block(partition, encode_block([rows], self._options))
-
-    def send_block(self, partition: int, block: Block) -> None:
-        """As `send`, a block as it is."""
+    def send(self, partition: int, block: Block) -> None:
+        """Send a block; blocks while a server catches up."""
         for location in self._placement[partition]:
-            self._unless_gone(location, lambda at: self._stream_to(at).send(partition, block))
+            self._unless_failed(location, lambda at: self._stream_to(at).send(partition, block))
         self.rows[partition] += block.rows
         self.bytes[partition] += block.body.size
 
     def finish(self) -> None:
         """Return once the servers have stored every block."""
         for location in list(self._streams):
-            self._unless_gone(location, lambda at: self._streams[at].finish())
+            self._unless_failed(location, lambda at: self._streams[at].finish())
 
-    def _unless_gone(self, location: str, do: Callable[[str], None]) -> None:
-        """Do it, and go on without a failing location whose partitions all have another one."""
+    def _unless_failed(self, location: str, do: Callable[[str], None]) -> None:
+        """Call ``do``; a location that fails is left out if all its partitions have another one."""
         if location in self.without:
             return
         try:
             do(location)
-        except _GOES_ON_WITHOUT as error:
+        except _REPLICAS_SUFFICE as error:
             without = {*self.without, location}
             if any(without.issuperset(places) for places in self._placement):
                 raise
@@ -112,9 +97,9 @@ class BlockSender:
                 self._streams[location].cancel()
 
     def stop(self) -> list[str]:
-        """Send no more, whatever is under way; the servers that may hold blocks.
+        """Stop sending at once, and return the servers that may hold blocks.
 
-        They have ended their streams then, but for those that do not answer.
+        Their streams have ended then, unless they do not answer.
         """
         until = time.monotonic() + NO_RETRY.call_s
         for ending in [stream.cancel() for stream in self._streams.values()]:
@@ -143,43 +128,44 @@ class _Stream:
         timeout_s: float,
     ) -> None:
         self._location = location
-        self._doing = f"put of map {command.map_id}, attempt {command.attempt}"
+        self._operation = f"put of map {command.map_id}, attempt {command.attempt}"
         descriptor = flight.FlightDescriptor.for_command(command.encode())
         self._blocks = 0
         self._rows = 0
         self._ending: threading.Thread | None = None
-        with from_flight(location, self._doing):
+        with from_flight(location, self._operation):
             self._writer, self._reader = client.do_put(
                 descriptor, WIRE_SCHEMA, flight.FlightCallOptions(timeout=timeout_s)
             )
 
     def send(self, partition: int, block: Block) -> None:
         tag = BlockTag(partition, block.rows, block.xxh3)
-        with from_flight(self._location, self._doing):
+        with from_flight(self._location, self._operation):
             self._writer.write_with_metadata(to_wire(block), tag.encode())
         self._blocks += 1
         self._rows += block.rows
 
     def finish(self) -> None:
         """Wait until the server has stored every block that was sent."""
-        with from_flight(self._location, self._doing):
+        with from_flight(self._location, self._operation):
             self._writer.done_writing()
             body = self._reader.read()
             self._writer.close()
         receipt = decode(memoryview(body), PutReceipt) if body is not None else PutReceipt(0, 0)
         if (receipt.blocks, receipt.rows) != (self._blocks, self._rows):
             raise ProtocolError(
-                f"{self._doing}: {self._location} stored {receipt.blocks} blocks and "
+                f"{self._operation}: {self._location} stored {receipt.blocks} blocks and "
                 f"{receipt.rows} rows of {self._blocks} and {self._rows}"
             )
 
     def cancel(self) -> threading.Thread:
-        """End the stream whatever its state; what the server says of it is of no use any more.
+        """End the stream in any state, and ignore what the server says about it.
 
-        In a thread, as Flight can end a put only together with its server, which may stand still.
+        This happens in a thread, because Flight can end a put only together with the server, which
+        may be suspended.
         """
         if self._ending is None:
-            self._ending = threading.Thread(target=self._end, name="ending a put", daemon=True)
+            self._ending = threading.Thread(target=self._end, name="cancel put", daemon=True)
             self._ending.start()
         return self._ending
 
@@ -187,4 +173,4 @@ class _Stream:
         try:
             self._writer.close()
         except (flight.FlightError, pa.ArrowException, OSError) as error:
-            log.debug("%s ended: %s", self._doing, error)
+            log.debug("%s ended: %s", self._operation, error)

@@ -16,8 +16,8 @@ from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.partition_buffers import BUFFER_BYTES
 from mrflight.shuffle.client.partitioners import HashPartitioner, Partitioner
 from mrflight.shuffle.client.reader import read_partition
-from mrflight.shuffle.client.writer import ShuffleWriter
-from mrflight.shuffle.wire.calls import tell
+from mrflight.shuffle.client.writer import MapTarget, ShuffleWriter
+from mrflight.shuffle.wire.calls import notify
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import DataAction, DiscardAttempt, ShuffleHealth, ShuffleName
@@ -73,10 +73,8 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
         metadata = self._metadata(connections)
         target = metadata.describe_shuffle(self.id, map_id, self.token)
         return ShuffleWriter(
-            self.id,
-            source,
+            MapTarget(self.id, source, target),
             partitioner,
-            target,
             metadata,
             connections,
             compression,
@@ -169,7 +167,7 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
             return
         for loser in losers:
             request = DiscardAttempt(self.id, *loser)
-            failed = tell(locations, DataAction.DISCARD_ATTEMPT, request)
+            failed = notify(locations, DataAction.DISCARD_ATTEMPT, request)
             for failure in failed.values():
                 log.warning(kept, self.id, failure)
             locations = [location for location in locations if location not in failed]
@@ -194,7 +192,7 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
         """
         with Connections(self.timeouts) as connections:
             locations = self._metadata(connections).drop_shuffle(self.id, self.token)
-        failed = tell(locations, DataAction.DROP_SHUFFLE, ShuffleName(self.id, self.token))
+        failed = notify(locations, DataAction.DROP_SHUFFLE, ShuffleName(self.id, self.token))
         for location, error in failed.items():
             log.warning("%s drops shuffle %s later: %s", location, self.id, error)
 

@@ -1,9 +1,10 @@
-"""Sends one map attempt's rows to the data servers of their partitions."""
+"""Sends the rows of one map attempt to the data servers of their partitions."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import Self
@@ -13,14 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from mrflight.compute.layout import canonical_schema, null_masked, to_canonical
+from mrflight.compute.layout import null_masked, to_canonical
 from mrflight.compute.numpy_arrays import to_arrow
-from mrflight.compute.schemas import describe_difference
 from mrflight.errors import (
     AttemptSupersededError,
     DeadlineExceededError,
     MrflightError,
-    SchemaMismatchError,
     ServerUnavailableError,
 )
 from mrflight.ids import MapAttempt
@@ -33,172 +32,182 @@ from mrflight.shuffle.client.partition_buffers import (
 )
 from mrflight.shuffle.client.partitioners import HashPartitioner, OnePartitioner, Partitioner
 from mrflight.shuffle.client.range_partitioner import RangePartitioner
-from mrflight.shuffle.wire.calls import tell
-from mrflight.shuffle.wire.column_encoding import Narrowing, decoded_once
+from mrflight.shuffle.wire.calls import notify
 from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.encoder import WireEncoder
 from mrflight.shuffle.wire.protocol import CommitMap, DataAction, DiscardAttempt, ShuffleDescription
 
 log = logging.getLogger(__name__)
 
-_DECODED_ROWS = 2**18
-"""Of a batch at a time, as a dictionary's values are larger than they look: with 32-bit offsets
-they may have 8 KiB each."""
+_SLICE_ROWS = 2**18
+"""Rows that are encoded at a time. A dictionary's values are larger than they look: with 32-bit
+offsets they may have 8 KiB each."""
 
 
 class _State(Enum):
     """How far a writer's attempt has come."""
 
     OPEN = "open"
-    UNKNOWN = "the commit was asked for"
+    UNKNOWN = "the commit was requested and not answered"
     COMMITTED = "committed"
-    MADE_BEFORE = "another writer of this attempt was committed"
+    COMMITTED_BY_ANOTHER = "another writer of this attempt was committed"
+
+
+@dataclass(frozen=True)
+class MapTarget:
+    """One attempt of a map, and the shuffle that it writes to."""
+
+    shuffle_id: str
+    source: MapAttempt
+    shuffle: ShuffleDescription
+
+    def placement(self) -> list[list[str]]:
+        """Return the locations of each partition."""
+        return [[self.shuffle.locations[i] for i in places] for places in self.shuffle.placement]
+
+    def missing_partitions(self) -> npt.NDArray[np.bool_] | None:
+        """Return by partition whether this map's rows are missing there; None if all are."""
+        if self.shuffle.wanted is None:
+            return None
+        mask = np.zeros(len(self.shuffle.placement), np.bool_)
+        mask[self.shuffle.wanted] = True
+        return mask
 
 
 class ShuffleWriter:
     """Writes the rows of one map attempt; made by `Shuffle.writer`.
 
-    Use it as a context manager: leaving the block cleanly commits the attempt,
-    leaving it by an exception makes the servers forget it. Not for several
-    threads. Blocks while a data server catches up. Of a map that was committed
-    before, only the rows are sent that were lost since, with a data server.
+    Use it as a context manager. Leaving the block normally commits the attempt, and leaving it by
+    an exception makes the servers discard it. A writer is not safe for several threads. It blocks
+    while a data server catches up. If the map was committed before, only the rows that were lost
+    since then, with a data server, are sent.
     """
 
     def __init__(
         self,
-        shuffle_id: str,
-        source: MapAttempt,
+        target: MapTarget,
         partitioner: Partitioner,
-        target: ShuffleDescription,
         metadata: MetadataClient,
         connections: Connections,
         compression: str = "none",
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
-        self._shuffle_id = shuffle_id
-        self._source = source
+        self._target = target
         self._partitioner = partitioner
-        self._partitions = len(target.placement)
-        self._version = target.version
-        self._token = target.token
-        self._wanted = _mask(target)
+        self._partitions = len(target.shuffle.placement)
+        self._missing = target.missing_partitions()
         self._routing = xxhash.xxh3_64()
-        """Of the partitions of all rows, wanted or not, in their order.
+        """A hash of the partitions of all rows, missing or not, in their order.
 
-        And of the rows, where their values need not say where they go: in another order they would
-        not go where they went before, and as many would go everywhere.
+        It covers the rows as well if their values do not determine their partitions: in another
+        order such rows would go to other partitions, with the same number of rows in each.
         """
         self._rows: npt.NDArray[np.int64] = np.zeros(self._partitions, np.int64)
         self._metadata = metadata
         self._connections = connections
-        placement = [[target.locations[i] for i in places] for places in target.placement]
         self._sender = BlockSender(
-            shuffle_id, source, placement, connections, compression, target.token
+            target.shuffle_id,
+            target.source,
+            target.placement(),
+            connections,
+            target.shuffle.token,
         )
-        self._schema: pa.Schema | None = None
+        self._encoder = WireEncoder(target.source.map_id, compression)
         self._buffer_bytes = buffer_bytes
         self._buffers: PartitionBuffers | None = None
-        self._narrowing: Narrowing | None = None
         self._state = _State.OPEN
         self.winner_sent_the_same = False
-        """Where another attempt has won: whether it sent as many rows to each partition, in the
-        same order. The rows themselves are compared where a partitioner is not one of ours that
-        go by values."""
+        """Whether another attempt that won sent the same number of rows to each partition, in the
+        same order. The rows themselves are compared only if they are not placed by value."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Partition a batch and send what has become large enough.
+        """Partition a batch and send the partitions that have become large enough.
 
-        All batches have one schema; SchemaMismatchError otherwise. The batch
-        may be of any layout: dictionary and view columns are sent plain.
+        All batches must have the same columns, in any layout; raises SchemaMismatchError otherwise.
         """
-        self._agree_on_schema(batch.schema)
-        for start in range(0, batch.num_rows, _DECODED_ROWS):
-            self._write(batch.slice(start, _DECODED_ROWS))
+        self._encoder.check(batch.schema)
+        for start in range(0, batch.num_rows, _SLICE_ROWS):
+            self._write(batch.slice(start, _SLICE_ROWS))
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        ids = self._partitioner.ids(batch)  # a dictionary is hashed once as it is
+        ids = self._partitioner.ids(batch)  # each value of a dictionary is hashed once
         self._routing.update(ids.to_numpy())
-        if not _goes_by_values(self._partitioner):
-            self._routing.update(null_masked(to_canonical(batch, self._schema)).serialize())
-        buffers, rows = self._narrow(decoded_once(batch, self._schema))
-        if self._wanted is not None:
-            rows, ids = self._only(self._wanted, rows, ids)
-        self._send(buffers.add(rows, ids))
+        if not _places_by_value(self._partitioner):
+            canonical = to_canonical(batch, self._encoder.schema)
+            self._routing.update(null_masked(canonical).serialize())
+        rows = self._encoder.encode(batch, before_change=self._flush)
+        if self._buffers is None:
+            self._buffers = partition_buffers(
+                self._encoder.buffer_schema, self._partitions, budget_bytes=self._buffer_bytes
+            )
+        if self._missing is not None:
+            rows, ids = self._only(self._missing, rows, ids)
+        self._send(self._buffers.add(rows, ids))
 
-    def _narrow(self, batch: pa.RecordBatch) -> tuple[PartitionBuffers, pa.RecordBatch]:
-        """The rows as they travel, and what they wait in; rows before them may be sent."""
-        if self._narrowing is None or self._buffers is None:
-            return self._begin(Narrowing.of(batch, self._schema), batch)
-        if (rows := self._narrowing.narrow(batch)) is not None:
-            return self._buffers, rows
-        self._send(self._buffers.take_all())
-        return self._begin(self._narrowing.wider(batch), batch)
-
-    def _begin(
-        self, narrowing: Narrowing, batch: pa.RecordBatch
-    ) -> tuple[PartitionBuffers, pa.RecordBatch]:
-        rows = narrowing.narrow(batch)
-        assert rows is not None, "it was made for this batch"
-        self._narrowing = narrowing
-        self._buffers = partition_buffers(
-            narrowing.schema, self._partitions, budget_bytes=self._buffer_bytes
-        )
-        return self._buffers, rows
+    def _flush(self) -> None:
+        """Send all rows that are buffered."""
+        if self._buffers is not None:
+            self._send(self._buffers.take_all())
+            self._buffers = None
 
     def _send(self, due: Iterable[tuple[int, pa.RecordBatch]]) -> None:
-        assert self._narrowing is not None
         for partition, rows in due:
-            self._sender.send(partition, self._narrowing.block(rows))
+            self._sender.send(partition, self._encoder.block(rows))
 
     def _only(
-        self, wanted: npt.NDArray[np.bool_], batch: pa.RecordBatch, ids: pa.Int32Array
+        self, missing: npt.NDArray[np.bool_], batch: pa.RecordBatch, ids: pa.Int32Array
     ) -> tuple[pa.RecordBatch, pa.Int32Array]:
-        """The rows of wanted partitions. All are counted, to be compared with those of before."""
+        """Return the rows of missing partitions.
+
+        All rows are counted, to be compared with those of the attempts before.
+        """
         numbers = ids.to_numpy()
         self._rows += np.bincount(numbers, minlength=self._partitions)
-        mask = to_arrow(wanted[numbers])
+        mask = to_arrow(missing[numbers])
         return batch.filter(mask), ids.filter(mask)
 
     def commit(self) -> None:
-        """Send what is left and commit the attempt; nothing happens where it is committed.
+        """Send the remaining rows and commit the attempt; do nothing if it is committed.
 
-        By another writer of the same attempt as well: whoever runs a task again, as Ray does by
-        itself, has its rows once. AttemptSupersededError where another attempt of this map has won.
+        It may have been committed by another writer of the same attempt: an executor that runs a
+        task again by itself, as Ray does, gets its rows once. Raises AttemptSupersededError if
+        another attempt of this map was committed.
         """
-        if self._state in (_State.COMMITTED, _State.MADE_BEFORE):
+        if self._state in (_State.COMMITTED, _State.COMMITTED_BY_ANOTHER):
             return
-        if self._buffers is not None:
-            self._send(self._buffers.take_all())
+        self._flush()
         self._sender.finish()
-        winner = self._ask_for_the_commit()
-        if winner == self._source:
+        source, winner = self._target.source, self._request_commit()
+        if winner == source:
             self._state = _State.COMMITTED
             return
         self._state = _State.OPEN
         self.abort()
-        if winner.attempt == self._source.attempt:
-            self._state = _State.MADE_BEFORE
+        if winner.attempt == source.attempt:
+            self._state = _State.COMMITTED_BY_ANOTHER
             return
         raise AttemptSupersededError(
-            f"map {self._source.map_id} of shuffle {self._shuffle_id!r}: attempt {winner.attempt} "
-            f"has been committed before this writer's attempt {self._source.attempt}"
+            f"map {source.map_id} of shuffle {self._target.shuffle_id!r}: attempt {winner.attempt} "
+            f"has been committed before this writer's attempt {source.attempt}"
         )
 
-    def _ask_for_the_commit(self) -> MapAttempt:
-        """The winner of this map.
+    def _request_commit(self) -> MapAttempt:
+        """Return the attempt that won this map.
 
-        Without an answer the attempt may be committed, so that its blocks must stay.
+        Without an answer this attempt may be committed, and its blocks must stay.
         """
+        target = self._target
         commit = CommitMap(
-            self._shuffle_id,
-            self._source.map_id,
-            self._source.attempt,
-            schema=(self._schema or pa.schema([])).serialize().to_pybytes(),
-            rows=(self._sender.rows if self._wanted is None else self._rows).tolist(),
+            target.shuffle_id,
+            target.source.map_id,
+            target.source.attempt,
+            schema=(self._encoder.schema or pa.schema([])).serialize().to_pybytes(),
+            rows=(self._sender.rows if self._missing is None else self._rows).tolist(),
             size_bytes=self._sender.bytes.tolist(),
-            writer=self._source.writer,
-            version=self._version,
+            writer=target.source.writer,
+            version=target.shuffle.version,
             without=sorted(self._sender.without),
-            token=self._token,
+            token=target.shuffle.token,
             routing=self._routing.hexdigest(),
         )
         self._state = _State.UNKNOWN
@@ -206,22 +215,22 @@ class ShuffleWriter:
             winner, self.winner_sent_the_same = self._metadata.commit_map(commit)
         except MrflightError as error:
             if not isinstance(error, ServerUnavailableError | DeadlineExceededError):
-                self._state = _State.OPEN  # refused
+                self._state = _State.OPEN  # the server refused
             raise
         return winner
 
     def abort(self) -> None:
-        """Stop sending, and let the servers forget this attempt as far as they can be reached.
+        """Stop sending, and have the servers that can be reached discard this attempt.
 
-        The blocks of an attempt that is, or may be, committed stay.
+        The blocks of an attempt that is committed, or may be, stay.
         """
         locations = self._sender.stop()
         if self._state is not _State.OPEN:
             return
-        request = DiscardAttempt(self._shuffle_id, *self._source)
-        for location, error in tell(locations, DataAction.DISCARD_ATTEMPT, request).items():
+        request = DiscardAttempt(self._target.shuffle_id, *self._target.source)
+        for location, error in notify(locations, DataAction.DISCARD_ATTEMPT, request).items():
             # An attempt that is never committed is never read, so this costs memory only.
-            log.info("%s keeps blocks of a lost attempt: %s", location, error)
+            log.info("%s keeps blocks of a discarded attempt: %s", location, error)
 
     def __enter__(self) -> Self:
         return self
@@ -247,26 +256,7 @@ class ShuffleWriter:
             else:
                 self._connections.abandon()
 
-    def _agree_on_schema(self, schema: pa.Schema) -> None:
-        plain = canonical_schema(schema)
-        if self._schema is None:
-            self._schema = plain
-        elif difference := describe_difference(self._schema, plain):
-            raise SchemaMismatchError(
-                f"map {self._source.map_id}: a batch does not agree with those before it: "
-                f"{difference}"
-            )
 
-
-def _mask(target: ShuffleDescription) -> npt.NDArray[np.bool_] | None:
-    """By partition, whether its rows are sent; None where all are."""
-    if target.wanted is None:
-        return None
-    mask = np.zeros(len(target.placement), np.bool_)
-    mask[target.wanted] = True
-    return mask
-
-
-def _goes_by_values(partitioner: Partitioner) -> bool:
-    """Whether a row's partition follows from its values, wherever it stands in its map."""
+def _places_by_value(partitioner: Partitioner) -> bool:
+    """Return whether a row's values determine its partition, wherever it is in its map."""
     return isinstance(partitioner, HashPartitioner | RangePartitioner | OnePartitioner)

@@ -24,7 +24,7 @@ import xxhash
 
 from mrflight.errors import CorruptBlockError, ProtocolError
 from mrflight.ids import MAX_PARTITIONS
-from mrflight.shuffle.wire.column_encoding import widen
+from mrflight.shuffle.wire.column_encoding import decode_columns
 
 WIRE_SCHEMA = pa.schema([pa.field("block", pa.uint8(), nullable=False)])
 """Of a stream of blocks; each message's column is one block's bytes."""
@@ -110,7 +110,7 @@ def decode_block(block: Block) -> pa.RecordBatch:
             batch = stream.read_next_batch()
         batch.validate(full=True)  # 0.2 ms a MiB, and nobody after this reads outside of a buffer
         batch.schema.names  # noqa: B018 - decoded here, as they may be no UTF-8
-        batch = widen(batch)
+        batch = decode_columns(batch)
     except _UNREADABLE as error:
         raise _corrupt(f"a block of {block.body.size} bytes cannot be read: {error}") from error
     if batch.num_rows != block.rows:

@@ -39,7 +39,7 @@ def call(
     return decode(memoryview(results[0].body), answer)
 
 
-def tell(locations: Iterable[str], action: StrEnum, request: Message) -> dict[str, MrflightError]:
+def notify(locations: Iterable[str], action: StrEnum, request: Message) -> dict[str, MrflightError]:
     """Send ``request`` to all servers at once, with little time for it; the errors that came of it.
 
     For what they would learn in another way as well, or never have to. As long as for one silent
@@ -48,12 +48,12 @@ def tell(locations: Iterable[str], action: StrEnum, request: Message) -> dict[st
     asked = list(dict.fromkeys(locations))
     if not asked:
         return {}
-    with ThreadPoolExecutor(len(asked), "tell") as threads:
-        failures = threads.map(lambda location: _tell(location, action, request), asked)
+    with ThreadPoolExecutor(len(asked), "notify") as threads:
+        failures = threads.map(lambda location: _notify(location, action, request), asked)
         return {location: error for location, error in zip(asked, failures, strict=True) if error}
 
 
-def _tell(location: str, action: StrEnum, request: Message) -> MrflightError | None:
+def _notify(location: str, action: StrEnum, request: Message) -> MrflightError | None:
     with Connections(NO_RETRY) as hasty:  # a connection that is there may be what went wrong
         try:
             call(hasty, location, action, request, Done)

@@ -1,86 +1,87 @@
-"""The narrow form in which some columns travel: TPC-H's lineitem takes three fifths of its bytes.
+"""How some columns are encoded while they travel: TPC-H's lineitem takes three fifths of its bytes.
 
-Strings that come as a dictionary of few values (`mrflight.compute.few_values`) go as one byte a
-row, in a block with a dictionary of its own; whole numbers, dates and decimals of up to 18 digits
-in as few bytes as the largest takes. What is narrow says in its field's metadata what it is, and
-`widen` makes the plain layout of it again, or for who writes dictionaries, such as Parquet, gives
-the strings as one.
+Strings that come as a dictionary of few values (`mrflight.compute.few_values`) take one byte a
+row, in a block that has a dictionary of its own. Whole numbers, dates and decimals of up to 18
+digits take as few bytes as the largest value needs. The field of an encoded column names the
+column's canonical type in its metadata, and `decode_columns` decodes it.
 
-A writer decides by its first rows, and again where later ones do not fit: every block says for
-itself what it has.
+A writer chooses encodings by its first rows and again when later rows do not fit. Every block says
+for itself how it is encoded.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
 from mrflight.compute.few_values import FEW, SHORT_BYTES, is_low_cardinality, is_short_dictionary
-from mrflight.compute.layout import canonical_column, decode_dictionaries, to_canonical
+from mrflight.compute.layout import canonical_column
 from mrflight.compute.numpy_arrays import to_arrow
 from mrflight.shuffle.wire.integer_encoding import (
-    grown,
+    decode_integers,
+    encode_integers,
+    is_encodable,
     is_short_decimal,
-    is_shrinkable,
-    kind_named,
-    shrunk,
-    smallest,
-    whole_numbers,
+    narrowest_type,
+    to_int64,
+    type_named,
 )
 
-_PLAIN = b"mrflight"
-"""Of the metadata of a narrow field in a block: its plain type. Users' own columns have it not."""
+_TYPE_KEY = b"mrflight"
+"""The key of an encoded field's metadata that has the canonical type. Users' columns lack it."""
 
-_LONGEST_NAME = 64
-"""Of a plain type, in bytes. What a block claims beyond that is kept by no cache and no message."""
-
-_FEWEST_ROWS = 256
-"""Of a block that is sent narrow: each has its dictionaries, of some hundred bytes."""
+_MAX_NAME_BYTES = 64
+"""The length of a type's name. No cache or message keeps what a block claims beyond that."""
 
 
-class _Narrowed(ABC):
-    """How one column of a writer travels."""
+class ColumnEncoding(ABC):
+    """The encoding of one column of a writer."""
 
-    kind: pa.DataType
-    """Of its values while they wait."""
+    buffer_type: pa.DataType
+    """The type of the encoded values while they wait in the writer's buffers."""
 
     @abstractmethod
-    def narrow(self, column: pa.Array) -> pa.Array | None:
-        """A column of any layout as it waits; None where a value does not fit."""
+    def encode(self, column: pa.Array) -> pa.Array | None:
+        """Return a column of any layout as `buffer_type`; None if a value does not fit."""
 
     @abstractmethod
-    def wider(self, column: pa.Array) -> _Narrowed | None:
-        """What holds these values as well; None for their plain layout."""
+    def extend(self, column: pa.Array) -> ColumnEncoding | None:
+        """Return an encoding that also holds these values; None for the canonical layout."""
 
-    def block(self, values: pa.Array) -> pa.Array:
-        """Values that waited as they are in a block."""
+    @property
+    @abstractmethod
+    def block_type(self) -> pa.DataType:
+        """The type of the column in a block."""
+
+    def in_block(self, values: pa.Array) -> pa.Array:
+        """Return buffered values as a column of a block."""
         return values
 
 
-class _Codes(_Narrowed):
-    """Strings, by the order in which this writer has seen them first."""
+class DictionaryEncoding(ColumnEncoding):
+    """Codes for strings, in the order in which this writer has first seen them."""
 
-    kind = pa.uint8()
+    buffer_type = pa.uint8()
+    block_type = pa.dictionary(pa.uint8(), pa.string())
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
         self._values = pa.nulls(0, pa.string())
-        self._seen: tuple[pa.Array, pa.Array] | None = None
+        self._last: tuple[pa.Array, pa.Array] | None = None
         """The last dictionary, and the codes of its values."""
 
-    def narrow(self, column: pa.Array) -> pa.Array | None:
+    def encode(self, column: pa.Array) -> pa.Array | None:
         if not isinstance(column, pa.DictionaryArray):
             column = canonical_column(column, pa.string()).dictionary_encode()
         codes = self._codes_of(column.dictionary)
         return None if codes is None else codes.take(column.indices)
 
     def _codes_of(self, dictionary: pa.Array) -> pa.Array | None:
-        if self._seen is not None and self._seen[0].equals(dictionary):
-            return self._seen[1]
+        if self._last is not None and self._last[0].equals(dictionary):
+            return self._last[1]
         if not is_short_dictionary(dictionary):
             return None
         values = dictionary.to_pylist()
@@ -92,148 +93,98 @@ class _Codes(_Narrowed):
         more = dictionary.take(to_arrow(np.array(list(new.values()), np.int32)))
         self._values = pa.concat_arrays([self._values, more])
         codes = to_arrow(np.array([self._codes[value] for value in values], np.uint8))
-        self._seen = dictionary, codes
+        self._last = dictionary, codes
         return codes
 
-    def wider(self, column: pa.Array) -> _Narrowed | None:
-        return None if self.narrow(column) is None else self
+    def extend(self, column: pa.Array) -> ColumnEncoding | None:
+        return None if self.encode(column) is None else self
 
-    def block(self, values: pa.Array) -> pa.Array:
+    def in_block(self, values: pa.Array) -> pa.Array:
         return pa.DictionaryArray.from_arrays(values, self._values)
 
 
-class _Numbers(_Narrowed):
-    """Whole numbers, and decimals as such, in fewer bytes."""
+class IntegerEncoding(ColumnEncoding):
+    """Whole numbers, and decimals as whole numbers, in fewer bytes."""
 
-    def __init__(self, plain: pa.DataType, kind: pa.DataType) -> None:
-        self._plain = plain
-        self.kind = kind
+    def __init__(self, canonical_type: pa.DataType, narrow: pa.DataType) -> None:
+        self._canonical_type = canonical_type
+        self.buffer_type = narrow
 
-    @classmethod
-    def of(cls, plain: pa.DataType, column: pa.Array) -> _Numbers | None:
-        """As small as these values let them be."""
-        numbers = _whole(column, plain)
-        kind = plain if numbers is None else smallest(numbers)
-        return None if kind == plain else cls(plain, kind)
-
-    def narrow(self, column: pa.Array) -> pa.Array | None:
-        numbers = _whole(column, self._plain)
-        return None if numbers is None else shrunk(numbers, self.kind)
-
-    def wider(self, column: pa.Array) -> _Narrowed | None:
-        found = self.of(self._plain, column)
-        return self if found and found.kind.bit_width <= self.kind.bit_width else found
-
-
-class Narrowing:
-    """The columns of one writer's rows, and which of them travel narrow."""
-
-    def __init__(self, plain: pa.Schema, narrowed: Sequence[_Narrowed | None]) -> None:
-        self._plain = plain
-        self._narrowed = narrowed
-        self.schema = pa.schema(
-            [
-                pa.field(field.name, each.kind if each else field.type)
-                for field, each in zip(plain, narrowed, strict=True)
-            ]
-        )
-        """Of the rows while they wait: without a column that is longer than its rows."""
+    @property
+    def block_type(self) -> pa.DataType:
+        return self.buffer_type
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, plain: pa.Schema) -> Narrowing:
-        """As these rows suggest, whose plain layout has the schema ``plain``."""
-        columns = zip(plain, batch.columns, strict=True)
-        return cls(plain, [_narrowed(field.type, column) for field, column in columns])
+    def of(cls, canonical_type: pa.DataType, column: pa.Array) -> IntegerEncoding | None:
+        """Return the narrowest encoding of these values; None if there is none."""
+        numbers = _whole_numbers(column, canonical_type)
+        narrow = canonical_type if numbers is None else narrowest_type(numbers)
+        return None if narrow == canonical_type else cls(canonical_type, narrow)
 
-    def wider(self, batch: pa.RecordBatch) -> Narrowing:
-        """What holds these rows as well."""
-        columns = zip(self._narrowed, batch.columns, strict=True)
-        return Narrowing(self._plain, [each and each.wider(column) for each, column in columns])
+    def encode(self, column: pa.Array) -> pa.Array | None:
+        numbers = _whole_numbers(column, self._canonical_type)
+        return None if numbers is None else encode_integers(numbers, self.buffer_type)
 
-    def narrow(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Rows of any layout as rows of `schema`; None where one does not fit."""
-        if not any(self._narrowed):
-            return to_canonical(batch, self.schema)  # rows without columns stay so many
-        columns = []
-        for field, each, column in zip(self._plain, self._narrowed, batch.columns, strict=True):
-            found = each.narrow(column) if each else canonical_column(column, field.type)
-            if found is None:
-                return None
-            columns.append(found)
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-    def block(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of `schema` as a block has them."""
-        if not any(self._narrowed):
-            return rows
-        fields, columns = [], []
-        for field, each, column in zip(self._plain, self._narrowed, rows.columns, strict=True):
-            found = each.block(column) if each else column
-            columns.append(found)
-            told = {_PLAIN: str(field.type)} if each else None
-            fields.append(pa.field(field.name, found.type, metadata=told))
-        batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-        return decode_dictionaries(widen(batch)) if rows.num_rows < _FEWEST_ROWS else batch
+    def extend(self, column: pa.Array) -> ColumnEncoding | None:
+        found = self.of(self._canonical_type, column)
+        is_enough = found and found.buffer_type.bit_width <= self.buffer_type.bit_width
+        return self if is_enough else found
 
 
-def decoded_once(batch: pa.RecordBatch, plain: pa.Schema) -> pa.RecordBatch:
-    """Rows of any layout for `Narrowing`: in the layout ``plain``, but for few strings.
-
-    It looks at them more than once, and behind the nulls of runs is what the memory had before,
-    which is another thing whenever they are decoded.
-    """
-    if batch.schema.equals(plain):
-        return batch
-    columns = [
-        column if is_low_cardinality(column) else canonical_column(column, field.type)
-        for field, column in zip(plain, batch.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=plain.names)
+def choose_encoding(canonical_type: pa.DataType, column: pa.Array) -> ColumnEncoding | None:
+    """Return the encoding for values like these; None for the canonical layout."""
+    if is_encodable(canonical_type):
+        return IntegerEncoding.of(canonical_type, column)
+    return DictionaryEncoding() if is_low_cardinality(column) else None
 
 
-def widen(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Decode a block's rows, except for columns of few strings, which stay dictionaries.
+def block_field(field: pa.Field, encoding: ColumnEncoding | None) -> pa.Field:
+    """Return the field that a block has for a column of the canonical schema."""
+    if encoding is None:
+        return pa.field(field.name, field.type)
+    metadata = {_TYPE_KEY: str(field.type)}
+    return pa.field(field.name, encoding.block_type, metadata=metadata)
+
+
+def decode_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Decode a block's columns, except that columns of few strings stay dictionaries.
 
     Their indices have 32 bits, so that dictionaries can be unified. Raises ArrowInvalid for an
     encoding that no writer uses.
     """
-    if not any(map(_plain_name, batch.schema)):
+    if not any(map(_canonical_name, batch.schema)):
         return batch
     fields, columns = [], []
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        if name := _plain_name(field):
-            column = _wide(column, name)
+        if name := _canonical_name(field):
+            column = _decode_column(column, name)
             field = pa.field(field.name, column.type)
         fields.append(field)
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _narrowed(kind: pa.DataType, column: pa.Array) -> _Narrowed | None:
-    if is_shrinkable(kind):
-        return _Numbers.of(kind, column)
-    return _Codes() if is_low_cardinality(column) else None
+def _whole_numbers(column: pa.Array, type_: pa.DataType) -> pa.Array | None:
+    """Return a column of any layout as whole numbers; None for decimals of too many digits."""
+    values = canonical_column(column, type_)
+    return to_int64(values) if is_short_decimal(type_) else values
 
 
-def _whole(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """A column of any layout as whole numbers; None for decimals of too many digits."""
-    plain = canonical_column(column, kind)
-    return whole_numbers(plain) if is_short_decimal(kind) else plain
+def _canonical_name(field: pa.Field) -> str:
+    """Return the name of an encoded field's canonical type; an empty string for other fields."""
+    return (field.metadata or {}).get(_TYPE_KEY, b"")[:_MAX_NAME_BYTES].decode(errors="replace")
 
 
-def _plain_name(field: pa.Field) -> str:
-    """Of a narrow field the plain type; empty for others."""
-    return (field.metadata or {}).get(_PLAIN, b"")[:_LONGEST_NAME].decode(errors="replace")
-
-
-def _wide(column: pa.Array, plain: str) -> pa.Array:
-    if (kind := kind_named(plain)) is not None:
-        return grown(column, kind)
-    kind = column.type
-    if plain != "string" or not types.is_dictionary(kind) or kind.index_type != pa.uint8():
-        raise pa.ArrowInvalid(f"{kind} is no narrow {plain}")
+def _decode_column(column: pa.Array, canonical_name: str) -> pa.Array:
+    if (canonical_type := type_named(canonical_name)) is not None:
+        return decode_integers(column, canonical_type)
+    found = column.type
+    is_dictionary = types.is_dictionary(found) and found.index_type == pa.uint8()
+    if canonical_name != "string" or not is_dictionary:
+        raise pa.ArrowInvalid(f"{found} is not an encoding of {canonical_name}")
     if not is_short_dictionary(column.dictionary):
         raise pa.ArrowInvalid(
-            f"a narrow column's dictionary has up to {FEW} strings of up to {SHORT_BYTES} bytes"
+            f"an encoded column's dictionary must have at most {FEW} strings of at most "
+            f"{SHORT_BYTES} bytes"
         )
     return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), column.dictionary)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from pyarrow import flight
 
 from mrflight.shuffle.wire.flight_errors import from_flight
@@ -93,14 +91,3 @@ class Connections(Closeable):
         """Close every client for good: something went wrong, with one of them perhaps."""
         for location in list(self._clients):
             self.forget(location)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.abandon()

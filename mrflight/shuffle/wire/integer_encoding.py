@@ -1,7 +1,7 @@
-"""Whole numbers in as few bytes as the largest takes, and decimals as whole numbers.
+"""Whole numbers in as few bytes as the largest one takes, and decimals as whole numbers.
 
-Of Arrow's buffers by NumPy, which takes 1 ns a value for each way: casts of Arrow's check each
-decimal, at 7 and 16 ns.
+NumPy works on Arrow's buffers here, which takes 1 ns a value in each direction. Arrow's own casts
+check each decimal and take 7 and 16 ns.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pyarrow import types
 
 from mrflight.compute.numpy_arrays import values_in
 
-_DIGITS = 18
-"""Of decimals that fit into 64 bits whatever they are."""
+_MAX_DIGITS = 18
+"""Decimals of up to so many digits always fit into 64 bits."""
 
-_STORED = {
+_NUMPY_TYPES = {
     pa.int16(): "<i2",
     pa.int32(): "<i4",
     pa.int64(): "<i8",
@@ -29,130 +29,139 @@ _STORED = {
     pa.uint64(): "<u8",
     pa.date32(): "<i4",
 }
-"""What NumPy calls the values of types that may take fewer bytes."""
+"""The NumPy type of each Arrow type whose values may take fewer bytes."""
 
 
-class _Smaller(NamedTuple):
-    """A type of fewer bytes."""
+class _Narrower(NamedTuple):
+    """A type of fewer bytes, in Arrow and in NumPy, and the numbers that it holds."""
 
-    kind: pa.DataType
-    stored: np.dtype[Any]
-    least: int
-    most: int
+    arrow: pa.DataType
+    numpy: np.dtype[Any]
+    minimum: int
+    maximum: int
 
 
-def _smaller(stored: str) -> list[_Smaller]:
-    found = [np.dtype(f"<{stored[1]}{2**power}") for power in range(3)]
+def _narrower_than(numpy_type: str) -> list[_Narrower]:
+    found = [np.dtype(f"<{numpy_type[1]}{2**power}") for power in range(3)]
     return [
-        _Smaller(pa.from_numpy_dtype(each), each, int(np.iinfo(each).min), int(np.iinfo(each).max))
+        _Narrower(pa.from_numpy_dtype(each), each, int(np.iinfo(each).min), int(np.iinfo(each).max))
         for each in found
-        if each.itemsize < np.dtype(stored).itemsize
+        if each.itemsize < np.dtype(numpy_type).itemsize
     ]
 
 
-_SMALLER = {stored: _smaller(stored) for stored in _STORED.values()}
-"""From the smallest."""
+_NARROWER = {each: _narrower_than(each) for each in _NUMPY_TYPES.values()}
+"""The narrower types of each NumPy type, the narrowest first."""
 
-_NAMED = {str(kind): kind for kind in _STORED}
+_BY_NAME = {str(type_): type_ for type_ in _NUMPY_TYPES}
 _DECIMAL = re.compile(r"decimal128\((\d{1,2}), (-?\d{1,3})\)")
 
 
-def is_short_decimal(kind: pa.DataType) -> bool:
-    """Whether its values are whole numbers of 64 bits, but for the point."""
-    return bool(types.is_decimal128(kind)) and kind.precision <= _DIGITS
+def is_short_decimal(type_: pa.DataType) -> bool:
+    """Return whether the type's values are 64-bit whole numbers, apart from the decimal point."""
+    return bool(types.is_decimal128(type_)) and type_.precision <= _MAX_DIGITS
 
 
-def is_shrinkable(kind: pa.DataType) -> bool:
-    """Whether `smallest` takes such values, decimals as `whole_numbers`.
+def is_encodable(type_: pa.DataType) -> bool:
+    """Return whether `narrowest_type` takes values of this type (decimals after `to_int64`).
 
-    Those that a reader knows by their names: no decimals with a scale of thousands, and no
-    extension types, which need not even have a hash.
+    A reader must be able to find the type by its name. So decimals with a scale of thousands are
+    left out, and so are extension types, which need not even have a hash.
     """
-    return bool(kind_named(str(kind)) == kind)
+    return bool(type_named(str(type_)) == type_)
 
 
 @lru_cache(maxsize=1024)
-def kind_named(name: str) -> pa.DataType | None:
-    """The type whose ``str`` this is; None where its values are not to be shrunk."""
+def type_named(name: str) -> pa.DataType | None:
+    """Return the encodable type whose ``str`` is ``name``; None if there is none."""
     if found := _DECIMAL.fullmatch(name):
         precision, scale = int(found[1]), int(found[2])
-        return pa.decimal128(precision, scale) if 1 <= precision <= _DIGITS else None
-    return _NAMED.get(name)
+        return pa.decimal128(precision, scale) if 1 <= precision <= _MAX_DIGITS else None
+    return _BY_NAME.get(name)
 
 
-def whole_numbers(decimals: pa.Array) -> pa.Array | None:
-    """Decimals of 128 bits as int64; None where one has more digits than its type says.
+def to_int64(decimals: pa.Array) -> pa.Array | None:
+    """Return 128-bit decimals as int64; None if one has more digits than its type says.
 
-    Or where that is behind a null, as `grown` looks at all.
+    Values behind nulls are checked as well, because `decode_integers` looks at all values.
     """
     halves = _values(decimals, "<i8,<i8")
     lower = np.ascontiguousarray(halves["f0"])
-    if not np.array_equal(halves["f1"], lower >> 63) or not _has_digits(lower, decimals.type):
+    if not np.array_equal(halves["f1"], lower >> 63) or not _fits(lower, decimals.type):
         return None
     return _array(pa.int64(), decimals, lower)
 
 
-def smallest(numbers: pa.Array) -> pa.DataType:
-    """The type of the fewest bytes that holds all of these, of which there are some."""
-    stored = _STORED[numbers.type]
-    values = _values(numbers, stored)
+def narrowest_type(numbers: pa.Array) -> pa.DataType:
+    """Return the type of the fewest bytes that holds all of these numbers, at least one."""
+    numpy_type = _NUMPY_TYPES[numbers.type]
+    values = _values(numbers, numpy_type)
     least, most = values.min(), values.max()
-    fits = (each.kind for each in _SMALLER[stored] if each.least <= least and most <= each.most)
-    return next(fits, numbers.type)
+    fitting = (
+        each.arrow
+        for each in _NARROWER[numpy_type]
+        if each.minimum <= least and most <= each.maximum
+    )
+    return next(fitting, numbers.type)
 
 
-def shrunk(numbers: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """The numbers in a type that `smallest` has named; None where it does not hold all of these."""
-    if numbers.type == kind:
+def encode_integers(numbers: pa.Array, narrow: pa.DataType) -> pa.Array | None:
+    """Return the numbers in a type from `narrowest_type`; None if it does not hold them all."""
+    if numbers.type == narrow:
         return numbers
-    stored = _STORED[numbers.type]
-    values = _values(numbers, stored)
-    (smaller,) = (each for each in _SMALLER[stored] if each.kind == kind)
-    if len(values) and not smaller.least <= values.min() <= values.max() <= smaller.most:
+    numpy_type = _NUMPY_TYPES[numbers.type]
+    values = _values(numbers, numpy_type)
+    (target,) = (each for each in _NARROWER[numpy_type] if each.arrow == narrow)
+    if len(values) and not target.minimum <= values.min() <= values.max() <= target.maximum:
         return None
-    return _array(kind, numbers, values.astype(smaller.stored))
+    return _array(narrow, numbers, values.astype(target.numpy))
 
 
-def grown(numbers: pa.Array, kind: pa.DataType) -> pa.Array:
-    """What `shrunk` made of values of ``kind``; ArrowInvalid for what it made of none."""
+def decode_integers(numbers: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return the values of ``type_`` that `encode_integers` encoded.
+
+    Raises ArrowInvalid if it cannot have encoded them.
+    """
     if not types.is_integer(numbers.type):
-        raise pa.ArrowInvalid(f"{numbers.type} is no narrow {kind}")
-    own, stored = _growth(numbers.type, kind)
-    values = _values(numbers, own)
-    if not is_short_decimal(kind):
-        return _array(kind, numbers, values.astype(stored))
-    if not _has_digits(values, kind):
-        raise pa.ArrowInvalid(f"a narrow {kind} has more digits")
+        raise pa.ArrowInvalid(f"{numbers.type} is not an encoding of {type_}")
+    narrow, wide = _numpy_types(numbers.type, type_)
+    values = _values(numbers, narrow)
+    if not is_short_decimal(type_):
+        return _array(type_, numbers, values.astype(wide))
+    if not _fits(values, type_):
+        raise pa.ArrowInvalid(f"an encoded {type_} has more digits than its type")
     halves = np.empty((len(values), 2), "<i8")
     halves[:, 0] = values
     np.right_shift(halves[:, 0], 63, out=halves[:, 1])
-    return _array(kind, numbers, halves)
+    return _array(type_, numbers, halves)
 
 
 @lru_cache(maxsize=1024)
-def _growth(narrow: pa.DataType, kind: pa.DataType) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """What NumPy calls values of a narrow type of integers, and of a wider one."""
-    stored = np.dtype(_STORED.get(kind, "<i8"))
-    own = np.dtype(narrow.to_pandas_dtype())
-    if own.kind != stored.kind or own.itemsize > stored.itemsize:
-        raise pa.ArrowInvalid(f"{narrow} is no narrow {kind}")
-    return own, stored
+def _numpy_types(narrow: pa.DataType, type_: pa.DataType) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """Return the NumPy types of an integer type, and of the wider type that it encodes."""
+    wide = np.dtype(_NUMPY_TYPES.get(type_, "<i8"))
+    found = np.dtype(narrow.to_pandas_dtype())
+    if found.kind != wide.kind or found.itemsize > wide.itemsize:
+        raise pa.ArrowInvalid(f"{narrow} is not an encoding of {type_}")
+    return found, wide
 
 
-def _has_digits(values: npt.NDArray[Any], decimal: pa.DataType) -> bool:
-    """Whether no whole number has more digits than decimals of a type have."""
-    most = 10**decimal.precision
-    return not len(values) or bool(-most < values.min() and values.max() < most)
+def _fits(values: npt.NDArray[Any], decimal: pa.DataType) -> bool:
+    """Return whether no number has more digits than decimals of this type have."""
+    bound = 10**decimal.precision
+    return not len(values) or bool(-bound < values.min() and values.max() < bound)
 
 
-def _values(numbers: pa.Array, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Of all rows, whatever those have that are null."""
+def _values(numbers: pa.Array, numpy_type: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return the values of all rows, including whatever is behind nulls."""
     if not len(numbers):
-        return np.empty(0, kind)
-    return values_in(numbers.buffers()[1], kind, len(numbers), numbers.offset)
+        return np.empty(0, numpy_type)
+    return values_in(numbers.buffers()[1], numpy_type, len(numbers), numbers.offset)
 
 
-def _array(kind: pa.DataType, nulls_of: pa.Array, values: npt.NDArray[np.integer[Any]]) -> pa.Array:
-    """An array of these values, null where the other is."""
+def _array(
+    type_: pa.DataType, nulls_of: pa.Array, values: npt.NDArray[np.integer[Any]]
+) -> pa.Array:
+    """Return an array of these values that is null where ``nulls_of`` is."""
     nulls = nulls_of.is_valid().buffers()[1] if nulls_of.null_count else None
-    return pa.Array.from_buffers(kind, len(nulls_of), [nulls, pa.py_buffer(values)])
+    return pa.Array.from_buffers(type_, len(nulls_of), [nulls, pa.py_buffer(values)])

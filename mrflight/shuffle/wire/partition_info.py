@@ -1,6 +1,6 @@
 """What a metadata server answers about committed map output.
 
-`mrflight.shuffle.wire` explains epochs, generations and versions.
+`mrflight.ids` explains epochs, generations and versions.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_losers_are_discarded_where_that_is_possible(tmp_path: Path) -> None:
         loser.write(ROWS)
         loser._sender.stop()
         for partition, rows in loser._buffers.take_all() if loser._buffers else ():
-            loser._sender.send(partition, rows)
+            loser._sender.send(partition, loser._encoder.block(rows))
         loser._sender.finish()
         with shuffle.writer(0, 1, key=["k"], writer_id="w") as winner:
             winner.write(ROWS)

@@ -1,4 +1,4 @@
-"""Rows that travel narrow come back as they were; what no writer narrows is refused."""
+"""Encoded columns are decoded to what they were; an encoding that no writer uses is refused."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from mrflight.compute.few_values import FEW, SHORT_BYTES, is_short_dictionary
 from mrflight.compute.layout import canonical_schema, decode_dictionaries, to_canonical
-from mrflight.errors import CorruptBlockError
+from mrflight.errors import CorruptBlockError, SchemaMismatchError
 from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
-from mrflight.shuffle.wire.column_encoding import Narrowing, decoded_once
+from mrflight.shuffle.wire.encoder import WireEncoder
 
 PLAIN = ipc_options("none")
 KIND = pa.decimal128(18, 3)
 LARGEST = 10**18 - 1
 ENOUGH = 256
-"""Rows of a block that is sent narrow."""
+"""The rows of a block that is encoded."""
 
 words = st.lists(st.none() | st.text(max_size=8), min_size=1, max_size=40)
 numbers = st.lists(st.none() | st.integers(-LARGEST, LARGEST), min_size=1, max_size=40)
@@ -45,18 +45,13 @@ def sent(*batches: pa.RecordBatch) -> list[pa.RecordBatch]:
 
 def sent_encoded(*batches: pa.RecordBatch) -> list[pa.RecordBatch]:
     """Return the batches after one writer has encoded them, as `decode_block` gives them."""
-    plain = canonical_schema(batches[0].schema)
-    narrowing = Narrowing.of(decoded_once(batches[0], plain), plain)
-    decoded = []
-    for batch in batches:
-        batch = decoded_once(batch, plain)
-        if (rows := narrowing.narrow(batch)) is None:
-            narrowing = narrowing.wider(batch)
-            rows = narrowing.narrow(batch)
-        assert rows is not None
-        block = encode_block([narrowing.block(rows)], PLAIN)
-        decoded.append(decode_block(block))
-    return decoded
+    encoder = WireEncoder(map_id=0)
+    return [decode_block(encoder.block(encoded(encoder, batch))) for batch in batches]
+
+
+def encoded(encoder: WireEncoder, batch: pa.RecordBatch) -> pa.RecordBatch:
+    encoder.check(batch.schema)
+    return encoder.encode(batch, before_change=lambda: None)
 
 
 @settings(max_examples=200, deadline=None)
@@ -68,10 +63,9 @@ def test_rows_come_back_as_they_were(
     text = times(pa.array(texts, pa.string()).dictionary_encode(), rows)
     batch = pa.record_batch({"text": text, "n": times(decimals(digits), rows)}).slice(start)
     plain = to_canonical(batch, canonical_schema(batch.schema))
-    (encoded,) = sent_encoded(batch)
-    is_encoded = count >= ENOUGH
-    assert pa.types.is_dictionary(encoded.schema.field("text").type) == is_encoded
-    assert decode_dictionaries(encoded).equals(plain, check_metadata=True)
+    (found,) = sent_encoded(batch)
+    assert pa.types.is_dictionary(found.schema.field("text").type) == (count >= ENOUGH)
+    assert decode_dictionaries(found).equals(plain, check_metadata=True)
 
 
 BITS = {getattr(pa, f"{sign}int{n}")(): n for sign in ("", "u") for n in (8, 16, 32, 64)}
@@ -129,10 +123,8 @@ def test_what_travels_is_as_small_as_the_values_let_it_be(
     column: pa.Array, bytes_of_a_row: int
 ) -> None:
     batch = pa.record_batch({"c": times(column, 100_000)})
-    narrowing = Narrowing.of(batch, canonical_schema(batch.schema))
-    rows = narrowing.narrow(batch)
-    assert rows is not None
-    size = encode_block([narrowing.block(rows)], PLAIN).body.size
+    encoder = WireEncoder(map_id=0)
+    size = encoder.block(encoded(encoder, batch)).body.size
     assert 0 < size - 100_000 * bytes_of_a_row < 1000
 
 
@@ -167,30 +159,29 @@ def test_runs_are_decoded_once() -> None:
     days = pa.array([None, 1] * ENOUGH, pa.int32()).view(pa.date32())
     ends = pa.array(range(1, len(days) + 1), pa.int32())
     batch = pa.record_batch({"day": pa.RunEndEncodedArray.from_arrays(ends, days)})
-    plain = canonical_schema(batch.schema)
     for _ in range(20):
-        rows = decoded_once(batch, plain)
-        narrowing = Narrowing.of(rows, plain)
+        rows = encoded(WireEncoder(map_id=0), batch)  # or it would not find its encodings to fit
         freed = [pa.allocate_buffer(len(days) * 4) for _ in range(50)]
         for buffer in freed:
             memoryview(buffer).cast("B")[:] = b"\x7f" * buffer.size
         del freed, buffer
-        assert narrowing.narrow(rows) is not None
+        assert rows.num_rows == len(days)
 
 
-def test_rows_without_columns_stay_so_many() -> None:
-    batch = pa.record_batch({"n": range(ENOUGH)}).select([])
+@pytest.mark.parametrize("metadata", [None, {"a": "b"}])
+def test_rows_without_columns_keep_their_number(metadata: dict[str, str] | None) -> None:
+    batch = pa.record_batch({"n": range(ENOUGH)}).select([]).replace_schema_metadata(metadata)
     assert [rows.num_rows for rows in sent(batch, batch)] == [ENOUGH] * 2
 
 
-def test_few_rows_travel_plain() -> None:
+def test_few_rows_are_not_encoded() -> None:
     batch = pa.record_batch(
         {"text": pa.array(["a", "b"]).dictionary_encode(), "n": decimals([1, 2])}
     )
-    narrowing = Narrowing.of(batch, canonical_schema(batch.schema))
-    rows = narrowing.narrow(batch)
-    assert rows is not None
-    assert narrowing.block(rows).equals(to_canonical(batch, canonical_schema(batch.schema)))
+    encoder = WireEncoder(map_id=0)
+    block = encoder.block(encoded(encoder, batch))
+    canonical = to_canonical(batch, canonical_schema(batch.schema))
+    assert block == encode_block([canonical], PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -208,18 +199,28 @@ def test_other_dictionaries_travel_as_their_values(dictionary: pa.Array) -> None
     assert not is_short_dictionary(dictionary)
     column = pa.DictionaryArray.from_arrays(pa.array([0] * ENOUGH, pa.int32()), dictionary)
     batch = pa.record_batch({"c": column})
-    narrowing = Narrowing.of(batch, canonical_schema(batch.schema))
-    assert narrowing.schema == canonical_schema(batch.schema)
+    encoder = WireEncoder(map_id=0)
+    encoded(encoder, batch)
+    assert encoder.buffer_schema == canonical_schema(batch.schema)
 
 
-def test_what_does_not_fit_later_is_told() -> None:
-    few = pa.array(["a"] * ENOUGH).dictionary_encode()
+def test_encodings_change_after_what_they_encoded_was_sent() -> None:
+    few = pa.record_batch({"text": pa.array(["a"] * ENOUGH).dictionary_encode()})
     many = pa.array([str(n) for n in range(FEW)]).dictionary_encode()
-    narrowing = Narrowing.of(pa.record_batch({"text": few}), pa.schema([("text", pa.string())]))
-    assert narrowing.narrow(pa.record_batch({"text": few})) is not None
-    assert narrowing.narrow(pa.record_batch({"text": many})) is None
-    wide = narrowing.wider(pa.record_batch({"text": many})).narrow(pa.record_batch({"text": many}))
-    assert wide == pa.record_batch({"text": many.dictionary_decode()})
+    encoder = WireEncoder(map_id=0)
+    schemas: list[pa.Schema] = []
+    for batch in (few, few, pa.record_batch({"text": many})):
+        encoder.check(batch.schema)
+        rows = encoder.encode(batch, before_change=lambda: schemas.append(encoder.buffer_schema))
+    assert schemas == [pa.schema([("text", pa.uint8())])]
+    assert rows == pa.record_batch({"text": many.dictionary_decode()})
+
+
+def test_a_batch_of_other_columns_is_refused() -> None:
+    encoder = WireEncoder(map_id=3)
+    encoder.check(pa.schema([("n", pa.int64())]))
+    with pytest.raises(SchemaMismatchError, match="map 3: a batch does not agree with those"):
+        encoder.check(pa.schema([("n", pa.string())]))
 
 
 def test_a_decimal_of_more_digits_than_its_type_says_is_not_cut() -> None:
@@ -227,9 +228,10 @@ def test_a_decimal_of_more_digits_than_its_type_says_is_not_cut() -> None:
     halves = np.array([[0, 1]], "<i8")
     column = pa.Array.from_buffers(KIND, 1, [None, pa.py_buffer(halves)])
     batch = pa.record_batch({"n": column})
-    assert Narrowing.of(batch, batch.schema).narrow(batch) == batch
-    fits = pa.record_batch({"n": decimals([1])})
-    assert Narrowing.of(fits, batch.schema).narrow(batch) is None
+    assert encoded(WireEncoder(map_id=0), batch) == batch
+    encoder = WireEncoder(map_id=0)
+    assert encoded(encoder, pa.record_batch({"n": decimals([1])})) != batch
+    assert encoded(encoder, batch) == batch
 
 
 def test_what_lies_behind_a_null_is_no_mistake() -> None:
@@ -257,11 +259,11 @@ def test_buffers_may_end_within_one_more_value() -> None:
 
 def test_a_block_may_have_such_buffers() -> None:
     column = pa.Array.from_buffers(pa.int16(), 3, [None, pa.py_buffer(b"\1\0\2\0\3\0\0")])
-    (decoded,) = decode_block(narrow_block(column, "int64")).columns
+    (decoded,) = decode_block(encoded_block(column, "int64")).columns
     assert decoded == pa.array([1, 2, 3])
 
 
-def narrow_block(column: pa.Array, plain: str) -> Block:
+def encoded_block(column: pa.Array, plain: str) -> Block:
     field = pa.field("c", column.type, metadata={"mrflight": plain})
     return encode_block([pa.RecordBatch.from_arrays([column], schema=pa.schema([field]))], PLAIN)
 
@@ -286,20 +288,20 @@ def narrow_block(column: pa.Array, plain: str) -> Block:
     ],
     ids=str,
 )
-def test_a_block_that_no_writer_narrowed_is_refused(column: pa.Array, plain: str) -> None:
+def test_an_encoding_that_no_writer_uses_is_refused(column: pa.Array, plain: str) -> None:
     """A row of a byte would become as large as whoever sends it likes."""
-    with pytest.raises(CorruptBlockError, match="narrow"):
-        decode_block(narrow_block(column, plain))
+    with pytest.raises(CorruptBlockError, match="encod"):
+        decode_block(encoded_block(column, plain))
 
 
-def test_a_narrow_block_may_have_no_rows() -> None:
-    block = narrow_block(pa.array([], pa.int8()), "decimal128(15, 2)")
+def test_a_encoded_block_may_have_no_rows() -> None:
+    block = encoded_block(pa.array([], pa.int8()), "decimal128(15, 2)")
     assert decode_block(block) == pa.record_batch({"c": pa.array([], pa.decimal128(15, 2))})
 
 
 def test_a_long_claim_is_not_repeated() -> None:
-    with pytest.raises(CorruptBlockError, match="no narrow xxx") as told:
-        decode_block(narrow_block(pa.array([1], pa.int8()), "x" * 2**20))
+    with pytest.raises(CorruptBlockError, match="not an encoding of xxx") as told:
+        decode_block(encoded_block(pa.array([1], pa.int8()), "x" * 2**20))
     assert len(str(told.value)) < 300
 
 
@@ -347,27 +349,26 @@ def test_extension_types_travel_as_they_are(celsius: Celsius) -> None:
 
 
 def test_who_does_not_know_an_extension_type_keeps_its_name(celsius: Celsius) -> None:
-    """A server, for plain clients: whichever columns of a block travel narrow."""
+    """A server does not know it when it decodes other columns of a block for a plain client."""
     column = pa.ExtensionArray.from_storage(celsius, pa.array(range(ENOUGH)))
     batch = pa.record_batch({"degrees": column, "n": range(ENOUGH)})
-    narrowing = Narrowing.of(batch, canonical_schema(batch.schema))
-    rows = narrowing.narrow(batch)
-    assert rows is not None
+    encoder = WireEncoder(map_id=0)
+    rows = encoded(encoder, batch)
     assert rows.column("n").type == pa.int16()
-    block = encode_block([narrowing.block(rows)], PLAIN)
+    block = encoder.block(rows)
     pa.unregister_extension_type(celsius.extension_name)
     told = decode_block(block).schema.field("degrees").metadata
     assert told[b"ARROW:extension:name"] == celsius.extension_name.encode()
 
 
-def test_no_extension_type_is_narrow(celsius: Celsius) -> None:
+def test_no_extension_type_is_an_encoding(celsius: Celsius) -> None:
     column = pa.ExtensionArray.from_storage(celsius, pa.array([1]))
-    with pytest.raises(CorruptBlockError, match="no narrow int64"):
-        decode_block(narrow_block(column, "int64"))
+    with pytest.raises(CorruptBlockError, match="not an encoding of int64"):
+        decode_block(encoded_block(column, "int64"))
 
 
 def test_a_decimal_of_any_scale_comes_back() -> None:
-    """As a narrow one its reader would not know its name."""
+    """It is not encoded, as its reader would not know the name of its type."""
     halves = np.zeros((ENOUGH, 2), "<i8")
     data = pa.py_buffer(halves)
     for scale in (999, -999, 1000, -1000, 2**31 - 1):

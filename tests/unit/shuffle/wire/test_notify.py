@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mrflight.errors import DeadlineExceededError
 from mrflight.shuffle.metadata.registry import Registry
-from mrflight.shuffle.wire.calls import tell
+from mrflight.shuffle.wire.calls import notify
 from mrflight.shuffle.wire.protocol import DataAction, ShuffleName
 from mrflight.system.deadlines import NO_RETRY
 from tests.support.near_cluster import near_data_servers, near_metadata
@@ -25,7 +25,7 @@ def test_silent_servers_take_as_long_as_one_and_the_others_hear_it(tmp_path: Pat
         silent = [f"grpc+tcp://127.0.0.1:{each.getsockname()[1]}" for each in listening]
         began_s = time.monotonic()
         told = [*silent, heard.location]
-        failed = tell(told, DataAction.DROP_SHUFFLE, ShuffleName("none"))
+        failed = notify(told, DataAction.DROP_SHUFFLE, ShuffleName("none"))
         took_s = time.monotonic() - began_s
     assert list(failed) == silent
     assert {type(error) for error in failed.values()} == {DeadlineExceededError}
