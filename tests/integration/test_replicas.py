@@ -9,7 +9,7 @@ import pytest
 
 import mrflight
 from mrflight.errors import CorruptBlockError, ServerUnavailableError, ShuffleNotFoundError
-from mrflight.shuffle.wire.calls import tell
+from mrflight.shuffle.wire.calls import notify
 from mrflight.shuffle.wire.protocol import DataAction, ShuffleName
 from tests.support.cluster import StandingCluster, standing_cluster
 from tests.support.numbered_rows import numbers
@@ -38,7 +38,7 @@ def batch(start: int) -> pa.RecordBatch:
 
 def let_forget(shuffle: mrflight.Shuffle, location: str) -> None:
     """As a server does that was given up and is back."""
-    assert tell([location], DataAction.DROP_SHUFFLE, ShuffleName(shuffle.id)) == {}
+    assert notify([location], DataAction.DROP_SHUFFLE, ShuffleName(shuffle.id)) == {}
 
 
 def test_readers_go_on_at_the_other_copy_where_a_server_has_dropped_its_own(
