@@ -1,6 +1,6 @@
-"""mrflight: moves data by key over Arrow Flight, from files to tables, without Spark.
+"""mrflight shuffles data by key over Arrow Flight, from files to tables, without Spark.
 
-Names are loaded at their first use, so that ``import mrflight`` costs nothing.
+Names are loaded when they are first used, so that ``import mrflight`` takes no time.
 """
 
 from __future__ import annotations

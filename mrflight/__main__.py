@@ -1,4 +1,4 @@
-"""The ``mrflight`` command, which `mrflight.frontend.cli` is, from its first moment on."""
+"""The entry point of the ``mrflight`` command, which is in `mrflight.frontend.cli`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from mrflight.system.early_interrupt import leave_when_interrupted
 
 
 def main() -> int:
-    """Run the command; the exit code."""
+    """Run the command and return the exit code."""
     leave_when_interrupted()
-    from mrflight.frontend import cli  # takes a tenth of a second, in which an interrupt may come
+    from mrflight.frontend import cli  # takes 0.1 s, in which an interrupt may come
 
     return cli.main()
 

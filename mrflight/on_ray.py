@@ -1,7 +1,7 @@
-"""The shuffle inside programs on Ray: its servers as actors, and Ray Data's datasets at either end.
+"""The shuffle in programs on Ray: servers as actors, and conversion from and to Ray Data.
 
-A `mrflight.Shuffle` is passed to tasks like any other value. Whoever uses this has Ray already;
-``mrflight[ray-data]`` is for the datasets.
+A `mrflight.Shuffle` can be passed to tasks like any other value. `from_dataset` and `to_dataset`
+need ``mrflight[ray-data]``.
 """
 
 from __future__ import annotations

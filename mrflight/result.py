@@ -1,4 +1,4 @@
-"""What a job answers, and how its summary reads."""
+"""The result of a job, and its summary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mrflight.units import format_bytes
 
 
 class StageSeconds(msgspec.Struct, frozen=True):
-    """Wall time of a job and of its parts, seconds."""
+    """The wall time of a job and of its phases, in seconds."""
 
     total: float = 0.0
     start: float = 0.0
@@ -18,11 +18,10 @@ class StageSeconds(msgspec.Struct, frozen=True):
 
 
 class Attempts(msgspec.Struct, frozen=True):
-    """Attempts that were started, and how many of them failed, as ``job.attempts`` counts.
+    """How many task attempts were started, and how many of them failed.
 
-    Those of samples, of the first look at functions, and of a merge's rewrites are in none of
-    these numbers.
-    Not among those are the ones that were ended, or failed, for what was lost with a server.
+    Tasks that sample, that check functions, or that rewrite files for a merge are not counted.
+    Attempts that were ended or failed because a server was lost do not count as failed.
     """
 
     map: int = 0
@@ -31,22 +30,22 @@ class Attempts(msgspec.Struct, frozen=True):
 
 
 class MergeCounts(msgspec.Struct, frozen=True):
-    """What a merge did to the table that it found; its new rows are the job's ``rows_out``."""
+    """What a merge changed in the table; its new rows are the job's ``rows_out``."""
 
     rows_updated: int = 0
-    """Rows of the table in whose place others came."""
+    """Rows of the table that were replaced."""
     rows_deleted: int = 0
     files_rewritten: int = 0
-    """Without such rows; each is another file now."""
+    """Files that were replaced by a file without the updated and deleted rows."""
     files_removed: int = 0
-    """In which there was no other row."""
+    """Files that had no other rows."""
 
 
 class JobResult(msgspec.Struct, frozen=True):
-    """What came of a job; the last line of ``--json``.
+    """The result of a job, which ``--json`` prints as its last line.
 
-    Of one that failed, or was interrupted, what was known by then: the numbers of stages that it
-    did not come to are 0, and ``rows_out``, which is what is in the table, is as well.
+    For a job that failed or was interrupted it has what was known by then. The numbers of phases
+    that it did not reach are 0. So is ``rows_out``, because nothing was committed.
     """
 
     job_id: str
@@ -58,21 +57,21 @@ class JobResult(msgspec.Struct, frozen=True):
     bytes_shuffled: int = 0
     seconds: StageSeconds = StageSeconds()
     table: str = ""
-    """Its full path or URL, wherever the job file said it from."""
+    """The full path or URL of the output."""
     version: int | None = None
-    """Of the Delta table; None for folders of plain files."""
+    """The version of the Delta table that was committed; None for folders of files."""
     input_versions: dict[str, int] = {}
-    """Of each input that is a Delta table: the version that was read."""
+    """The version that was read of each input that is a Delta table."""
     attempts: Attempts = Attempts()
     peak_memory_bytes: int = 0
-    """The most that all processes of the job held together, as measured; those of a standing
-    cluster's servers not counted."""
+    """The most memory that all processes of the job held together, as measured, without the servers
+    of a standing cluster."""
     error: str | None = None
     merged: MergeCounts | msgspec.UnsetType = msgspec.UNSET
-    """Of a merge that this run committed; other jobs have no such key."""
+    """Only present for a merge that this run committed."""
 
     def summary(self) -> str:
-        """A few lines for people."""
+        """Return a few lines for people."""
         seconds = self.seconds
         stages = f"start {seconds.start:.2f}, map {seconds.map:.2f}, reduce {seconds.reduce:.2f}"
         version = "" if self.version is None else f", version {self.version}"

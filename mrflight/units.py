@@ -1,4 +1,4 @@
-"""Sizes and times as people write them, parsed once at the edge."""
+"""Parses and formats sizes and times."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SIZE_UNITS = {
     "pib": 2**50,
     "eib": 2**60,
 }
-_MOST_BYTES = 2**63 - 1
-"""As files and buffers are counted, in signed numbers of 64 bits."""
+_MAX_BYTES = 2**63 - 1
+"""Sizes of files and buffers are signed 64-bit numbers."""
 
 _DAY = 86400
 _TIME_UNITS = {
@@ -34,33 +34,36 @@ _TIME_UNITS = {
     "d": _DAY,
     "day": _DAY,
 }
-_MOST_SECONDS = 36500 * _DAY
-"""A third of the longest that a lock can be waited for, `threading.TIMEOUT_MAX`."""
+_MAX_SECONDS = 36500 * _DAY
+"""A third of the longest timeout of a lock, `threading.TIMEOUT_MAX`."""
 
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes in a size such as ``"512 MiB"`` or ``"2GB"``; ValueError if it is none, or 8 EiB."""
+    """Return the bytes of a size such as ``"512 MiB"`` or ``"2GB"``, which must be below 8 EiB.
+
+    Raises ValueError.
+    """
     size = _parse(text, _SIZE_UNITS, "a size", "512 MiB")
-    if size > _MOST_BYTES:
-        raise ValueError(f"{text[:40]!r} is too large a size: it has to be below 8 EiB")
+    if size > _MAX_BYTES:
+        raise ValueError(f"{text[:40]!r} is too large; a size must be below 8 EiB")
     return round(size)
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds in a time such as ``"10 min"`` or ``"500ms"``; ValueError if it is none.
+    """Return the seconds of a time such as ``"10 min"`` or ``"500ms"``, of at most 100 years.
 
-    Or if it is longer than 100 years.
+    Raises ValueError.
     """
     seconds = _parse(text, {**_TIME_UNITS, "": 1}, "a time", "10 min")
-    if seconds > _MOST_SECONDS:
-        raise ValueError(f"{text[:40]!r} is too long a time: it is at most 36,500 days")
+    if seconds > _MAX_SECONDS:
+        raise ValueError(f"{text[:40]!r} is too long; a time must be at most 36,500 days")
     return seconds
 
 
 def format_bytes(size: float) -> str:
-    """A size for people to read: ``1.5 GiB``."""
+    """Format a size for people: ``1.5 GiB``."""
     if size < 1024:
         return f"{size:.0f} B"
     for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):

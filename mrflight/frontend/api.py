@@ -1,4 +1,4 @@
-"""Running a job, reading a table, and placing rows, from Python."""
+"""The functions of the Python API: run a job, read a table, compute partitions."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ from mrflight.system.progress import progress_for
 def run(job_file: str | PathLike[str], overrides: Mapping[str, Any] | None = None) -> JobResult:
     """Run the job in ``job_file`` and return once it is committed.
 
-    ``overrides`` replaces values by dotted key: ``{"shuffle.partitions": 40}``.
-    Raises JobError where the job or its input is wrong, another MrflightError
-    where it could not finish; the output is then as it was before.
-    The environment of the process adds to ``[storage]`` only what the stores' clients find
-    there themselves, as for `read_table`.
+    ``overrides`` replaces values by dotted key: ``{"shuffle.partitions": 40}``. The environment
+    adds to ``[storage]`` only what the stores' clients find there themselves, as for `read_table`.
+    Raises JobError if the job or its input is wrong, and another MrflightError if the job could not
+    finish. The output is then unchanged.
     """
     path = Path(job_file).resolve()
     return _run(load_job(path, overrides), path.parent)
 
 
 def run_here(spec: JobSpec) -> JobResult:
-    """The same of a job whose relative paths, and modules, are in the current folder."""
+    """Run a job whose relative paths and modules are in the current folder."""
     return _run(spec, Path.cwd())
 
 
@@ -46,14 +45,14 @@ def read_table(
     columns: Sequence[str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> pa.Table:
-    """The rows of a Delta table's newest version, in memory; no cluster is started.
+    """Read the newest version of a Delta table into memory, without starting a cluster.
 
-    ``table`` is a path or URL of any store, ``options`` what ``[storage]`` of a job would say.
-    Nothing is added to them from the environment but what deltalake and obstore find there
-    themselves: variables of ``AWS_...`` for what the options do not say. Rows come file by
-    file, by the files' names. Blocks; files are read at the same time, as many as there are cores.
-    Raises InputError for what is no table or cannot be read, StoreError, ColumnNotFoundError, and
-    JobFileError for an option that its store does not know.
+    ``table`` is a path or URL of any store, and ``options`` are those of ``[storage]`` of a job.
+    The environment adds only what deltalake and obstore find there themselves: variables
+    ``AWS_...`` for options that are not given. The rows are ordered by the names of their files.
+    This call blocks, and reads as many files at a time as there are cores.
+    Raises InputError if there is no table or it cannot be read, StoreError, ColumnNotFoundError,
+    and JobFileError for an option that the store does not have.
     """
     from mrflight.sources.delta_rows import read_rows
 
@@ -66,10 +65,11 @@ def read_table(
 
 
 def partition_ids(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> pa.Int32Array:
-    """The partition of each row by the hash of its ``key`` columns, as every client computes it.
+    """Return the partition of each row by the hash of its ``key`` columns.
 
-    ``(h * partitions) >> 64`` with ``h`` the xxh3 hash of the key's canonical
-    bytes. Raises ColumnNotFoundError, or KeyTypeError for a nested column.
+    Every client computes it in the same way: ``(h * partitions) >> 64``, where ``h`` is the xxh3
+    hash of the key's canonical bytes. Raises ColumnNotFoundError, or KeyTypeError for a nested
+    column.
     """
     kernel.check_key_types(batch.schema, key)
     return kernel.partition_ids([batch.column(name) for name in key], partitions)

@@ -1,11 +1,11 @@
-"""The ``mrflight`` command: ``run``, ``explain``, ``serve``, ``status``, ``clean`` and others."""
+"""The ``mrflight`` command and its subcommands."""
 
 from __future__ import annotations
 
 from mrflight.system.early_interrupt import leave_when_interrupted
 
 if __name__ == "__main__":
-    leave_when_interrupted()  # from the first moment on; the imports take a while
+    leave_when_interrupted()  # before the other imports, which take a while
 
 import argparse
 import os
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a subcommand; the exit code."""
+    """Run a subcommand and return the exit code."""
     driver.open_missing_streams()
     parser = argparse.ArgumentParser(
-        prog="mrflight", description="Moves data by key over Arrow Flight, from files to tables."
+        prog="mrflight", description="Shuffles data by key over Arrow Flight, from files to tables."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     driver.add_arguments(run)
     run.set_defaults(do=_run)
     explain = commands.add_parser(
-        "explain", help="say how a job would be run", description=explain_command.__doc__
+        "explain", help="print how a job would run", description=explain_command.DESCRIPTION
     )
     explain_command.add_arguments(explain)
     explain.set_defaults(do=explain_command.run)
@@ -54,29 +54,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status.set_defaults(do=_status)
     clean = commands.add_parser(
         "clean",
-        help="list, and remove, part files that killed jobs left in a table's folder",
-        description="Lists the part files of mrflight's in a table's folder that its log does not "
-        "name, neither as added nor as removed: those of jobs that were killed.",
+        help="list or remove part files that killed jobs left in the folder of a table",
+        description="List the part files of mrflight in the folder of a table that are not in its "
+        "log, neither as added nor as removed. Jobs that were killed leave such files.",
     )
-    table_argument.add_arguments(clean, "folder or URL of a table that jobs write")
-    clean.add_argument("--remove", action="store_true", help="remove what is listed")
+    table_argument.add_arguments(clean, "folder or URL of a table that jobs write to")
+    clean.add_argument("--remove", action="store_true", help="remove the listed files")
     clean.add_argument(
         "--no-table",
         action="store_true",
-        help="also where no table is there, as the first job was killed; no job is to commit the "
-        "files any more, and nobody else needs them",
+        help="with --remove: also remove files of a folder without a table, as a first job leaves "
+        "it if it is killed; make sure that no job will commit them and nobody else needs them",
     )
     clean.add_argument(
         "--older-than",
         default="1 day",
         metavar="TIME",
-        help="leave alone what may be of a job that runs; default '1 day'",
+        help="only files older than this, because newer ones may belong to a running job; "
+        "default '1 day'",
     )
     clean.set_defaults(do=_clean)
     maintain = commands.add_parser(
         "maintain",
-        help="compact a Delta table's small files, delete removed ones, write a checkpoint",
-        description=maintain_command.__doc__,
+        help="compact small files of a Delta table, delete removed ones, write a checkpoint",
+        description=maintain_command.DESCRIPTION,
     )
     maintain_command.add_arguments(maintain)
     maintain.set_defaults(do=maintain_command.run)
@@ -93,7 +94,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    """Become the server: it has its own options and its own life."""
+    """Replace this process by the server, which has options of its own."""
     module = f"mrflight.servers.{options.server}"
     os.execv(sys.executable, [sys.executable, "-m", module, *options.rest])
 
@@ -133,7 +134,7 @@ def _clean(options: argparse.Namespace) -> int:
         sys.stderr.write(f"mrflight: --older-than: {error}\n")
         return driver.EXIT_WRONG_JOB
     try:
-        table = table_argument.asked_table(options)
+        table = table_argument.requested_table(options)
         leftovers = find_leftovers(table, datetime.now(UTC) - age)
         for leftover in leftovers.files:
             sys.stdout.write(f"{leftover.path}  {format_bytes(leftover.size_bytes)}\n")
@@ -142,25 +143,30 @@ def _clean(options: argparse.Namespace) -> int:
     except MrflightError as error:
         sys.stderr.write(f"mrflight: {error}\n")
         return driver.EXIT_WRONG_JOB
-    sys.stderr.write(f"{_told(leftovers, table.url, options.remove)}\n")
+    sys.stderr.write(f"{_clean_summary(leftovers, table.url, options.remove)}\n")
     return 0
 
 
-def _told(leftovers: Leftovers, url: str, are_removed: bool) -> str:
-    """The last lines of `clean`."""
+def _clean_summary(leftovers: Leftovers, url: str, are_removed: bool) -> str:
+    """Return the last lines that `clean` prints."""
     lines = []
     if not leftovers.has_table:
         lines.append(
-            f"no table is in {url}: nothing proves that these files are not somebody's copy"
+            f"there is no table at {url}: these files may be somebody's copy, and not left over"
         )
     if leftovers.younger:
-        lines.append(f"{leftovers.younger} younger files may be of a job that runs (--older-than)")
-    told = f"{len(leftovers.files)} part files, {format_bytes(leftovers.size_bytes)}, "
-    told += "removed" if are_removed else "left over"
+        newer = "file" if leftovers.younger == 1 else "files"
+        lines.append(
+            f"{leftovers.younger} newer {newer} may belong to a running job (see --older-than)"
+        )
+    count = len(leftovers.files)
+    found = "1 part file" if count == 1 else f"{count} part files"
+    summary = f"{found}, {format_bytes(leftovers.size_bytes)}, "
+    summary += "removed" if are_removed else "left over"
     if leftovers.files and not are_removed:
         options = "--remove" if leftovers.has_table else "--remove --no-table"
-        told += f"; {options} removes them"
-    return "\n".join([*lines, told])
+        summary += f"; {options} removes {'it' if count == 1 else 'them'}"
+    return "\n".join([*lines, summary])
 
 
 if __name__ == "__main__":

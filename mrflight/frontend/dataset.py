@@ -1,12 +1,14 @@
-"""Jobs written in Python: rows of files, and what is to be made of them, until they are written.
+"""Jobs written in Python: a `Dataset` describes rows of files and the steps that transform them.
 
-Nothing is read before that. What comes of it is the `JobSpec` that a job file of the same job has.
+Nothing is read until the rows are written. The result is the same `JobSpec` that a job file
+describes.
 """
 
 from __future__ import annotations
 
 import os
 import reprlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -21,18 +23,18 @@ from mrflight.config.pickled_functions import pickle_function
 from mrflight.config.spec import InputFormat, JobSpec
 from mrflight.errors import JobFileError, UserFunctionError
 from mrflight.frontend.dataset_builder import (
-    InputDraft,
-    StageDraft,
+    InputBuilder,
+    StageBuilder,
     document_of,
     name_of_files,
     with_distinct_names,
 )
-from mrflight.frontend.dataset_writer import Names, Writes, all_names_of, names_of
+from mrflight.frontend.dataset_writer import DatasetWriter, Names, all_names_of, names_of
 
 Function = Callable[..., Any] | str
-"""A callable, which is pickled as it is now, or ``module:function`` in the current folder."""
+"""A callable, which is pickled at once, or ``module:function`` in the current folder."""
 
-How = Literal["inner", "left", "right", "full", "semi", "anti"]
+JoinType = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 
 def read(
@@ -47,68 +49,78 @@ def read(
     version: int | None = None,
     timestamp: datetime | None = None,
 ) -> Dataset:
-    """The rows of files: what ``[inputs.NAME]`` of a job file says, by the same names.
+    """Return the rows of files. The options are those of ``[inputs.NAME]`` of a job file.
 
-    A relative path is in the folder that is the current one when the job runs. ``name`` is what
-    sql and messages call the rows; the last part of the path that can be a name unless told.
+    A relative path is below the folder that is current when the job runs. ``name`` is the table's
+    name in sql and in messages; by default it is the last part of the path that can be a name.
     Raises JobFileError for several paths.
     """
     path = _one_path(path)
-    told: dict[str, Any] = {"path": path, "format": format, "version": version}
-    told |= {"timestamp": timestamp, "key": None if key is None else names_of(key)}
-    told |= {"columns": None if columns is None else names_of(columns)}
-    told |= {"types": None if types is None else dict(types)}
-    told |= {"csv": None if csv is None else dict(csv)}
-    return Dataset((InputDraft(name or name_of_files(path), _without_none(told)),))
+    options: dict[str, Any] = {"path": path, "format": format, "version": version}
+    options |= {"timestamp": timestamp, "key": None if key is None else names_of(key)}
+    options |= {"columns": None if columns is None else names_of(columns)}
+    options |= {"types": None if types is None else dict(types)}
+    options |= {"csv": None if csv is None else dict(csv)}
+    return Dataset((InputBuilder(name or name_of_files(path), _without_none(options)),))
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset(Writes):
-    """Rows that a job will make. Every method leaves this one as it is and returns another.
+class Dataset(DatasetWriter):
+    """Rows that a job will produce. Every method returns a new dataset and leaves this one as is.
 
-    What is wrong with a job is told when it is asked for (`job`, `explain`, ``write_...``), by the
-    keys that a job file would have, but for callables that cannot be pickled: at once.
+    Mistakes are reported by `job`, `explain` and ``write_...``, with the keys that a job file would
+    have. A callable that cannot be pickled is reported at once.
     """
 
-    _inputs: tuple[InputDraft, ...] = ()
-    """That no stage has shuffled yet; or else the stage:"""
-    _stage: StageDraft | None = None
+    _inputs: tuple[InputBuilder, ...] = ()
+    """Inputs that are not shuffled yet. Otherwise there is a stage."""
+    _stage: StageBuilder | None = None
     _settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         names = [self._stage.name] if self._stage else [each.name for each in self._inputs]
         return f"<mrflight.Dataset {', '.join(names)}>"
 
-    def named(self, name: str) -> Dataset:
-        """Called ``name`` in sql, in messages and in the plan."""
+    def alias(self, name: str) -> Dataset:
+        """Name the rows ``name`` in sql, in messages and in the plan."""
         if self._stage is not None:
             return replace(self, _stage=structs.replace(self._stage, name=name))
         if len(self._inputs) > 1:
-            raise JobFileError(f"named: {self!r} is several inputs; name each before the union")
+            raise JobFileError(f"alias: {self!r} has several inputs; name each before the union")
         return replace(self, _inputs=(structs.replace(self._inputs[0], name=name),))
 
+    def named(self, name: str) -> Dataset:
+        """Deprecated: use `alias`."""
+        warnings.warn("Dataset.named is now Dataset.alias", DeprecationWarning, stacklevel=2)
+        return self.alias(name)
+
+    def key_by(self, *columns: Names) -> Dataset:
+        """Partition the rows by these columns in the next step, unless that sets a key itself."""
+        return self._with_options(key=all_names_of(columns))
+
     def keyed(self, *columns: Names) -> Dataset:
-        """Partitioned by these columns by whatever comes next, unless that says otherwise."""
-        return self._read(key=all_names_of(columns))
+        """Deprecated: use `key_by`."""
+        warnings.warn("Dataset.keyed is now Dataset.key_by", DeprecationWarning, stacklevel=2)
+        return self.key_by(*columns)
 
     def broadcast(self, *, wanted: bool = True) -> Dataset:
-        """Sent to everyone by the join or sql that comes next, as its rows are few; or not."""
-        return self._read(broadcast=wanted)
+        """Send all rows to every task of the next join or sql, or never do so."""
+        return self._with_options(broadcast=wanted)
 
     def map(self, function: Function) -> Dataset:
-        """Each batch as ``function(pyarrow.RecordBatch)`` returns it; one function after another.
+        """Apply ``function(pyarrow.RecordBatch)`` to each batch, after the maps before it.
 
-        Raises UserFunctionError where the callable cannot be pickled.
+        Raises UserFunctionError if the callable cannot be pickled.
         """
         text = _text(function, "map")
         return replace(
-            self, _inputs=tuple(each.mapped(text) for each in self._begun()), _stage=None
+            self, _inputs=tuple(each.with_map(text) for each in self._as_inputs()), _stage=None
         )
 
     def union(self, *others: Dataset) -> Dataset:
-        """These rows and those of others, in one table; the columns are to be the same."""
+        """Append the rows of other datasets, which must have the same columns."""
         _check_datasets("union", *others)
-        inputs = [each for one in (self, *others) for each in one._begun()]
+        inputs = [each for one in (self, *others) for each in one._as_inputs()]
         return replace(
             self,
             _inputs=with_distinct_names(inputs),
@@ -119,50 +131,49 @@ class Dataset(Writes):
     def sql(
         self, query: str, *, key: Names | None = None, others: Dataset | Sequence[Dataset] = ()
     ) -> Dataset:
-        """What a statement makes of the rows, which it knows by their name (see `named`).
+        """Query the rows with SQL, as a table with the dataset's name (see `alias`).
 
-        Without a key of one row at a time, in place of a map; it knows those of a union by the
-        name of the first, and they may be called otherwise later. With a key, or with others, of
-        whole keys: it sees all rows of one together, and those of the others with the same key,
-        which `keyed` tells of each. Needs ``mrflight[sql]``.
+        Without a key the query runs over one row at a time, like a map. The rows of a union then
+        have the name of its first dataset. With a key, or with others, it sees all rows of a key
+        together, and those of the others with the same key, which `key_by` sets for each. Needs
+        ``mrflight[sql]``.
         """
         if key is None and not others:
-            begun = self._begun()
-            inputs = tuple(each.queried(query, begun[0].name) for each in begun)
+            before = self._as_inputs()
+            inputs = tuple(each.with_sql(query, before[0].name) for each in before)
             return replace(self, _inputs=inputs, _stage=None)
         others = [others] if isinstance(others, Dataset | str) else list(others)
         _check_datasets("sql", *others)
-        told = {} if key is None else {"key": names_of(key)}
-        mine = self._as_one().with_told(**told)
-        return self._met(
-            [mine, *(other._as_one() for other in others)], others, "queried", sql=query
-        )
+        options = {} if key is None else {"key": names_of(key)}
+        mine = self._as_one_input().with_options(**options)
+        cogrouped = [mine, *(other._as_one_input() for other in others)]
+        return self._cogrouped(cogrouped, others, "queried", sql=query)
 
-    def group_by(self, *columns: Names) -> Grouped:
-        """Groups of rows that are equal in these columns; `Grouped.agg` makes a row of each."""
+    def group_by(self, *columns: Names) -> GroupedDataset:
+        """Group the rows by these columns; `GroupedDataset.agg` aggregates each group."""
         names = all_names_of(columns)
         if not names:
             raise JobFileError(
-                'group_by: names no column; one row of all rows is read(...).agg(n="count(*)")'
+                'group_by needs a column; to aggregate all rows write read(...).agg(n="count(*)")'
             )
-        return Grouped(self, tuple(names))
+        return GroupedDataset(self, tuple(names))
 
     def agg(self, aggregates: Mapping[str, str] | None = None, /, **named: str) -> Dataset:
-        """One row of all rows, also of none: aggregates by name, ``clicks="sum(weight)"``.
+        """Aggregate all rows into one, even if there are none: ``clicks="sum(weight)"``.
 
-        A mapping is for names that Python does not take.
+        A mapping takes names that Python does not allow as keywords.
         """
-        told = {**(aggregates or {}), **named}
-        if not told:
-            raise JobFileError('agg: tells nothing to make of the rows; write .agg(n="count(*)")')
-        return self._made("totals", None, aggregate=told)
+        requested = {**(aggregates or {}), **named}
+        if not requested:
+            raise JobFileError('agg needs an aggregate; write .agg(n="count(*)")')
+        return self._reduced("totals", None, aggregate=requested)
 
     def reduce(self, function: Function, *, key: Names | None = None) -> Dataset:
-        """What ``function(pyarrow.Table)`` returns for the rows of whole keys, as a table.
+        """Call ``function(pyarrow.Table)`` with all rows of one or more keys; it returns a table.
 
-        Raises UserFunctionError where the callable cannot be pickled.
+        Raises UserFunctionError if the callable cannot be pickled.
         """
-        return self._made("reduced", key, function=_text(function, "reduce"))
+        return self._reduced("reduced", key, function=_text(function, "reduce"))
 
     def join(
         self,
@@ -171,28 +182,28 @@ class Dataset(Writes):
         *,
         left_on: Names | None = None,
         right_on: Names | None = None,
-        how: How = "inner",
+        how: JoinType = "inner",
     ) -> Dataset:
-        """These rows, the left ones, with those of another that have the same key.
+        """Join these rows, the left ones, with the rows of another dataset with the same key.
 
-        Null keys meet nothing. ``semi`` and ``anti`` are the left rows that meet some, or none.
+        Null keys match nothing. ``semi`` and ``anti`` keep the left rows that match some, or none.
         """
         _check_datasets("join", other)
         if on is not None and (left_on is not None or right_on is not None):
-            raise JobFileError("join: on is for both sides; give it, or left_on and right_on")
+            raise JobFileError("join: on sets both keys; give either on, or left_on and right_on")
         keys = [left_on if on is None else on, right_on if on is None else on]
         sides = [
-            one._as_one().with_told(**({} if key is None else {"key": names_of(key)}))
+            one._as_one_input().with_options(**({} if key is None else {"key": names_of(key)}))
             for one, key in zip((self, other), keys, strict=True)
         ]
         left, right = with_distinct_names(sides)
-        return self._met(
+        return self._cogrouped(
             [left, right], [other], "joined", join=how, left=left.name, right=right.name
         )
 
     def distinct(self) -> Dataset:
-        """Of rows that are equal in all columns one."""
-        return self._made("distinct_rows", None, distinct=True)
+        """Keep one of the rows that are equal in all columns."""
+        return self._reduced("distinct_rows", None, distinct=True)
 
     def keep(
         self,
@@ -201,16 +212,16 @@ class Dataset(Writes):
         key: Names | None = None,
         order_by: Names | None = None,
     ) -> Dataset:
-        """Of the rows of each key the first or the last by an order, as `sort_by` writes it."""
+        """Keep the first or the last row of each key, by an order like that of `sort_by`."""
         order = {} if order_by is None else {"order_by": names_of(order_by)}
-        return self._made("kept", key, keep=which, **order)
+        return self._reduced("kept", key, keep=which, **order)
 
     def sort_by(self, *order: Names) -> Dataset:
-        """In this order over all part files: ``"revenue desc nulls first", "day"``."""
+        """Sort the rows over all part files: ``"revenue desc nulls first", "day"``."""
         return self._ordered("ordered", sort_by=all_names_of(order))
 
     def limit(self, rows: int) -> Dataset:
-        """The first so many rows by the order of `sort_by`; any without one."""
+        """Keep only so many rows: the first ones by the order of `sort_by`, or any."""
         return self._ordered("limited", limit=rows)
 
     def repartition(
@@ -219,110 +230,111 @@ class Dataset(Writes):
         partitions: int | Literal["auto"] | None = None,
         partitioner: Function | None = None,
     ) -> Dataset:
-        """The same rows in other partitions: by ``hash`` of the key, or dealt out without one.
+        """Repartition the rows by the hash of a key, or evenly without one.
 
-        ``partitioner`` is as in a job file: ``range``, ``round_robin``, or a function
+        ``partitioner`` is that of a job file: ``range``, ``round_robin``, or a function
         ``(batch, key, partitions)``.
         """
         kind = None if partitioner is None else _text(partitioner, "partitioner")
-        told = _without_none({"partitions": partitions, "partitioner": kind})
-        made = self._made("repartitioned", all_names_of(key) or None)
-        assert made._stage is not None
-        stage = structs.replace(made._stage, shuffle={**made._stage.shuffle, **told})
-        return replace(made, _stage=stage)
+        options = _without_none({"partitions": partitions, "partitioner": kind})
+        rows = self._reduced("repartitioned", all_names_of(key) or None)
+        assert rows._stage is not None
+        stage = structs.replace(rows._stage, shuffle={**rows._stage.shuffle, **options})
+        return replace(rows, _stage=stage)
 
     def with_shuffle(self, **settings: Any) -> Dataset:
-        """With these keys of ``[shuffle]`` for the shuffle behind the last step."""
+        """Set keys of ``[shuffle]`` for the shuffle of the last step."""
         if self._stage is None:
-            raise JobFileError(f"with_shuffle: nothing has shuffled {self!r} yet")
+            raise JobFileError(f"with_shuffle: {self!r} is not shuffled yet")
         stage = structs.replace(self._stage, shuffle={**self._stage.shuffle, **settings})
         return replace(self, _stage=stage)
 
     def with_settings(self, settings: Mapping[str, Any]) -> Dataset:
-        """With settings of the whole job by dotted key: ``{"cluster.workers": 2}``.
+        """Set settings of the whole job by dotted key: ``{"cluster.workers": 2}``.
 
-        Of the sections job, shuffle (that of the last stage), cluster and storage, or a whole
-        section: ``{"storage": {"region": "eu-north-1"}}``. From the environment nothing is
-        added but what the stores' clients find there themselves: see `read_table`.
+        The sections are job, shuffle (that of the last stage), cluster and storage. A key may be a
+        whole section: ``{"storage": {"region": "eu-north-1"}}``. The environment adds only what
+        the stores' clients find there themselves: see `read_table`.
         """
         return replace(self, _settings={**self._settings, **settings})
 
-    def _begun(self) -> tuple[InputDraft, ...]:
-        """The inputs of a stage that goes on from here."""
+    def _as_inputs(self) -> tuple[InputBuilder, ...]:
+        """Return the rows as the inputs of a further stage."""
         if self._stage is None:
             return self._inputs
-        return (InputDraft(self._stage.name, {}, self._stage),)
+        return (InputBuilder(self._stage.name, {}, self._stage),)
 
-    def _as_one(self) -> InputDraft:
-        """The rows as one input: several are brought together first."""
-        begun = self._begun()
-        return begun[0] if len(begun) == 1 else self._made("rows", None)._begun()[0]
+    def _as_one_input(self) -> InputBuilder:
+        """Return the rows as one input; several inputs are first combined by a stage."""
+        inputs = self._as_inputs()
+        return inputs[0] if len(inputs) == 1 else self._reduced("rows", None)._as_inputs()[0]
 
-    def _read(self, **told: Any) -> Dataset:
-        """With keys of the inputs of what comes next."""
-        inputs = tuple(each.with_told(**told) for each in self._begun())
+    def _with_options(self, **options: Any) -> Dataset:
+        """Set options of the inputs of the next step."""
+        inputs = tuple(each.with_options(**options) for each in self._as_inputs())
         return replace(self, _inputs=inputs, _stage=None)
 
-    def _made(self, name: str, key: Names | None, **reduce: Any) -> Dataset:
+    def _reduced(self, name: str, key: Names | None, **reduce: Any) -> Dataset:
         """What a stage makes of the rows, by their key."""
-        inputs = self._begun()
+        inputs = self._as_inputs()
         if key is not None:
-            inputs = tuple(each.with_told(key=names_of(key)) for each in inputs)
+            inputs = tuple(each.with_options(key=names_of(key)) for each in inputs)
         return self._staged(name, inputs, reduce)
 
-    def _met(
-        self, inputs: Sequence[InputDraft], others: Sequence[Dataset], name: str, **reduce: Any
+    def _cogrouped(
+        self, inputs: Sequence[InputBuilder], others: Sequence[Dataset], name: str, **reduce: Any
     ) -> Dataset:
-        """What a stage makes of several tables."""
-        made = self._staged(name, with_distinct_names(inputs), reduce)
-        return replace(made, _settings=_merged_settings(self, *others))
+        """Return the result of a stage that joins or queries several inputs."""
+        rows = self._staged(name, with_distinct_names(inputs), reduce)
+        return replace(rows, _settings=_merged_settings(self, *others))
 
     def _staged(
-        self, name: str, inputs: tuple[InputDraft, ...], reduce: Mapping[str, Any]
+        self, name: str, inputs: tuple[InputBuilder, ...], reduce: Mapping[str, Any]
     ) -> Dataset:
-        """Rows that nothing is made of and that have no key are dealt out."""
-        is_dealt = not reduce and not any("key" in each.told for each in inputs)
-        shuffle = {"partitioner": "round_robin"} if is_dealt else {}
-        return replace(self, _inputs=(), _stage=StageDraft(name, inputs, reduce, shuffle))
+        """Return the result of a stage. Rows without a key that are not reduced go round robin."""
+        has_key = any("key" in each.options for each in inputs)
+        shuffle = {} if reduce or has_key else {"partitioner": "round_robin"}
+        return replace(self, _inputs=(), _stage=StageBuilder(name, inputs, reduce, shuffle))
 
     def _ordered(self, name: str, **order: Any) -> Dataset:
-        """In the order that the last step asks for, of which it makes a part of its own stage."""
+        """Sort or limit the rows, as part of the last stage if that is possible."""
         stage = self._stage
         if stage is None or "limit" in stage.reduce or order.keys() & stage.reduce.keys():
-            return self._made(name, None, **order)
+            return self._reduced(name, None, **order)
         return replace(self, _stage=structs.replace(stage, reduce={**stage.reduce, **order}))
 
     def _spec(self, output: Mapping[str, Any]) -> JobSpec:
-        last = self._stage or self._made("rows", None)._stage
+        last = self._stage or self._reduced("rows", None)._stage
         assert last is not None
         if self._stage is None and output.get("mode") == "merge":  # by the output's keys
             last = structs.replace(last, shuffle={})
         return decode_job(document_of(last, output, self._settings))
 
 
-class Grouped(msgspec.Struct, frozen=True):
-    """Groups of a dataset's rows."""
+class GroupedDataset(msgspec.Struct, frozen=True):
+    """The rows of a dataset, grouped by columns."""
 
     _rows: Dataset
     _columns: tuple[str, ...]
 
     def agg(self, aggregates: Mapping[str, str] | None = None, /, **named: str) -> Dataset:
-        """A row of each group: its columns, and aggregates by name, ``clicks="sum(weight)"``.
+        """Return one row per group: its columns, and aggregates, ``clicks="sum(weight)"``.
 
-        A mapping is for names that Python does not take.
+        A mapping takes names that Python does not allow as keywords.
         """
-        told = {**(aggregates or {}), **named}
-        reduce = {"group_by": list(self._columns), **({"aggregate": told} if told else {})}
-        return self._rows._made("grouped", None, **reduce)
+        requested = {**(aggregates or {}), **named}
+        aggregate = {"aggregate": requested} if requested else {}
+        reduce = {"group_by": list(self._columns), **aggregate}
+        return self._rows._reduced("grouped", None, **reduce)
 
-    if not TYPE_CHECKING:  # which would take any name for one that is there
+    if not TYPE_CHECKING:  # type checkers would accept any name
 
         def __getattr__(self, name: str) -> NoReturn:
-            """A step, or an end, of a dataset, that groups are not one yet."""
+            """Explain that groups must be aggregated before they are a dataset again."""
             if not name.startswith("_") and hasattr(Dataset, name):
                 raise JobFileError(
-                    f"{name}: is for rows, and group_by gives groups; .agg(...) comes between, "
-                    'which makes a row of each: .agg(n="count(*)")'
+                    f"{name} needs rows, and group_by returns groups; aggregate them first: "
+                    '.agg(n="count(*)")'
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -332,17 +344,17 @@ def _one_path(path: object) -> str:
         return text
     raise JobFileError(
         f"read: {reprlib.repr(path)} is not one path; give a folder or a glob such as "
-        '"visits/*.csv", or bring several together: read(...).union(read(...))'
+        '"visits/*.csv", or combine several: read(...).union(read(...))'
     )
 
 
 def _check_datasets(step: str, *given: object) -> None:
-    """Raise JobFileError for what is none: a path, perhaps."""
+    """Raise JobFileError for an argument that is not a Dataset, for example a path."""
     for each in given:
         if not isinstance(each, Dataset):
             path = f'"{each}"' if isinstance(each, str | PathLike) else "..."
             raise JobFileError(
-                f"{step}: {reprlib.repr(each)} is no Dataset; give one: mrflight.read({path})"
+                f"{step}: {reprlib.repr(each)} is not a Dataset; write mrflight.read({path})"
             )
 
 
@@ -351,15 +363,15 @@ def _text(function: Function, what: str) -> str:
         return function
     if not callable(function):
         raise UserFunctionError(
-            f"{what}: {function!r} is no callable, and no text such as 'module:function'"
+            f"{what}: {function!r} is neither a callable nor a text such as 'module:function'"
         )
     return pickle_function(function, what)
 
 
 def _merged_settings(*datasets: Dataset) -> dict[str, Any]:
-    """Those of all; where they differ that of the first counts."""
+    """Return the settings of all datasets; those of the first take precedence."""
     return {key: value for each in reversed(datasets) for key, value in each._settings.items()}
 
 
-def _without_none(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in told.items() if value is not None}
+def _without_none(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if value is not None}

@@ -1,7 +1,7 @@
-"""What a job written in Python comes to: drafts of inputs and stages, and the document of them.
+"""Builds the document of a job that is written in Python, from its inputs and stages.
 
-The document is what a job file would be parsed to, so that one decoder and one planner are behind
-both.
+The document is what a job file would be parsed into, so that jobs of both kinds have the same
+decoder and the same planner.
 """
 
 from __future__ import annotations
@@ -20,76 +20,76 @@ _SETTINGS = ("job", "shuffle", "cluster", "storage")
 _IS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class InputDraft(msgspec.Struct, frozen=True, eq=False):
-    """A table that a stage reads: files, or what an earlier stage has made."""
+class InputBuilder(msgspec.Struct, frozen=True, eq=False):
+    """An input of a stage: files, or the result of an earlier stage."""
 
     name: str
-    told: Mapping[str, Any]
-    """What ``[inputs.NAME]`` would say, but for ``stage``."""
-    stage: StageDraft | None = None
+    options: Mapping[str, Any]
+    """The keys of ``[inputs.NAME]``, without ``stage``."""
+    stage: StageBuilder | None = None
     table: str | None = None
-    """What its sql calls the rows: their name when it was written, which may be another one by
-    now."""
+    """The table's name in its sql. It is the input's name when the query was added, which may have
+    changed since."""
 
     @property
     def section(self) -> dict[str, Any]:
-        """What the job file would say of it, but for ``stage``."""
+        """The section of the job file, without ``stage``."""
         renamed = {} if self.table in (None, self.name) else {"sql_table": self.table}
-        return {**self.told, **renamed}
+        return {**self.options, **renamed}
 
-    def mapped(self, text: str) -> InputDraft:
-        """With a map, of what another one has made if there is one; JobFileError if it cannot."""
-        before = self.told.get("map")
+    def with_map(self, text: str) -> InputBuilder:
+        """Add a map, after the one that is there; JobFileError if they cannot be combined."""
+        before = self.options.get("map")
         both = text if before is None else chain_functions(before, text)
-        if both is None or "sql" in self.told:
+        if both is None or "sql" in self.options:
             by = "sql" if before is None else _shown(before)
             raise JobFileError(
-                f"inputs.{self.name}.map: these rows are mapped by {by} already; do both in one "
+                f"inputs.{self.name}.map: these rows are already mapped by {by}; do both in one "
                 "function, or put .repartition() in between"
             )
-        return self.with_told(map=both)
+        return self.with_options(map=both)
 
-    def queried(self, query: str, table: str) -> InputDraft:
-        """With sql in place of a map, which calls the rows so; JobFileError if it cannot be."""
-        if "map" in self.told or "sql" in self.told:
+    def with_sql(self, query: str, table: str) -> InputBuilder:
+        """Add a query instead of a map; JobFileError if the rows are mapped already."""
+        if "map" in self.options or "sql" in self.options:
             raise JobFileError(
-                f"inputs.{self.name}.sql: these rows are mapped already; do both in one, "
+                f"inputs.{self.name}.sql: these rows are already mapped; do both in one, "
                 "or put .repartition() in between"
             )
-        return replace(self.with_told(sql=query), table=table)
+        return replace(self.with_options(sql=query), table=table)
 
-    def with_told(self, **told: Any) -> InputDraft:
-        """With these keys as well."""
-        return replace(self, told={**self.told, **told})
+    def with_options(self, **options: Any) -> InputBuilder:
+        """Set these keys, too."""
+        return replace(self, options={**self.options, **options})
 
 
-class StageDraft(msgspec.Struct, frozen=True, eq=False):
-    """A shuffle and what is made of each partition. One that two others read is made once."""
+class StageBuilder(msgspec.Struct, frozen=True, eq=False):
+    """A shuffle and its reduce. A stage that two others read runs once."""
 
     name: str
-    inputs: tuple[InputDraft, ...]
+    inputs: tuple[InputBuilder, ...]
     reduce: Mapping[str, Any]
     shuffle: Mapping[str, Any]
 
     @property
     def section(self) -> dict[str, Any]:
-        """What the job file would say of it, but for the stages that are its inputs."""
+        """The sections of the job file, without the inputs."""
         sections = {"reduce": dict(self.reduce), "shuffle": dict(self.shuffle)}
         return {key: section for key, section in sections.items() if section}
 
 
-def with_distinct_names(inputs: Iterable[InputDraft]) -> tuple[InputDraft, ...]:
-    """The inputs of one stage; of those with one name the second is called ``NAME_2``."""
+def with_distinct_names(inputs: Iterable[InputBuilder]) -> tuple[InputBuilder, ...]:
+    """Return the inputs with distinct names; the second of one name becomes ``NAME_2``."""
     names: set[str] = set()
     return tuple(replace(each, name=_free(each.name, names, "_")) for each in inputs)
 
 
 def document_of(
-    last: StageDraft, output: Mapping[str, Any], settings: Mapping[str, Any]
+    last: StageBuilder, output: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The job that writes what the stage makes; ``settings`` are by dotted key.
+    """Return the document of a job that writes the result of a stage.
 
-    JobFileError for a setting that belongs to no section of settings.
+    ``settings`` are by dotted key. Raises JobFileError for one that is not a setting.
     """
     stages: dict[str, dict[str, Any]] = {}
     names: dict[int, str] = {}
@@ -107,7 +107,7 @@ def document_of(
 
 
 def name_of_files(path: str) -> str:
-    """What rows of files are called: the last part of their path that can be a name in sql."""
+    """Return the default name of files: the last part of their path that can be a name in sql."""
     for part in reversed(path.split("/")):
         stem = part.partition(".")[0]
         if _IS_NAME.fullmatch(stem):
@@ -116,9 +116,9 @@ def name_of_files(path: str) -> str:
 
 
 def _inputs(
-    stage: StageDraft, stages: dict[str, dict[str, Any]], names: dict[int, str]
+    stage: StageBuilder, stages: dict[str, dict[str, Any]], names: dict[int, str]
 ) -> dict[str, dict[str, Any]]:
-    """The inputs of a stage; the stages that they read are put before it."""
+    """Return the inputs of a stage, and add the stages that they read."""
     inputs = {}
     for each in stage.inputs:
         inputs[each.name] = each.section
@@ -127,8 +127,8 @@ def _inputs(
     return inputs
 
 
-def _add(stage: StageDraft, stages: dict[str, dict[str, Any]], names: dict[int, str]) -> str:
-    """Add a stage behind those that it reads; its name."""
+def _add(stage: StageBuilder, stages: dict[str, dict[str, Any]], names: dict[int, str]) -> str:
+    """Add a stage after those that it reads, and return its name."""
     if id(stage) not in names:
         inputs = _inputs(stage, stages, names)
         name = _free(stage.name, set(stages), "-")
@@ -138,7 +138,7 @@ def _add(stage: StageDraft, stages: dict[str, dict[str, Any]], names: dict[int, 
 
 
 def _free(name: str, taken: set[str], between: str) -> str:
-    """The name, or with the first number behind it that makes it another one; it is taken then."""
+    """Return a name that is not taken, with a number appended if needed, and add it to those."""
     number, free = 1, name
     while free in taken:
         number += 1
@@ -151,8 +151,8 @@ def _set(document: dict[str, Any], key: str, value: Any) -> None:
     path = key.split(".")
     if path[0] not in _SETTINGS:
         raise JobFileError(
-            f"{key}: is no setting; those are of {', '.join(_SETTINGS[:-1])} and {_SETTINGS[-1]}, "
-            "such as 'cluster.workers'"
+            f"{key} is not a setting; settings are in {', '.join(_SETTINGS[:-1])} and "
+            f"{_SETTINGS[-1]}, such as 'cluster.workers'"
         )
     if len(path) == 1 and isinstance(value, Mapping):
         document[key] = {**document.get(key, {}), **value}
@@ -166,6 +166,6 @@ def _set(document: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _shown(text: str) -> str:
-    """A function as messages have it."""
+    """Return the name of a function for messages."""
     parts = split_pickled(text)
     return parts[0] if parts else text

@@ -1,4 +1,4 @@
-"""The ends of a dataset: the job that it comes to, its plan, and its run into a table."""
+"""Turns a dataset into a job: its spec, its plan, or a run that writes a table."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from mrflight.config.spec import JobSpec
 from mrflight.result import JobResult
 
 Names = str | Sequence[str]
-"""A column, or several."""
+"""One column, or several."""
 
 Mode = Literal["error", "append", "overwrite"]
 
 
-class Writes(ABC):
-    """What a `Dataset` can be asked for."""
+class DatasetWriter(ABC):
+    """The methods of a `Dataset` that describe or run its job."""
 
     def job(self, table: str | PathLike[str], **output: Any) -> JobSpec:
-        """The job that writes the rows, without running it.
+        """Return the job that writes the rows, without running it.
 
-        ``output`` is what ``[output]`` says beside the table. Raises JobFileError as a job file.
+        ``output`` are further keys of ``[output]``. Raises JobFileError like a job file.
         """
-        told = {key: value for key, value in output.items() if value is not None}
-        told |= {key: names_of(told[key]) for key in ("keys", "partition_by") if key in told}
-        return self._spec({"table": os.fspath(table), **told})
+        keys = {key: value for key, value in output.items() if value is not None}
+        keys |= {key: names_of(keys[key]) for key in ("keys", "partition_by") if key in keys}
+        return self._spec({"table": os.fspath(table), **keys})
 
     def explain(self, table: str | PathLike[str] | None = None, **output: Any) -> str:
-        """The plan in words; the output is looked at where one is told. Starts nothing."""
-        from mrflight.planner.explain import explain  # which needs Arrow
+        """Return the plan as text, without starting anything; an output is checked if given."""
+        from mrflight.planner.explain import explain  # loads Arrow
 
         spec = self._spec({"table": ""}) if table is None else self.job(table, **output)
         return "\n".join(explain(spec, Path.cwd(), with_output=table is not None))
@@ -49,10 +49,10 @@ class Writes(ABC):
         partition_by: Names | None = None,
         compression: str | None = None,
     ) -> JobResult:
-        """Run the job; once this returns the rows are committed to a Delta table.
+        """Run the job, and commit its rows to a Delta table before this returns.
 
-        Raises JobError where the job or its input is wrong, another MrflightError where it could
-        not finish; the table is then as it was before.
+        Raises JobError if the job or its input is wrong, and another MrflightError if the job
+        could not finish. The table is then unchanged.
         """
         output = {"keys": keys, "order_by": order_by, "delete_when": delete_when}
         output |= {"schema": schema, "partition_by": partition_by, "compression": compression}
@@ -66,7 +66,7 @@ class Writes(ABC):
         partition_by: Names | None = None,
         compression: str | None = None,
     ) -> JobResult:
-        """The same, to a folder of parquet files."""
+        """Run the job as `write_delta` does, but into a folder of parquet files."""
         output = {"mode": mode, "partition_by": partition_by, "compression": compression}
         return _run(self.job(table, format="parquet", **output))
 
@@ -77,7 +77,7 @@ class Writes(ABC):
         mode: Mode = "error",
         partition_by: Names | None = None,
     ) -> JobResult:
-        """The same, to a folder of csv files."""
+        """Run the job as `write_delta` does, but into a folder of csv files."""
         return _run(self.job(table, format="csv", mode=mode, partition_by=partition_by))
 
     def write_arrow(
@@ -87,25 +87,25 @@ class Writes(ABC):
         mode: Mode = "error",
         partition_by: Names | None = None,
     ) -> JobResult:
-        """The same, to a folder of arrow files."""
+        """Run the job as `write_delta` does, but into a folder of Arrow files."""
         return _run(self.job(table, format="arrow", mode=mode, partition_by=partition_by))
 
     @abstractmethod
     def _spec(self, output: Mapping[str, Any]) -> JobSpec:
-        """The job with this section ``[output]``."""
+        """Return the job with this section ``[output]``."""
 
 
 def names_of(given: Names) -> list[str]:
-    """The columns."""
+    """Return one name or several as a list."""
     return [given] if isinstance(given, str) else list(given)
 
 
 def all_names_of(given: Iterable[Names]) -> list[str]:
-    """The columns of several arguments."""
+    """Return the names of several arguments as one list."""
     return [name for each in given for name in names_of(each)]
 
 
 def _run(spec: JobSpec) -> JobResult:
-    from mrflight.frontend.api import run_here  # which needs Arrow
+    from mrflight.frontend.api import run_here  # loads Arrow
 
     return run_here(spec)

@@ -1,8 +1,4 @@
-"""Keeps a Delta table in order.
-
-Small files are written again as larger ones, files that its log has removed a while ago are
-deleted, and its log is summed up in a checkpoint.
-"""
+"""``mrflight maintain``: compaction, vacuum and checkpoints of a Delta table."""
 
 from __future__ import annotations
 
@@ -21,38 +17,44 @@ if TYPE_CHECKING:
     from mrflight.sinks.delta.maintenance import MaintenanceReport, Upkeep
 
 
+DESCRIPTION = (
+    "Maintain a Delta table: compact small files into larger ones, delete files that its log has "
+    "removed some time ago, and write a checkpoint of the log."
+)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``mrflight maintain``."""
+    """Add the options of ``mrflight maintain``."""
     table_argument.add_arguments(parser, "folder or URL of a Delta table")
     parser.add_argument(
         "--target-size",
         default="128 MiB",
         metavar="SIZE",
-        help="neighbouring files become one that is not larger; default '128 MiB'",
+        help="the largest file that compaction writes; default '128 MiB'",
     )
     parser.add_argument(
         "--retain",
         metavar="TIME",
-        help="how long ago a file was removed that is deleted; by default as long as the table "
-        "says, which is 7 days where it says nothing",
+        help="delete files that were removed longer ago than this; by default the retention of the "
+        "table, which is 7 days if it sets none",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="also where --retain is shorter than that: readers of older versions then fail",
+        help="allow a --retain shorter than that of the table; readers of older versions then fail",
     )
-    parser.add_argument("--no-compact", action="store_true", help="write no files again")
-    parser.add_argument("--no-vacuum", action="store_true", help="delete no files")
-    parser.add_argument("--no-checkpoint", action="store_true", help="write no checkpoint")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
-    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+    parser.add_argument("--no-compact", action="store_true", help="do not compact files")
+    parser.add_argument("--no-vacuum", action="store_true", help="do not delete files")
+    parser.add_argument("--no-checkpoint", action="store_true", help="do not write a checkpoint")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be done")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit code, as those of a job."""
-    unwind_when_interrupted()  # what was written is removed
+    """Maintain the table; the exit codes are those of a job."""
+    unwind_when_interrupted()  # the files written so far are removed
     try:
-        report = _maintained(options)
+        report = _maintain(options)
     except KeyboardInterrupt:
         sys.stderr.write("mrflight: interrupted\n")
         return EXIT_INTERRUPTED
@@ -68,16 +70,16 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _maintained(options: argparse.Namespace) -> MaintenanceReport:
+def _maintain(options: argparse.Namespace) -> MaintenanceReport:
     from mrflight.sinks.delta.maintenance import maintain
 
     upkeep = _upkeep(options)
-    table = table_argument.asked_table(options)
+    table = table_argument.requested_table(options)
     return maintain(table, upkeep, dry_run=options.dry_run)
 
 
 def _upkeep(options: argparse.Namespace) -> Upkeep:
-    """What the options ask for; JobFileError, naming the option, for what is none."""
+    """Return the work that the options describe; JobFileError names a wrong option."""
     from mrflight.sinks.delta.maintenance import Upkeep
     from mrflight.sinks.delta.vacuum import Retention
 
@@ -86,7 +88,7 @@ def _upkeep(options: argparse.Namespace) -> Upkeep:
     except ValueError as error:
         raise JobFileError(f"--target-size: {error}") from error
     if target_bytes == 0:
-        raise JobFileError("--target-size: 0 is no size of a file; --no-compact leaves files alone")
+        raise JobFileError("--target-size must be more than 0; use --no-compact to keep the files")
     try:
         time = None if options.retain is None else timedelta(seconds=parse_seconds(options.retain))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The table that a command is about: where it is, and how its store is reached."""
+"""The arguments of commands that work on a table: its location, and the options of its store."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser, what: str) -> None:
-    """The table, which is ``what``, and the options of its store."""
+    """Add the table, described by ``what``, and the options of its store."""
     parser.add_argument("table", help=what)
     parser.add_argument(
         "--storage",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="an option of its store, as in [storage] of a job file; no secrets, which are taken "
-        "from the environment",
+        help="an option of its store, as in [storage] of a job file; may be repeated; secrets are "
+        "taken from the environment only",
     )
 
 
-def asked_table(options: argparse.Namespace) -> Location:
-    """The table, whose store can be asked from here on; JobError for what is none, or cannot be.
+def requested_table(options: argparse.Namespace) -> Location:
+    """Return the table, whose store is ready to be used; raises JobError.
 
-    With what the environment says of its store: see `with_environment`. Relative paths are from
-    the current folder.
+    Options of the store from the environment are included: see `with_environment`. A relative path
+    is below the current folder.
     """
     from mrflight.storage import hopsfs, locate
     from mrflight.storage.bucket_options import check_commits, check_endpoint
@@ -48,13 +48,14 @@ def asked_table(options: argparse.Namespace) -> Location:
 
 
 def _option(text: str) -> tuple[str, str]:
-    """JobFileError, which does not show the value, for a secret or what is no option."""
+    """Parse KEY=VALUE; JobFileError, which does not show the value, for secrets and other texts."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise JobFileError("--storage: write KEY=VALUE")
     if holds_secret(key, value):
         raise JobFileError(
-            f"--storage {key}: whoever lists this machine's processes would see it; leave it to "
-            "the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN"
+            f"--storage {key}: a secret must not be an argument, because every user of this "
+            "machine can read it; put it into the environment: AWS_ACCESS_KEY_ID, "
+            "AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN"
         )
     return key, value

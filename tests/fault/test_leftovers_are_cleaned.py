@@ -100,7 +100,7 @@ def test_what_is_left_over_is_listed_then_removed(folder: Path) -> None:
     }
     young = clean(folder, "--remove")
     assert (young.returncode, young.stdout) == (0, "")  # the job may be running still
-    assert re.match(r"\d+ younger files may be of a job that runs", young.stderr)
+    assert re.match(r"\d+ newer files? may belong to a running job", young.stderr)
     listed = clean(folder, "--older-than", "0 s")
     assert listed.returncode == 0, listed.stderr
     lines = listed.stdout.splitlines()

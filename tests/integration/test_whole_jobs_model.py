@@ -152,7 +152,7 @@ def filtered(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
 
 def by_sql(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
     query = "select * from {} where n is null or n < 2"
-    rows = unmapped(before).named("rows_of_sql").sql(query.format("rows_of_sql"))
+    rows = unmapped(before).alias("rows_of_sql").sql(query.format("rows_of_sql"))
     return before.then("sql", rows, query.format("ROWS"))
 
 

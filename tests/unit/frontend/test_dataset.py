@@ -56,7 +56,7 @@ CASES: list[tuple[Dataset, str]] = [
         "types = { at = 'string' }\nkey = ['url']\n[inputs.v.csv]\ndelimiter = ';'",
     ),
     (
-        mrflight.read("t", timestamp=datetime(2026, 11, 21, tzinfo=UTC)).keyed("a", "b"),
+        mrflight.read("t", timestamp=datetime(2026, 11, 21, tzinfo=UTC)).key_by("a", "b"),
         "[inputs.t]\npath = 't'\nkey = ['a', 'b']\ntimestamp = 2026-11-21T00:00:00Z",
     ),
     (
@@ -111,7 +111,7 @@ CASES: list[tuple[Dataset, str]] = [
         "[reduce]\ngroup_by = ['url']",
     ),
     (
-        VISITS.join(VISITS.sql("select url, 1 as n from visits").named("v"), on="url"),
+        VISITS.join(VISITS.sql("select url, 1 as n from visits").alias("v"), on="url"),
         "[inputs.visits]\npath = 'visits/*.csv'\nkey = ['url']\n"
         "[inputs.v]\npath = 'visits/*.csv'\nkey = ['url']\n"
         "sql = 'select url, 1 as n from visits'\nsql_table = 'visits'\n"
@@ -124,8 +124,8 @@ CASES: list[tuple[Dataset, str]] = [
         "sql_table = 'visits'\n[reduce]\ndistinct = true",
     ),
     (
-        VISITS.named("v").sql(
-            "select * from v join users using (id)", key="id", others=[USERS.keyed("id")]
+        VISITS.alias("v").sql(
+            "select * from v join users using (id)", key="id", others=[USERS.key_by("id")]
         ),
         "[inputs.v]\npath = 'visits/*.csv'\nkey = ['id']\n"
         "[inputs.users]\npath = 'users.parquet'\nkey = ['id']\n"
@@ -151,7 +151,7 @@ CASES: list[tuple[Dataset, str]] = [
         "[reduce]\ngroup_by = ['id']",
     ),
     (
-        CLICKS.named("per-url").join(CLICKS, on="url").join(VISITS.union(USERS), on="url"),
+        CLICKS.alias("per-url").join(CLICKS, on="url").join(VISITS.union(USERS), on="url"),
         "[stages.per-url.inputs.visits]\npath = 'visits/*.csv'\n"
         "[stages.per-url.reduce]\ngroup_by = ['url']\naggregate = { clicks = 'sum(weight)' }\n"
         "[stages.grouped.inputs.visits]\npath = 'visits/*.csv'\n"
@@ -190,7 +190,7 @@ def test_the_job_is_that_of_the_job_file(rows: Dataset, text: str) -> None:
 
 
 def test_columns_are_told_one_by_one_or_in_a_list() -> None:
-    assert VISITS.keyed(["a", "b"]).job("out") == VISITS.keyed("a", "b").job("out")
+    assert VISITS.key_by(["a", "b"]).job("out") == VISITS.key_by("a", "b").job("out")
     assert VISITS.repartition(["a"]).job("out") == VISITS.repartition("a").job("out")
     grouped = VISITS.group_by(["a", "b"]).agg().sort_by(["a desc"], "b")
     assert grouped.job("out") == VISITS.group_by("a", "b").agg().sort_by("a desc", "b").job("out")
@@ -229,7 +229,7 @@ STEPS: list[Callable[[Dataset], Dataset]] = [
     lambda rows: rows.join(rows, on="url", how="anti"),
     lambda rows: rows.union(rows.distinct()),
     lambda rows: rows.reduce(len, key="url"),
-    lambda rows: rows.named("again") if rows._stage else rows,
+    lambda rows: rows.alias("again") if rows._stage else rows,
 ]
 
 
@@ -283,30 +283,36 @@ def test_what_cannot_be_pickled_is_refused_at_once() -> None:
     for given_to in (VISITS.map, VISITS.reduce):
         with pytest.raises(UserFunctionError, match=r"<lambda> \(.*cannot pickle '_thread.lock'"):
             given_to(lambda rows: (rows, lock))
-    with pytest.raises(UserFunctionError, match="map: 3 is no callable, and no text such as"):
+    with pytest.raises(UserFunctionError, match="map: 3 is neither a callable nor a text such as"):
         VISITS.map(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: VISITS.map("a:b").map(len), "inputs.visits.map: these rows are mapped by a:b alr"),
-        (lambda: VISITS.map(len).map("a:b"), "inputs.visits.map: these rows are mapped by len alr"),
+        (
+            lambda: VISITS.map("a:b").map(len),
+            "inputs.visits.map: these rows are already mapped by",
+        ),
+        (
+            lambda: VISITS.map(len).map("a:b"),
+            "inputs.visits.map: these rows are already mapped by",
+        ),
         (
             lambda: VISITS.sql("select 1").map("a:b"),
-            "inputs.visits.map: these rows are mapped by sql",
+            "inputs.visits.map: these rows are already mapped by sql",
         ),
-        (lambda: VISITS.map("a:b").sql("select 1"), "inputs.visits.sql: these rows are mapped al"),
-        (lambda: VISITS.union(USERS).named("all"), "named: <mrflight.Dataset visits, users> is s"),
-        (lambda: VISITS.with_shuffle(partitions=3), "with_shuffle: nothing has shuffled <mrflig"),
+        (lambda: VISITS.map("a:b").sql("select 1"), "inputs.visits.sql: these rows are already m"),
+        (lambda: VISITS.union(USERS).alias("all"), "alias: <mrflight.Dataset visits, users> has"),
+        (lambda: VISITS.with_shuffle(partitions=3), "with_shuffle: <mrflight.Dataset visits> is"),
         (
             lambda: VISITS.join("b.parquet"),  # type: ignore[arg-type]
-            "join: 'b.parquet' is no Dataset; give one: mrflight.read(\"b.parquet\")",
+            "join: 'b.parquet' is not a Dataset; write mrflight.read(\"b.parquet\")",
         ),
-        (lambda: VISITS.union(3), "union: 3 is no Dataset; give one: mrfl"),  # type: ignore[arg-type]
+        (lambda: VISITS.union(3), "union: 3 is not a Dataset; write mrfl"),  # type: ignore[arg-type]
         (
             lambda: VISITS.sql("select 1", others="b"),  # type: ignore[arg-type]
-            "sql: 'b' is no Dataset; give one: mrflight.read(\"b\")",
+            "sql: 'b' is not a Dataset; write mrflight.read(\"b\")",
         ),
         (
             lambda: mrflight.read(["a.csv", "b.csv"]),  # type: ignore[arg-type]
@@ -315,11 +321,11 @@ def test_what_cannot_be_pickled_is_refused_at_once() -> None:
         (lambda: mrflight.read(b"a.csv"), "read: b'a.csv' is not one path;"),  # type: ignore[arg-type]
         (
             lambda: VISITS.group_by("url").write_parquet("out"),  # type: ignore[attr-defined]
-            "write_parquet: is for rows, and group_by gives groups; .agg(...) comes between, which",
+            "write_parquet needs rows, and group_by returns groups; aggregate them first: .agg(n=",
         ),
-        (lambda: VISITS.agg(), "agg: tells nothing to make of the rows; write .agg(n="),
-        (lambda: VISITS.group_by(), "group_by: names no column; one row of all rows is read(...)"),
-        (lambda: VISITS.join(USERS, on="a", left_on="b"), "join: on is for both sides; give it,"),
+        (lambda: VISITS.agg(), "agg needs an aggregate; write .agg(n="),
+        (lambda: VISITS.group_by(), "group_by needs a column; to aggregate all rows write read("),
+        (lambda: VISITS.join(USERS, on="a", left_on="b"), "join: on sets both keys; give either"),
         (lambda: VISITS.job("out", tabel="x"), "output.tabel: unknown key; did you mean 'table'"),
         (
             lambda: VISITS.repartition(partitions="many").job("out"),  # type: ignore[arg-type]
@@ -335,7 +341,7 @@ def test_what_cannot_be_pickled_is_refused_at_once() -> None:
         ),
         (
             lambda: VISITS.with_settings({"inputs.visits.path": "x"}).job("out"),
-            "inputs.visits.path: is no setting; those are of job, shuffle, cluster and storage,",
+            "inputs.visits.path is not a setting; settings are in job, shuffle, cluster and s",
         ),
         (
             lambda: VISITS.with_settings({"job.name.first": "x"}).job("out"),
@@ -347,6 +353,22 @@ def test_a_mistake_is_told_by_its_key(make: Callable[[], object], message: str) 
     with pytest.raises(JobFileError) as refused:
         make()
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("make", "replacement", "message"),
+    [
+        (lambda: VISITS.named("v"), VISITS.alias("v"), "Dataset.named is now Dataset.alias"),
+        (lambda: VISITS.keyed("url"), VISITS.key_by("url"), "Dataset.keyed is now Dataset.key_by"),
+    ],
+)
+def test_an_old_name_of_a_method_warns(
+    make: Callable[[], Dataset], replacement: Dataset, message: str
+) -> None:
+    with pytest.warns(DeprecationWarning, match=f"^{message}$") as warned:
+        rows = make()
+    assert warned[0].filename == __file__
+    assert rows.job("out") == replacement.job("out")
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_what_is_not_wanted_is_not_done(table: str, capsys: pytest.CaptureFixtur
     ("options", "told"),
     [
         (["--target-size", "much"], "--target-size: 'much' is not a size such as '512 MiB'"),
-        (["--target-size", "0"], "--target-size: 0 is no size of a file; --no-compact leaves"),
+        (["--target-size", "0"], "--target-size must be more than 0; use --no-compact"),
         (["--retain", "long"], "--retain: 'long' is not a time such as '10 min'"),
         (["--retain", "1 h"], "keeps removed files for longer than that"),
     ],

@@ -66,7 +66,7 @@ def test_a_secret_is_left_to_the_environment(
     command: str, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = refused(capsys, command, HDFS, "--storage", f"{key}=hush")
-    assert told.startswith(f"mrflight: --storage {key}: whoever lists this machine's processes")
+    assert told.startswith(f"mrflight: --storage {key}: a secret must not be an argument")
     assert "AWS_SECRET_ACCESS_KEY" in told
     assert "hush" not in told
 
