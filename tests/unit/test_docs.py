@@ -17,6 +17,7 @@ import mrflight
 from mrflight import driver
 from mrflight.config import spec
 from mrflight.frontend import cli
+from mrflight.shuffle.wire.protocol import DataAction, MetadataAction
 from mrflight.system.early_interrupt import EXIT_INTERRUPTED
 
 ROOT = Path(__file__).parents[2]
@@ -203,3 +204,9 @@ def test_the_drawing_has_all_rooms(drawings: ModuleType) -> None:
 def test_every_page_of_the_docs_is_in_the_menu() -> None:
     menu = re.findall(r": ([\w/-]+\.md)$", read(ROOT / "mkdocs.yml"), re.MULTILINE)
     assert sorted(menu) == sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+
+
+def test_every_action_of_the_servers_is_in_the_wire_contract() -> None:
+    text = read(REFERENCE / "wire-contract.md")
+    actions = {action.value for kind in (MetadataAction, DataAction) for action in kind}
+    assert {action for action in actions if f"`{action}`" not in text} == set()
