@@ -16,7 +16,7 @@ LARGE_BYTES = 2**20
 """Of a request: far more than what a job of thousands of partitions sends."""
 
 
-def pulse(_: Done) -> Message:
+def answer_keepalive(_: Done) -> Message:
     """The answer to who wants one, and nothing else."""
     return Done()
 

@@ -54,7 +54,7 @@ from mrflight.system.scratch import ScratchFolder, remove_dead_folders
 from mrflight.units import parse_bytes
 
 from . import process
-from .actions import Actions, pulse
+from .actions import Actions, answer_keepalive
 from .draining import Draining
 from .membership import Membership
 
@@ -75,7 +75,7 @@ class DataServer(flight.FlightServerBase):
                 DataAction.DROP_SHUFFLE: (ShuffleName, self._drop_shuffle),
                 DataAction.DISCARD_ATTEMPT: (DiscardAttempt, self._discard_attempt),
                 DataAction.STATS: (Done, self._stats),
-                DataAction.PULSE: (Done, pulse),
+                DataAction.KEEPALIVE: (Done, answer_keepalive),
             }
         )
         super().__init__(location)

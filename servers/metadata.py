@@ -67,7 +67,7 @@ from mrflight.system.deadlines import Timeouts
 from mrflight.units import parse_seconds
 
 from . import process
-from .actions import Actions, pulse
+from .actions import Actions, answer_keepalive
 from .active_clock import ActiveClock
 from .lease_actions import lease_actions
 
@@ -99,7 +99,7 @@ class MetadataServer(flight.FlightServerBase):
                 MetadataAction.MOVE_PARTITIONS: (MovePartitions, self._move_partitions),
                 **lease_actions(registry.tables),
                 MetadataAction.STATUS: (Done, self._status),
-                MetadataAction.PULSE: (Done, pulse),
+                MetadataAction.KEEPALIVE: (Done, answer_keepalive),
             }
         )
         super().__init__(location)

@@ -15,7 +15,7 @@ from mrflight.shuffle.metadata.events import (
     VersionRecorded,
 )
 from mrflight.shuffle.metadata.lease_state import Lease, TableState, TableStates
-from mrflight.shuffle.wire.lease_protocol import MOST_LEASE_S, VersionRecord
+from mrflight.shuffle.wire.lease_protocol import MAX_LEASE_S, VersionRecord
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +47,9 @@ class TableFences:
         LeaseHeldError while another holder has it; LeaseLostError for one that has ended;
         ProtocolError for what can be no lease.
         """
-        if not table or not 0 < lease_s <= MOST_LEASE_S:
+        if not table or not 0 < lease_s <= MAX_LEASE_S:
             raise ProtocolError(
-                f"a lease for commits is of a table, for up to {MOST_LEASE_S:g} s, not {lease_s}"
+                f"a lease for commits is of a table, for up to {MAX_LEASE_S:g} s, not {lease_s}"
             )
         with self._lock:
             self._expire()

@@ -13,7 +13,7 @@ from mrflight.shuffle.metadata.events import (
     VersionForgotten,
     VersionRecorded,
 )
-from mrflight.shuffle.wire.lease_protocol import MOST_REMEMBERED, VersionRecord
+from mrflight.shuffle.wire.lease_protocol import MAX_VERSIONS, VersionRecord
 
 
 @dataclass
@@ -35,7 +35,7 @@ class TableState:
 
     lease: Lease | None = None
     versions: dict[int, VersionRecord] = field(default_factory=dict)
-    """The last `MOST_REMEMBERED` that were recorded, in that order."""
+    """The last `MAX_VERSIONS` that were recorded, in that order."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class TableStates:
                 state.versions[event.version] = VersionRecord(
                     event.version, event.digest, event.job
                 )
-                for oldest in list(state.versions)[:-MOST_REMEMBERED]:
+                for oldest in list(state.versions)[:-MAX_VERSIONS]:
                     del state.versions[oldest]
             case VersionForgotten():
                 state.versions.pop(event.version, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mrflight.shuffle.wire.lease_protocol import MOST_REMEMBERED
+from mrflight.shuffle.wire.lease_protocol import MAX_VERSIONS
 
 
 class TablesKept:
@@ -33,7 +33,7 @@ class TablesKept:
                 versions = self._versions.setdefault(table, {})
                 versions.pop(version, None)
                 versions[version] = position
-                for oldest in list(versions)[:-MOST_REMEMBERED]:
+                for oldest in list(versions)[:-MAX_VERSIONS]:
                     del versions[oldest]
             case "VersionForgotten":
                 self._versions.get(table, {}).pop(version, None)

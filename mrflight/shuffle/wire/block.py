@@ -1,17 +1,17 @@
 """A block: some rows of one partition from one map attempt, as bytes.
 
-A block is an Arrow IPC stream of one record batch. It carries its own schema
-and dictionaries, so that it can be kept, sent on and read without anything
-else, and its body is compressed at most once, by the writer. On the wire a
-block is the only column of a record batch of bytes: Flight moves such a batch
-without copying it, and a data server stores it without looking inside. What
-that costs against plain record batches, and what a block's size does, is
-measured in experiments/transport.py.
+A block is an Arrow IPC stream of one record batch. It has its own schema and
+dictionaries, so that it can be stored, sent and read without anything else.
+Its body is compressed at most once, by the writer. On the wire a block is the
+only column of a record batch of bytes: Flight moves such a batch without
+copying it, and a data server stores it without looking inside.
+experiments/transport.py measures what this costs compared with plain record
+batches, and what the size of a block does.
 
-The writer hashes the bytes once, when it has encoded them. The hash goes where
-the block goes, in memory, to disk and on the wire, and `decode_block` checks
-it: what happened to the bytes on any part of the way is found before there are
-rows. Both hashes take 20 us of the 240 us that encoding and decoding 1 MiB does.
+The writer hashes the bytes once, after encoding them. The hash goes with the
+block through memory, disk and network, and `decode_block` checks it, so that
+bytes that were damaged anywhere on the way are found before they become rows.
+Both hashes take 20 us of the 240 us that it takes to encode and decode 1 MiB.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mrflight.ids import MAX_PARTITIONS
 from mrflight.shuffle.wire.column_encoding import decode_columns
 
 WIRE_SCHEMA = pa.schema([pa.field("block", pa.uint8(), nullable=False)])
-"""Of a stream of blocks; each message's column is one block's bytes."""
+"""The schema of a stream of blocks. The column of each message is the bytes of one block."""
 
 _TAG = struct.Struct("<BxxxIQQ")
 _TAG_VERSION = 3
@@ -37,12 +37,12 @@ _ALIGNMENT = 8
 
 _UNREADABLE = (
     *(pa.ArrowException, OSError, StopIteration, UnicodeDecodeError),
-    KeyError,  # pyarrow reads intervals of months, and has no class for their columns
+    KeyError,  # pyarrow reads intervals of months, but has no class for their columns
 )
 
 
 class Block(NamedTuple):
-    """A block's bytes, the rows in it, and what the bytes hashed to when they were written."""
+    """The bytes of a block, the number of its rows, and the hash of the bytes when written."""
 
     rows: int
     body: pa.Buffer
@@ -51,12 +51,12 @@ class Block(NamedTuple):
 
     @classmethod
     def of(cls, rows: int, body: pa.Buffer) -> Block:
-        """A block of bytes that have just been written: hashed here."""
+        """Return a block of bytes that have just been written, with their hash."""
         return cls(rows, body, _hash(body))
 
 
 class BlockTag(NamedTuple):
-    """What a block's ``app_metadata`` says: 24 bytes, little-endian, a version first."""
+    """The ``app_metadata`` of a block: 24 bytes, little-endian, starting with a version."""
 
     partition: int
     rows: int
@@ -68,24 +68,26 @@ class BlockTag(NamedTuple):
     @classmethod
     def decode(cls, metadata: pa.Buffer | None) -> BlockTag:
         if metadata is None or metadata.size != _TAG.size:
-            raise ProtocolError(f"a block's tag has {_TAG.size} bytes")
+            raise ProtocolError(f"a block's tag must have {_TAG.size} bytes")
         version, partition, rows, xxh3 = _TAG.unpack(metadata)
         if version != _TAG_VERSION:
-            raise ProtocolError(f"a block's tag has version {version}, not {_TAG_VERSION}")
+            raise ProtocolError(f"a block's tag must have version {_TAG_VERSION}, not {version}")
         if partition >= MAX_PARTITIONS or rows > _MAX_ROWS:
-            raise ProtocolError(f"a block's tag with partition {partition}, {rows} rows")
+            raise ProtocolError(
+                f"a block's tag has partition {partition} and {rows} rows, which is too much"
+            )
         return cls(partition, rows, xxh3)
 
 
 def ipc_options(compression: str) -> pa.ipc.IpcWriteOptions:
-    """How blocks are written: ``none``, ``lz4`` or ``zstd``."""
+    """Return how blocks are written with the compression ``none``, ``lz4`` or ``zstd``."""
     return pa.ipc.IpcWriteOptions(
         compression=None if compression == "none" else compression, use_threads=False
     )
 
 
 def encode_block(batches: list[pa.RecordBatch], options: pa.ipc.IpcWriteOptions) -> Block:
-    """One block of all rows of ``batches``, which share a schema."""
+    """Return one block of all rows of ``batches``, which have the same schema."""
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, batch.schema, options=options) as stream:
@@ -100,16 +102,15 @@ def decode_block(block: Block) -> pa.RecordBatch:
     uses `mrflight.compute.layout.decode_dictionaries`. Raises CorruptBlockError if the hash or the
     number of rows differs, or if the bytes are not an Arrow stream.
 
-    Bytes that came off a socket lie at any address. Acero copies columns that
-    are not aligned one by one, and other consumers of the C data interface
-    refuse them, so an unaligned block is moved once, here.
+    Bytes from a socket may be at any address. Acero copies each column that is not aligned, and
+    other consumers of the C data interface refuse them, so an unaligned block is copied once, here.
     """
     check_hash(block)
     try:
         with pa.ipc.open_stream(_aligned(block.body)) as stream:
             batch = stream.read_next_batch()
-        batch.validate(full=True)  # 0.2 ms a MiB, and nobody after this reads outside of a buffer
-        batch.schema.names  # noqa: B018 - decoded here, as they may be no UTF-8
+        batch.validate(full=True)  # 0.2 ms a MiB; after this, nothing reads outside of a buffer
+        batch.schema.names  # noqa: B018 - this decodes them, and they may not be valid UTF-8
         batch = decode_columns(batch)
     except _UNREADABLE as error:
         raise _corrupt(f"a block of {block.body.size} bytes cannot be read: {error}") from error
@@ -119,7 +120,7 @@ def decode_block(block: Block) -> pa.RecordBatch:
 
 
 def check_hash(block: Block) -> None:
-    """CorruptBlockError where the bytes are not those that the block's hash is of."""
+    """Raise CorruptBlockError if the bytes do not have the block's hash."""
     found = _hash(block.body)
     if found != block.xxh3:
         raise _corrupt(
@@ -129,17 +130,17 @@ def check_hash(block: Block) -> None:
 
 
 def to_wire(block: Block) -> pa.RecordBatch:
-    """The record batch that carries a block."""
+    """Return the record batch that carries a block."""
     column = pa.Array.from_buffers(pa.uint8(), block.body.size, [None, block.body])
     return pa.RecordBatch.from_arrays([column], schema=WIRE_SCHEMA)
 
 
 def from_wire(batch: pa.RecordBatch, tag: BlockTag) -> Block:
-    """The block that a record batch carries, as it lies, without a copy. Nothing is hashed."""
+    """Return the block that a record batch carries. Nothing is copied or hashed."""
     column = batch.column(0)
     column.validate()
     if len(column) == 0:
-        raise ProtocolError("a block without bytes")
+        raise ProtocolError("a block must have bytes")
     body = column.buffers()[1].slice(column.offset, len(column))
     return Block(tag.rows, body, tag.xxh3)
 
@@ -148,10 +149,8 @@ def _hash(body: pa.Buffer) -> int:
     return xxhash.xxh3_64_intdigest(memoryview(body))
 
 
-def _corrupt(differs: str) -> CorruptBlockError:
-    return CorruptBlockError(
-        f"{differs}; it must be fetched from a replica, or its map be done again"
-    )
+def _corrupt(difference: str) -> CorruptBlockError:
+    return CorruptBlockError(f"{difference}; fetch it from a replica, or run its map again")
 
 
 def _aligned(body: pa.Buffer) -> pa.Buffer:

@@ -1,4 +1,4 @@
-"""Flight actions: a message there, a message back, within a deadline."""
+"""Calls of Flight actions: one message each way, within a deadline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def call(
     request: Message,
     answer: type[M],
 ) -> M:
-    """Send ``request`` and wait for its answer.
+    """Send ``request`` and return the answer.
 
     Raises the error that the server answered, ServerUnavailableError or
     DeadlineExceededError.
@@ -40,24 +40,24 @@ def call(
 
 
 def notify(locations: Iterable[str], action: StrEnum, request: Message) -> dict[str, MrflightError]:
-    """Send ``request`` to all servers at once, with little time for it; the errors that came of it.
+    """Send ``request`` to all servers at once with a short timeout, and return the errors.
 
-    For what they would learn in another way as well, or never have to. As long as for one silent
-    server it takes for many.
+    It is for news that servers also get in another way, or can do without. Many silent servers
+    take no longer than one.
     """
-    asked = list(dict.fromkeys(locations))
-    if not asked:
+    servers = list(dict.fromkeys(locations))
+    if not servers:
         return {}
-    with ThreadPoolExecutor(len(asked), "notify") as threads:
-        failures = threads.map(lambda location: _notify(location, action, request), asked)
-        return {location: error for location, error in zip(asked, failures, strict=True) if error}
+    with ThreadPoolExecutor(len(servers), "notify") as threads:
+        failures = threads.map(lambda location: _notify(location, action, request), servers)
+        return {location: error for location, error in zip(servers, failures, strict=True) if error}
 
 
 def _notify(location: str, action: StrEnum, request: Message) -> MrflightError | None:
-    with Connections(NO_RETRY) as hasty:  # a connection that is there may be what went wrong
+    with Connections(NO_RETRY) as connections:  # an existing connection may be what failed
         try:
-            call(hasty, location, action, request, Done)
+            call(connections, location, action, request, Done)
         except MrflightError as error:
-            hasty.forget(location)
+            connections.forget(location)
             return error
     return None

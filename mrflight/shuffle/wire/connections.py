@@ -9,46 +9,47 @@ from mrflight.shuffle.wire.keepalive import Keepalive
 from mrflight.system.closeable import Closeable
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 
-_MOST_IDLE = 64
+_MAX_IDLE = 64
 
 _UNIX = "grpc+unix:"
-_SILENCE_MS = 15_000
+_ACK_TIMEOUT_MS = 15_000
 """A connection whose other end acknowledges nothing for so long has failed.
 
-Above the heartbeats' usual 10 s, so that the loss of a server that is gone for all, which fails
-no attempt, comes first.
+This is above the usual heartbeat timeout of 10 s. So a server that is gone for everybody is
+declared lost first, which fails no attempt.
 """
-_PULSE_EVERY_S = 5.0
+_KEEPALIVE_EVERY_S = 5.0
 _CONNECT_MS = 10_000
-"""For gRPC's 20 s: with 1, 2 and 4 s between them four attempts to be heard, three of them lost."""
+"""Instead of gRPC's 20 s: there is time for four connection attempts, with 1, 2 and 4 s between
+them, of which three may be lost."""
 _NO_PINGS_MS = 3_600_000
-"""gRPC sets TCP_USER_TIMEOUT only where it may ping, for which servers end connections."""
+"""gRPC sets TCP_USER_TIMEOUT only if it may ping, and servers end connections that ping."""
 _CHANNEL_OPTIONS = [
     ("grpc.keepalive_time_ms", _NO_PINGS_MS),
-    ("grpc.keepalive_timeout_ms", _SILENCE_MS),
+    ("grpc.keepalive_timeout_ms", _ACK_TIMEOUT_MS),
     ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
 ]
 
-_pulse = Keepalive(_PULSE_EVERY_S)
+_keepalive = Keepalive(_KEEPALIVE_EVERY_S)
 
 _idle: dict[str, flight.FlightClient] | None = None
-"""In a worker or a driver: what will be connected to again."""
+"""The idle clients of a worker or a driver, by location; None if they are not kept."""
 
 
 def keep_idle() -> None:
-    """Keep what is closed for the next one to use, in any thread, until the process ends.
+    """Keep closed connections for reuse, in any thread, until the process ends.
 
-    For a worker, whose tasks all connect alike, and for the driver of one job. To connect takes
-    3 ms, and a task may be as short as some tens.
+    A worker, whose tasks all connect to the same servers, and the driver of one job call this. To
+    connect takes 3 ms, and a task may take no more than some tens.
     """
     global _idle
     _idle = {}
 
 
 class Connections(Closeable):
-    """Opens a client for a location once and keeps it until `close`. Not for several threads.
+    """Opens a client for a location once, and keeps it until `close`. Not safe for several threads.
 
-    Whoever calls through these waits as long as ``timeouts`` say.
+    Calls over these connections use ``timeouts``.
     """
 
     def __init__(self, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
@@ -56,7 +57,7 @@ class Connections(Closeable):
         self._clients: dict[str, flight.FlightClient] = {}
 
     def to(self, location: str) -> flight.FlightClient:
-        """The client of ``location``; ServerUnavailableError where the location is none."""
+        """Return the client of a location; raise ServerUnavailableError if it is not valid."""
         client = self._clients.get(location)
         if client is None:
             client = _idle.pop(location, None) if _idle else None
@@ -64,30 +65,30 @@ class Connections(Closeable):
                 with from_flight(location, "connect"):
                     client = flight.FlightClient(location, generic_options=_CHANNEL_OPTIONS)
             self._clients[location] = client
-            if not location.startswith(_UNIX):  # those have no network to fail
-                _pulse.add(client)
+            if not location.startswith(_UNIX):  # a unix socket has no network that could fail
+                _keepalive.add(client)
         return client
 
     def close(self) -> None:
-        """Let go of every client; the connections can be used again afterwards."""
+        """Close every client; the connections can be used again afterwards."""
         while self._clients:
             location, client = self._clients.popitem()
-            if _idle is not None and location not in _idle and len(_idle) < _MOST_IDLE:
-                _pulse.remove(client)
+            if _idle is not None and location not in _idle and len(_idle) < _MAX_IDLE:
+                _keepalive.remove(client)
                 _idle[location] = client
             else:
-                _pulse.close_client(client)
+                _keepalive.close_client(client)
 
     def forget(self, location: str) -> None:
-        """Close the client of a location, which has failed; the next one is new.
+        """Close the client of a location that has failed, so that the next one is new.
 
         A connection that has failed waits longer and longer before it tries again.
         """
         client = self._clients.pop(location, None)
         if client is not None:
-            _pulse.close_client(client)
+            _keepalive.close_client(client)
 
     def abandon(self) -> None:
-        """Close every client for good: something went wrong, with one of them perhaps."""
+        """Close every client without keeping it, because one of them may have failed."""
         for location in list(self._clients):
             self.forget(location)

@@ -1,8 +1,8 @@
-"""Errors across the wire: ours in, ours out, Flight's nowhere else.
+"""Translates our errors to Flight errors on servers, and Flight errors to ours on clients.
 
-A server answers with a Flight error whose ``extra_info`` names our error; the
-client makes the same one of it. Everything else that Flight raises, a server
-that is gone, say, becomes ours here as well.
+A server answers with a Flight error whose ``extra_info`` names our error, and the
+client raises the same error. Everything else that Flight raises, for example
+because a server is gone, becomes one of our errors here as well.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_LONGEST_MESSAGE = 800
-"""Letters. It travels twice, in headers, of which gRPC takes 8,000 bytes for sure."""
+_MAX_MESSAGE = 800
+"""Characters of a message. It travels twice, in headers, and gRPC takes at least 8,000 bytes of
+headers."""
 
 _BEHIND_THE_REASON = re.compile(r"\. Detail:|\.? gRPC client debug context:| Client context:")
 
@@ -57,7 +58,7 @@ class _WireError(msgspec.Struct, omit_defaults=True):
 
 
 def answer_errors(handler: Callable[P, R]) -> Callable[P, R]:
-    """Let a Flight handler answer with our errors; anything unforeseen is logged in full."""
+    """Decorate a Flight handler so that it answers with our errors; others are logged in full."""
 
     @wraps(handler)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -74,8 +75,8 @@ def answer_errors(handler: Callable[P, R]) -> Callable[P, R]:
         except Exception as error:
             if isinstance(error, OSError) and error.errno == errno.ENOMEM:
                 raise to_flight(_out_of_memory(error)) from error
-            if _is_of_a_peer_that_is_gone(error):
-                log.info("nobody waits for the answer of %s any more", handler.__qualname__)
+            if _is_peer_gone(error):
+                log.info("the client of %s is gone and gets no answer", handler.__qualname__)
             else:
                 log.exception("a request failed in %s", handler.__qualname__)
             raise
@@ -83,22 +84,22 @@ def answer_errors(handler: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
-def _is_of_a_peer_that_is_gone(error: Exception) -> bool:
-    """Whether a put's receipt could not be sent: whoever put has stopped, or gone elsewhere.
+def _is_peer_gone(error: Exception) -> bool:
+    """Return whether a put's receipt could not be sent because the client has gone.
 
-    gRPC says no more of a write than that it failed, and Arrow puts it so (grpc_server.cc).
+    gRPC only says that a write failed, and this is Arrow's message for it (grpc_server.cc).
     """
     return type(error) is OSError and str(error) == _UNSENT
 
 
 def _out_of_memory(error: Exception) -> ServerUnavailableError:
     return ServerUnavailableError(
-        f"the server has no memory left: {error}; give it more, or less to hold (--memory)"
+        f"the server has no memory left: {error}; give it more memory, or lower --memory"
     )
 
 
 def answer_stream(items: Iterator[R]) -> Iterator[R]:
-    """The items of a stream that a handler answers with: it runs after the handler has ended."""
+    """Yield the items of a handler's stream, which runs after the handler; see `answer_errors`."""
     try:
         yield from items
     except MrflightError as error:
@@ -111,40 +112,40 @@ def answer_stream(items: Iterator[R]) -> Iterator[R]:
 
 
 def to_flight(error: MrflightError) -> flight.FlightServerError:
-    """The Flight error that carries ours."""
+    """Return the Flight error that carries ours."""
     message = str(error)
-    if len(message) > _LONGEST_MESSAGE:
-        message = f"{message[: _LONGEST_MESSAGE // 2]} ... {message[-_LONGEST_MESSAGE // 2 :]}"
+    if len(message) > _MAX_MESSAGE:
+        message = f"{message[: _MAX_MESSAGE // 2]} ... {message[-_MAX_MESSAGE // 2 :]}"
     name = _WIRE_NAMES.get(type(error), type(error).__name__)
     body = _WireError(name, message, error.location)
     return flight.FlightServerError(message, extra_info=msgspec.json.encode(body))
 
 
 @contextmanager
-def from_flight(location: str, doing: str) -> Iterator[None]:
-    """Turn what Flight raises inside into our errors; ``doing`` says what was tried."""
+def from_flight(location: str, operation: str) -> Iterator[None]:
+    """Raise our errors for Flight's; ``operation`` names in messages what was tried."""
     try:
         yield
     except (flight.FlightError, pa.ArrowException, OSError) as error:
-        ours = _translate(error, location, doing)
+        ours = _translate(error, location, operation)
         ours.location = ours.location or location
         raise ours from error
 
 
-def _translate(error: Exception, location: str, doing: str) -> MrflightError:
+def _translate(error: Exception, location: str, operation: str) -> MrflightError:
     if (ours := _carried(error)) is not None:
         return ours
     reason = _BEHIND_THE_REASON.split(str(error))[0]
     if "failed to connect" in reason:
-        reason = reason.rpartition(": ")[2]  # Connection refused, say; the location is told
+        reason = reason.rpartition(": ")[2]  # for example "Connection refused", without the address
     if isinstance(error, flight.FlightTimedOutError):
-        return DeadlineExceededError(f"{doing}: {location} did not answer in time")
+        return DeadlineExceededError(f"{operation}: {location} did not answer in time")
     if isinstance(error, flight.FlightCancelledError | flight.FlightInternalError):
-        # It is being stopped, or the connection broke in the middle of a message.
-        return ServerUnavailableError(f"{doing}: {location} broke off: {reason}")
+        # The server is being stopped, or the connection broke in the middle of a message.
+        return ServerUnavailableError(f"{operation}: {location} broke off: {reason}")
     if isinstance(error, flight.FlightUnavailableError | OSError):
-        return ServerUnavailableError(f"{doing}: {location} cannot be reached: {reason}")
-    return ProtocolError(f"{doing}: {location} answered: {reason}")
+        return ServerUnavailableError(f"{operation}: {location} cannot be reached: {reason}")
+    return ProtocolError(f"{operation}: {location} answered: {reason}")
 
 
 def _carried(error: Exception) -> MrflightError | None:

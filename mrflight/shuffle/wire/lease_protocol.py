@@ -1,9 +1,10 @@
-"""The wire contract of commits that are fenced: one job at a time, and what it committed is known.
+"""The messages of commit leases: one job at a time commits to a table, and versions are recorded.
 
-For tables in stores that cannot tell which of two writers of one version was first. A lease keeps
-them apart; but who was asleep beyond the end of its lease still writes when it wakes up. So what
-each version is, is recorded here, first come: of two jobs that believe to have committed one
-version the second learns of it, and later ones see whether a version is still what was recorded.
+They serve tables in stores that cannot tell which of two writers of a version was first. A lease
+keeps writers apart, but a job that was suspended past the end of its lease still writes when it
+wakes up. So the first record of each version is kept: if two jobs believe that they have committed
+the same version, the second one learns that it has not, and later jobs see whether a version is
+still what was recorded.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ import msgspec
 
 from mrflight.shuffle.wire.protocol import Int64, Message
 
-MOST_REMEMBERED = 8
-"""Versions of a table: each is a small file that every commit reads again."""
+MAX_VERSIONS = 8
+"""The versions of a table that are remembered. Each is a small file that every commit reads."""
 
-MOST_LEASE_S = 600.0
+MAX_LEASE_S = 600.0
 
 TableName = Annotated[str, msgspec.Meta(max_length=1024)]
-"""What all who commit to a table call it: `Store.fence`."""
+"""The name of a table that all its writers agree on: `Store.fence`."""
 Name = Annotated[str, msgspec.Meta(max_length=64)]
 Digest = Annotated[str, msgspec.Meta(max_length=64)]
-"""SHA-256 of an entry of the log, in hexadecimal; empty for one that is not there."""
+"""The SHA-256 of an entry of the log, in hexadecimal; empty for an entry that is not there."""
 
 
 class VersionRecord(Message, frozen=True):
-    """What a version of a table is: the digest of its log entry, and the job that committed it."""
+    """A version of a table: the digest of its log entry, and the job that committed it."""
 
     version: Int64
     digest: Digest
@@ -35,26 +36,26 @@ class VersionRecord(Message, frozen=True):
 
 
 class LeaseCommits(Message, frozen=True):
-    """Ask to be the only one who commits to a table, or with ``number`` to stay so."""
+    """Take the lease of a table; with ``number``, renew it."""
 
     table: TableName
     holder: Name
-    """Whoever asks again with the same one, as no answer came, gets the same lease."""
+    """A holder that got no answer and repeats the request gets the same lease."""
     lease_s: float
-    """Without being asked for again for so long it ends."""
+    """The lease ends after so long without being renewed."""
     number: Int64 = 0
 
 
 class CommitLease(Message, frozen=True):
-    """Until it ends nobody else has one for that table; the next one has a higher number."""
+    """The only lease of a table until it ends; the next one has a higher number."""
 
     number: Int64
-    versions: Annotated[list[VersionRecord], msgspec.Meta(max_length=MOST_REMEMBERED)]
-    """The last that were recorded, in that order."""
+    versions: Annotated[list[VersionRecord], msgspec.Meta(max_length=MAX_VERSIONS)]
+    """The last versions that were recorded, in that order."""
 
 
 class HeldLease(Message, frozen=True):
-    """End a lease; nothing is done where it has ended already."""
+    """End a lease, unless it has ended already."""
 
     table: TableName
     holder: Name
@@ -62,16 +63,16 @@ class HeldLease(Message, frozen=True):
 
 
 class CorrectVersions(Message, frozen=True):
-    """These versions are not what was recorded, or are gone, says who has the lease."""
+    """Correct the record of versions that have changed or are gone; only the holder may."""
 
     table: TableName
     holder: Name
     number: Int64
-    versions: Annotated[list[VersionRecord], msgspec.Meta(max_length=MOST_REMEMBERED)]
+    versions: Annotated[list[VersionRecord], msgspec.Meta(max_length=MAX_VERSIONS)]
 
 
 class RecordVersion(Message, frozen=True):
-    """A job has committed a version; the answer is who did so first, and counts."""
+    """Record that a job has committed a version; the answer is the first record of it."""
 
     table: TableName
     version: Int64
@@ -80,7 +81,7 @@ class RecordVersion(Message, frozen=True):
 
 
 class RecordedVersion(Message, frozen=True):
-    """What is recorded of a version: see `VersionRecord`."""
+    """The record of a version that counts: see `VersionRecord`."""
 
     digest: Digest
     job: Name

@@ -1,9 +1,9 @@
-"""The wire contract: what a client and the servers say to each other.
+"""The messages of the wire contract between clients and servers.
 
-Actions carry JSON bodies, each a struct below; what descriptors and tickets of
-streams say is in `mrflight.shuffle.wire.tickets`. The `put_shuffle` exchange is that
-of Listing 3.1 of A. Ferretti, "Distributed Arrow-based Shuffle Operation using
-Arrow Flight RPC" (2023).
+Actions carry JSON bodies, each of them a struct below. The descriptors and
+tickets of streams are in `mrflight.shuffle.wire.tickets`, and `mrflight.ids`
+explains the identities in both. The `put_shuffle` exchange follows Listing 3.1 of
+A. Ferretti, "Distributed Arrow-based Shuffle Operation using Arrow Flight RPC" (2023).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import msgspec
 from mrflight.errors import ProtocolError
 
 MAX_BODY_BYTES = 64 * 2**20
-"""Of an action's body. A commit of 100,000 partitions is about 2 MB."""
-_LONGEST_REASON = 400  # letters; gRPC refuses answers whose headers have more than 8,000 bytes
+"""The size of an action's body. A commit of 100,000 partitions is about 2 MB."""
+_MAX_REASON = 400  # characters; gRPC refuses answers whose headers have more than 8,000 bytes
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Location = Annotated[str, msgspec.Meta(max_length=512)]
-"""Longer than a host and a port, or the path of a unix socket, can be."""
+"""Any host and port, or path of a unix socket, is shorter than this."""
 
 
 class MetadataAction(StrEnum):
-    """What a metadata server is asked."""
+    """The actions of a metadata server."""
 
     PUT_SHUFFLE = "put_shuffle"
     DESCRIBE_SHUFFLE = "describe_shuffle"
@@ -45,17 +45,17 @@ class MetadataAction(StrEnum):
     RELEASE_COMMITS = "release_commits"
     CORRECT_VERSIONS = "correct_versions"
     RECORD_VERSION = "record_version"
-    PULSE = "pulse"
-    """Of every server: nothing is done, and that is answered."""
+    KEEPALIVE = "pulse"
+    """An action of every server that does nothing but answer."""
 
 
 class DataAction(StrEnum):
-    """What a data server is asked, besides DoPut and DoGet."""
+    """The actions of a data server, besides DoPut and DoGet."""
 
     DROP_SHUFFLE = "drop_shuffle"
     DISCARD_ATTEMPT = "discard_attempt"
     STATS = "stats"
-    PULSE = "pulse"
+    KEEPALIVE = "pulse"
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,19 +63,20 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PutShuffle(Message, frozen=True):
-    """Make a shuffle of ``reducers`` partitions (the thesis's word for their number)."""
+    """Create a shuffle of ``reducers`` partitions (the thesis's word for their number)."""
 
     id: str
     reducers: int
     replicas: int = 1
     token: str = ""
-    """Who asks again with the same one, as no answer came, gets the same shuffle."""
+    """A client that got no answer repeats the request with the same token, and gets the same
+    shuffle."""
     lease_s: float | None = None
-    """Without a `health` request for so long the shuffle is dropped."""
+    """The shuffle is dropped after so long without a `health` request."""
 
 
 class PartitionTarget(Message, frozen=True):
-    """Where a partition's rows are sent: the first location, and its replicas behind it."""
+    """Where the rows of a partition are sent: the first location, and its replicas."""
 
     location: str
     descriptor: str
@@ -83,21 +84,21 @@ class PartitionTarget(Message, frozen=True):
 
 
 class PutShuffleResponse(Message, frozen=True):
-    """One target per partition, in their order."""
+    """The targets, one per partition, in the order of the partitions."""
 
     partitions: list[PartitionTarget]
 
 
 class ShuffleName(Message, frozen=True):
-    """The body of every request that only names a shuffle."""
+    """Name a shuffle; the body of every request that needs nothing else."""
 
     id: str
     token: str = ""
-    """That of `PutShuffle`, where not just any shuffle of this name is meant."""
+    """The token of `PutShuffle`; empty for whichever shuffle has this name now."""
 
 
 class DescribeShuffle(Message, frozen=True):
-    """Where a shuffle's partitions are; with ``map_id``, for whoever is to write this map."""
+    """Ask where a shuffle's partitions are; the writer of a map gives ``map_id``."""
 
     id: str
     map_id: int | None = None
@@ -111,31 +112,30 @@ class ShuffleDescription(Message, frozen=True):
     locations: list[str]
     placement: list[list[int]]
     version: int = 0
-    """Of the placement; a commit says to which one it was written."""
+    """The version of the placement. A commit names the version that it was written to."""
     wanted: list[int] | None = None
-    """The partitions that a map is to be written to, where that is not all of them: those that
-    were lost since it was committed."""
+    """The partitions that lack the rows of this map, because they were lost after it was
+    committed; None if all partitions do."""
     token: str = ""
-    """What tells this shuffle from another one that is given its name later."""
 
 
 class ShuffleHealth(Message, frozen=True):
-    """``version`` grows with each change of placement; ``lost_maps`` are to be written again."""
+    """The state of a shuffle; the maps in ``lost_maps`` must be written again."""
 
     version: int
     lost_maps: list[int]
     size_bytes: int = 0
-    """Of all blocks that count, replicas not counted."""
+    """The bytes of all committed blocks, without replicas."""
     lost_at: list[str] = []
-    """The locations that rows were lost with, in this order."""
+    """The locations with which rows were lost, in that order."""
     maps: int = 0
-    """That have been committed, lost or not."""
+    """The maps that have been committed, including lost ones."""
 
 
 class ReportLoss(Message, frozen=True):
-    """What ``location`` holds of a shuffle, or some of its partitions, cannot be used.
+    """Report that what ``location`` holds of a shuffle, or of some partitions, cannot be used.
 
-    A server that lives is believed rather than the report, unless ``insists`` is set.
+    If the server is alive, the report has no effect unless ``insists`` is set.
     """
 
     id: str
@@ -146,7 +146,7 @@ class ReportLoss(Message, frozen=True):
 
 
 class ReportLossResponse(Message, frozen=True):
-    """Whether the placement goes without that location now."""
+    """``is_lost`` is whether the placement no longer has that location."""
 
     is_lost: bool
 
@@ -159,14 +159,17 @@ class PlanMove(Message, frozen=True):
 
 
 class PlanMoveResponse(Message, frozen=True):
-    """The partitions, and a target for each; no targets where there is no other server."""
+    """The partitions, and a target for each; no targets if there is no other server."""
 
     partitions: list[int]
     targets: list[str]
 
 
 class MovePartitions(Message, frozen=True):
-    """``partitions`` were copied from ``origin`` to ``targets``, one each, as they were then."""
+    """Move ``partitions`` from ``origin`` to ``targets``, one each, where they were copied.
+
+    The copies have the blocks of the first ``epoch`` commits.
+    """
 
     id: str
     origin: str
@@ -177,44 +180,44 @@ class MovePartitions(Message, frozen=True):
 
 
 class DropShuffleResponse(Message, frozen=True):
-    """The data servers that hold the dropped shuffle and are to drop it as well."""
+    """The data servers that hold the dropped shuffle, and must drop it as well."""
 
     locations: list[str]
 
 
 class Done(Message, frozen=True):
-    """The body of a request, or of an answer, that says nothing more."""
+    """The body of a request or an answer without fields."""
 
 
 class CommitMap(Message, frozen=True):
-    """A map attempt has been stored whole; ``rows`` and ``size_bytes`` are per partition."""
+    """Commit a map attempt that is stored completely; rows and bytes are per partition."""
 
     id: str
     map_id: int
     attempt: int
     schema: bytes
-    """Arrow IPC schema message of its blocks."""
+    """The Arrow IPC schema message of its blocks."""
     rows: list[int]
     size_bytes: list[int]
     writer: str = ""
-    """Whose blocks these are, where several write one attempt."""
     version: int = 0
-    """Of the placement that it was written to."""
+    """The version of the placement that it was written to."""
     without: list[str] = []
-    """Locations that could not be reached, and do not have the blocks that their replicas have."""
+    """Locations that could not be reached, and lack the blocks that their replicas have."""
     token: str = ""
-    """Of the shuffle that it was written to: one that was dropped and made anew has another."""
+    """The token of the shuffle that it was written to."""
     routing: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    """Any hash of the partitions of all rows in their order, by which two attempts are compared."""
+    """Any hash of the partitions of all rows, in their order, to compare two attempts with."""
 
 
 class CommitMapResponse(Message, frozen=True, omit_defaults=True):
-    """The attempt that won this map, which may be another one, and its writer."""
+    """The attempt that won this map, and its writer; it need not be the one that asked."""
 
     attempt: int
     writer: str
     sent_the_same: bool = False
-    """Of another one: as many rows to each partition as who asks, and of the same ``routing``."""
+    """Whether another attempt that won sent as many rows to each partition, with the same
+    ``routing``."""
 
 
 class Winners(Message, frozen=True):
@@ -234,7 +237,10 @@ class WinnersResponse(Message, frozen=True):
 
 
 class PartitionSize(Message, frozen=True):
-    """What the committed attempts promised of one partition; an endpoint's ``app_metadata``."""
+    """The rows and bytes that committed attempts put into a partition.
+
+    It is the ``app_metadata`` of an endpoint.
+    """
 
     partition: int
     rows: int
@@ -242,33 +248,35 @@ class PartitionSize(Message, frozen=True):
 
 
 class ServerLocation(Message, frozen=True):
-    """A data server, by the location where clients reach it."""
+    """Name a data server by the location where clients reach it."""
 
     location: Location
     incarnation: str = ""
-    """What no other process at this location has, or will have."""
 
 
 class Heartbeat(Message, frozen=True):
-    """A data server lives; ``shuffles`` are those that it holds."""
+    """Report that a data server is alive, and the shuffles that it holds."""
 
     location: Location
     shuffles: list[str] = []
     stored_bytes: Int64 = 0
     incarnation: str = ""
     tokens: list[str] = []
-    """Of the shuffles, in their order, where it knows them."""
+    """The tokens of the shuffles, in the same order; empty from a server that lacks them."""
 
 
 class HeartbeatResponse(Message, frozen=True):
-    """``registered`` false: register again. ``drop``: held shuffles that are no more."""
+    """Whether the server is registered, and the shuffles that it holds and must drop.
+
+    A server that is not registered must drop everything and register again.
+    """
 
     registered: bool
     drop: list[str]
 
 
 class DiscardAttempt(Message, frozen=True):
-    """Forget what an attempt put, for it will not be committed."""
+    """Discard the blocks of an attempt that will not be committed."""
 
     shuffle: str
     map_id: int
@@ -277,28 +285,28 @@ class DiscardAttempt(Message, frozen=True):
 
 
 class PutReceipt(Message, frozen=True):
-    """The answer at the end of a DoPut: what has been stored of this stream."""
+    """The answer at the end of a DoPut: how much of this stream has been stored."""
 
     blocks: int
     rows: int
 
 
 class ServerStats(Message, frozen=True, omit_defaults=True):
-    """What a data server holds now. Bytes are those of blocks, of which some are spilled."""
+    """What a data server holds now. Bytes are those of all blocks, including spilled ones."""
 
     shuffles: int
     blocks: int
     size_bytes: int
     memory_bytes: int = 0
-    """Counted against the server's budget."""
+    """The bytes that count against the server's memory budget."""
     spilled_blocks: int = 0
     spilled_bytes: int = 0
     dead_bytes: int = 0
-    """On disk and of no use any more, until the shuffle is dropped."""
+    """Bytes of discarded attempts on disk, which are freed when the shuffle is dropped."""
 
 
 class ServerStatus(Message, frozen=True):
-    """A data server that lives, as the metadata server sees it."""
+    """A live data server as the metadata server sees it."""
 
     location: str
     partitions: int
@@ -316,7 +324,7 @@ class ShuffleStatus(Message, frozen=True):
 
 
 class StatusResponse(Message, frozen=True):
-    """Everything a cluster knows of itself."""
+    """The servers and shuffles of a cluster."""
 
     servers: list[ServerStatus]
     shuffles: list[ShuffleStatus]
@@ -326,7 +334,7 @@ M = TypeVar("M", bound=Message)
 
 
 def decode(body: bytes | memoryview, message: type[M]) -> M:
-    """The message in ``body``; ProtocolError says what is wrong with it and where."""
+    """Return the message in ``body``; raise ProtocolError with what is wrong with it and where."""
     if len(body) > MAX_BODY_BYTES:
         raise ProtocolError(f"{message.__name__}: {len(body)} bytes, more than {MAX_BODY_BYTES}")
     try:
@@ -336,8 +344,8 @@ def decode(body: bytes | memoryview, message: type[M]) -> M:
 
 
 def _shortened(reason: str) -> str:
-    """Without its middle where it is long: it may name a field, and says where at its end."""
-    if len(reason) <= _LONGEST_REASON:
+    """Return a long reason without its middle: its end says where the mistake is."""
+    if len(reason) <= _MAX_REASON:
         return reason
-    half = _LONGEST_REASON // 2
+    half = _MAX_REASON // 2
     return f"{reason[:half]} ... {reason[-half:]}"

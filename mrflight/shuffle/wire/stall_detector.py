@@ -1,7 +1,7 @@
-"""An end to waiting for a stream of which nothing comes, long before that of the whole stream.
+"""Ends a stream from which nothing comes, long before the deadline of the whole stream.
 
-A server whose disk hangs, or that is stopped, keeps its connections and sends nothing. gRPC has a
-deadline for a stream as a whole only, and a long one may be right for that.
+A server whose disk hangs, or that is suspended, keeps its connections and sends nothing. gRPC only
+has a deadline for a stream as a whole, which may rightly be long.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pyarrow import flight
 
 from mrflight.system.signals import run_interruptibly
 
-_LOOK_EVERY_S = 0.5
+_CHECK_EVERY_S = 0.5
 
 
 class _Waiting:
-    """Somebody who reads a stream, and since when he has waited for its next message."""
+    """A stream that is read, and since when its reader has waited for the next message."""
 
     def __init__(self, stream: flight.FlightStreamReader, idle_timeout_s: float) -> None:
         self.stream = stream
@@ -30,9 +30,9 @@ class _Waiting:
 
 
 class StallDetector:
-    """Watches who waits for streams, from a thread that the first one starts.
+    """Watches streams from a thread that the first stream starts.
 
-    Safe for many threads. A process that was forked from one that listens starts its own.
+    Safe for many threads. A process that is forked from this one starts its own thread.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class StallDetector:
         os.register_at_fork(after_in_child=self._begin)
 
     def _begin(self) -> None:
-        # Adding, removing and listing are one step each of the interpreter.
+        # Adding, removing and listing are each one step of the interpreter.
         self._waiting: dict[_Waiting, None] = {}
         self._starting = threading.Lock()
         self._ending = threading.Event()
@@ -49,9 +49,9 @@ class StallDetector:
     def messages(
         self, open_stream: Callable[[], flight.FlightStreamReader], idle_timeout_s: float
     ) -> Iterator[flight.FlightStreamChunk]:
-        """What a stream gives; what the reader does between two messages is not waiting.
+        """Yield the messages of a stream; the time between two reads does not count as waiting.
 
-        FlightTimedOutError also where the stream cannot be opened, or gives nothing, for
+        Raises FlightTimedOutError if opening it, or its next message, takes longer than
         ``idle_timeout_s``.
         """
         waiting = _Waiting(_opened(open_stream, idle_timeout_s), idle_timeout_s)
@@ -74,21 +74,21 @@ class StallDetector:
                 yield message
         finally:
             del self._waiting[waiting]
-            if not has_ended:  # the server waits for somebody to read on, or for the call's end
+            if not has_ended:  # or the server waits until the reader goes on
                 waiting.stream.cancel()
 
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="listening", daemon=True)
+                self._thread = threading.Thread(target=self._watch, name="stalls", daemon=True)
                 self._thread.start()
                 atexit.register(self._ending.set)
 
     def _watch(self) -> None:
-        while not self._ending.wait(_LOOK_EVERY_S):
-            self._cut_silent()
+        while not self._ending.wait(_CHECK_EVERY_S):
+            self._cancel_stalled()
 
-    def _cut_silent(self) -> None:
+    def _cancel_stalled(self) -> None:
         now_s = time.monotonic()
         for waiting in list(self._waiting):
             since_s = waiting.since_s
@@ -100,7 +100,7 @@ class StallDetector:
 def _opened(
     open_stream: Callable[[], flight.FlightStreamReader], idle_timeout_s: float
 ) -> flight.FlightStreamReader:
-    """The stream; to open it is to wait for its first message, which nothing can cancel."""
+    """Open a stream; this waits for its first message, which nothing can cancel."""
     try:
         return run_interruptibly(open_stream, idle_timeout_s)
     except TimeoutError as error:

@@ -9,7 +9,7 @@ import pytest
 from mrflight.errors import LeaseHeldError, LeaseLostError, ProtocolError
 from mrflight.shuffle.metadata.events import AnyEvent
 from mrflight.shuffle.metadata.registry import Registry
-from mrflight.shuffle.wire.lease_protocol import MOST_REMEMBERED, VersionRecord
+from mrflight.shuffle.wire.lease_protocol import MAX_VERSIONS, VersionRecord
 from tests.support.journals import kept
 from tests.support.registries import TIMEOUT_S, Clock, resumed
 
@@ -95,9 +95,9 @@ def test_the_first_that_is_told_of_a_version_counts(fenced: Fenced) -> None:
 
 def test_the_last_versions_are_known_and_corrected_by_who_has_the_lease(fenced: Fenced) -> None:
     first, second = DIGESTS
-    for version in range(MOST_REMEMBERED + 2):
+    for version in range(MAX_VERSIONS + 2):
         fenced.tables.record(TABLE, version, first, "ann")
-    assert [known.version for known in fenced.known()] == list(range(2, MOST_REMEMBERED + 2))
+    assert [known.version for known in fenced.known()] == list(range(2, MAX_VERSIONS + 2))
     number = fenced.lease("bob")
     changed = [VersionRecord(4, "", ""), VersionRecord(5, second, ""), VersionRecord(99, second)]
     fenced.tables.correct(TABLE, "bob", number, changed)

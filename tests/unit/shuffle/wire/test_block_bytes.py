@@ -41,7 +41,7 @@ def test_a_slice_of_a_message_is_the_block_in_it() -> None:
 
 
 def test_a_message_without_bytes_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="without bytes"):
+    with pytest.raises(ProtocolError, match="must have bytes"):
         from_wire(to_wire(Block.of(0, pa.py_buffer(b""))), BlockTag(0, 0, 0))
 
 
@@ -81,7 +81,7 @@ def test_any_bytes_are_a_tag_within_bounds_or_refused(data: bytes | None) -> Non
     [
         (BlockTag(1, 1, 1).encode()[:-1], "24 bytes"),
         (b"\x01" + BlockTag(1, 1, 1).encode()[1:16], "24 bytes"),  # as version 1 was
-        (b"\x02" + BlockTag(1, 1, 1).encode()[1:], "version 2, not 3"),
+        (b"\x02" + BlockTag(1, 1, 1).encode()[1:], "version 3, not 2"),
         (BlockTag(MAX_PARTITIONS, 1, 1).encode(), "partition 100000"),
         (BlockTag(1, 2**40 + 1, 1).encode(), "rows"),
     ],

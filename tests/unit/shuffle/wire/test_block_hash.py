@@ -1,4 +1,4 @@
-"""Bytes that are not those that were written are found by the block's hash."""
+"""A block's hash finds bytes that have changed since they were written."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ def test_an_error_of_a_corrupt_block_says_what_differs_and_what_to_do() -> None:
         decode_block(block._replace(xxh3=7))
     assert str(caught.value) == (
         f"a block of {block.body.size} bytes hashes to {block.xxh3:016x}, and 0000000000000007 "
-        "were written; it must be fetched from a replica, or its map be done again"
+        "were written; fetch it from a replica, or run its map again"
     )
     assert caught.value.retryable

@@ -49,7 +49,7 @@ def test_a_server_without_memory_may_have_some_later(name: str) -> None:
 
 
 class LateServer(flight.FlightServerBase):
-    """Answers a put once whoever put is gone."""
+    """Answers a put once its client is gone."""
 
     def __init__(self) -> None:
         self.failed = threading.Event()
@@ -83,7 +83,7 @@ def test_a_peer_that_is_gone_is_no_failure(caplog: pytest.LogCaptureFixture) -> 
         server.shutdown()
     (said,) = caplog.records
     assert (said.levelno, said.exc_info) == (logging.INFO, None)
-    assert "nobody waits for the answer of LateServer._answer" in said.message
+    assert "the client of LateServer._answer is gone" in said.message
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class Counting(flight.FlightServerBase):  # type: ignore[misc]
     calls = 0
 
     def do_action(self, context: Any, action: flight.Action) -> list[bytes]:
-        assert action.type == MetadataAction.PULSE
+        assert action.type == MetadataAction.KEEPALIVE
         self.calls += 1
         return [b"{}"]
 
@@ -49,7 +49,7 @@ def server() -> Iterator[Counting]:
 def pulse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keepalive]:
     """A fast one in the place of that of all connections."""
     with Keepalive(EVERY_S) as pulse:
-        monkeypatch.setattr(connections, "_pulse", pulse)
+        monkeypatch.setattr(connections, "_keepalive", pulse)
         yield pulse
 
 
@@ -124,13 +124,13 @@ def test_who_is_not_closed_is_called_over_no_more_when_nobody_has_it(
         assert settles(server, other)
 
 
-def test_a_unix_socket_needs_no_pulse(pulse: Keepalive, tmp_path: Any) -> None:
-    before = {thread for thread in threading.enumerate() if thread.name == "pulse"}
+def test_a_unix_socket_needs_no_keepalive(pulse: Keepalive, tmp_path: Any) -> None:
+    before = {thread for thread in threading.enumerate() if thread.name == "keepalive"}
     with Counting(f"grpc+unix://{tmp_path}/s") as server, Connections() as ours:
         client = ours.to(f"grpc+unix://{tmp_path}/s")
-        assert len(list(client.do_action(MetadataAction.PULSE.value))) == 1
+        assert len(list(client.do_action(MetadataAction.KEEPALIVE.value))) == 1
         assert server.calls == 1
-        assert before == {thread for thread in threading.enumerate() if thread.name == "pulse"}
+        assert before == {thread for thread in threading.enumerate() if thread.name == "keepalive"}
 
 
 def test_a_forked_process_has_a_pulse_of_its_own(server: Counting, pulse: Keepalive) -> None:
@@ -187,7 +187,7 @@ def test_a_server_that_stops_interrupts_nobody(pulse: Keepalive) -> None:
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs Linux's /proc")
 def test_a_connection_fails_where_nothing_is_acknowledged(server: Counting) -> None:
     with Connections() as ours:
-        list(ours.to(location(server)).do_action(MetadataAction.PULSE.value))
+        list(ours.to(location(server)).do_action(MetadataAction.KEEPALIVE.value))
         assert timeouts_of_sockets_to(server.port) == {15_000}
 
 
@@ -210,16 +210,16 @@ import time
 from mrflight.shuffle.wire import connections
 from mrflight.shuffle.wire.keepalive import Keepalive
 
-connections._pulse = Keepalive(0.0)  # it calls all the time
+connections._keepalive = Keepalive(0.0)  # it calls all the time
 for number in range(2_000):
     with connections.Connections() as connected:
         connected.to(sys.argv[1])
         time.sleep(number % 20 / 10_000)
-connections._pulse.close()
+connections._keepalive.close()
 """
 
 
-def test_connections_are_closed_beside_a_call_of_the_pulse(server: Counting) -> None:
+def test_connections_are_closed_beside_a_call_of_the_keepalive(server: Counting) -> None:
     """A client that is closed by name as a call begins ends the process."""
     command = [sys.executable, "-c", CLOSING, location(server)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3 * TIMEOUT_S)
