@@ -37,7 +37,7 @@ from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.combiner import Combiner
 from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 
 KEY_BYTES = 18
 BATCH_ROWS = 40_000
@@ -161,7 +161,7 @@ def _reduce(
     folder: str,
     memory_bytes: int,
 ) -> None:
-    space = Workspace(memory_bytes, Path(folder))
+    space = TaskMemory(memory_bytes, Path(folder))
     for _ in reduce_spec.apply(0, schema, batches, space)[1]:
         pass
 

@@ -36,7 +36,7 @@ from mrflight.compute import kernel
 from mrflight.compute.sorting import sort_indices
 from mrflight.config.sort_key import SortKey, ascending
 from mrflight.shuffle.client.range_partitioner import RangePartitioner, choose_boundaries
-from mrflight.tasks.operators.top_k import FirstRows
+from mrflight.tasks.operators.top_k import TopK
 
 RANGES = 100
 LIMIT = 100
@@ -129,7 +129,7 @@ def ranges_numpy(data: Input) -> Answer:
 
 
 def first_mrflight(data: Input) -> Answer:
-    sent = FirstRows(LIMIT, data.keys).combiner(2**26).combine(data.batches)
+    sent = TopK(LIMIT, data.keys).combiner(2**26).combine(data.batches)
     return pa.Table.from_batches(sent)["row"].to_numpy()
 
 

@@ -38,7 +38,7 @@ from mrflight.sources.parquet_source import ParquetReader
 from mrflight.storage import locate
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, NO_DEADLINE
 from mrflight.system.progress import ProgressReport
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 
 _READY = {"map": "shuffle made", "reduce": "layout, reduces planned"}
 """What is done before a stage begins."""
@@ -146,7 +146,7 @@ def _moving(
             JobMetrics(PhaseTimer(time.monotonic())),
             NO_DEADLINE,
             plan.memory,
-            Workspace(plan.memory.reducer, folder),
+            TaskMemory(plan.memory.reducer, folder),
             writer,
         )
         yield StageScheduler(plan, context, max_runs=1)

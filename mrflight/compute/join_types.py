@@ -9,14 +9,14 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.canonical_floats import canonical_floats
+from mrflight.compute.types import canonical_floats
 
 _WIDTHS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
-def meets(left: pa.DataType, right: pa.DataType) -> bool:
+def joinable(left: pa.DataType, right: pa.DataType) -> bool:
     """Whether equal values of two plain types have one hash. A column of nulls meets any other."""
-    left, right = stored(left), stored(right)
+    left, right = storage_type(left), storage_type(right)
     return types.is_null(left) or types.is_null(right) or _family(left) == _family(right)
 
 
@@ -26,7 +26,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return left
     if types.is_null(left):
         return right
-    left, right = stored(left), stored(right)
+    left, right = storage_type(left), storage_type(right)
     if types.is_integer(left):
         return _common_integer(left, right)
     if types.is_fixed_size_binary(left) and left != right:
@@ -42,26 +42,26 @@ def has_one_value_per_hash(kind: pa.DataType) -> bool:
     True of what is hashed as 8 bytes: each step of XXH3 for so many can be undone (a rotation, an
     odd multiplication, a xor with what the bits above say).
     """
-    kind = stored(kind)
+    kind = storage_type(kind)
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind))
 
 
-def is_met_by_none(column: pa.Array, other: pa.DataType) -> pa.BooleanArray | None:
+def unmatched_rows(column: pa.Array, other: pa.DataType) -> pa.BooleanArray | None:
     """The rows whose key equals nothing in a column of type ``other``; None where there are none.
 
     Nulls, and integers of 64 bits whose hash is that of a negative number.
     """
     import pyarrow.compute as pc
 
-    column, other = _storage(column), stored(other)
+    column, other = _storage(column), storage_type(other)
     if types.is_uint64(column.type) and types.is_signed_integer(other):
         column = pc.if_else(pc.less(column, pa.scalar(2**63, pa.uint64())), column, None)
     return column.is_null() if column.null_count else None
 
 
-def compared(column: pa.Array, other: pa.DataType) -> pa.Array:
+def comparable_values(column: pa.Array, other: pa.DataType) -> pa.Array:
     """The values as those of columns that meet are compared, one of which has type ``other``."""
-    column, other = _storage(column), stored(other)
+    column, other = _storage(column), storage_type(other)
     kind = column.type
     if types.is_null(kind) or types.is_null(other):
         return pa.nulls(len(column), pa.binary())
@@ -78,7 +78,7 @@ def compared(column: pa.Array, other: pa.DataType) -> pa.Array:
     return column if types.is_boolean(kind) else column.cast(pa.binary())
 
 
-def stored(kind: pa.DataType) -> pa.DataType:
+def storage_type(kind: pa.DataType) -> pa.DataType:
     """The type behind extensions, which is what is hashed."""
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type

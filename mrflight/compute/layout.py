@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.plain_types import plain_type
+from mrflight.compute.types import plain_type
 
 
 def canonical_schema(schema: pa.Schema) -> pa.Schema:

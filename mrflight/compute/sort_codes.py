@@ -21,8 +21,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.compute import kernel
-from mrflight.compute.comparable import comparable
-from mrflight.compute.plain_types import plain_type
+from mrflight.compute.types import comparable, plain_type
 from mrflight.config.sort_key import SortKey
 
 UInt64s = npt.NDArray[np.uint64]
@@ -32,7 +31,7 @@ Rows = npt.NDArray[np.int64]
 _SIGN = np.uint64(2**63)
 
 
-class Codes(msgspec.Struct, frozen=True):
+class NormalizedKeys(msgspec.Struct, frozen=True):
     """A number for each row."""
 
     values: UInt64s
@@ -50,7 +49,7 @@ class Codes(msgspec.Struct, frozen=True):
         packed &= np.uint64(2**row_bits - 1)
         return packed.view(np.int64)
 
-    def ranks(self) -> Codes:
+    def ranks(self) -> NormalizedKeys:
         """The same order in the least numbers: equal ones have the same, from 0."""
         if not len(self.values):
             return self
@@ -60,9 +59,9 @@ class Codes(msgspec.Struct, frozen=True):
         np.cumsum(ordered[1:] != ordered[:-1], out=ranked[1:])
         values = np.empty_like(ranked)
         values[order] = ranked
-        return Codes(values, int(ranked[-1]))
+        return NormalizedKeys(values, int(ranked[-1]))
 
-    def then(self, lower: Codes) -> Codes:
+    def combine(self, lower: NormalizedKeys) -> NormalizedKeys:
         """Numbers that compare as these do and, where they are equal, as the lower ones."""
         if not self.largest or not lower.largest:
             return lower if not self.largest else self
@@ -74,10 +73,12 @@ class Codes(msgspec.Struct, frozen=True):
         count = low.largest + 1
         if not high.largest or not low.largest:
             return low if not high.largest else high
-        return Codes(high.values * np.uint64(count) + low.values, (high.largest + 1) * count - 1)
+        return NormalizedKeys(
+            high.values * np.uint64(count) + low.values, (high.largest + 1) * count - 1
+        )
 
 
-def sort_codes(table: pa.Table, keys: Sequence[SortKey]) -> Codes:
+def sort_codes(table: pa.Table, keys: Sequence[SortKey]) -> NormalizedKeys:
     """Numbers in the order of the keys. The columns have been checked: `ordering.check_sortable`.
 
     Their layout may be any.
@@ -85,7 +86,7 @@ def sort_codes(table: pa.Table, keys: Sequence[SortKey]) -> Codes:
     return _joined(table.num_rows, (_in_order(table[key.column], key) for key in keys))
 
 
-def group_codes(table: pa.Table, names: Sequence[str]) -> Codes:
+def group_codes(table: pa.Table, names: Sequence[str]) -> NormalizedKeys:
     """Numbers that are equal where all of these columns are, in no order that means anything.
 
     Nulls are equal here, and so are all NaNs and the zeros of both signs. The columns are of types
@@ -95,20 +96,22 @@ def group_codes(table: pa.Table, names: Sequence[str]) -> Codes:
     return _joined(table.num_rows, (_with_nulls(codes, nulls, False) for codes, nulls in columns))
 
 
-def _joined(rows: int, columns: Iterable[Codes]) -> Codes:
+def _joined(rows: int, columns: Iterable[NormalizedKeys]) -> NormalizedKeys:
     """The columns as one; of none or of no rows zeros."""
-    nothing = Codes(np.zeros(rows, np.uint64), 0)
-    return reduce(Codes.then, columns, nothing) if rows else nothing
+    nothing = NormalizedKeys(np.zeros(rows, np.uint64), 0)
+    return reduce(NormalizedKeys.combine, columns, nothing) if rows else nothing
 
 
-def _in_order(column: pa.ChunkedArray, key: SortKey) -> Codes:
+def _in_order(column: pa.ChunkedArray, key: SortKey) -> NormalizedKeys:
     codes, nulls = _coded(_plain(column), is_ordered=True)
     if key.descending:
-        codes = Codes(np.uint64(codes.largest) - codes.values, codes.largest)
+        codes = NormalizedKeys(np.uint64(codes.largest) - codes.values, codes.largest)
     return _with_nulls(codes, nulls, key.nulls_first)
 
 
-def _with_nulls(codes: Codes, nulls: npt.NDArray[np.bool_] | None, first: bool) -> Codes:
+def _with_nulls(
+    codes: NormalizedKeys, nulls: npt.NDArray[np.bool_] | None, first: bool
+) -> NormalizedKeys:
     """The numbers with another one for nulls, below or above all others."""
     if nulls is None:
         return codes
@@ -116,7 +119,7 @@ def _with_nulls(codes: Codes, nulls: npt.NDArray[np.bool_] | None, first: bool) 
         codes = codes.ranks()
     values = codes.values + np.uint64(1) if first else codes.values.copy()
     values[nulls] = 0 if first else codes.largest + 1
-    return Codes(values, codes.largest + 1)
+    return NormalizedKeys(values, codes.largest + 1)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -139,13 +142,13 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _coded(
     column: pa.ChunkedArray, *, is_ordered: bool
-) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
+) -> tuple[NormalizedKeys, npt.NDArray[np.bool_] | None]:
     """A number for each value, and where there is none; a null's number may be any."""
     nulls = None
     if column.null_count:
         nulls = np.asarray(column.is_null().combine_chunks().to_numpy(zero_copy_only=False))
     if types.is_null(column.type):
-        return Codes(np.zeros(len(column), np.uint64), 0), nulls
+        return NormalizedKeys(np.zeros(len(column), np.uint64), 0), nulls
     kind = column.type
     if types.is_boolean(kind):
         column = column.cast(pa.uint8())
@@ -155,28 +158,28 @@ def _coded(
     return _joined(len(column), (_from_least(word, nulls) for word in words)), nulls
 
 
-def _from_least(word: UInt64s, nulls: npt.NDArray[np.bool_] | None) -> Codes:
+def _from_least(word: UInt64s, nulls: npt.NDArray[np.bool_] | None) -> NormalizedKeys:
     valid = word if nulls is None else word[~nulls]
     if not len(valid):
-        return Codes(np.zeros(len(word), np.uint64), 0)
+        return NormalizedKeys(np.zeros(len(word), np.uint64), 0)
     least, most = valid.min(), valid.max()
     values = word - least
     if nulls is not None:
         values[nulls] = 0
-    return Codes(values, int(most) - int(least))
+    return NormalizedKeys(values, int(most) - int(least))
 
 
-def _by_rank(column: pa.ChunkedArray) -> Codes:
+def _by_rank(column: pa.ChunkedArray) -> NormalizedKeys:
     """Strings and binary by their place among the distinct ones."""
     if types.is_string(column.type) and column.nbytes >= 2**31:  # too much for one array
         column = column.cast(pa.large_string())
     elif types.is_binary(column.type) and column.nbytes >= 2**31:
         column = column.cast(pa.large_binary())
     ranks = kernel.rank_bytes(column.combine_chunks()).to_numpy().astype(np.uint64)
-    return Codes(ranks, int(ranks.max(initial=0)))
+    return NormalizedKeys(ranks, int(ranks.max(initial=0)))
 
 
-def _by_dictionary(column: pa.ChunkedArray) -> Codes:
+def _by_dictionary(column: pa.ChunkedArray) -> NormalizedKeys:
     """Strings and binary by where they come first.
 
     Of a million strings of which a thousand differ that takes 13 ms, and ranks 180; of which all
@@ -184,10 +187,10 @@ def _by_dictionary(column: pa.ChunkedArray) -> Codes:
     """
     encoded = column.dictionary_encode().unify_dictionaries()
     if not encoded.num_chunks:
-        return Codes(np.empty(0, np.uint64), 0)
+        return NormalizedKeys(np.empty(0, np.uint64), 0)
     places = [chunk.indices.fill_null(0).to_numpy() for chunk in encoded.chunks]
     distinct = len(encoded.chunk(0).dictionary)
-    return Codes(np.concatenate(places).astype(np.uint64), max(0, distinct - 1))
+    return NormalizedKeys(np.concatenate(places).astype(np.uint64), max(0, distinct - 1))
 
 
 def _words(column: pa.Array) -> list[UInt64s]:

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.numpy_arrays import to_arrow
-from mrflight.compute.plain_types import plain_type
+from mrflight.compute.arrays import to_arrow
 from mrflight.compute.sort_codes import Rows, group_codes, sort_codes
+from mrflight.compute.types import plain_type
 from mrflight.config.sort_key import SortKey
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
 

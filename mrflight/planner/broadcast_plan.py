@@ -10,10 +10,10 @@ import pyarrow as pa
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.sources.base import Source
-from mrflight.tasks.joined_tables import JoinedTables
+from mrflight.tasks.joined_tables import JoinCoGroup
 from mrflight.tasks.mapper import RowMap, mapped_schema
 from mrflight.tasks.operators.hash_join import can_broadcast
-from mrflight.tasks.queried_tables import QueriedTables
+from mrflight.tasks.queried_tables import SqlCoGroup
 from mrflight.tasks.stage_rows import CoGroup
 
 AUTO_BROADCAST_BYTES = 8 * 2**20
@@ -53,7 +53,7 @@ def plan_stream(
     others = [source for source in sources if source not in small]
     if not others:
         raise JobFileError("inputs: all are broadcast; leave that out for the largest of them")
-    if isinstance(cogroup, QueriedTables) and cogroup.query.stream is None:
+    if isinstance(cogroup, SqlCoGroup) and cogroup.query.stream is None:
         return None
     (source,) = others
     return Stream(source, maps[source.name])
@@ -61,7 +61,7 @@ def plan_stream(
 
 def _small(spec: JobSpec, cogroup: CoGroup | None, sources: Sequence[Source]) -> list[Source]:
     """The input of a join that is so much smaller than the other that it is broadcast."""
-    if not isinstance(cogroup, JoinedTables) or spec.shuffle.partitions != "auto":
+    if not isinstance(cogroup, JoinCoGroup) or spec.shuffle.partitions != "auto":
         return []
     by_name = {source.name: source for source in sources}
     for name, other, is_left in (

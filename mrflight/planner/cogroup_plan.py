@@ -5,10 +5,10 @@ from __future__ import annotations
 from mrflight.config.spec import JobSpec, ReduceSection
 from mrflight.errors import JobFileError
 from mrflight.planner.keys import rows_of
-from mrflight.tasks.joined_tables import JoinedTables
+from mrflight.tasks.joined_tables import JoinCoGroup
 from mrflight.tasks.operators.hash_join import How, Join, can_broadcast
 from mrflight.tasks.operators.sql_reduce import SqlReduce
-from mrflight.tasks.queried_tables import QueriedTables
+from mrflight.tasks.queried_tables import SqlCoGroup
 from mrflight.tasks.stage_rows import CoGroup
 
 
@@ -22,7 +22,7 @@ def plan_cogroup(spec: JobSpec) -> CoGroup | None:
         return None
     if reduce.sql is not None:
         _check_sql_keys(spec)
-        return QueriedTables(
+        return SqlCoGroup(
             SqlReduce(reduce.sql, "reduce.sql", _sql_stream(spec), _keys_in_partitions(spec))
         )
     if reduce.join is not None:
@@ -78,7 +78,7 @@ def _keys_in_partitions(spec: JobSpec) -> dict[str, tuple[str, ...]]:
     return {n: tuple(each.key) for n, each in sections if each.key and not each.broadcast}
 
 
-def _plan_join(spec: JobSpec, reduce: ReduceSection, how: How) -> JoinedTables:
+def _plan_join(spec: JobSpec, reduce: ReduceSection, how: How) -> JoinCoGroup:
     names = list(spec.inputs)
     if len(names) == 1:
         raise JobFileError(
@@ -116,7 +116,7 @@ def _plan_join(spec: JobSpec, reduce: ReduceSection, how: How) -> JoinedTables:
     _check_broadcast(spec, left, right, how)
     called = [f"inputs.{name}.key: {rows_of(name, spec.inputs[name])}" for name in (left, right)]
     join = Join(how, keys[0], keys[1], rows=(called[0], called[1]))
-    return JoinedTables(left, right, join)
+    return JoinCoGroup(left, right, join)
 
 
 def _check_broadcast(spec: JobSpec, left: str, right: str, how: How) -> None:

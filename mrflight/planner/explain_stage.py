@@ -23,7 +23,7 @@ from mrflight.planner.stage_plan import LEAST_COMPRESSED_BYTES, StagePlan
 from mrflight.planner.stages import Stage
 from mrflight.sources.base import Reader, Source, Split
 from mrflight.sources.formats import format_of
-from mrflight.tasks.joined_tables import JoinedTables
+from mrflight.tasks.joined_tables import JoinCoGroup
 from mrflight.tasks.mapper import RowMap
 from mrflight.tasks.operators.partial_columns import needed_columns
 from mrflight.tasks.partitioner import PartitionerSpec
@@ -189,7 +189,7 @@ class StageWords(msgspec.Struct, frozen=True):
         if not (plan.is_adaptive or self._is_read):
             return ""
         is_known = all(side.schema is not None for side in plan.sides)
-        if not is_known and not isinstance(plan.cogroup, JoinedTables):
+        if not is_known and not isinstance(plan.cogroup, JoinCoGroup):
             return ""
         schemas = [side.schema or pa.schema([]) for side in plan.sides]
         sides = plan.sliceable_sides(schemas)
@@ -262,7 +262,7 @@ def _reduced(spec: JobSpec, function: FunctionRef | None, cogroup: CoGroup | Non
         return f"what {function} makes of its rows"
     if reduce.sql:
         return f"sql: {_shortened(reduce.sql)}"
-    if isinstance(cogroup, JoinedTables):
+    if isinstance(cogroup, JoinCoGroup):
         sides = [(name, spec.inputs[name].key) for name in (cogroup.left, cogroup.right)]
         met = " and ".join(f"{name} by {', '.join(key)}" for name, key in sides)
         return f"the {reduce.join} join of {met}"

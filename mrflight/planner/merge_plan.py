@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from mrflight.config.spec import JobSpec, OutputSection
 from mrflight.errors import JobFileError
-from mrflight.tasks.operators.merge_dedup import UniqueRows
+from mrflight.tasks.operators.merge_dedup import MergeDedup
 
 
 def plan_merge(
     spec: JobSpec, by_input: Mapping[str, list[str]], partitions: int
-) -> UniqueRows | None:
+) -> MergeDedup | None:
     """How the result's rows become one of each key; None where the output is not merged.
 
     ``by_input`` has the columns that each input is partitioned by. Raises JobFileError where the
@@ -30,7 +30,7 @@ def plan_merge(
             "those of their partition, as a merge needs it; take hash"
         )
     checked = key if function else ()
-    return UniqueRows(tuple(output.keys), output.order_by, checked, partitions)
+    return MergeDedup(tuple(output.keys), output.order_by, checked, partitions)
 
 
 def _check_unused(output: OutputSection) -> None:

@@ -8,7 +8,7 @@ from mrflight.config.spec import JobSpec, ReduceSection
 from mrflight.errors import JobFileError
 from mrflight.planner.keys import key_of
 from mrflight.tasks.operators.aggregates import parse_aggregate
-from mrflight.tasks.operators.first_last_by_key import KeptRows
+from mrflight.tasks.operators.first_last_by_key import FirstLastByKey
 from mrflight.tasks.reducer import ReduceSpec
 
 
@@ -65,7 +65,7 @@ def _plan_order(section: ReduceSection) -> ReduceSpec:
     return ReduceSpec(sort_by=sort_by, limit=section.limit)
 
 
-def _plan_kept(spec: JobSpec, section: ReduceSection) -> KeptRows:
+def _plan_kept(spec: JobSpec, section: ReduceSection) -> FirstLastByKey:
     keys = {tuple(input_.key) for input_ in spec.inputs.values()}
     key = keys.pop()
     if keys or not key:
@@ -75,7 +75,7 @@ def _plan_kept(spec: JobSpec, section: ReduceSection) -> KeptRows:
             "every input"
         )
     assert section.keep is not None, "this is for keep"
-    return KeptRows(key, section.keep, parse_sort_keys(section.order_by, "reduce.order_by"))
+    return FirstLastByKey(key, section.keep, parse_sort_keys(section.order_by, "reduce.order_by"))
 
 
 def _plan_groups(spec: JobSpec, section: ReduceSection, *, combines: bool) -> ReduceSpec:

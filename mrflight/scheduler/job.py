@@ -222,7 +222,7 @@ class _Job:
 
     def _run_stages(self, plan: JobPlan, sink: Sink, shuffles: JobShuffles) -> list[ReduceResult]:
         from mrflight.scheduler.stage_scheduler import JobContext, StageScheduler
-        from mrflight.tasks.task_memory import Workspace
+        from mrflight.tasks.task_memory import TaskMemory
 
         context = JobContext(
             self._runner,
@@ -230,7 +230,7 @@ class _Job:
             self._metrics,
             self._deadline,
             self._memory,
-            Workspace(self._memory.reducer, self._scratch),
+            TaskMemory(self._memory.reducer, self._scratch),
             sink.part_writer.within(self._memory.encoder),
         )
         return StageScheduler(plan, context, self._spec.job.attempts).run()

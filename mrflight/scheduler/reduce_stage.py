@@ -26,8 +26,14 @@ from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.sinks.base import PartWriter
 from mrflight.tasks.stage_rows import check_cut_alike
-from mrflight.tasks.task_memory import Workspace
-from mrflight.tasks.tasks import MergeTask, ReduceResult, ReduceTask, run_merge, run_reduce
+from mrflight.tasks.task_memory import TaskMemory
+from mrflight.tasks.tasks import (
+    PartialAggregateTask,
+    ReduceResult,
+    ReduceTask,
+    run_partial_aggregate,
+    run_reduce,
+)
 
 
 class ReduceStage(msgspec.Struct, frozen=True):
@@ -35,7 +41,7 @@ class ReduceStage(msgspec.Struct, frozen=True):
 
     plan: StagePlan
     part_writer: PartWriter
-    space: Workspace
+    space: TaskMemory
     memory: MemoryPlan
 
     def run(self, stage: StageOutput) -> list[ReduceResult]:
@@ -100,7 +106,7 @@ class ReduceStage(msgspec.Struct, frozen=True):
         partitions = mapped.shuffle.partitions
         shuffle = mapped.run.shuffles.create(f"{mapped.shuffle.id}-aggregated", partitions)
         tasks = [
-            MergeTask(
+            PartialAggregateTask(
                 each.partition.infos[0],
                 each.share,
                 mapped.shuffle,
@@ -121,11 +127,11 @@ class ReduceStage(msgspec.Struct, frozen=True):
         return StageOutput(self.plan, (merged,))
 
 
-class AggregatedOutput(ShuffleOutput[MergeTask, int]):
+class AggregatedOutput(ShuffleOutput[PartialAggregateTask, int]):
     """The second shuffle, with the partial aggregates of slices."""
 
     def __init__(
-        self, mapped: AnyShuffleOutput, shuffle: Shuffle, tasks: Sequence[MergeTask]
+        self, mapped: AnyShuffleOutput, shuffle: Shuffle, tasks: Sequence[PartialAggregateTask]
     ) -> None:
         self._mapped = mapped
         run = mapped.run
@@ -134,7 +140,9 @@ class AggregatedOutput(ShuffleOutput[MergeTask, int]):
             shuffle,
             "aggregate",
             tasks,
-            lambda task, attempt: run.runner.submit(run_merge, task, attempt, run.writer_id),
+            lambda task, attempt: run.runner.submit(
+                run_partial_aggregate, task, attempt, run.writer_id
+            ),
         )
 
     @property

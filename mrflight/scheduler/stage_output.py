@@ -30,7 +30,7 @@ from mrflight.tasks.stage_rows import (
     portion_of,
     split_of,
 )
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 from mrflight.tasks.tasks import MapResult, MapTask, SampleTask, run_map
 
 _DECODED_RATIO = 3
@@ -74,13 +74,13 @@ class StageOutput(msgspec.Struct, frozen=True):
         """Return `partitions` by their numbers."""
         return {each.partition: each for each in self.partitions()}
 
-    def rows(self, space: Workspace) -> StageRows:
+    def rows(self, space: TaskMemory) -> StageRows:
         """Return the object that makes the result of partitions in a worker."""
         known = zip(self.sides, self.plan.sides, self.schemas, strict=True)
         sides = (StageSide(side.name, output.shuffle, schema) for output, side, schema in known)
         return StageRows(tuple(sides), self.plan.cogroup, self.plan.reduce_spec, space)
 
-    def source(self, name: str, stage: str, space: Workspace) -> Source:
+    def source(self, name: str, stage: str, space: TaskMemory) -> Source:
         """Return the result as the input ``name`` of a later stage.
 
         Its splits can be cut, except for slices of skewed partitions.
@@ -145,7 +145,7 @@ class BroadcastJoinOutput(msgspec.Struct, frozen=True):
         """The outputs that a reader of this one reads from shuffles."""
         return (*self.tables, *self.inputs)
 
-    def source(self, name: str, stage: str, space: Workspace) -> Source:
+    def source(self, name: str, stage: str, space: TaskMemory) -> Source:
         """Return the result as the input ``name``; its splits are those of the streamed side."""
         stream, cogroup = self.plan.stream, self.plan.cogroup
         assert stream is not None, "nothing is broadcast"

@@ -32,7 +32,7 @@ from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.shuffle.client.range_partitioner import choose_boundaries
 from mrflight.sinks.base import PartWriter
 from mrflight.system.deadlines import Deadline
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 from mrflight.tasks.tasks import MapResult, MapTask, ReduceResult, run_sample
 from mrflight.units import format_bytes
 
@@ -46,7 +46,7 @@ class JobContext(msgspec.Struct, frozen=True):
     """Filled in as stages end."""
     deadline: Deadline
     memory: MemoryPlan
-    space: Workspace
+    space: TaskMemory
     """Of a reduce task."""
     part_writer: PartWriter
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.few_values import is_low_cardinality
-from mrflight.compute.plain_types import plain_type
+from mrflight.compute.arrays import is_low_cardinality
+from mrflight.compute.types import plain_type
 from mrflight.errors import ColumnNotFoundError, InputError, SchemaMismatchError
 from mrflight.sources.discovery import FoundInput
 

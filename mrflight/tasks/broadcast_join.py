@@ -26,7 +26,7 @@ from mrflight.tasks.stage_rows import (
     StageSide,
     check_cut_alike,
 )
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 
 Now = Mapping[tuple[str, ...], Mapping[int, StagePartition]]
 """The partitions of stages by their numbers; a stage is told by the ids of its shuffles."""
@@ -52,7 +52,7 @@ class StreamReader(Reader):
     row_map: RowMap | None
     tables: tuple[BroadcastTable, ...]
     cogroup: CoGroup
-    space: Workspace
+    space: TaskMemory
     schema: pa.Schema | None
     rows_read: int = 0
     """Of the input, until now."""

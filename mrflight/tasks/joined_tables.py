@@ -11,10 +11,10 @@ from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.hash_join import Join, can_broadcast, joined
 from mrflight.tasks.operators.join_output import JoinPlan
 from mrflight.tasks.stage_rows import Rows, SharedTable
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 
 
-class JoinedTables(msgspec.Struct, frozen=True):
+class JoinCoGroup(msgspec.Struct, frozen=True):
     """A join of the tables of two inputs, by their names."""
 
     left: str
@@ -39,7 +39,7 @@ class JoinedTables(msgspec.Struct, frozen=True):
         return shared
 
     def apply(
-        self, tables: Mapping[str, Rows], space: Workspace, shared: SharedTable | None = None
+        self, tables: Mapping[str, Rows], space: TaskMemory, shared: SharedTable | None = None
     ) -> Rows:
         """See `CoGroup.apply`."""
         plan = self.join.plan(tables[self.left][0], tables[self.right][0])
@@ -49,7 +49,7 @@ class JoinedTables(msgspec.Struct, frozen=True):
         return plan.result, self._rows(plan, tables, space)
 
     def _rows(
-        self, plan: JoinPlan, tables: Mapping[str, Rows], space: Workspace
+        self, plan: JoinPlan, tables: Mapping[str, Rows], space: TaskMemory
     ) -> Iterator[pa.RecordBatch]:
         left, right = (tables[name][1] for name in (self.left, self.right))
         with ScratchFolder("join", space.folder) as scratch:

@@ -10,10 +10,10 @@ import pyarrow as pa
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.sql_reduce import SqlReduce
 from mrflight.tasks.stage_rows import Rows, SharedTable
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 
 
-class QueriedTables(msgspec.Struct, frozen=True):
+class SqlCoGroup(msgspec.Struct, frozen=True):
     """A query over the tables of inputs, by their names."""
 
     query: SqlReduce
@@ -29,12 +29,12 @@ class QueriedTables(msgspec.Struct, frozen=True):
         return dict.fromkeys(self.query.shared(schemas), False)
 
     def apply(
-        self, tables: Mapping[str, Rows], space: Workspace, shared: SharedTable | None = None
+        self, tables: Mapping[str, Rows], space: TaskMemory, shared: SharedTable | None = None
     ) -> Rows:
         """See `CoGroup.apply`."""
         schema = self.check({name: schema for name, (schema, _) in tables.items()})
         return schema, self._rows(tables, space)
 
-    def _rows(self, tables: Mapping[str, Rows], space: Workspace) -> Iterator[pa.RecordBatch]:
+    def _rows(self, tables: Mapping[str, Rows], space: TaskMemory) -> Iterator[pa.RecordBatch]:
         with ScratchFolder("sql", space.folder) as scratch:
             yield from self.query.apply(tables, space.memory_bytes, scratch)

@@ -22,14 +22,18 @@ from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.aggregates import MAPPED, Aggregate, check_aggregates, check_distinct
 from mrflight.tasks.operators.combiner import Combiner
 from mrflight.tasks.operators.external_sort import ExternalSort
-from mrflight.tasks.operators.first_last_by_key import KeptRows
-from mrflight.tasks.operators.grouped_aggregation import MergedGroups, WholeGroups
-from mrflight.tasks.operators.grouped_apply import BoundedFunction
+from mrflight.tasks.operators.first_last_by_key import FirstLastByKey
+from mrflight.tasks.operators.grouped_aggregation import CompleteAggregation, PartialAggregation
+from mrflight.tasks.operators.grouped_apply import GroupedApply
 from mrflight.tasks.operators.grouping import group, group_of_nothing
-from mrflight.tasks.operators.merge_dedup import UniqueRows, check_no_nulls
-from mrflight.tasks.operators.partial_aggregates import Partials, partials_of, plan_partials
-from mrflight.tasks.operators.top_k import FirstRows
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.operators.merge_dedup import MergeDedup, check_no_nulls
+from mrflight.tasks.operators.partial_aggregates import (
+    PartialAggregates,
+    partials_of,
+    plan_partials,
+)
+from mrflight.tasks.operators.top_k import TopK
+from mrflight.tasks.task_memory import TaskMemory
 
 _RESULT = "a row of the result"
 
@@ -53,7 +57,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
     function: FunctionRef | None = None
     distinct: bool = False
     """Rows that are equal in all columns become one: groups by all columns, whatever they are."""
-    kept: KeptRows | None = None
+    kept: FirstLastByKey | None = None
     """How the rows of each key become one."""
     sort_by: tuple[SortKey, ...] = ()
     """Rows, or groups, come in this order; set where partitions are ranges of it."""
@@ -62,7 +66,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
     key: tuple[str, ...] = ()
     """The partition's key, for a function: a partition that is too large is cut between keys. Set
     where all inputs are partitioned by the hash of the same columns."""
-    unique: UniqueRows | None = None
+    unique: MergeDedup | None = None
     """How the result has one row of each key; for merges."""
     combines: bool = False
     """Whether maps send what `combiner` makes of their rows. Only where the partitioner looks at
@@ -103,7 +107,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
     def combiner(self, memory_bytes: int) -> MapCombiner | None:
         """For one map's rows, which hold at most so much; None where they are sent as they are."""
         if self.limit is not None and self._takes_rows:
-            return FirstRows(self.limit, self.sort_by).combiner(memory_bytes)
+            return TopK(self.limit, self.sort_by).combiner(memory_bytes)
         if not self.combines:
             return None
         if self.kept is not None:
@@ -139,7 +143,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
         made = self.groups or self.function or self.distinct or self.kept or self.unique
         return not made
 
-    def partials(self, schema: pa.Schema) -> Partials | None:
+    def partials(self, schema: pa.Schema) -> PartialAggregates | None:
         """How shuffled rows of this schema are merged; None where they are no partial rows."""
         group_by = tuple(schema.names) if self.distinct else self.group_by
         return partials_of(schema, group_by, self.aggregates) if self.combines else None
@@ -149,7 +153,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
         partition: int,
         schema: pa.Schema,
         batches: Iterator[pa.RecordBatch],
-        space: Workspace,
+        space: TaskMemory,
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The result's schema, and its batches as they are made.
 
@@ -169,7 +173,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
         partition: int,
         schema: pa.Schema,
         batches: Iterator[pa.RecordBatch],
-        space: Workspace,
+        space: TaskMemory,
     ) -> Iterator[pa.Table]:
         """The result in tables, at least one."""
         made = self.groups or self.function or self.kept
@@ -228,10 +232,10 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
             batches = map(plan.from_rows, batches)
         empty: Callable[[], pa.Table]
         if plan is not None:
-            tables = MergedGroups(plan, rows_bytes, scratch).results(batches)
+            tables = PartialAggregation(plan, rows_bytes, scratch).results(batches)
             empty = partial(plan.finish, plan.schema.empty_table())
         else:
-            tables = WholeGroups(schema, *asked, rows_bytes, scratch).results(batches)
+            tables = CompleteAggregation(schema, *asked, rows_bytes, scratch).results(batches)
             empty = partial(group, schema.empty_table(), *asked)
         if not self.group_by:
             return _at_least_one(tables, lambda: group_of_nothing(empty().schema, self.aggregates))
@@ -248,7 +252,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
         assert self.function is not None
         call = partial(_call, self.function, partition)
         first: pa.Schema | None = None
-        for table in BoundedFunction(call, schema, self.key, rows_bytes, scratch).results(batches):
+        for table in GroupedApply(call, schema, self.key, rows_bytes, scratch).results(batches):
             first = first or table.schema
             if difference := describe_difference(first, table.schema):
                 raise UserFunctionError(
@@ -269,7 +273,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
         check_sortable(first.schema, self.sort_by, f"reduce.sort_by: {_RESULT}")
         rows = (batch for table in chain([first], tables) for batch in table.to_batches())
         if self.limit is not None:
-            results = FirstRows(self.limit, self.sort_by).results(rows, rows_bytes, scratch)
+            results = TopK(self.limit, self.sort_by).results(rows, rows_bytes, scratch)
         else:
             results = ExternalSort(self.sort_by, rows_bytes, scratch).results(rows)
         return _at_least_one(results, first.schema.empty_table)

@@ -23,7 +23,7 @@ from mrflight.sources.base import Reader, Split
 from mrflight.system.in_common import InCommon
 from mrflight.tasks.portion import Portion
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 
 Rows = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 """A table whose rows come once, batch by batch."""
@@ -50,7 +50,7 @@ class CoGroup(Protocol):
         """
 
     def apply(
-        self, tables: Mapping[str, Rows], space: Workspace, shared: SharedTable | None = None
+        self, tables: Mapping[str, Rows], space: TaskMemory, shared: SharedTable | None = None
     ) -> Rows:
         """The rows; files in the workspace are removed when they end or are closed.
 
@@ -127,7 +127,7 @@ class StageRows(InCommon, msgspec.Struct, frozen=True):
     """One, unless tables meet."""
     cogroup: CoGroup | None
     reduce_spec: ReduceSpec
-    space: Workspace
+    space: TaskMemory
 
     @property
     def schema(self) -> pa.Schema | None:

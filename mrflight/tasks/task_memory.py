@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 
-class Workspace(msgspec.Struct, frozen=True):
+class TaskMemory(msgspec.Struct, frozen=True):
     """The memory of one reduce task, and where it puts what does not fit."""
 
     memory_bytes: int

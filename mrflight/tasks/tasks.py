@@ -30,7 +30,7 @@ from mrflight.sinks.parts.async_closer import Closings
 from mrflight.sources.base import Reader, Split
 from mrflight.system.prefetch import prefetch
 from mrflight.tasks.mapper import Mapper, RowMap
-from mrflight.tasks.operators.combiner import merge_partial_rows
+from mrflight.tasks.operators.combiner import combine_partial_rows
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.portion import Portion
 from mrflight.tasks.reducer import ReduceSpec
@@ -84,7 +84,7 @@ class SampleTask(msgspec.Struct, frozen=True):
         return f"sample of {self.split.path} from {self.split.start}"
 
 
-class MergeTask(msgspec.Struct, frozen=True):
+class PartialAggregateTask(msgspec.Struct, frozen=True):
     """A share of a partition of partial rows: merged, and sent to that partition of ``merged``."""
 
     info: PartitionInfo
@@ -175,7 +175,7 @@ def run_sample(task: SampleTask) -> pa.Table:
     )
 
 
-def run_merge(task: MergeTask, attempt: int, writer_id: str) -> int:
+def run_partial_aggregate(task: PartialAggregateTask, attempt: int, writer_id: str) -> int:
     """Run one attempt of a merge; the rows that it read. Those it sent are committed then."""
     plan = task.reduce_spec.partials(task.schema)
     assert plan is not None, "the driver shares out partial rows only"
@@ -198,7 +198,7 @@ def run_merge(task: MergeTask, attempt: int, writer_id: str) -> int:
     with Connections(task.shuffle.timeouts) as connections:
         sent = read_slice(task.shuffle.id, task.info, task.share, connections)
         rows = counted(map(decode_dictionaries, sent))
-        shuffle_batches(merge_partial_rows(plan, rows, task.combiner_bytes), writer)
+        shuffle_batches(combine_partial_rows(plan, rows, task.combiner_bytes), writer)
     return rows_in
 
 

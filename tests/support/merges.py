@@ -12,9 +12,9 @@ from mrflight.compute import kernel
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import HERE, Commit, PartFile, Sink, SinkTasks
-from mrflight.tasks.operators.merge_dedup import UniqueRows
+from mrflight.tasks.operators.merge_dedup import MergeDedup
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 
 PARTITIONS = 2
 SMALL = 1 << 20
@@ -51,13 +51,13 @@ def write_rows(
     memory_bytes: int = SMALL,
 ) -> tuple[tuple[PartFile, ...], pa.Schema]:
     """The part files of a result: its rows by their keys, one of each."""
-    reduce_spec = ReduceSpec(unique=UniqueRows(tuple(keys), order_by))
+    reduce_spec = ReduceSpec(unique=MergeDedup(tuple(keys), order_by))
     (batch,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
     ids = kernel.partition_ids([batch.column(name) for name in keys], PARTITIONS)
     parts: list[PartFile] = []
     for partition in range(PARTITIONS):
         mine = pa.array([number == partition for number in ids.to_pylist()], pa.bool_())
-        space = Workspace(memory_bytes, folder)
+        space = TaskMemory(memory_bytes, folder)
         schema, results = reduce_spec.apply(
             partition, rows.schema, iter([batch.filter(mine)]), space
         )

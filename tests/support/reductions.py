@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mrflight.tasks.operators.aggregates import FUNCTIONS, Aggregate
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 
 LITTLE, MUCH = 64 * 2**10, 2**30
 ROWS = 3000
@@ -41,7 +41,7 @@ def reduce(
     reduce_spec: ReduceSpec, table: pa.Table, memory_bytes: int, folder: Path, rows: int = 200
 ) -> pa.Table:
     batches = iter(table.to_batches(max_chunksize=rows))
-    space = Workspace(memory_bytes, folder)
+    space = TaskMemory(memory_bytes, folder)
     schema, results = reduce_spec.apply(3, table.schema, batches, space)
     return pa.Table.from_batches(results, schema)
 

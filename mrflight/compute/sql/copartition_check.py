@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mrflight.compute.join_types import meets
+from mrflight.compute.join_types import joinable
 from mrflight.compute.sql.copartitioned_joins import joined
 from mrflight.compute.sql.grouping_sets import columns_of_all
 from mrflight.compute.sql.key_columns import CONSTANT, KeyColumn, equalities, not_nulls, shown
-from mrflight.compute.sql.partitioned_plan import OR_ONE, KeyedRows
+from mrflight.compute.sql.partitioned_plan import OR_ONE, PartitionedPlan
 from mrflight.compute.sql.plans import scanned_table
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ _SCAN = "TableScan: "
 _SAME_ROWS = {"Filter", "Sort", "SubqueryAlias", "Unnest", "WindowExpr"}
 
 
-def why_not_of_keys(rows: DataFrame, keys: Keys, schemas: Mapping[str, pa.Schema]) -> str | None:
+def explain_not_copartitioned(
+    rows: DataFrame, keys: Keys, schemas: Mapping[str, pa.Schema]
+) -> str | None:
     """What a query does that is not of whole keys, and what to do; None where it is of such."""
     plan = rows.optimized_logical_plan()
     if table := _in_subquery(plan, schemas.keys() - keys.keys()):
@@ -48,7 +50,7 @@ def why_not_of_keys(rows: DataFrame, keys: Keys, schemas: Mapping[str, pa.Schema
     return found.why_not
 
 
-def _rows_of(plan: LogicalPlan, keys: Keys, schemas: Mapping[str, pa.Schema]) -> KeyedRows:
+def _rows_of(plan: LogicalPlan, keys: Keys, schemas: Mapping[str, pa.Schema]) -> PartitionedPlan:
     node = plan.to_variant()
     kind = type(node).__name__
     if kind == "TableScan":
@@ -61,33 +63,35 @@ def _rows_of(plan: LogicalPlan, keys: Keys, schemas: Mapping[str, pa.Schema]) ->
     if kind == "EmptyRelation":
         has_any = bool(node.produce_one_row())
     if not tables:
-        return KeyedRows(has_any=has_any)
+        return PartitionedPlan(has_any=has_any)
     if judge := _JUDGES.get(kind):
         return judge(node, plan, parts, tables)
     if kind in _SAME_ROWS:
         (part,) = parts
-        return KeyedRows(tables, _passed_on(node, kind, plan, part))
-    return KeyedRows(
+        return PartitionedPlan(tables, _passed_on(node, kind, plan, part))
+    return PartitionedPlan(
         tables,
         why_not=f"does more with {' and '.join(tables)} than is known to be right ({kind}); make a "
         f"stage of it, {OR_ONE}",
     )
 
 
-def _scanned(node: Any, keys: Keys, schemas: Mapping[str, pa.Schema]) -> KeyedRows:
+def _scanned(node: Any, keys: Keys, schemas: Mapping[str, pa.Schema]) -> PartitionedPlan:
     table = scanned_table(node, schemas)
     if table not in keys:
-        return KeyedRows()
+        return PartitionedPlan()
     given = {name: each for (_, name), each in zip(node.projection(), _names(node), strict=True)}
     key = []
     for name in keys[table]:
         told = frozenset([given[name]] if name in given else [])
         kind = schemas[table].field(name).type if name in schemas[table].names else pa.null()
         key.append(KeyColumn(kind, frozenset([told] if told else []), told))
-    return KeyedRows((table,), tuple(key))
+    return PartitionedPlan((table,), tuple(key))
 
 
-def _passed_on(node: Any, kind: str, plan: LogicalPlan, part: KeyedRows) -> tuple[KeyColumn, ...]:
+def _passed_on(
+    node: Any, kind: str, plan: LogicalPlan, part: PartitionedPlan
+) -> tuple[KeyColumn, ...]:
     (before,) = (_names(each.to_variant()) for each in plan.inputs())
     if kind == "Filter":
         pairs, filled = list(equalities(node.predicate())), list(not_nulls(node.predicate()))
@@ -100,46 +104,46 @@ def _passed_on(node: Any, kind: str, plan: LogicalPlan, part: KeyedRows) -> tupl
 
 
 def _projected(
-    node: Any, plan: LogicalPlan, parts: Sequence[KeyedRows], tables: tuple[str, ...]
-) -> KeyedRows:
+    node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
+) -> PartitionedPlan:
     outputs = list(zip(_names(node), node.projections(), strict=True))
-    return KeyedRows(tables, tuple(column.named(outputs) for column in parts[0].key))
+    return PartitionedPlan(tables, tuple(column.named(outputs) for column in parts[0].key))
 
 
 def _grouped(
-    node: Any, plan: LogicalPlan, parts: Sequence[KeyedRows], tables: tuple[str, ...]
-) -> KeyedRows:
+    node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
+) -> PartitionedPlan:
     groups, key = node.group_by_exprs(), parts[0].key
     if not groups:
-        return KeyedRows(tables, why_not=f"makes one row of all, and would of each; {_LATER}")
+        return PartitionedPlan(tables, why_not=f"makes one row of all, and would of each; {_LATER}")
     names = ", ".join(shown(expr) for expr in groups)
     if any(expr.variant_name() == "GroupingSet" for expr in groups):
         return _grouped_in_sets(node, names, key, tables)
     if not all(column.is_told(groups) for column in key):
         does = "groups by" if node.aggregate_exprs() else "looks for distinct"
-        return KeyedRows(
+        return PartitionedPlan(
             tables,
             why_not=f"{does} {names}, without the whole key; {_other_key(tables)} of these, "
             f"{_LATER}",
         )
     outputs = list(zip(_names(node), groups, strict=False))
-    return KeyedRows(tables, tuple(column.named(outputs) for column in key))
+    return PartitionedPlan(tables, tuple(column.named(outputs) for column in key))
 
 
 def _grouped_in_sets(
     node: Any, names: str, key: Sequence[KeyColumn], tables: tuple[str, ...]
-) -> KeyedRows:
+) -> PartitionedPlan:
     if names.startswith(("ROLLUP", "CUBE")):
-        return KeyedRows(tables, why_not=f"groups all rows together ({names}); {_LATER}")
+        return PartitionedPlan(tables, why_not=f"groups all rows together ({names}); {_LATER}")
     always = {name: name for name in columns_of_all(node.group_by_exprs(), _names(node))}
     kept = tuple(column.renamed(always) for column in key)
     if not all(column.equal for column in kept):
-        return KeyedRows(
+        return PartitionedPlan(
             tables,
             why_not=f"groups by sets that do not all have the whole key ({names}); have it in each "
             f"of them, {_LATER}",
         )
-    return KeyedRows(tables, kept)
+    return PartitionedPlan(tables, kept)
 
 
 def _other_key(tables: Sequence[str]) -> str:
@@ -147,40 +151,40 @@ def _other_key(tables: Sequence[str]) -> str:
 
 
 def _windowed(
-    node: Any, plan: LogicalPlan, parts: Sequence[KeyedRows], tables: tuple[str, ...]
-) -> KeyedRows:
+    node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
+) -> PartitionedPlan:
     for window in node.get_window_expr():
         by = node.get_partition_exprs(window)
         if not all(column.is_told(by) for column in parts[0].key):
             names = ", ".join(shown(expr) for expr in by)
             does = f"by {names}, without the whole key" if by else "over all rows"
-            return KeyedRows(
+            return PartitionedPlan(
                 tables,
                 why_not=f"looks at rows in a window {does}; have the key in its partition by, "
                 f"{_other_key(tables)} of these, {_LATER}",
             )
-    return KeyedRows(tables, _passed_on(node, "WindowExpr", plan, parts[0]))
+    return PartitionedPlan(tables, _passed_on(node, "WindowExpr", plan, parts[0]))
 
 
 def _limited(
-    node: Any, plan: LogicalPlan, parts: Sequence[KeyedRows], tables: tuple[str, ...]
-) -> KeyedRows:
-    return KeyedRows(tables, why_not=f"takes a number of rows, and would of each; {_LATER}")
+    node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
+) -> PartitionedPlan:
+    return PartitionedPlan(tables, why_not=f"takes a number of rows, and would of each; {_LATER}")
 
 
 def _sorted(
-    node: Any, plan: LogicalPlan, parts: Sequence[KeyedRows], tables: tuple[str, ...]
-) -> KeyedRows:
+    node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
+) -> PartitionedPlan:
     if node.get_fetch_val() is not None:
         return _limited(node, plan, parts, tables)
-    return KeyedRows(tables, parts[0].key)
+    return PartitionedPlan(tables, parts[0].key)
 
 
 def _united(
-    node: Any, plan: LogicalPlan, parts: Sequence[KeyedRows], tables: tuple[str, ...]
-) -> KeyedRows:
+    node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
+) -> PartitionedPlan:
     if any(not part.tables and part.has_any for part in parts):
-        return KeyedRows(
+        return PartitionedPlan(
             tables,
             why_not="adds rows that every partition has, which would be there as often; "
             f"add them in a stage after it, {OR_ONE}",
@@ -190,13 +194,13 @@ def _united(
         names = dict(zip(_names(each.to_variant()), out, strict=False))
         if part.tables:
             keys.append([column.renamed(names) for column in part.key])
-    return KeyedRows(tables, tuple(_of_all(columns) for columns in zip(*keys, strict=True)))
+    return PartitionedPlan(tables, tuple(_of_all(columns) for columns in zip(*keys, strict=True)))
 
 
 def _of_all(columns: Sequence[KeyColumn]) -> KeyColumn:
     """What tells a key in the rows of several tables: nothing where equal ones are not together."""
     kind = columns[0].kind
-    if not all(meets(kind, column.kind) for column in columns):
+    if not all(joinable(kind, column.kind) for column in columns):
         return KeyColumn(kind, frozenset(), frozenset())
     equal = frozenset.intersection(*(column.equal for column in columns))
     or_null = frozenset.intersection(*(column.or_null for column in columns))
@@ -205,7 +209,7 @@ def _of_all(columns: Sequence[KeyColumn]) -> KeyColumn:
 
 
 _JUDGES: dict[
-    str, Callable[[Any, LogicalPlan, Sequence[KeyedRows], tuple[str, ...]], KeyedRows]
+    str, Callable[[Any, LogicalPlan, Sequence[PartitionedPlan], tuple[str, ...]], PartitionedPlan]
 ] = {
     "Aggregate": _grouped,
     "Join": joined,

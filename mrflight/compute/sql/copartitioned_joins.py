@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from mrflight.compute.join_types import meets
+from mrflight.compute.join_types import joinable
 from mrflight.compute.sql.key_columns import CONSTANT, KeyColumn, shown
-from mrflight.compute.sql.partitioned_plan import OR_ONE, KeyedRows
+from mrflight.compute.sql.partitioned_plan import OR_ONE, PartitionedPlan
 from mrflight.compute.sql.plans import is_null_aware
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ _KEEPING = {side: {side, f"{side}Semi", f"{side}Anti", f"{side}Mark"} for side i
 
 
 def joined(
-    node: Any, plan: LogicalPlan, parts: Sequence[KeyedRows], tables: tuple[str, ...]
-) -> KeyedRows:
+    node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
+) -> PartitionedPlan:
     """What a join gives of two parts, of which one or both are of ``tables`` in partitions."""
     left, right = parts
     how, pairs = str(node.join_type()), list(node.on())
@@ -29,9 +29,9 @@ def joined(
         return _joined_keys(node, plan, left, right, tables)
     spread, alone = (left, "Left") if left.tables else (right, "Right")
     if how == "Inner":
-        return KeyedRows(tables, tuple(column.with_equal(pairs) for column in spread.key))
+        return PartitionedPlan(tables, tuple(column.with_equal(pairs) for column in spread.key))
     if how in _KEEPING[alone]:
-        return KeyedRows(tables, spread.key)
+        return PartitionedPlan(tables, spread.key)
     is_semi = how in ("LeftSemi", "RightSemi")
     found = tuple(column.with_equal(pairs) for column in spread.key)
     met = [column.equal - old.equal for column, old in zip(found, spread.key, strict=True)]
@@ -40,8 +40,8 @@ def joined(
             replace(column, equal=equal, or_null=column.or_null - old.or_null)
             for column, old, equal in zip(found, spread.key, met, strict=True)
         )
-        return KeyedRows(tables, tuple(columns))
-    return KeyedRows(
+        return PartitionedPlan(tables, tuple(columns))
+    return PartitionedPlan(
         tables,
         why_not="keeps rows of an input that everyone has, which nobody knows to meet none; give "
         f"that a key instead of broadcast, {OR_ONE}",
@@ -49,14 +49,18 @@ def joined(
 
 
 def _joined_keys(
-    node: Any, plan: LogicalPlan, left: KeyedRows, right: KeyedRows, tables: tuple[str, ...]
-) -> KeyedRows:
+    node: Any,
+    plan: LogicalPlan,
+    left: PartitionedPlan,
+    right: PartitionedPlan,
+    tables: tuple[str, ...],
+) -> PartitionedPlan:
     how, pairs = str(node.join_type()), list(node.on())
     columns = list(zip(left.key, right.key, strict=True))
     if why_not := _why_apart(columns, pairs, node.null_equals_null(), tables):
-        return KeyedRows(tables, why_not=why_not)
+        return PartitionedPlan(tables, why_not=why_not)
     if is_null_aware(plan) and not all(_has_one_not_in(*both, pairs) for both in columns):
-        return KeyedRows(
+        return PartitionedPlan(
             tables,
             why_not="asks with not in, of which a null anywhere in the subquery makes nothing; "
             f"write not exists, or have `is not null` of both sides' keys, {OR_ONE}",
@@ -65,8 +69,12 @@ def _joined_keys(
     filled = [expr for pair in pairs for expr in pair] if has_met else []
     for side, rows in (("Left", left), ("Right", right)):
         if how in _KEEPING[side] - {side}:
-            return KeyedRows(tables, tuple(column.without_null(filled) for column in rows.key))
-    return KeyedRows(tables, tuple(_both(how, ours, theirs, filled) for ours, theirs in columns))
+            return PartitionedPlan(
+                tables, tuple(column.without_null(filled) for column in rows.key)
+            )
+    return PartitionedPlan(
+        tables, tuple(_both(how, ours, theirs, filled) for ours, theirs in columns)
+    )
 
 
 def _why_apart(
@@ -78,7 +86,7 @@ def _why_apart(
     """Why rows that are to meet may be in different partitions."""
     equal = " and ".join(f"{shown(one)} = {shown(other)}" for one, other in pairs)
     for ours, theirs in columns:
-        if not meets(ours.kind, theirs.kind):
+        if not joinable(ours.kind, theirs.kind):
             return (
                 f"joins {' with '.join(tables)}, whose keys are {ours.kind} and {theirs.kind}, so "
                 "that equal ones are not in one partition; cast one to the type of the other in a "

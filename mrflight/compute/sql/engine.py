@@ -76,14 +76,14 @@ def query(session: SessionContext, text: str) -> DataFrame:
     return session.sql_with_options(text, only)
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What DataFusion says, in one line that is not too long."""
     words = " ".join(str(error).removeprefix("DataFusion error: ").split())
     return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}..."
 
 
 @contextmanager
-def blamed(key_path: str, schemas: Mapping[str, pa.Schema]) -> Iterator[None]:
+def translate_errors(key_path: str, schemas: Mapping[str, pa.Schema]) -> Iterator[None]:
     """What is wrong with a query over tables of these schemas, as an error that says where it is.
 
     ColumnNotFoundError for a column that there is not, JobFileError for all else.
@@ -109,14 +109,14 @@ def blamed(key_path: str, schemas: Mapping[str, pa.Schema]) -> Iterator[None]:
         if _NO_QUERY.search(words):
             raise JobFileError(
                 f"{key_path}: takes one query, which selects rows, and not what changes tables or "
-                f"settings, several statements, or none ({said(error)})"
+                f"settings, several statements, or none ({error_text(error)})"
             ) from error
         if twice := _SAME_NAME.search(words):
             raise JobFileError(
                 f"{key_path}: {twice[1]} and {twice[2]} would be columns of one name; give one "
                 "another name with `as`"
             ) from error
-        raise JobFileError(f"{key_path}: {said(error)}") from error
+        raise JobFileError(f"{key_path}: {error_text(error)}") from error
 
 
 def _last_part(name: str) -> str:

@@ -15,13 +15,13 @@ from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.engine import (
     EXACT,
     add_table,
-    blamed,
     check_installed,
     new_session,
     query,
+    translate_errors,
 )
-from mrflight.compute.sql.plan_cache import MOST_KEPT, Tables
-from mrflight.compute.sql.plans import reads_floats, result_of, used_columns, why_not_of_a_row
+from mrflight.compute.sql.plan_cache import MAX_CACHED_PLANS, TableSchemas
+from mrflight.compute.sql.plans import explain_not_row_wise, reads_floats, result_of, used_columns
 from mrflight.errors import ColumnNotFoundError, JobFileError
 from mrflight.system.in_common import InCommon
 
@@ -74,7 +74,7 @@ class SqlMap(InCommon, msgspec.Struct, frozen=True):
         All are of one schema. JobFileError where it cannot be told of the values.
         """
         from mrflight.compute.sql.planned_query import (  # what it is made of takes 10 ms to load
-            PassingRows,
+            PlannedQuery,
         )
 
         first = next(batches, None)
@@ -83,11 +83,11 @@ class SqlMap(InCommon, msgspec.Struct, frozen=True):
         planned, options = self._planned(first.schema)
         result = result_of(planned, self.key_path)
         schemas = {self.table: first.schema}
-        with blamed(self.key_path, schemas):
-            rows = PassingRows(self.text, self.table, first.schema, options)
+        with translate_errors(self.key_path, schemas):
+            rows = PlannedQuery(self.text, self.table, first.schema, options)
         is_empty = True
         for group in _grouped(chain([first], batches)):
-            with blamed(self.key_path, schemas):
+            with translate_errors(self.key_path, schemas):
                 for batch in rows.through(group):
                     is_empty = False
                     yield to_canonical(batch, result)
@@ -96,14 +96,14 @@ class SqlMap(InCommon, msgspec.Struct, frozen=True):
 
     def _planned(self, schema: pa.Schema) -> tuple[DataFrame, dict[str, str]]:
         """The query of no rows, once it has been found to need none but each; and its options."""
-        return _planned(self, Tables.of({self.table: schema}))
+        return _planned(self, TableSchemas.of({self.table: schema}))
 
 
-@lru_cache(MOST_KEPT)
-def _planned(asked: SqlMap, tables: Tables) -> tuple[DataFrame, dict[str, str]]:
+@lru_cache(MAX_CACHED_PLANS)
+def _planned(asked: SqlMap, tables: TableSchemas) -> tuple[DataFrame, dict[str, str]]:
     schemas = dict(tables.schemas)
     check_installed(asked.key_path)
-    with blamed(asked.key_path, schemas):
+    with translate_errors(asked.key_path, schemas):
         rows = _planned_with(_OPTIONS, asked, schemas[asked.table])
         if reads_floats(rows, schemas):
             return rows, _OPTIONS
@@ -115,7 +115,7 @@ def _planned_with(options: dict[str, str], asked: SqlMap, schema: pa.Schema) -> 
     session = new_session(options)
     add_table(session, asked.table, [empty_batch(schema)])
     rows = query(session, asked.text)
-    if reason := why_not_of_a_row(rows, asked.table):
+    if reason := explain_not_row_wise(rows, asked.table):
         raise JobFileError(
             f"{asked.key_path}: a map is given one row at a time, and this sql {reason}"
         )

@@ -10,7 +10,7 @@ OR_ONE = "or set shuffle.partitions = 1"
 """What can be done about anything that is not of whole keys."""
 
 
-class KeyedRows(msgspec.Struct, frozen=True):
+class PartitionedPlan(msgspec.Struct, frozen=True):
     """Those of a part of a plan."""
 
     tables: tuple[str, ...] = ()

@@ -11,23 +11,23 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-MOST_KEPT = 32
+MAX_CACHED_PLANS = 32
 """Of maps, and of reduces, in a process. Each has a session without rows."""
 
 
 @dataclass(frozen=True)
-class Tables:
+class TableSchemas:
     """The tables that a query is planned over: equal where the schemas and their metadata are."""
 
     schemas: tuple[tuple[str, pa.Schema], ...]
 
     @classmethod
-    def of(cls, schemas: Mapping[str, pa.Schema]) -> Tables:
-        """Tables by their names."""
+    def of(cls, schemas: Mapping[str, pa.Schema]) -> TableSchemas:
+        """TableSchemas by their names."""
         return cls(tuple(schemas.items()))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Tables):
+        if not isinstance(other, TableSchemas):
             return NotImplemented
         both = zip(self.schemas, other.schemas, strict=False)
         return len(self.schemas) == len(other.schemas) and all(

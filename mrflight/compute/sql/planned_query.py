@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 from mrflight.compute.sql.engine import new_session, query, quoted
 
 
-class PassingRows:
+class PlannedQuery:
     """A query of one table, planned once; the rows of the table are those of each call.
 
     It must do nothing but project and filter rows: a plan that sorts or joins may keep some.
@@ -48,7 +48,7 @@ class PassingRows:
 class _Table(ds.Dataset):
     """The table, its one fragment, and the scanner of that: all that DataFusion calls.
 
-    It has one part, which `PassingRows` reads.
+    It has one part, which `PlannedQuery` reads.
     """
 
     def __init__(self, schema: pa.Schema) -> None:

@@ -32,7 +32,7 @@ _OF_OTHER_ROWS = {
 _NO_ROWS = {"Explain", "Analyze", "DescribeTable"}
 
 
-def why_not_of_a_row(rows: DataFrame, table: str) -> str | None:
+def explain_not_row_wise(rows: DataFrame, table: str) -> str | None:
     """Why a query cannot be answered row by row of one table; None where it can."""
     plan = rows.logical_plan()
     for node in _nodes(plan):
@@ -49,7 +49,7 @@ _RIGHT_ALONE = {"Inner", "Right", "RightSemi", "RightAnti", "RightMark"}
 """Joins whose result has no row of the other side that met none: it can be with everyone."""
 
 
-def why_not_of_shares(rows: DataFrame, stream: str) -> str | None:
+def explain_not_sliceable(rows: DataFrame, stream: str) -> str | None:
     """Why the answers for shares of one table, with all of the others, do not make the answer.
 
     None where they do.

@@ -38,7 +38,7 @@ class Predicate(msgspec.Struct, frozen=True):
     def check(self, schema: pa.Schema) -> None:
         """JobFileError, or ColumnNotFoundError, where it cannot be told of rows of this schema."""
         check_installed(self.key_path)
-        with self._blamed("rows of the result", schema):
+        with self._translate_errors("rows of the result", schema):
             rows, expression = self._parsed(empty_batch(schema))
             kind = pa.schema(rows.select(expression.alias("holds")).schema()).field(0).type
             if not pa.types.is_boolean(kind):
@@ -60,7 +60,7 @@ class Predicate(msgspec.Struct, frozen=True):
         """
         import pyarrow.compute as pc
 
-        with self._blamed(f"{batch.num_rows} rows of the result", batch.schema):
+        with self._translate_errors(f"{batch.num_rows} rows of the result", batch.schema):
             rows, expression = self._parsed(batch)
             found = rows.select(expression.alias("holds")).collect()
         held = pa.chunked_array([part.column(0) for part in found], pa.bool_()).combine_chunks()
@@ -83,7 +83,7 @@ class Predicate(msgspec.Struct, frozen=True):
         return False
 
     @contextmanager
-    def _blamed(self, rows: str, schema: pa.Schema) -> Iterator[None]:
+    def _translate_errors(self, rows: str, schema: pa.Schema) -> Iterator[None]:
         try:
             yield
         except JobError:

@@ -8,7 +8,7 @@ from mrflight.planner.reduce_tasks import ReduceTaskPlan
 from mrflight.scheduler.recovery.protocol import Resubmit, Stop
 from mrflight.scheduler.recovery.writers import AnyShuffleOutput, PlacementRecovery
 from mrflight.scheduler.stage_output import StageOutput, relocate_tasks, shuffle_outputs_of
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 from mrflight.tasks.tasks import ReduceTask, SampleTask
 
 
@@ -41,7 +41,7 @@ class ReduceRecovery(PlacementRecovery[ReduceTask]):
         self,
         tasks: Sequence[tuple[StageOutput, ReduceTaskPlan]],
         make_task: Callable[..., ReduceTask],
-        space: Workspace,
+        space: TaskMemory,
     ) -> None:
         """``tasks`` are what the stage runs, each with the output that it reads."""
         self.planned = [plan for _, plan in tasks]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from mrflight.compute import kernel
-from mrflight.compute.numpy_arrays import to_arrow
+from mrflight.compute.arrays import to_arrow
 from mrflight.config.functions import calling_user
 from mrflight.errors import UserFunctionError
 

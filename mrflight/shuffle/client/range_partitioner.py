@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mrflight.compute.arrays import to_arrow
 from mrflight.compute.layout import canonical_schema, to_canonical
-from mrflight.compute.numpy_arrays import to_arrow
-from mrflight.compute.sort_codes import Codes, UInt64s, sort_codes
+from mrflight.compute.sort_codes import NormalizedKeys, UInt64s, sort_codes
 from mrflight.compute.sorting import check_sortable, is_new, sort_indices
 from mrflight.config.sort_key import SortKey, columns_of
 from mrflight.shuffle.client.partitioners import Partitioner
@@ -41,7 +41,7 @@ class RangePartitioner(Partitioner):
             return pa.repeat(pa.scalar(0, pa.int32()), batch.num_rows)
         codes = sort_codes(self._beside_boundaries(batch), self.sort_keys)
         count = self.boundaries.num_rows
-        cuts, rows = codes.values[:count], Codes(codes.values[count:], codes.largest)
+        cuts, rows = codes.values[:count], NormalizedKeys(codes.values[count:], codes.largest)
         return to_arrow(_ranges(cuts, rows, self.place))
 
     def _beside_boundaries(self, batch: pa.RecordBatch) -> pa.Table:
@@ -72,7 +72,7 @@ def choose_boundaries(
     return _one_batch(picked if repeats else picked.filter(is_new(picked)))
 
 
-def _ranges(cuts: UInt64s, rows: Codes, place: float) -> npt.NDArray[np.int32]:
+def _ranges(cuts: UInt64s, rows: NormalizedKeys, place: float) -> npt.NDArray[np.int32]:
     """The range of each row, given the numbers of the boundaries in their order.
 
     Looks up the boundaries among the sorted rows, and not each row among the boundaries: that

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from mrflight.compute.arrays import to_arrow
 from mrflight.compute.layout import null_masked, to_canonical
-from mrflight.compute.numpy_arrays import to_arrow
 from mrflight.errors import (
     AttemptSupersededError,
     DeadlineExceededError,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.numpy_arrays import values_in
+from mrflight.compute.arrays import values_in
 from mrflight.errors import ProtocolError
 
 Sizes = npt.NDArray[np.floating[Any]]

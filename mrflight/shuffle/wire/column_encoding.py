@@ -1,6 +1,6 @@
 """How some columns are encoded while they travel: TPC-H's lineitem takes three fifths of its bytes.
 
-Strings that come as a dictionary of few values (`mrflight.compute.few_values`) take one byte a
+Strings that come as a dictionary of few values (`mrflight.compute.arrays`) take one byte a
 row, in a block that has a dictionary of its own. Whole numbers, dates and decimals of up to 18
 digits take as few bytes as the largest value needs. The field of an encoded column names the
 column's canonical type in its metadata, and `decode_columns` decodes it.
@@ -17,9 +17,14 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.few_values import FEW, SHORT_BYTES, is_low_cardinality, is_short_dictionary
+from mrflight.compute.arrays import (
+    MAX_LOW_CARDINALITY,
+    MAX_SHORT_BYTES,
+    is_low_cardinality,
+    is_short_dictionary,
+    to_arrow,
+)
 from mrflight.compute.layout import canonical_column
-from mrflight.compute.numpy_arrays import to_arrow
 from mrflight.shuffle.wire.integer_encoding import (
     decode_integers,
     encode_integers,
@@ -86,7 +91,7 @@ class DictionaryEncoding(ColumnEncoding):
             return None
         values = dictionary.to_pylist()
         new = {value: place for place, value in enumerate(values) if value not in self._codes}
-        if len(self._codes) + len(new) > FEW:
+        if len(self._codes) + len(new) > MAX_LOW_CARDINALITY:
             return None
         for value in new:
             self._codes[value] = len(self._codes)
@@ -184,7 +189,7 @@ def _decode_column(column: pa.Array, canonical_name: str) -> pa.Array:
         raise pa.ArrowInvalid(f"{found} is not an encoding of {canonical_name}")
     if not is_short_dictionary(column.dictionary):
         raise pa.ArrowInvalid(
-            f"an encoded column's dictionary must have at most {FEW} strings of at most "
-            f"{SHORT_BYTES} bytes"
+            f"an encoded column's dictionary must have at most {MAX_LOW_CARDINALITY} strings "
+            f"of at most {MAX_SHORT_BYTES} bytes"
         )
     return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), column.dictionary)

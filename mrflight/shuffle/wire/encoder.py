@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from mrflight.compute.few_values import is_low_cardinality
+from mrflight.compute.arrays import is_low_cardinality
 from mrflight.compute.layout import canonical_column, canonical_schema, decode_dictionaries
 from mrflight.compute.schemas import describe_difference
 from mrflight.errors import SchemaMismatchError

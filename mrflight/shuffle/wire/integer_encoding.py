@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.numpy_arrays import values_in
+from mrflight.compute.arrays import values_in
 
 _MAX_DIGITS = 18
 """Decimals of up to so many digits always fit into 64 bits."""

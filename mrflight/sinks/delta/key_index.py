@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.compute import kernel
-from mrflight.compute.comparable import comparable
+from mrflight.compute.types import comparable
 
 _SIEVE_PER_KEY = 8
 """Bytes of the sieve for each key: of other rows at most one in eight goes through."""

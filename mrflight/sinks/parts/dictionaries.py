@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from mrflight.compute.numpy_arrays import to_arrow, to_numpy
+from mrflight.compute.arrays import to_arrow, to_numpy
 
 
 def table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mrflight.compute.numpy_arrays import to_arrow
+from mrflight.compute.arrays import to_arrow
 from mrflight.config.spec import ParquetCodec
 from mrflight.sinks.delta.file_statistics import FileStatistics
 from mrflight.sinks.parts.dictionaries import plain, unified, with_types

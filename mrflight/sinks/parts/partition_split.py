@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mrflight.compute.numpy_arrays import to_arrow, to_numpy
+from mrflight.compute.arrays import to_arrow, to_numpy
 from mrflight.sinks.partition_folder import check_texts, value_texts
 
 Values = tuple[str | None, ...]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.plain_types import plain_type
+from mrflight.compute.types import plain_type
 
 LARGEST_DECIMAL = 38
 """Digits of a Delta decimal."""

@@ -11,7 +11,7 @@ from mrflight.compute.schemas import describe_difference
 from mrflight.errors import SchemaMismatchError
 
 
-def agreeing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def check_same_columns(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches as they are; SchemaMismatchError for one whose columns differ from the first's.
 
     Layouts may differ.
@@ -27,7 +27,7 @@ def agreeing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def agreeing_in_plain_layout(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches as `agreeing` gives them, in the layout that rows travel in."""
-    for batch in agreeing(batches):
+def to_same_layout(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches as `check_same_columns` gives them, in the layout that rows travel in."""
+    for batch in check_same_columns(batches):
         yield to_canonical(batch, canonical_schema(batch.schema))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.compute import kernel
-from mrflight.compute.numpy_arrays import to_arrow
+from mrflight.compute.arrays import to_arrow
 from mrflight.shuffle.store.decoded_size import fixed_bytes, row_bytes
 from mrflight.tasks.operators.join_output import JoinPlan, JoinSide
 
@@ -60,7 +60,7 @@ class _Rows:
         return self.table.take(rows)
 
 
-class HeldSide:
+class BuildSide:
     """Rows of one side that are in memory, by the hashes of their keys.
 
     Beside their bytes they take about 20 for each row, and 16 more where whole rows are wanted.

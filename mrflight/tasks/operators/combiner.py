@@ -20,28 +20,28 @@ import pyarrow as pa
 from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.compute.schemas import empty_batch
 from mrflight.tasks.operators.aggregates import Aggregate
-from mrflight.tasks.operators.agreeing_rows import agreeing
-from mrflight.tasks.operators.partial_aggregates import Partials, plan_partials
+from mrflight.tasks.operators.agreeing_rows import check_same_columns
+from mrflight.tasks.operators.partial_aggregates import PartialAggregates, plan_partials
 from mrflight.tasks.operators.partial_columns import needed_columns
-from mrflight.tasks.operators.row_buffer import HeldRows
+from mrflight.tasks.operators.row_buffer import RowBuffer
 
-LOOK_ROWS = 2**16
+SAMPLE_ROWS = 2**16
 """That the first look groups, and a batch at a time."""
 
-LOOK_AGAIN_EVERY_ROWS = 2**22
+RESAMPLE_EVERY_ROWS = 2**22
 """Where merging did not pay: a look then costs about 1 ns per row."""
 
 GATHER_ROWS = 2**18
 """That are merged at a time: more of them are not merged faster."""
 
-MOST_GROUPS_PER_ROW = 0.5
+MAX_GROUPS_PER_ROW = 0.5
 """Of the rows that were looked at, where merging pays.
 
 That is 60 thousand keys that come equally often. Merging them costs about 40 ns a row, and
 leaves 0.23 of 256k rows; a row that is left out saves 60 to 80 ns, and what the wire takes.
 """
 
-LEAST_COMPACTED_ROWS = 2**16
+MIN_COMPACTED_ROWS = 2**16
 """Of groups that are held, before they are merged with each other."""
 
 _SHRUNK = 0.8
@@ -89,25 +89,25 @@ class Combiner:
             yield empty_batch(schema)
             yield from rows
         else:
-            yield from merge_partial_rows(plan, map(plan.from_rows, rows), self._memory_bytes)
+            yield from combine_partial_rows(plan, map(plan.from_rows, rows), self._memory_bytes)
 
     def _needed(
         self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """The columns of ``schema``, in its plain layout, some rows at a time."""
-        for batch in agreeing(chain([first], others)):
+        for batch in check_same_columns(chain([first], others)):
             self.rows_in += batch.num_rows
             used = batch.select(schema.names)
-            for start in range(0, used.num_rows, LOOK_ROWS):  # a dictionary's values may be large
-                yield to_canonical(used.slice(start, LOOK_ROWS), schema)
+            for start in range(0, used.num_rows, SAMPLE_ROWS):  # a dictionary's values may be large
+                yield to_canonical(used.slice(start, SAMPLE_ROWS), schema)
 
 
-def merge_partial_rows(
-    plan: Partials, batches: Iterable[pa.RecordBatch], memory_bytes: int
+def combine_partial_rows(
+    plan: PartialAggregates, batches: Iterable[pa.RecordBatch], memory_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """Partial rows merged as long as that pays, in their order; at least one batch."""
     yield empty_batch(plan.schema)
-    yield from merge_where_it_pays(plan, batches, memory_bytes)
+    yield from combine_where_it_pays(plan, batches, memory_bytes)
 
 
 class Mergeable(Protocol):
@@ -117,7 +117,7 @@ class Mergeable(Protocol):
         """One row per key; None where these rows cannot be merged."""
 
 
-def merge_where_it_pays(
+def combine_where_it_pays(
     plan: Mergeable, batches: Iterable[pa.RecordBatch], memory_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """Rows merged where that makes far fewer of them; those of one key keep their order."""
@@ -132,19 +132,19 @@ class _Merger:
         self._most_bytes = memory_bytes // 2
         self._pays: bool | None = None
         """None before the first look."""
-        self._gathered = HeldRows()
-        self._groups = HeldRows()
+        self._gathered = RowBuffer()
+        self._groups = RowBuffer()
         self._rows_since_look = 0
-        self._compact_at = LEAST_COMPACTED_ROWS
+        self._compact_at = MIN_COMPACTED_ROWS
 
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             self._rows_since_look += batch.num_rows
-            if self._pays is False and self._rows_since_look <= LOOK_AGAIN_EVERY_ROWS:
+            if self._pays is False and self._rows_since_look <= RESAMPLE_EVERY_ROWS:
                 yield batch
                 continue
             self._gathered.append(pa.Table.from_batches([batch]))
-            wanted = GATHER_ROWS if self._pays else LOOK_ROWS
+            wanted = GATHER_ROWS if self._pays else SAMPLE_ROWS
             if self._gathered.rows >= wanted or self._gathered.bytes > self._most_bytes:
                 yield from self._look()
         if self._gathered.rows:
@@ -157,7 +157,7 @@ class _Merger:
         """Merge what is gathered, and see what comes of it."""
         rows, groups = self._merge_gathered()
         self._rows_since_look = 0
-        self._pays = groups <= rows * MOST_GROUPS_PER_ROW
+        self._pays = groups <= rows * MAX_GROUPS_PER_ROW
         if not self._pays:
             yield from self._let_go()
         elif self._groups.rows > self._compact_at or self._groups.bytes > self._most_bytes:
@@ -175,7 +175,7 @@ class _Merger:
         held = self._groups.pop()
         merged = self._plan.merge(held)
         self._groups.append(held if merged is None else merged)
-        self._compact_at = max(LEAST_COMPACTED_ROWS, 2 * self._groups.rows)
+        self._compact_at = max(MIN_COMPACTED_ROWS, 2 * self._groups.rows)
         is_small = self._groups.bytes <= self._most_bytes // 2
         if not is_small or self._groups.rows > len(held) * _SHRUNK:
             yield from self._let_go()

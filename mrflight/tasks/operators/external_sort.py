@@ -18,8 +18,8 @@ from mrflight.config.sort_key import SortKey, columns_of
 from mrflight.shuffle.client.range_partitioner import RangePartitioner, choose_boundaries
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.key_sample import KeySample
-from mrflight.tasks.operators.row_buffer import HeldRows
-from mrflight.tasks.operators.spill_partitions import Piece, PieceWriter, cut
+from mrflight.tasks.operators.row_buffer import RowBuffer
+from mrflight.tasks.operators.spill_partitions import GracePartitioner, SpillPartition, cut
 
 LEAST_RANGES = 4
 """Three boundaries: they are of several keys, or the one key's rows are a range of their own. So
@@ -51,12 +51,12 @@ class ExternalSort:
         """All rows in their order. JobFailedError where local files cannot be written."""
         sample = self._sample()
         rows = sample.taken_of(rows)
-        held = HeldRows()
+        held = RowBuffer()
         if not held.fill(rows, self._rows_bytes):
             if held.rows:
                 yield self._sorted(held.pop())
             return
-        writer = PieceWriter(self._scratch, "unsorted")
+        writer = GracePartitioner(self._scratch, "unsorted")
         (everything,) = cut(rows, held, writer, self._rows_bytes // PLACED_SHARE)
         yield from self._by_ranges(everything, sample.keys(), "rows")
 
@@ -67,7 +67,7 @@ class ExternalSort:
     def _sorted(self, table: pa.Table) -> pa.Table:
         return table.take(sort_indices(table, self._sort_keys))
 
-    def _sorted_piece(self, piece: Piece, name: str) -> Iterator[pa.Table]:
+    def _sorted_piece(self, piece: SpillPartition, name: str) -> Iterator[pa.Table]:
         if piece.bytes <= self._rows_bytes or piece.rows < LEAST_RANGES:
             yield self._sorted(pa.Table.from_batches(piece.batches()))
             pa.default_memory_pool().release_unused()
@@ -77,7 +77,7 @@ class ExternalSort:
             pass
         yield from self._by_ranges(piece, sample.keys(), name)
 
-    def _by_ranges(self, piece: Piece, keys: pa.Table, name: str) -> Iterator[pa.Table]:
+    def _by_ranges(self, piece: SpillPartition, keys: pa.Table, name: str) -> Iterator[pa.Table]:
         """The rows of a piece that is too large, range by range, given a sample of its keys."""
         ranges = min(MOST_RANGES, max(LEAST_RANGES, -(-2 * piece.bytes // self._rows_bytes)))
         boundaries = choose_boundaries(keys, self._sort_keys, ranges, repeats=True)
@@ -88,20 +88,20 @@ class ExternalSort:
         if is_one_key and _is_all_in(of_boundaries[0], piece, place):
             yield from _streamed(piece)
             return
-        writer = PieceWriter(self._scratch, name, place.partitions, place.ids)
+        writer = GracePartitioner(self._scratch, name, place.partitions, place.ids)
         rows = piece.batches()
-        for part in cut(rows, HeldRows(), writer, self._rows_bytes // PLACED_SHARE):
+        for part in cut(rows, RowBuffer(), writer, self._rows_bytes // PLACED_SHARE):
             if part.number in of_one_key:
                 yield from _streamed(part)
             else:
                 yield from self._sorted_piece(part, f"{name}-{part.number}")
 
 
-def _is_all_in(number: int, piece: Piece, place: RangePartitioner) -> bool:
+def _is_all_in(number: int, piece: SpillPartition, place: RangePartitioner) -> bool:
     """Whether all rows of a piece are in one range; the first batch with others tells."""
     return all((place.ids(batch).to_numpy() == number).all() for batch in piece.peek())
 
 
-def _streamed(piece: Piece) -> Iterator[pa.Table]:
+def _streamed(piece: SpillPartition) -> Iterator[pa.Table]:
     for batch in piece.batches():
         yield pa.Table.from_batches([batch])

@@ -18,17 +18,17 @@ from mrflight.compute.sorting import check_sortable, has_order, indices
 from mrflight.config.sort_key import SortKey, ascending, columns_of
 from mrflight.errors import ColumnNotFoundError
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.agreeing_rows import agreeing_in_plain_layout
-from mrflight.tasks.operators.combiner import merge_where_it_pays
-from mrflight.tasks.operators.grouped_aggregation import MergedGroups
-from mrflight.tasks.operators.singleton_groups import split_lone_rows
+from mrflight.tasks.operators.agreeing_rows import to_same_layout
+from mrflight.tasks.operators.combiner import combine_where_it_pays
+from mrflight.tasks.operators.grouped_aggregation import PartialAggregation
+from mrflight.tasks.operators.singleton_groups import split_singleton_groups
 
 Which = Literal["first", "last"]
 
 Flags = npt.NDArray[np.bool_]
 
 
-class KeptRows(msgspec.Struct, frozen=True):
+class FirstLastByKey(msgspec.Struct, frozen=True):
     """The rows of one key become one; null is a key like any other.
 
     It is the first or the last in the order of ``order_by``. Of rows that are equal in that, the
@@ -56,11 +56,11 @@ class KeptRows(msgspec.Struct, frozen=True):
 
         All rows of a key are among ``rows``. JobFailedError where local files cannot be written.
         """
-        yield from MergedGroups(self, rows_bytes, scratch).results(rows, "kept")
+        yield from PartialAggregation(self, rows_bytes, scratch).results(rows, "kept")
 
-    def combiner(self, memory_bytes: int) -> KeptRowsCombiner:
+    def combiner(self, memory_bytes: int) -> FirstLastByKeyCombiner:
         """For one map's rows, where the partitioner looks at no column but those of the key."""
-        return KeptRowsCombiner(self, memory_bytes)
+        return FirstLastByKeyCombiner(self, memory_bytes)
 
     @property
     def group_by(self) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class KeptRows(msgspec.Struct, frozen=True):
 
     def merge(self, rows: pa.Table) -> pa.Table:
         """The rows that are kept of these, in their order."""
-        alone, shared = split_lone_rows(rows, self.key)
+        alone, shared = split_singleton_groups(rows, self.key)
         if not shared.num_rows:
             return rows
         kept = shared.take(indices(self._kept(shared)))
@@ -94,7 +94,7 @@ class KeptRows(msgspec.Struct, frozen=True):
         key, and whether it is as good as the best and not alone in that.
         """
         groups = group_codes(table, self.key)
-        codes = groups.then(sort_codes(table, keys))
+        codes = groups.combine(sort_codes(table, keys))
         order = codes.order()
         if self.keep == "last":
             order = order[::-1]
@@ -117,10 +117,10 @@ class KeptRows(msgspec.Struct, frozen=True):
         )
 
 
-class KeptRowsCombiner:
+class FirstLastByKeyCombiner:
     """Makes of one map's rows those that may be kept of all, where that makes them fewer."""
 
-    def __init__(self, wanted: KeptRows, memory_bytes: int) -> None:
+    def __init__(self, wanted: FirstLastByKey, memory_bytes: int) -> None:
         self._wanted = wanted
         self._memory_bytes = memory_bytes
 
@@ -130,12 +130,12 @@ class KeptRowsCombiner:
         Several rows of a key may be left. Raises SchemaMismatchError where the batches' columns
         differ from those of the first.
         """
-        rows = agreeing_in_plain_layout(iter(batches))
+        rows = to_same_layout(iter(batches))
         first = next(rows, None)
         if first is None:
             return
         yield empty_batch(first.schema)
-        yield from merge_where_it_pays(self._wanted, chain([first], rows), self._memory_bytes)
+        yield from combine_where_it_pays(self._wanted, chain([first], rows), self._memory_bytes)
 
 
 def _begins(ordered: npt.NDArray[np.uint64]) -> Flags:

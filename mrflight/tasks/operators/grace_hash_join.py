@@ -15,21 +15,21 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from mrflight.compute.numpy_arrays import to_arrow
+from mrflight.compute.arrays import to_arrow
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.build_side import SLICE_ROWS, HeldSide, Mask
+from mrflight.tasks.operators.build_side import SLICE_ROWS, BuildSide, Mask
 from mrflight.tasks.operators.join_output import JoinPlan, JoinSide
-from mrflight.tasks.operators.row_buffer import HeldRows
+from mrflight.tasks.operators.row_buffer import RowBuffer
 from mrflight.tasks.operators.spill_partitions import (
     MAX_LEVEL,
-    PIECES,
-    Piece,
-    PieceWriter,
+    SPILL_FANOUT,
+    GracePartitioner,
+    SpillPartition,
     cut,
-    piece_numbers,
+    spill_partition_ids,
 )
 
-FEW_PARTS = 3
+MAX_BUILD_PASSES = 3
 """The other side is rather read so often than written and read once more, as cutting both would."""
 
 SHRINKS = 0.5
@@ -41,7 +41,7 @@ BATCH_BYTES = 2**20
 Batches = Iterator[pa.RecordBatch]
 
 
-class BoundedJoin:
+class GraceHashJoin:
     """One join of two sides, of each of which it holds about ``rows_bytes``."""
 
     def __init__(self, plan: JoinPlan, rows_bytes: int, scratch: ScratchFolder) -> None:
@@ -52,7 +52,7 @@ class BoundedJoin:
     def results(self, left: Batches, right: Batches) -> Iterator[pa.Table]:
         """The result of plain batches that have the columns of their sides; some may be empty."""
         rows = {"left": left, "right": right}
-        held = {"left": HeldRows(), "right": HeldRows()}
+        held = {"left": RowBuffer(), "right": RowBuffer()}
         ended = self._read(rows, held)
         if ended is None:
             yield from self._cut(rows, held, "join", 0)
@@ -62,7 +62,7 @@ class BoundedJoin:
         streamed = chain(held[other].pop().to_batches(), rows[other])
         yield from self._met(side, _whole(held[ended], side), lambda: streamed)
 
-    def _read(self, rows: dict[str, Batches], held: dict[str, HeldRows]) -> str | None:
+    def _read(self, rows: dict[str, Batches], held: dict[str, RowBuffer]) -> str | None:
         """Hold both sides, the smaller one first, until one has ended; None if neither does."""
         while True:
             smaller = min(rows, key=lambda name: held[name].bytes)
@@ -74,33 +74,35 @@ class BoundedJoin:
             held[smaller].append(pa.Table.from_batches([batch]))
 
     def _cut(
-        self, rows: dict[str, Batches], held: dict[str, HeldRows], name: str, level: int
+        self, rows: dict[str, Batches], held: dict[str, RowBuffer], name: str, level: int
     ) -> Iterator[pa.Table]:
         """Cut both sides by their hashes, and join piece by piece."""
-        pieces: dict[str, dict[int, Piece]] = {}
+        pieces: dict[str, dict[int, SpillPartition]] = {}
         for side in (self._plan.left, self._plan.right):
             writer = _writer(self._scratch, f"{name}-{side.name}", side, level)
             found = cut(rows[side.name], held[side.name], writer, self._rows_bytes)
             pieces[side.name] = {piece.number: piece for piece in found}
         sizes = [sum(piece.bytes for piece in found.values()) for found in pieces.values()]
         for number in sorted(pieces["left"].keys() | pieces["right"].keys()):
-            both = {side: found.get(number, Piece(number)) for side, found in pieces.items()}
-            if number == PIECES:
+            both = {
+                side: found.get(number, SpillPartition(number)) for side, found in pieces.items()
+            }
+            if number == SPILL_FANOUT:
                 yield from self._meeting_none(both)
             else:
                 yield from self._piece(both, f"{name}-{number}", level + 1, min(sizes))
             pa.default_memory_pool().release_unused()
 
     def _piece(
-        self, both: dict[str, Piece], name: str, level: int, cut_bytes: int
+        self, both: dict[str, SpillPartition], name: str, level: int, cut_bytes: int
     ) -> Iterator[pa.Table]:
         """Join a piece of each side. What was cut had ``cut_bytes`` on its smaller side."""
         smaller = min(both, key=lambda side: both[side].bytes)
         side, size = self._plan.side(smaller), both[smaller].bytes
         other = both[self._plan.other(side).name]
-        is_few = size <= self._rows_bytes * FEW_PARTS
+        is_few = size <= self._rows_bytes * MAX_BUILD_PASSES
         if size <= self._rows_bytes:
-            held = HeldRows()
+            held = RowBuffer()
             held.fill(both[smaller].batches(), np.inf)
             yield from self._met(side, _whole(held, side), other.batches)
         elif is_few or size > cut_bytes * SHRINKS or level == MAX_LEVEL:
@@ -109,9 +111,9 @@ class BoundedJoin:
             other.remove()
         else:
             rows = {side: piece.batches() for side, piece in both.items()}
-            yield from self._cut(rows, {side: HeldRows() for side in both}, name, level)
+            yield from self._cut(rows, {side: RowBuffer() for side in both}, name, level)
 
-    def _meeting_none(self, both: dict[str, Piece]) -> Iterator[pa.Table]:
+    def _meeting_none(self, both: dict[str, SpillPartition]) -> Iterator[pa.Table]:
         """The rows whose keys have a null. Only those came here that are in the result."""
         for name, piece in both.items():
             side = self._plan.side(name)
@@ -131,7 +133,7 @@ class BoundedJoin:
         other = self._plan.other(side)
         met_before: list[bytes] = []
         for table, is_last in parts:
-            held = HeldSide(self._plan, side, table)
+            held = BuildSide(self._plan, side, table)
             del table  # it has been copied
             met_now: list[bytes] = []
             for number, batch in enumerate(_in_larger(others())):
@@ -152,24 +154,24 @@ class BoundedJoin:
             yield self._plan.alone(side, pa.Table.from_batches([rows]))
 
 
-def _whole(held: HeldRows, side: JoinSide) -> Iterator[tuple[pa.Table, bool]]:
+def _whole(held: RowBuffer, side: JoinSide) -> Iterator[tuple[pa.Table, bool]]:
     """All that is held, as the only part; nothing keeps it here."""
     yield held.pop() if held.rows else side.schema.empty_table(), True
 
 
-def _writer(scratch: ScratchFolder, name: str, side: JoinSide, level: int) -> PieceWriter:
+def _writer(scratch: ScratchFolder, name: str, side: JoinSide, level: int) -> GracePartitioner:
     """Into pieces by the hash of the key, and one more for rows that meet none."""
 
     def ids(batch: pa.RecordBatch) -> pa.Int32Array:
         hashes = side.hashes(batch)
-        return piece_numbers(hashes, level).fill_null(PIECES)
+        return spill_partition_ids(hashes, level).fill_null(SPILL_FANOUT)
 
-    return PieceWriter(scratch, name, PIECES + 1, ids)
+    return GracePartitioner(scratch, name, SPILL_FANOUT + 1, ids)
 
 
 def _parts(batches: Batches, most_bytes: int) -> Iterator[tuple[pa.Table, bool]]:
     """Tables of about so many bytes, of which there are some, and whether it is the last."""
-    held = HeldRows()
+    held = RowBuffer()
     for batch in batches:
         if held.bytes > most_bytes:
             yield held.pop(), False
@@ -179,7 +181,7 @@ def _parts(batches: Batches, most_bytes: int) -> Iterator[tuple[pa.Table, bool]]
 
 def _in_larger(batches: Batches) -> Batches:
     """The rows in batches of `BATCH_BYTES` or `SLICE_ROWS`, as each costs some calls."""
-    held = HeldRows()
+    held = RowBuffer()
     for batch in batches:
         if not held.rows and _is_large(batch.num_rows, batch.nbytes):
             yield batch

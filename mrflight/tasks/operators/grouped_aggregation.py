@@ -22,12 +22,12 @@ from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.operators.partial_aggregates import (
-    Partials,
+    PartialAggregates,
     concat_partial_rows,
     plan_all_partials,
 )
-from mrflight.tasks.operators.row_buffer import HeldRows
-from mrflight.tasks.operators.spill_partitions import MAX_LEVEL, Piece, cut, hash_writer
+from mrflight.tasks.operators.row_buffer import RowBuffer
+from mrflight.tasks.operators.spill_partitions import MAX_LEVEL, SpillPartition, cut, hash_writer
 
 _SMALL = 0.5
 """Of the rows' share of memory: merged rows that take no more are held on."""
@@ -50,7 +50,7 @@ class Merging(Protocol):
         """The result of all rows of some keys, whether some were merged or not."""
 
 
-class MergedGroups:
+class PartialAggregation:
     """Groups that can be made of what parts of their rows have become: ``plan`` says how."""
 
     def __init__(self, plan: Merging, rows_bytes: int, scratch: ScratchFolder) -> None:
@@ -66,7 +66,7 @@ class MergedGroups:
         ``level`` is how often the rows have been cut before. Raises JobError for a sum that does
         not fit its type, JobFailedError where local files cannot be written.
         """
-        held = HeldRows(concat_partial_rows)
+        held = RowBuffer(concat_partial_rows)
         pieces = self._held_or_cut(rows, held, name, level)
         if not pieces:
             if held.rows:
@@ -77,8 +77,8 @@ class MergedGroups:
             pa.default_memory_pool().release_unused()
 
     def _held_or_cut(
-        self, rows: Iterator[pa.RecordBatch], held: HeldRows, name: str, level: int
-    ) -> list[Piece]:
+        self, rows: Iterator[pa.RecordBatch], held: RowBuffer, name: str, level: int
+    ) -> list[SpillPartition]:
         """Pieces with all rows, or none where all of them, merged or not, can be held."""
         merge = self._plan.merge_widening
         while held.fill(rows, self._rows_bytes):
@@ -91,7 +91,7 @@ class MergedGroups:
         return []
 
 
-class WholeGroups:
+class CompleteAggregation:
     """Groups with aggregates that are made of all rows at once: count_distinct, decimal means.
 
     What is too large is cut by the hash of the group's columns. A piece that
@@ -116,8 +116,8 @@ class WholeGroups:
     def results(
         self, rows: Iterator[pa.RecordBatch], name: str = "groups", level: int = 0
     ) -> Iterator[pa.Table]:
-        """The groups of plain rows, as `MergedGroups.results`."""
-        held = HeldRows()
+        """The groups of plain rows, as `PartialAggregation.results`."""
+        held = RowBuffer()
         if not held.fill(rows, self._rows_bytes):
             if held.rows:
                 yield group(held.pop(), self._group_by, self._aggregates)
@@ -134,13 +134,15 @@ class WholeGroups:
                 yield from self.results(piece.batches(), inner, level + 1)
             pa.default_memory_pool().release_unused()
 
-    def _by_values(self, piece: Piece, name: str) -> Iterator[pa.Table]:
+    def _by_values(self, piece: SpillPartition, name: str) -> Iterator[pa.Table]:
         plan = plan_all_partials(self._schema, self._group_by, self._aggregates)
-        merged = MergedGroups(plan, self._rows_bytes // 2, self._scratch)
+        merged = PartialAggregation(plan, self._rows_bytes // 2, self._scratch)
         yield from merged.results(self._partial_rows(plan, piece, name), name)
         piece.remove()
 
-    def _partial_rows(self, plan: Partials, piece: Piece, name: str) -> Iterator[pa.RecordBatch]:
+    def _partial_rows(
+        self, plan: PartialAggregates, piece: SpillPartition, name: str
+    ) -> Iterator[pa.RecordBatch]:
         """Rows for all aggregates but count_distinct, then for each of those its values."""
         yield from map(plan.from_rows, piece.peek())
         counted = [each.column for each in self._aggregates if each.function == "count_distinct"]
@@ -149,7 +151,7 @@ class WholeGroups:
             pair = list(dict.fromkeys([*self._group_by, column]))
             distinct = plan_all_partials(self._schema, pair, ())
             pairs = (distinct.from_rows(batch) for batch in piece.peek())
-            merged = MergedGroups(distinct, self._rows_bytes // 2, self._scratch)
+            merged = PartialAggregation(distinct, self._rows_bytes // 2, self._scratch)
             for table in merged.results(pairs, f"{name}-values-{number}"):
                 for batch in table.to_batches():
                     yield plan.from_distinct(batch, column)

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from mrflight.compute import kernel
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.row_buffer import HeldRows
-from mrflight.tasks.operators.spill_partitions import MAX_LEVEL, Piece, cut, hash_writer
+from mrflight.tasks.operators.row_buffer import RowBuffer
+from mrflight.tasks.operators.spill_partitions import MAX_LEVEL, SpillPartition, cut, hash_writer
 
 
-class BoundedFunction:
+class GroupedApply:
     """Calls ``function`` with tables that hold every row of the keys that are in them.
 
     A partition that fits is one table; a larger one is cut by the hash of
@@ -42,7 +42,7 @@ class BoundedFunction:
 
         JobFailedError where local files cannot be written, and what the function raises.
         """
-        held = HeldRows()
+        held = RowBuffer()
         can_cut = bool(self._key) and level < MAX_LEVEL
         if not held.fill(rows, self._rows_bytes if can_cut else math.inf):
             whole = held.pop() if held.rows else self._schema.empty_table()
@@ -55,7 +55,7 @@ class BoundedFunction:
             yield from self.results(piece.batches(), f"{name}-{piece.number}", inner)
             pa.default_memory_pool().release_unused()
 
-    def _is_one_key(self, piece: Piece) -> bool:
+    def _is_one_key(self, piece: SpillPartition) -> bool:
         """Whether all rows have the same hash, so that cutting goes on in vain."""
         seen: set[int] = set()
         for batch in piece.peek():

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.canonical_floats import canonical_floats
-from mrflight.compute.comparable import comparable
-from mrflight.compute.numpy_arrays import to_arrow
+from mrflight.compute.arrays import to_arrow
+from mrflight.compute.types import canonical_floats, comparable
 from mrflight.errors import JobError
 from mrflight.tasks.operators.aggregates import Aggregate, AggregateFunction
 

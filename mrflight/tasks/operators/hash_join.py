@@ -10,11 +10,11 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.compute import kernel
-from mrflight.compute.join_types import common_type, meets
+from mrflight.compute.join_types import common_type, joinable
 from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.errors import ColumnNotFoundError, JobFileError, KeyTypeError
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.grace_hash_join import Batches, BoundedJoin
+from mrflight.tasks.operators.grace_hash_join import Batches, GraceHashJoin
 from mrflight.tasks.operators.join_output import JoinPlan, JoinSide
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -103,7 +103,7 @@ class Join(msgspec.Struct, frozen=True):
             kernel.check_key_types(schema, on)
         for a, b in zip(self.left_on, self.right_on, strict=True):
             kinds = left.field(a).type, right.field(b).type
-            if not meets(*kinds):
+            if not joinable(*kinds):
                 raise KeyTypeError(
                     f"{self.key_path}: key column {a!r} of the left is {kinds[0]} and {b!r} of the "
                     f"right is {kinds[1]}, whose equal values have different hashes and would not "
@@ -144,7 +144,7 @@ def joined(
     same rows in the same order. Of each side about ``rows_bytes`` are held; what is more goes
     through local files. Raises JobFailedError where those cannot be written.
     """
-    join = BoundedJoin(plan, rows_bytes, scratch)
+    join = GraceHashJoin(plan, rows_bytes, scratch)
     is_empty = True
     for table in join.results(_needed(left, plan.left), _needed(right, plan.right)):
         if table.num_rows:

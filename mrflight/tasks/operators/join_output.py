@@ -9,7 +9,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.compute import kernel
-from mrflight.compute.join_types import compared, has_one_value_per_hash, is_met_by_none
+from mrflight.compute.join_types import comparable_values, has_one_value_per_hash, unmatched_rows
 
 
 class JoinSide(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class JoinSide(msgspec.Struct, frozen=True):
 
         found = None
         for name, partner in zip(self.on, self.partners, strict=True):
-            of_column = is_met_by_none(rows[name], partner)
+            of_column = unmatched_rows(rows[name], partner)
             if of_column is not None:
                 found = of_column if found is None else pc.or_(found, of_column)
         return found
@@ -65,8 +65,8 @@ class JoinSide(msgspec.Struct, frozen=True):
         """The key columns as they are compared with those of the other side."""
         return [
             pa.chunked_array(
-                [compared(chunk, partner) for chunk in rows[name].chunks],
-                compared(pa.array([], rows[name].type), partner).type,
+                [comparable_values(chunk, partner) for chunk in rows[name].chunks],
+                comparable_values(pa.array([], rows[name].type), partner).type,
             )
             for name, partner in zip(self.on, self.partners, strict=True)
         ]

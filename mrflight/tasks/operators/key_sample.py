@@ -7,7 +7,7 @@ from random import Random
 
 import pyarrow as pa
 
-from mrflight.tasks.operators.row_buffer import HeldRows
+from mrflight.tasks.operators.row_buffer import RowBuffer
 
 LEAST_KEYS = 512
 """That are kept however large they are."""
@@ -27,7 +27,7 @@ class KeySample:
         self._random = Random(0)
         self._next = 0
         """The row that is taken next, counted from the next batch on."""
-        self._keys = HeldRows()
+        self._keys = RowBuffer()
 
     def taken_of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches, which are sampled on their way: the first row, then some."""

@@ -11,21 +11,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.compute import kernel
-from mrflight.compute.comparable import comparable
 from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.compute.sort_codes import group_codes, sort_codes
 from mrflight.compute.sorting import check_sortable, indices, is_new
+from mrflight.compute.types import comparable
 from mrflight.config.sort_key import SortKey
 from mrflight.errors import ColumnNotFoundError, OutputError
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.grouped_apply import BoundedFunction
-from mrflight.tasks.operators.singleton_groups import split_lone_rows
+from mrflight.tasks.operators.grouped_apply import GroupedApply
+from mrflight.tasks.operators.singleton_groups import split_singleton_groups
 
 Rows = npt.NDArray[np.int64]
 """Numbers of rows."""
 
 
-class UniqueRows(msgspec.Struct, frozen=True):
+class MergeDedup(msgspec.Struct, frozen=True):
     """How the rows of one key become one. All of them are in one partition."""
 
     keys: tuple[str, ...]
@@ -67,7 +67,7 @@ class UniqueRows(msgspec.Struct, frozen=True):
         self.check(schema, "the result")
         rows = self._checked(partition, first, tables, schema)
         resolve = partial(unique, keys=self.keys, order_by=self.order_by)
-        yield from BoundedFunction(resolve, schema, self.keys, rows_bytes, scratch).results(
+        yield from GroupedApply(resolve, schema, self.keys, rows_bytes, scratch).results(
             rows, "unique"
         )
 
@@ -100,7 +100,7 @@ class UniqueRows(msgspec.Struct, frozen=True):
 def unique(table: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Table:
     """One row of each key. OutputError where nothing tells which, and for a key that is null."""
     check_no_nulls(table, keys)
-    alone, shared = split_lone_rows(table, keys)
+    alone, shared = split_singleton_groups(table, keys)
     if not shared.num_rows:
         return table
     ordered = shared.take(_greatest_first(shared, keys, order_by))
@@ -125,7 +125,7 @@ def _greatest_first(table: pa.Table, keys: Sequence[str], order_by: str | None) 
     """The rows by their keys, and of one key the greatest first."""
     codes = group_codes(table, keys)
     if order_by is not None:
-        codes = codes.then(sort_codes(table, [SortKey(order_by, descending=True)]))
+        codes = codes.combine(sort_codes(table, [SortKey(order_by, descending=True)]))
     return indices(codes.order())
 
 

@@ -7,7 +7,7 @@ always optional: rows that have been merged and rows that have not go together
 as long as they keep their order. All maps of a shuffle send the same columns.
 
 Nothing is lost: integers and decimals are only merged where the sum fits the
-partial column, or else in a wider one (`Partials.merge_widening`, where the
+partial column, or else in a wider one (`PartialAggregates.merge_widening`, where the
 result does not travel). Sums and means of floats depend on the order in which
 they are added, as everywhere.
 """
@@ -21,7 +21,7 @@ from functools import cached_property
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.canonical_floats import canonical_floats
+from mrflight.compute.types import canonical_floats
 from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.grouping import (
     Call,
@@ -33,14 +33,14 @@ from mrflight.tasks.operators.grouping import (
     mean_of,
 )
 from mrflight.tasks.operators.partial_columns import PartialColumn, columns_of, ones, parts_of
-from mrflight.tasks.operators.singleton_groups import split_lone_rows
+from mrflight.tasks.operators.singleton_groups import split_singleton_groups
 
 MAX_COUNT = 2**31 - 1
 """Of the counts on the wire."""
 
 
 @dataclass(frozen=True)
-class Partials:
+class PartialAggregates:
     """How the aggregates of a job are taken apart and put together; made by `plan_partials`."""
 
     group_by: tuple[str, ...]
@@ -109,7 +109,7 @@ class Partials:
         ``rows`` are partial rows of all kinds, in input order. Raises JobError for a sum that
         does not fit its type.
         """
-        lone, others = split_lone_rows(rows, self.group_by)
+        lone, others = split_singleton_groups(rows, self.group_by)
         results = [self._finish_merged(self._as_merged(lone))] if len(lone) else []
         if len(others) or not results:
             results.append(self._finish_merged(self._merge(others, fits=False)))
@@ -157,7 +157,7 @@ class Partials:
 
 def plan_partials(
     schema: pa.Schema, group_by: Sequence[str], aggregates: Sequence[Aggregate]
-) -> Partials | None:
+) -> PartialAggregates | None:
     """How rows of a plain schema are combined; None where an aggregate cannot be, or not exactly.
 
     Those are count_distinct, and means of decimals, which are rounded in their own type. The
@@ -173,11 +173,11 @@ def plan_partials(
 
 def plan_all_partials(
     schema: pa.Schema, group_by: Sequence[str], aggregates: Sequence[Aggregate]
-) -> Partials:
+) -> PartialAggregates:
     """As `plan_partials`, for every aggregate, where partial rows stay in one process.
 
     A count_distinct adds up counts of values that are known to be distinct
-    (`Partials.from_distinct`). A mean of decimals is divided exactly at the end.
+    (`PartialAggregates.from_distinct`). A mean of decimals is divided exactly at the end.
     """
     fields = [pa.field(name, schema.field(name).type) for name in group_by]
     fields += [
@@ -190,12 +190,12 @@ def plan_all_partials(
         else None
         for each in aggregates
     )
-    return Partials(tuple(group_by), tuple(aggregates), pa.schema(fields), means)
+    return PartialAggregates(tuple(group_by), tuple(aggregates), pa.schema(fields), means)
 
 
 def partials_of(
     schema: pa.Schema, group_by: Sequence[str], aggregates: Sequence[Aggregate]
-) -> Partials | None:
+) -> PartialAggregates | None:
     """What partial rows of ``schema`` were planned with; None where it is of no partial rows.
 
     Needed columns alone are never taken for partial rows: a partial column's
@@ -204,7 +204,7 @@ def partials_of(
     names = [*group_by, *(partial.name for partial in columns_of(group_by, aggregates))]
     if schema.names != names:
         return None
-    return Partials(tuple(group_by), tuple(aggregates), schema, (None,) * len(aggregates))
+    return PartialAggregates(tuple(group_by), tuple(aggregates), schema, (None,) * len(aggregates))
 
 
 def concat_partial_rows(tables: Sequence[pa.Table]) -> pa.Table:

@@ -48,7 +48,9 @@ class PartialColumn(NamedTuple):
 
     def of_single_rows(self, batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
         """What each row alone comes to, of the type ``kind``."""
-        if self.function == "count_distinct":  # counted apart, see `Partials.from_distinct`
+        if (
+            self.function == "count_distinct"
+        ):  # counted apart, see `PartialAggregates.from_distinct`
             return pa.repeat(pa.scalar(0, kind), batch.num_rows)
         if self.column is None:
             return pa.repeat(pa.scalar(1, kind), batch.num_rows)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 
-class HeldRows:
+class RowBuffer:
     """Tables in their order; ``concat`` makes one of them."""
 
     def __init__(self, concat: Callable[[Sequence[pa.Table]], pa.Table] = pa.concat_tables) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.compute import kernel
-from mrflight.compute.numpy_arrays import to_arrow
+from mrflight.compute.arrays import to_arrow
 
 _SAMPLE_ROWS = 2**13
 
@@ -23,7 +23,7 @@ _MOST_ROWS_PER_KEY = 1.5
 """As the sample suggests: with more, few rows would be found alone."""
 
 
-def split_lone_rows(table: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+def split_singleton_groups(table: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
     """The rows whose key is no other row's, and the others; each part in the order of the table.
 
     A lone row may be among the others: where there seem to be few, or where a

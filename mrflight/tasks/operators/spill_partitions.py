@@ -19,9 +19,9 @@ from mrflight.compute import kernel
 from mrflight.errors import JobFailedError
 from mrflight.system.closeable import Closeable
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.row_buffer import HeldRows
+from mrflight.tasks.operators.row_buffer import RowBuffer
 
-PIECES = 16
+SPILL_FANOUT = 16
 """That rows are cut into at a time: each gets 1/16 of what is held, still in large writes."""
 
 _BITS = 4
@@ -39,7 +39,7 @@ Ids = Callable[[pa.RecordBatch], pa.Int32Array]
 
 
 @dataclass
-class Piece:
+class SpillPartition:
     """Rows in local files, in the order in which they were written."""
 
     number: int
@@ -67,7 +67,7 @@ class Piece:
         self.paths = []
 
 
-class PieceWriter(Closeable):
+class GracePartitioner(Closeable):
     """Writes rows into the pieces that ``ids`` says, below a scratch folder.
 
     Batches may be of any schemas: reading gives them back one after the other.
@@ -81,7 +81,7 @@ class PieceWriter(Closeable):
             self._folder = scratch.path
         self._name = name
         self._ids = ids
-        self._pieces = [Piece(number) for number in range(pieces)]
+        self._pieces = [SpillPartition(number) for number in range(pieces)]
         self._schema: pa.Schema | None = None
         self._writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
         self._files = ExitStack()
@@ -106,7 +106,7 @@ class PieceWriter(Closeable):
         bounds = pairwise(offsets.to_pylist())
         return [(number, ordered.slice(a, b - a)) for number, (a, b) in enumerate(bounds)]
 
-    def write_all(self, held: HeldRows, batch_bytes: int) -> None:
+    def write_all(self, held: RowBuffer, batch_bytes: int) -> None:
         """Write what is held, in even batches of about that size; then nothing is."""
         count, table = max(1, round(held.bytes / max(1, batch_bytes))), held.pop()
         rows = max(1, -(-len(table) // count))
@@ -114,7 +114,7 @@ class PieceWriter(Closeable):
             for batch in table.slice(start, rows).combine_chunks().to_batches():
                 self.write(batch)
 
-    def finish(self) -> list[Piece]:
+    def finish(self) -> list[SpillPartition]:
         """The pieces in order; those without rows have no files."""
         self._end_files()
         return self._pieces
@@ -122,7 +122,7 @@ class PieceWriter(Closeable):
     def close(self) -> None:
         self._end_files()
 
-    def _writer(self, number: int, piece: Piece) -> pa.ipc.RecordBatchStreamWriter:
+    def _writer(self, number: int, piece: SpillPartition) -> pa.ipc.RecordBatchStreamWriter:
         if number not in self._writers:
             path = self._folder / f"{self._name}-{number}.{len(piece.paths)}.arrows"
             file = self._files.enter_context(pa.OSFile(str(path), "wb"))
@@ -139,8 +139,8 @@ class PieceWriter(Closeable):
 
 def hash_writer(
     scratch: ScratchFolder, name: str, columns: Sequence[str], level: int
-) -> PieceWriter:
-    """Cuts by the hash of some columns into `PIECES`; rows of equal keys go together.
+) -> GracePartitioner:
+    """Cuts by the hash of some columns into `SPILL_FANOUT`; rows of equal keys go together.
 
     Without columns all rows are equal, and there is one piece.
 
@@ -150,29 +150,29 @@ def hash_writer(
     here or other columns, and every level has its own.
     """
     if not columns:
-        return PieceWriter(scratch, name)
+        return GracePartitioner(scratch, name)
 
     def ids(batch: pa.RecordBatch) -> pa.Int32Array:
-        return piece_numbers(kernel.hash_rows([batch[name] for name in columns]), level)
+        return spill_partition_ids(kernel.hash_rows([batch[name] for name in columns]), level)
 
-    return PieceWriter(scratch, name, PIECES, ids)
+    return GracePartitioner(scratch, name, SPILL_FANOUT, ids)
 
 
-def piece_numbers(hashes: pa.UInt64Array, level: int) -> pa.Int32Array:
-    """Of each hash the piece at this level, of `PIECES`; null where that is."""
+def spill_partition_ids(hashes: pa.UInt64Array, level: int) -> pa.Int32Array:
+    """Of each hash the piece at this level, of `SPILL_FANOUT`; null where that is."""
     import pyarrow.compute as pc
 
-    shift, mask = pa.scalar(_BITS * level, pa.uint64()), pa.scalar(PIECES - 1, pa.uint64())
+    shift, mask = pa.scalar(_BITS * level, pa.uint64()), pa.scalar(SPILL_FANOUT - 1, pa.uint64())
     return pc.bit_wise_and(pc.shift_right(hashes, shift), mask).cast(pa.int32())
 
 
 def cut(
     rows: Iterator[pa.RecordBatch],
-    held: HeldRows,
-    writer: PieceWriter,
+    held: RowBuffer,
+    writer: GracePartitioner,
     most_bytes: int,
     shrink: Callable[[pa.Table], pa.Table] | None = None,
-) -> list[Piece]:
+) -> list[SpillPartition]:
     """What is held and all rows that come, in pieces, none empty; closes the writer.
 
     ``most_bytes`` are held before they are written: as much of them as makes large writes, or

@@ -12,38 +12,38 @@ import pyarrow as pa
 
 from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
-from mrflight.compute.sql.copartition_check import why_not_of_keys
+from mrflight.compute.sql.copartition_check import explain_not_copartitioned
 from mrflight.compute.sql.engine import (
     EXACT,
     add_table,
-    blamed,
     check_installed,
+    error_text,
     new_session,
     query,
     quoted,
-    said,
+    translate_errors,
 )
-from mrflight.compute.sql.plan_cache import MOST_KEPT, Tables
+from mrflight.compute.sql.plan_cache import MAX_CACHED_PLANS, TableSchemas
 from mrflight.compute.sql.plans import (
+    explain_not_sliceable,
     order_at_the_end,
     reads_floats,
     result_of,
     used_columns,
-    why_not_of_shares,
 )
 from mrflight.errors import ColumnNotFoundError, JobFailedError, JobFileError
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.row_buffer import HeldRows
-from mrflight.tasks.operators.spill_partitions import Piece, PieceWriter, local_files
+from mrflight.tasks.operators.row_buffer import RowBuffer
+from mrflight.tasks.operators.spill_partitions import GracePartitioner, SpillPartition, local_files
 from mrflight.units import format_bytes
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, SessionContext
 
-HELD_SHARE = 3
+HELD_FRACTION = 3
 """A third of the memory has inputs, as long as they fit; what does not is read from files."""
 
-POOL_SHARE = 2
+POOL_FRACTION = 2
 """Half of the memory is for what DataFusion counts, and it does not count everything."""
 
 FILE_BATCH_BYTES = 2**18
@@ -135,7 +135,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """The result's schema, in plain types. Raises JobFileError and ColumnNotFoundError."""
         rows = self._planned(schemas)[0]
-        if self.stream and (reason := why_not_of_shares(rows, self.stream)):
+        if self.stream and (reason := explain_not_sliceable(rows, self.stream)):
             raise JobFileError(
                 f"{self.key_path}: {self.stream} has no key, so that this sql is told of a share "
                 f"of its rows at a time, and it {reason}"
@@ -154,7 +154,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
         """JobFileError where the results of the partitions are not that of all rows."""
         if not self.keys:
             return
-        if reason := why_not_of_keys(self._planned(schemas)[0], self.keys, schemas):
+        if reason := explain_not_copartitioned(self._planned(schemas)[0], self.keys, schemas):
             told = " and ".join(f"{table} by {', '.join(key)}" for table, key in self.keys.items())
             raise JobFileError(
                 f"{self.key_path}: this sql is told of a partition at a time, of {told}, and it "
@@ -167,7 +167,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
         Raises as `check`.
         """
         rows = self._planned(schemas)[0]
-        return [table for table in self.keys if why_not_of_shares(rows, table) is None]
+        return [table for table in self.keys if explain_not_sliceable(rows, table) is None]
 
     def columns(self, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
         """Of each table those that the query needs, in their order, at least one.
@@ -198,10 +198,10 @@ class SqlReduce(msgspec.Struct, frozen=True):
         planned, numbers = self._planned(schemas)
         result = result_of(planned, self.key_path)
         tables, row_bytes = self._kept(
-            inputs, self.columns(schemas), memory_bytes // HELD_SHARE, scratch
+            inputs, self.columns(schemas), memory_bytes // HELD_FRACTION, scratch
         )
         is_empty = True
-        run = _Run(tables, numbers, memory_bytes // POOL_SHARE, scratch, row_bytes)
+        run = _Run(tables, numbers, memory_bytes // POOL_FRACTION, scratch, row_bytes)
         for batch in self._results(run, schemas):
             is_empty = False
             yield to_canonical(batch, result)
@@ -213,7 +213,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
         for can_spill_joins in (False, True):
             has_begun, has_hash_join = False, False
             try:
-                with blamed(self.key_path, schemas):
+                with translate_errors(self.key_path, schemas):
                     session = run.session(can_spill_joins)
                     rows = query(session, self.text)
                     has_hash_join = "HashJoinExec" in rows.execution_plan().display_indent()
@@ -233,7 +233,8 @@ class SqlReduce(msgspec.Struct, frozen=True):
         return JobFailedError(
             f"{self.key_path}: a partition is too large for the {format_bytes(pool_bytes)} that "
             "the sql of its task may use, and not all of it can go through files; take more "
-            f"shuffle.partitions, or a larger cluster.memory ({said(error.__cause__ or error)})"
+            "shuffle.partitions, or a larger cluster.memory "
+            f"({error_text(error.__cause__ or error)})"
         )
 
     def _failed(self, error: JobFileError) -> JobFileError | JobFailedError:
@@ -257,7 +258,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
         for number, (name, (schema, batches)) in enumerate(inputs.items()):
             needed = pa.schema([schema.field(column) for column in used[name]])
             rows = (batch.select(used[name]) for batch in batches)
-            held = HeldRows()
+            held = RowBuffer()
             if held.fill(rows, most_bytes):
                 piece = _written(held, rows, f"sql-{number}", scratch)
                 (tables[name],) = piece.paths
@@ -271,14 +272,14 @@ class SqlReduce(msgspec.Struct, frozen=True):
 
     def _planned(self, schemas: Mapping[str, pa.Schema]) -> tuple[DataFrame, dict[str, str]]:
         """The query of no rows, and how its numbers are read."""
-        return _planned(self.text, self.key_path, Tables.of(schemas))
+        return _planned(self.text, self.key_path, TableSchemas.of(schemas))
 
 
-@lru_cache(MOST_KEPT)
-def _planned(text: str, key_path: str, tables: Tables) -> tuple[DataFrame, dict[str, str]]:
+@lru_cache(MAX_CACHED_PLANS)
+def _planned(text: str, key_path: str, tables: TableSchemas) -> tuple[DataFrame, dict[str, str]]:
     schemas = dict(tables.schemas)
     check_installed(key_path)
-    with blamed(key_path, schemas):
+    with translate_errors(key_path, schemas):
         rows = _planned_with({}, text, schemas)
         if reads_floats(rows, schemas):
             return rows, {}
@@ -297,10 +298,10 @@ def _planned_with(
 
 
 def _written(
-    held: HeldRows, rows: Iterator[pa.RecordBatch], name: str, scratch: ScratchFolder
-) -> Piece:
+    held: RowBuffer, rows: Iterator[pa.RecordBatch], name: str, scratch: ScratchFolder
+) -> SpillPartition:
     """Write what is held and all rows that come to one file."""
-    with PieceWriter(scratch, name) as writer:
+    with GracePartitioner(scratch, name) as writer:
         held_batches = held.pop().to_batches()
         while held_batches:
             _write(writer, held_batches.pop(0))
@@ -310,7 +311,7 @@ def _written(
     return piece
 
 
-def _write(writer: PieceWriter, batch: pa.RecordBatch) -> None:
+def _write(writer: GracePartitioner, batch: pa.RecordBatch) -> None:
     rows = max(1, batch.num_rows * FILE_BATCH_BYTES // max(1, batch.nbytes))
     for start in range(0, batch.num_rows, rows):
         writer.write(batch.slice(start, rows))

@@ -14,18 +14,18 @@ import msgspec
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.numpy_arrays import to_arrow
+from mrflight.compute.arrays import to_arrow
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sort_codes import sort_codes
 from mrflight.compute.sorting import check_sortable, sort_indices
 from mrflight.config.sort_key import SortKey, columns_of
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.agreeing_rows import agreeing_in_plain_layout
+from mrflight.tasks.operators.agreeing_rows import to_same_layout
 from mrflight.tasks.operators.external_sort import ExternalSort
-from mrflight.tasks.operators.row_buffer import HeldRows
+from mrflight.tasks.operators.row_buffer import RowBuffer
 
 
-class FirstRows(msgspec.Struct, frozen=True):
+class TopK(msgspec.Struct, frozen=True):
     """The first ``limit`` rows in the order of the keys, of equal keys those that came first.
 
     Without keys, the first that come.
@@ -59,15 +59,15 @@ class FirstRows(msgspec.Struct, frozen=True):
         sort = ExternalSort(self.sort_keys, rows_bytes, scratch)
         yield from _up_to(self.limit, sort.results(chain(held, map(best.beating, rows))))
 
-    def combiner(self, memory_bytes: int) -> FirstRowsCombiner:
+    def combiner(self, memory_bytes: int) -> TopKCombiner:
         """For one map's rows, of which it holds so much."""
-        return FirstRowsCombiner(self, memory_bytes)
+        return TopKCombiner(self, memory_bytes)
 
 
-class FirstRowsCombiner:
+class TopKCombiner:
     """Makes of one map's rows those that may be among the first of all."""
 
-    def __init__(self, wanted: FirstRows, memory_bytes: int) -> None:
+    def __init__(self, wanted: TopK, memory_bytes: int) -> None:
         self._wanted = wanted
         self._memory_bytes = memory_bytes
 
@@ -78,7 +78,7 @@ class FirstRowsCombiner:
         the order of the keys, or as they came. Raises SchemaMismatchError where their columns
         differ from those of the first.
         """
-        rows = agreeing_in_plain_layout(iter(batches))
+        rows = to_same_layout(iter(batches))
         first = next(rows, None)
         if first is None:
             return
@@ -100,10 +100,10 @@ class FirstRowsCombiner:
 class _BestRows:
     """The first rows of those that it took, and some of the others."""
 
-    def __init__(self, wanted: FirstRows, most_bytes: float) -> None:
+    def __init__(self, wanted: TopK, most_bytes: float) -> None:
         self._wanted = wanted
         self._most_bytes = most_bytes
-        self._held = HeldRows()
+        self._held = RowBuffer()
         self._last: pa.Table | None = None
         """The last of the wanted rows, once there are so many: no equal row beats it later."""
 

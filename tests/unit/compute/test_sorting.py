@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.compute.layout import canonical_schema, to_canonical
-from mrflight.compute.sort_codes import Codes, sort_codes
+from mrflight.compute.sort_codes import NormalizedKeys, sort_codes
 from mrflight.compute.sorting import check_sortable, is_new, sort_indices
 from mrflight.config.sort_key import SortKey, ascending
 from mrflight.errors import ColumnNotFoundError
@@ -134,7 +134,7 @@ def test_codes_are_the_least_numbers_that_keep_the_order() -> None:
     codes = sort_codes(table, ascending("ab"))
     assert (codes.values.tolist(), codes.largest) == ([0, 4, 7, 1], 7)
     assert codes.ranks().values.tolist() == [0, 2, 3, 1]
-    assert Codes(np.empty(0, np.uint64), 0).order().tolist() == []
+    assert NormalizedKeys(np.empty(0, np.uint64), 0).order().tolist() == []
 
 
 def test_rows_that_differ_from_the_row_before() -> None:

@@ -16,7 +16,7 @@ from mrflight.config.sort_key import ascending
 from mrflight.errors import JobError
 from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.combiner import Combiner
-from mrflight.tasks.operators.spill_partitions import PieceWriter
+from mrflight.tasks.operators.spill_partitions import GracePartitioner
 from mrflight.tasks.reducer import ReduceSpec
 from tests.support.reductions import (
     COMBINABLE,
@@ -37,13 +37,13 @@ SEVERAL_DISTINCT = (*every(), Aggregate("texts", "count_distinct", "text"))
 def cuts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of what was cut into local files."""
     names: list[str] = []
-    make = PieceWriter.__init__
+    make = GracePartitioner.__init__
 
-    def noted(self: PieceWriter, scratch: Any, name: str, *rest: Any) -> None:
+    def noted(self: GracePartitioner, scratch: Any, name: str, *rest: Any) -> None:
         names.append(name)
         make(self, scratch, name, *rest)
 
-    monkeypatch.setattr(PieceWriter, "__init__", noted)
+    monkeypatch.setattr(GracePartitioner, "__init__", noted)
     return names
 
 

@@ -12,7 +12,7 @@ import pytest
 from mrflight.config.sort_key import ascending
 from mrflight.errors import JobFailedError
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 from tests.support.full_disk import largest_file
 from tests.support.reductions import COMBINABLE, DISTINCT, LITTLE, ROWS, reduce, table_of
 
@@ -39,14 +39,14 @@ class TestTheMiddle:
             raise ConnectionResetError("the server is gone")
 
         with pytest.raises(ConnectionResetError):
-            reduce_spec.apply(0, table.schema, rows(), Workspace(LITTLE, folder))
+            reduce_spec.apply(0, table.schema, rows(), TaskMemory(LITTLE, folder))
 
     def test_results_that_are_not_read_to_the_end(
         self, reduce_spec: ReduceSpec, folder: Path
     ) -> None:
         table = table_of(10**9)
         batches = iter(table.to_batches(max_chunksize=100))
-        _, results = reduce_spec.apply(0, table.schema, batches, Workspace(LITTLE, folder))
+        _, results = reduce_spec.apply(0, table.schema, batches, TaskMemory(LITTLE, folder))
         assert next(results).num_rows
         assert list(folder.iterdir()) != []
         results.close()  # type: ignore[attr-defined]

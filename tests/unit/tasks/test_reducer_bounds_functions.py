@@ -11,7 +11,7 @@ from mrflight.compute import kernel
 from mrflight.config.functions import FunctionRef
 from mrflight.errors import UserFunctionError
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 from tests.support.reductions import LITTLE, MUCH, ROWS, by_key, reduce, table_of
 
 
@@ -59,7 +59,7 @@ def test_a_function_gets_heavy_keys_apart_though_their_hashes_begin_alike(folder
     keys = [key for key in alike for _ in range(1000)]
     table = pa.table({"k": keys, "v": range(len(keys))})
     reduce_spec = ReduceSpec(function=function_of("sizes"), key=("k",))
-    space = Workspace(384_000, folder)
+    space = TaskMemory(384_000, folder)
     _, results = reduce_spec.apply(0, table.schema, iter(table.to_batches(500)), space)
     result = pa.Table.from_batches(results)
     assert sorted(result["k"].to_pylist()) == alike

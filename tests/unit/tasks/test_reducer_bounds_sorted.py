@@ -15,7 +15,7 @@ from mrflight.compute.sorting import sort_indices
 from mrflight.config.sort_key import ascending
 from mrflight.tasks.operators.external_sort import ExternalSort
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 from tests.support.reductions import LITTLE, ROWS, reduce
 
 examples = settings(max_examples=40, derandomize=True)
@@ -82,5 +82,5 @@ def test_zeros_of_both_signs_sort_as_one_key(folder: Path, seed: int) -> None:
     table = pa.table({**zeros, "v": range(400)})
     reduce_spec = ReduceSpec(sort_by=ascending("ab"))
     batches = iter(table.to_batches(max_chunksize=97))
-    _, results = reduce_spec.apply(0, table.schema, batches, Workspace(18_000, folder))
+    _, results = reduce_spec.apply(0, table.schema, batches, TaskMemory(18_000, folder))
     assert pa.Table.from_batches(results)["v"].to_pylist() == list(range(400))

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.tasks.joined_tables import JoinedTables
+from mrflight.tasks.joined_tables import JoinCoGroup
 from mrflight.tasks.operators.hash_join import How, Join
 from mrflight.tasks.stage_rows import SharedTable
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 from tests.support.join_tables import has_no_common_type, joins
 from tests.support.joined import by_duckdb, rows_of, told
 
@@ -24,11 +24,11 @@ Tables = dict[str, pa.Table]
 
 
 def made(
-    cogroup: JoinedTables, tables: Tables, shared: SharedTable, folder: Path, memory_bytes: int
+    cogroup: JoinCoGroup, tables: Tables, shared: SharedTable, folder: Path, memory_bytes: int
 ) -> list[tuple[object, ...]]:
     """The rows, of the whole join's schema."""
     rows = {name: (table.schema, iter(table.to_batches())) for name, table in tables.items()}
-    schema, batches = cogroup.apply(rows, Workspace(memory_bytes, folder), shared)
+    schema, batches = cogroup.apply(rows, TaskMemory(memory_bytes, folder), shared)
     assert schema == cogroup.check({name: table.schema for name, table in tables.items()})
     return rows_of([pa.Table.from_batches(batches, schema)])
 
@@ -47,7 +47,7 @@ def test_shares_and_what_they_leave_out_are_the_whole(
     if has_no_common_type(join, left, right):
         return
     wanted = told(by_duckdb(join, left, right))
-    cogroup, tables = JoinedTables("lefts", "rights", join), {"lefts": left, "rights": right}
+    cogroup, tables = JoinCoGroup("lefts", "rights", join), {"lefts": left, "rights": right}
     for name, leaves_rest in cogroup.shared({}).items():
         rows, of_share = tables[name], SharedTable(name, is_rest=False)
         bounds = sorted(min(cut, len(rows)) for cut in [0, *cuts, len(rows)])
@@ -77,7 +77,7 @@ def test_shares_and_what_they_leave_out_are_the_whole(
 def test_which_sides_can_be_shared_and_which_leave_a_rest(
     how: How, shared: dict[str, bool]
 ) -> None:
-    assert JoinedTables("lefts", "rights", Join(how, ("k",), ("k",))).shared({}) == shared
+    assert JoinCoGroup("lefts", "rights", Join(how, ("k",), ("k",))).shared({}) == shared
 
 
 def test_of_the_side_that_is_shared_the_rest_needs_the_key_alone() -> None:

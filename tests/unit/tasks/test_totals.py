@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 from tests.support.column_kinds import KINDS, Kind, admitted, aggregate
 from tests.support.reductions import LITTLE, MUCH, every, reduce, table_of
 
@@ -52,7 +52,7 @@ def made_of(
 ) -> list[dict[str, Any]]:
     """The result's rows."""
     sent = list(sent_by(reduce_spec, batches))
-    schema, results = reduce_spec.apply(0, sent[0].schema, iter(sent), Workspace(LITTLE, folder))
+    schema, results = reduce_spec.apply(0, sent[0].schema, iter(sent), TaskMemory(LITTLE, folder))
     assert schema == reduce_spec.made_schema(sent[0].schema)
     rows: list[dict[str, Any]] = pa.Table.from_batches(results, schema).to_pylist()
     return rows

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.compute.sql.engine import EXACT, new_session
-from mrflight.compute.sql.planned_query import PassingRows, _Table
+from mrflight.compute.sql.planned_query import PlannedQuery, _Table
 
 SCHEMA = pa.schema({"n": pa.int64(), "name": pa.string(), "price": pa.decimal128(9, 2)})
 
@@ -17,11 +17,11 @@ def rows(*numbers: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(numbers, pa.int64()), names, prices], schema=SCHEMA)
 
 
-def planned(text: str) -> PassingRows:
-    return PassingRows(text, "My rows", SCHEMA, EXACT)
+def planned(text: str) -> PlannedQuery:
+    return PlannedQuery(text, "My rows", SCHEMA, EXACT)
 
 
-def passed(plan: PassingRows, *batches: pa.RecordBatch) -> list[dict[str, object]]:
+def passed(plan: PlannedQuery, *batches: pa.RecordBatch) -> list[dict[str, object]]:
     return [row for batch in plan.through(batches) for row in batch.to_pylist()]
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.compute.few_values import FEW, SHORT_BYTES, is_short_dictionary
+from mrflight.compute.arrays import MAX_LOW_CARDINALITY, MAX_SHORT_BYTES, is_short_dictionary
 from mrflight.compute.layout import canonical_schema, decode_dictionaries, to_canonical
 from mrflight.errors import CorruptBlockError, SchemaMismatchError
 from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
@@ -187,9 +187,9 @@ def test_few_rows_are_not_encoded() -> None:
 @pytest.mark.parametrize(
     "dictionary",
     [
-        pa.array([str(n) for n in range(FEW + 1)]),
-        pa.array(["x" * (SHORT_BYTES + 1)]),
-        pa.array(["ä" * (SHORT_BYTES // 2 + 1)]),
+        pa.array([str(n) for n in range(MAX_LOW_CARDINALITY + 1)]),
+        pa.array(["x" * (MAX_SHORT_BYTES + 1)]),
+        pa.array(["ä" * (MAX_SHORT_BYTES // 2 + 1)]),
         pa.array(["a", None]),
         pa.array([b"a"]),
     ],
@@ -206,7 +206,7 @@ def test_other_dictionaries_travel_as_their_values(dictionary: pa.Array) -> None
 
 def test_encodings_change_after_what_they_encoded_was_sent() -> None:
     few = pa.record_batch({"text": pa.array(["a"] * ENOUGH).dictionary_encode()})
-    many = pa.array([str(n) for n in range(FEW)]).dictionary_encode()
+    many = pa.array([str(n) for n in range(MAX_LOW_CARDINALITY)]).dictionary_encode()
     encoder = WireEncoder(map_id=0)
     schemas: list[pa.Schema] = []
     for batch in (few, few, pa.record_batch({"text": many})):

@@ -29,10 +29,10 @@ ALL = (
 @pytest.fixture
 def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decisions are made every few hundred rows."""
-    monkeypatch.setattr(combiner, "LOOK_ROWS", 200)
+    monkeypatch.setattr(combiner, "SAMPLE_ROWS", 200)
     monkeypatch.setattr(combiner, "GATHER_ROWS", 400)
-    monkeypatch.setattr(combiner, "LEAST_COMPACTED_ROWS", 100)
-    monkeypatch.setattr(combiner, "LOOK_AGAIN_EVERY_ROWS", 1000)
+    monkeypatch.setattr(combiner, "MIN_COMPACTED_ROWS", 100)
+    monkeypatch.setattr(combiner, "RESAMPLE_EVERY_ROWS", 1000)
 
 
 def table_of(keys: list[int] | np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Table:

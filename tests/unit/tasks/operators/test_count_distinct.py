@@ -17,7 +17,7 @@ from mrflight.config.sort_key import SortKey
 from mrflight.errors import KeyTypeError, SchemaMismatchError
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 from tests.support.orders import asked, in_batches, table_of, tables
 
 MUCH = 2**30
@@ -48,7 +48,7 @@ def distinct(
         of_part = [
             batch.filter(pa.array(placing.ids(batch).to_numpy() == number)) for batch in sent
         ]
-        space = Workspace(memory_bytes, folder)
+        space = TaskMemory(memory_bytes, folder)
         found, results = reduce_spec.apply(number, schema, iter(of_part), space)
         assert found == schema
         parts.append(pa.Table.from_batches(results, found))
@@ -76,7 +76,7 @@ def test_what_does_not_fit_goes_through_files(combines: bool, tmp_path: Path) ->
     rows = np.random.default_rng(1).integers(0, 3000, 20_000)
     table = pa.table({"k": rows, "t": [f"text {row % 7}" for row in rows]})
     reduce_spec = ReduceSpec(distinct=True, combines=combines)
-    space = Workspace(100_000, tmp_path)
+    space = TaskMemory(100_000, tmp_path)
     _, results = reduce_spec.apply(0, table.schema, in_batches(table, 300), space)
     first = next(results)
     assert list(tmp_path.rglob("*.arrows"))
@@ -91,7 +91,7 @@ def test_one_row_that_comes_often_needs_no_files(tmp_path: Path) -> None:
     combiner = DISTINCT.combiner(2**20)
     assert combiner is not None
     assert sum(batch.num_rows for batch in combiner.combine(in_batches(table, 100))) == 1
-    _, results = DISTINCT.apply(0, table.schema, in_batches(table, 100), Workspace(6000, tmp_path))
+    _, results = DISTINCT.apply(0, table.schema, in_batches(table, 100), TaskMemory(6000, tmp_path))
     first = next(results)
     assert list(tmp_path.rglob("*.arrows")) == []
     assert [first.num_rows, *(batch.num_rows for batch in results)] == [1]
@@ -105,7 +105,7 @@ def test_they_are_sorted_and_limited(tmp_path: Path) -> None:
     assert reduce_spec.result_schema(table.schema) == table.schema
     assert distinct(table, MUCH, tmp_path, 2, reduce_spec).num_rows == 3  # at most two of each part
     _, batches = reduce_spec.apply(
-        0, table.schema, iter(table.to_batches()), Workspace(MUCH, tmp_path)
+        0, table.schema, iter(table.to_batches()), TaskMemory(MUCH, tmp_path)
     )
     assert pa.Table.from_batches(batches).to_pydict() == {"k": [3, 2], "f": [0.0, 2.0]}
 

@@ -13,7 +13,7 @@ from mrflight.compute.sorting import sort_indices
 from mrflight.config.sort_key import ascending
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.external_sort import MOST_RANGES, ExternalSort
-from mrflight.tasks.operators.spill_partitions import Piece, PieceWriter
+from mrflight.tasks.operators.spill_partitions import GracePartitioner, SpillPartition
 
 ROWS = 40_000
 RANDOM = np.random.default_rng(1)
@@ -23,11 +23,11 @@ class Watched:
     """What a sort does: the pieces that it writes, by the name of the cut, and what it sorts."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.pieces: dict[str, list[Piece]] = {}
+        self.pieces: dict[str, list[SpillPartition]] = {}
         self.sorted_bytes: list[int] = []
-        finish, sort = PieceWriter.finish, ExternalSort._sorted
+        finish, sort = GracePartitioner.finish, ExternalSort._sorted
 
-        def finished(writer: PieceWriter) -> list[Piece]:
+        def finished(writer: GracePartitioner) -> list[SpillPartition]:
             pieces = finish(writer)
             self.pieces[writer._name] = [piece for piece in pieces if piece.rows]
             return pieces
@@ -36,7 +36,7 @@ class Watched:
             self.sorted_bytes.append(table.nbytes)
             return sort(sorter, table)
 
-        monkeypatch.setattr(PieceWriter, "finish", finished)
+        monkeypatch.setattr(GracePartitioner, "finish", finished)
         monkeypatch.setattr(ExternalSort, "_sorted", is_sorted)
 
     @property

@@ -16,15 +16,17 @@ from hypothesis import strategies as st
 from mrflight.config.sort_key import SortKey, ascending
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.first_last_by_key import KeptRows, Which
+from mrflight.tasks.operators.first_last_by_key import FirstLastByKey, Which
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 from tests.support.orders import answered, in_batches, orders, sql_of, table_of, tables
 
 MUCH = 2**30
 
 
-def kept(wanted: KeptRows, table: pa.Table, rows_bytes: int, each: int, folder: Path) -> list[int]:
+def kept(
+    wanted: FirstLastByKey, table: pa.Table, rows_bytes: int, each: int, folder: Path
+) -> list[int]:
     with ScratchFolder("kept", folder) as scratch:
         parts = list(wanted.results(in_batches(table, each), rows_bytes, scratch))
     assert list(folder.rglob("*.arrows")) == []
@@ -42,7 +44,7 @@ def test_they_are_duckdbs(
     # The row's number tells ties apart, as the only column left or as the last in the order.
     order_by = data.draw(orders(others)) if others and data.draw(st.booleans()) else ()
     order_by = (*order_by, SortKey("row", data.draw(st.booleans())))
-    wanted = KeptRows(tuple(key), data.draw(st.sampled_from(["first", "last"])), order_by)
+    wanted = FirstLastByKey(tuple(key), data.draw(st.sampled_from(["first", "last"])), order_by)
     wanted.check(table.schema, "a row")
     backwards = [SortKey(k.column, not k.descending, not k.nulls_first) for k in order_by]
     sql = sql_of(order_by if wanted.keep == "first" else backwards)
@@ -67,7 +69,7 @@ def test_without_an_order_it_is_the_one_that_came_first_or_last(
     first: dict[Any, int] = {}
     for row in table.to_pylist()[:: 1 if keep == "first" else -1]:
         first.setdefault((row["text0"], row["near1"]), row["row"])
-    wanted = KeptRows(("text0", "near1"), keep)
+    wanted = FirstLastByKey(("text0", "near1"), keep)
     for rows_bytes in (300, MUCH):
         assert kept(wanted, table, rows_bytes, 64, tmp_path) == sorted(first.values())
     sent = list(wanted.combiner(2**20).combine(in_batches(table, 64)))
@@ -89,7 +91,7 @@ def test_ties_are_the_same_however_the_rows_come(keep: Which, tmp_path: Path) ->
             "row": random.permutation(1000),
         }
     )
-    wanted = KeptRows(("k",), keep, ascending(["at"]))
+    wanted = FirstLastByKey(("k",), keep, ascending(["at"]))
     once = kept(wanted, table, MUCH, 100, tmp_path)
     assert len(once) == 50
     for _ in range(3):
@@ -102,7 +104,7 @@ def test_what_does_not_fit_goes_through_files(distinct: int, tmp_path: Path) -> 
     """But where the rows that are kept do fit, as of a heavy key, none are needed."""
     keys = np.arange(20_000) * 7919 % distinct
     table = pa.table({"k": keys, "row": np.arange(20_000)})
-    wanted = KeptRows(("k",), "last", ascending(["row"]))
+    wanted = FirstLastByKey(("k",), "last", ascending(["row"]))
     with ScratchFolder("kept", tmp_path) as scratch:
         parts = wanted.results(in_batches(table, 500), 20_000, scratch)
         first = next(parts)
@@ -114,7 +116,7 @@ def test_what_does_not_fit_goes_through_files(distinct: int, tmp_path: Path) -> 
 
 def test_a_reduction_that_keeps_rows(tmp_path: Path) -> None:
     table = pa.table({"k": ["a", None, "a", None], "v": [1, 2, 3, None]})
-    kept = KeptRows(("k",), "last", (SortKey("v", nulls_first=True),))
+    kept = FirstLastByKey(("k",), "last", (SortKey("v", nulls_first=True),))
     reduce_spec = ReduceSpec(kept=kept, combines=True, sort_by=ascending("v"), limit=5)
     reduce_spec = pickle.loads(pickle.dumps(reduce_spec))
     reduce_spec.check(table.schema)
@@ -126,7 +128,7 @@ def test_a_reduction_that_keeps_rows(tmp_path: Path) -> None:
     assert combiner is not None
     sent = list(combiner.combine(table.to_batches()))
     for batches in (table.to_batches(), sent, []):
-        space = Workspace(MUCH, tmp_path)
+        space = TaskMemory(MUCH, tmp_path)
         schema, results = reduce_spec.apply(0, table.schema, iter(batches), space)
         rows = pa.Table.from_batches(results, schema).to_pylist()
         assert rows == ([{"k": None, "v": 2}, {"k": "a", "v": 3}] if batches else [])
@@ -135,10 +137,10 @@ def test_a_reduction_that_keeps_rows(tmp_path: Path) -> None:
 def test_columns_that_are_not_there_or_have_no_order_are_refused() -> None:
     schema = pa.schema({"k": pa.int8(), "l": pa.list_(pa.int8())})
     with pytest.raises(ColumnNotFoundError, match=r"reduce\.keep: a row has no column 'x'"):
-        KeptRows(("x",), "first").check(schema, "a row")
+        FirstLastByKey(("x",), "first").check(schema, "a row")
     with pytest.raises(KeyTypeError, match="'l'"):
-        KeptRows(("l",), "first").check(schema, "a row")
+        FirstLastByKey(("l",), "first").check(schema, "a row")
     with pytest.raises(ColumnNotFoundError, match=r"reduce\.order_by: a row has no column 'x'"):
-        KeptRows(("k",), "first", ascending("x")).check(schema, "a row")
+        FirstLastByKey(("k",), "first", ascending("x")).check(schema, "a row")
     with pytest.raises(KeyTypeError, match="'l' is list"):
-        KeptRows(("k",), "first", ascending("l")).check(schema, "a row")
+        FirstLastByKey(("k",), "first", ascending("l")).check(schema, "a row")

@@ -17,7 +17,7 @@ from mrflight.errors import ColumnNotFoundError, JobError, JobFileError, KeyType
 from mrflight.tasks.operators import build_side as met_rows
 from mrflight.tasks.operators.hash_join import How, Join
 from mrflight.tasks.operators.join_output import JoinPlan, JoinSide
-from mrflight.tasks.operators.spill_partitions import Piece, PieceWriter
+from mrflight.tasks.operators.spill_partitions import GracePartitioner, SpillPartition
 from tests.support.join_tables import HOWS, has_no_common_type, joins
 from tests.support.joined import by_duckdb, joined, rows_of, told
 
@@ -42,21 +42,21 @@ class Watched:
     """What a join does: the pieces of each cut, and the parts in which a side is held."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.cuts: dict[str, list[Piece]] = {}
+        self.cuts: dict[str, list[SpillPartition]] = {}
         self.held: list[pa.Table] = []
-        finish, hold = PieceWriter.finish, met_rows.HeldSide.__init__
+        finish, hold = GracePartitioner.finish, met_rows.BuildSide.__init__
 
-        def finished(writer: PieceWriter) -> list[Piece]:
+        def finished(writer: GracePartitioner) -> list[SpillPartition]:
             pieces = finish(writer)
             self.cuts[writer._name] = [piece for piece in pieces if piece.rows]
             return pieces
 
-        def holds(side: met_rows.HeldSide, plan: JoinPlan, of: JoinSide, table: pa.Table) -> None:
+        def holds(side: met_rows.BuildSide, plan: JoinPlan, of: JoinSide, table: pa.Table) -> None:
             self.held.append(table)
             hold(side, plan, of, table)
 
-        monkeypatch.setattr(PieceWriter, "finish", finished)
-        monkeypatch.setattr(met_rows.HeldSide, "__init__", holds)
+        monkeypatch.setattr(GracePartitioner, "finish", finished)
+        monkeypatch.setattr(met_rows.BuildSide, "__init__", holds)
 
     @property
     def levels(self) -> int:

@@ -11,9 +11,9 @@ import pytest
 
 from mrflight.errors import ColumnNotFoundError, KeyTypeError, OutputError
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.merge_dedup import UniqueRows, unique
+from mrflight.tasks.operators.merge_dedup import MergeDedup, unique
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 
 
 def rows(**columns: list[Any]) -> pa.Table:
@@ -84,40 +84,40 @@ def test_a_key_that_is_null_is_refused() -> None:
         unique(rows(a=[1, 2], b=[1, None]), ["a", "b"], None)
 
 
-def result(unique_rows: UniqueRows, table: pa.Table, folder: Path, bytes_: int) -> pa.Table:
+def result(unique_rows: MergeDedup, table: pa.Table, folder: Path, bytes_: int) -> pa.Table:
     reduce_spec = ReduceSpec(unique=unique_rows)
     batches = iter(table.to_batches(max_chunksize=100))
-    schema, results = reduce_spec.apply(0, table.schema, batches, Workspace(bytes_, folder))
+    schema, results = reduce_spec.apply(0, table.schema, batches, TaskMemory(bytes_, folder))
     return pa.Table.from_batches(results, schema)
 
 
 def test_a_partition_larger_than_its_memory_is_cut_between_keys(tmp_path: Path) -> None:
     count = 4000
     table = rows(k=[i % 1000 for i in range(count)], at=list(range(count)), v=["x" * 50] * count)
-    found = result(UniqueRows(("k",), "at"), table, tmp_path, 60_000)
+    found = result(MergeDedup(("k",), "at"), table, tmp_path, 60_000)
     assert sorted(found["at"].to_pylist()) == list(range(3000, 4000))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_rows_have_the_schema_of_rows(tmp_path: Path) -> None:
     table = rows(k=[1], v=["x"]).slice(0, 0)
-    assert result(UniqueRows(("k",)), table, tmp_path, 1 << 20).schema == table.schema
+    assert result(MergeDedup(("k",)), table, tmp_path, 1 << 20).schema == table.schema
 
 
 def test_columns_that_are_not_there_or_have_no_order(tmp_path: Path) -> None:
     schema = pa.schema([("k", pa.int64()), ("l", pa.list_(pa.int64()))])
     with pytest.raises(ColumnNotFoundError, match=r"output.keys: the rows has no column 'id'"):
-        UniqueRows(("id",)).check(schema, "the rows")
+        MergeDedup(("id",)).check(schema, "the rows")
     with pytest.raises(ColumnNotFoundError, match=r"output.order_by: the rows has no column 'at'"):
-        UniqueRows(("k",), "at").check(schema, "the rows")
+        MergeDedup(("k",), "at").check(schema, "the rows")
     with pytest.raises(KeyTypeError, match=r"'l'"):
-        UniqueRows(("l",)).check(schema, "the rows")
+        MergeDedup(("l",)).check(schema, "the rows")
     with pytest.raises(KeyTypeError, match=r"'l'"):
-        UniqueRows(("k",), "l").check(schema, "the rows")
+        MergeDedup(("k",), "l").check(schema, "the rows")
 
 
 def test_a_function_that_gives_rows_to_other_partitions_is_refused(tmp_path: Path) -> None:
-    moved = UniqueRows(("k", "n"), None, ("k",), partitions=1000)
+    moved = MergeDedup(("k", "n"), None, ("k",), partitions=1000)
     tables = iter([rows(k=[1, 2, 3], n=[1, 2, 3])])
     with (
         ScratchFolder("test", tmp_path) as scratch,

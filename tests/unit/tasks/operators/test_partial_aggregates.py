@@ -17,7 +17,7 @@ from mrflight.errors import JobError
 from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.operators.partial_aggregates import (
-    Partials,
+    PartialAggregates,
     concat_partial_rows,
     partials_of,
     plan_all_partials,
@@ -67,7 +67,7 @@ def assert_same(result: pa.Table, wanted: pa.Table, kind: Kind) -> None:
 
 
 def put_together(
-    plan: Partials, maps: Sequence[Sequence[pa.RecordBatch]], merges: st.DataObject
+    plan: PartialAggregates, maps: Sequence[Sequence[pa.RecordBatch]], merges: st.DataObject
 ) -> pa.Table:
     """The result of rows that came in maps of batches, of which some are merged on their way."""
     sent: list[pa.Table] = []
@@ -211,7 +211,7 @@ def test_needed_columns_are_never_taken_for_partial_rows(
 # Sums at the ends of their types
 
 
-def rows_of(plan: Partials, table: pa.Table) -> pa.Table:
+def rows_of(plan: PartialAggregates, table: pa.Table) -> pa.Table:
     return pa.Table.from_batches([plan.from_rows(batch) for batch in table.to_batches()])
 
 

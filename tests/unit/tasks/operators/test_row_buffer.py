@@ -7,7 +7,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from mrflight.tasks.operators.row_buffer import HeldRows
+from mrflight.tasks.operators.row_buffer import RowBuffer
 
 BATCH = pa.record_batch({"k": pa.array(range(10), pa.int64())})  # of 80 bytes
 
@@ -17,21 +17,21 @@ BATCH = pa.record_batch({"k": pa.array(range(10), pa.int64())})  # of 80 bytes
     [(0, 1, True), (79, 1, True), (80, 2, True), (399, 5, True), (400, 5, False)],
 )
 def test_it_takes_until_it_passes(most_bytes: int, taken: int, passes: bool) -> None:
-    held, rows = HeldRows(), iter([BATCH] * 5)
+    held, rows = RowBuffer(), iter([BATCH] * 5)
     assert held.fill(rows, most_bytes) is passes
     assert (held.rows, held.bytes) == (taken * 10, taken * 80)
     assert len(list(rows)) == 5 - taken
 
 
 def test_without_a_limit_it_takes_all() -> None:
-    held = HeldRows()
+    held = RowBuffer()
     assert held.fill(iter([BATCH] * 5), math.inf) is False
     assert held.pop() == pa.Table.from_batches([BATCH] * 5)
     assert (held.rows, held.bytes) == (0, 0)
 
 
 def test_what_is_held_before_counts() -> None:
-    held, rows = HeldRows(), iter([BATCH] * 2)
+    held, rows = RowBuffer(), iter([BATCH] * 2)
     held.append(pa.Table.from_batches([BATCH] * 3))
     assert held.fill(rows, 300) is True
     assert len(list(rows)) == 1
@@ -40,6 +40,6 @@ def test_what_is_held_before_counts() -> None:
 
 
 def test_nothing_held_is_a_table_without_columns() -> None:
-    held = HeldRows()
+    held = RowBuffer()
     assert held.fill(iter([]), 0) is False
     assert held.pop().num_columns == 0

@@ -98,7 +98,7 @@ def test_answers_are_those_of_duckdb(
     batches, files = applied(text, TABLES, MUCH, tmp_path)
     assert numbers(rows_of([pa.Table.from_batches(batches)])) == wanted
     assert files == []
-    monkeypatch.setattr(sql_reduce, "HELD_SHARE", 2**20)  # so that no input is held
+    monkeypatch.setattr(sql_reduce, "HELD_FRACTION", 2**20)  # so that no input is held
     batches, files = applied(text, TABLES, 2**24, tmp_path)
     assert numbers(rows_of([pa.Table.from_batches(batches)])) == wanted
     assert files == ["sql-0-0.0.arrows", "sql-1-0.0.arrows"]

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from mrflight.config.sort_key import SortKey, ascending
 from mrflight.errors import ColumnNotFoundError, SchemaMismatchError
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.top_k import FirstRows
+from mrflight.tasks.operators.top_k import TopK
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.task_memory import Workspace
+from mrflight.tasks.task_memory import TaskMemory
 from tests.support.orders import answered, in_batches, orders, sql_of, tables
 
 MUCH = 2**30
 
 
-def first_of(wanted: FirstRows, table: pa.Table, rows_bytes: int, each: int, folder: Path) -> Rows:
+def first_of(wanted: TopK, table: pa.Table, rows_bytes: int, each: int, folder: Path) -> Rows:
     with ScratchFolder("first", folder) as scratch:
         parts = list(wanted.results(in_batches(table, each), rows_bytes, scratch))
     assert list(folder.rglob("*.arrows")) == []
@@ -39,7 +39,7 @@ def test_they_are_duckdbs(
     table: pa.Table, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     keys = data.draw(orders(table.column_names[:-1]))
-    wanted = FirstRows(data.draw(st.sampled_from([0, 1, 3, 20, 500])), keys)
+    wanted = TopK(data.draw(st.sampled_from([0, 1, 3, 20, 500])), keys)
     each, rows_bytes = data.draw(st.sampled_from([1, 7, 50])), data.draw(st.sampled_from([1, 900]))
     folder = tmp_path_factory.mktemp("first")
     answer = answered(f"select row from t order by {sql_of(keys)}, row limit {wanted.limit}", table)
@@ -58,7 +58,7 @@ def test_what_does_not_fit_goes_through_files(tmp_path: Path) -> None:
     keys = np.random.default_rng(5).integers(0, 500, 20_000)
     table = pa.table({"k": keys, "row": np.arange(20_000)})
     with ScratchFolder("first", tmp_path) as scratch:
-        wanted = FirstRows(5000, (SortKey("k", descending=True),))
+        wanted = TopK(5000, (SortKey("k", descending=True),))
         parts = wanted.results(in_batches(table, 700), 20_000, scratch)
         first = next(parts)
         assert list(scratch.root.rglob("*.arrows"))
@@ -78,7 +78,7 @@ def test_few_are_held_of_many_and_none_is_sorted_twice(tmp_path: Path) -> None:
             yield pa.record_batch({"k": pa.array(rows[start : start + 2**14].tolist())})
 
     before = pa.total_allocated_bytes()
-    (_, sent) = FirstRows(10, ascending("k")).combiner(2**20).combine(watched())
+    (_, sent) = TopK(10, ascending("k")).combiner(2**20).combine(watched())
     assert sent["k"].to_pylist() == list(range(10))
     assert most < 4 * 8 * 2**14
 
@@ -92,11 +92,11 @@ def test_without_an_order_no_more_is_read_than_it_takes(tmp_path: Path) -> None:
             read += 1
             yield pa.record_batch({"row": list(range(start, start + 10))})
 
-    combined = FirstRows(25).combiner(MUCH).combine(batches())
+    combined = TopK(25).combiner(MUCH).combine(batches())
     assert pa.Table.from_batches(combined)["row"].to_pylist() == list(range(25))
     assert read == 3
     with ScratchFolder("first", tmp_path) as scratch:
-        (table,) = FirstRows(4).results(batches(), MUCH, scratch)
+        (table,) = TopK(4).results(batches(), MUCH, scratch)
     assert table["row"].to_pylist() == [0, 1, 2, 3]
     assert read == 4
 
@@ -104,7 +104,7 @@ def test_without_an_order_no_more_is_read_than_it_takes(tmp_path: Path) -> None:
 def test_of_equal_keys_the_first_that_came_are_taken(tmp_path: Path) -> None:
     table = pa.table({"k": [2, 1, 1, 2, 1, 1], "row": range(6)})
     for each in (1, 2, 6):
-        assert first_of(FirstRows(3, ascending("k")), table, MUCH, each, tmp_path) == [1, 2, 4]
+        assert first_of(TopK(3, ascending("k")), table, MUCH, each, tmp_path) == [1, 2, 4]
 
 
 @pytest.mark.parametrize("first", [SortKey("k"), SortKey("k", descending=True)])
@@ -112,14 +112,14 @@ def test_a_row_that_is_better_by_its_second_key_alone_is_taken(
     first: SortKey, tmp_path: Path
 ) -> None:
     table = pa.table({"k": [1] * 50, "l": range(50, 0, -1), "row": range(50)})
-    wanted = FirstRows(2, (first, SortKey("l")))
+    wanted = TopK(2, (first, SortKey("l")))
     assert first_of(wanted, table, MUCH, 3, tmp_path) == [49, 48]
 
 
 def test_batches_that_differ_are_refused() -> None:
     batches = [pa.record_batch({"k": [1]}), pa.record_batch({"k": ["a"]})]
     with pytest.raises(SchemaMismatchError, match=r"mapped batch 1 .*'k' is string, not int64"):
-        list(FirstRows(1, ascending("k")).combiner(MUCH).combine(batches))
+        list(TopK(1, ascending("k")).combiner(MUCH).combine(batches))
 
 
 @pytest.mark.parametrize("sort_by", [(), (SortKey("v", descending=True),)])
@@ -131,7 +131,7 @@ def test_a_reduction_with_a_limit(sort_by: tuple[SortKey, ...], tmp_path: Path) 
     assert not (reduce_spec.sorts_rows)
     reduce_spec.check(table.schema)
     schema, batches = reduce_spec.apply(
-        0, table.schema, iter(table.to_batches()), Workspace(MUCH, tmp_path)
+        0, table.schema, iter(table.to_batches()), TaskMemory(MUCH, tmp_path)
     )
     assert schema == table.schema
     assert pa.Table.from_batches(batches)["v"].to_pylist() == ([5, 3] if sort_by else [1, 5])

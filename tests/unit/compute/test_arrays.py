@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mrflight.compute.numpy_arrays import to_arrow, to_numpy
+from mrflight.compute.arrays import to_arrow, to_numpy
 
 LOADED = """
 import sys
@@ -17,13 +17,13 @@ import pyarrow as pa
 from mrflight.system.lazy_pandas import lazy_pandas
 from mrflight.compute.sorting import is_new, sort_indices
 from mrflight.config.sort_key import ascending
-from mrflight.tasks.operators.singleton_groups import split_lone_rows
+from mrflight.tasks.operators.singleton_groups import split_singleton_groups
 
 lazy_pandas()
 rows = pa.table({"k": ["b", "c", "a", "b"], "n": [4, 3, 2, 1]})
 print(sort_indices(rows, ascending(["k", "n"])).to_pylist())
 print(is_new(rows.select(["k"])).to_pylist())
-print([len(part) for part in split_lone_rows(rows, ["k"])])
+print([len(part) for part in split_singleton_groups(rows, ["k"])])
 print([name for name in ("numpy.ma", "pandas") if name in sys.modules])
 """
 

@@ -1,11 +1,16 @@
-"""Types that hold the same values have one plain type, and others have not."""
+"""Plain types, and columns as types that Arrow compares."""
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from mrflight.compute.plain_types import plain_type
+from mrflight.compute.types import comparable, plain_type
 
 
 @pytest.mark.parametrize(
@@ -85,3 +90,38 @@ def test_leaves_are_what_is_not_nested_and_list_views() -> None:
 def test_lists_of_a_fixed_size_may_become_lists() -> None:
     type_ = pa.list_(pa.list_(pa.large_string(), 2), 3)
     assert plain_type(type_, keep_fixed_size=False) == pa.list_(pa.list_(pa.string()))
+
+
+DECIMALS = [Decimal("1.5"), Decimal("-2.25"), None, Decimal(0)]
+
+
+def decimals(name: str, digits: int) -> list[pa.Array]:
+    """None where pyarrow is older than these types."""
+    make = getattr(pa, name, None)
+    return [] if make is None else [pa.array(DECIMALS, make(digits, 2))]
+
+
+COLUMNS = [
+    pa.array([3, -1, None, 2], pa.duration("s")),
+    pa.array([3, -1, None, 2], pa.duration("ns")),
+    pa.array([np.float16(0.5), np.float16(-1), None, np.float16(0)]),
+    *decimals("decimal32", 9),
+    *decimals("decimal64", 18),
+]
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type))
+def test_the_order_is_that_of_the_values(column: pa.Array) -> None:
+    found_values = comparable(pa.chunked_array([column]))
+    assert pc.sort_indices(found_values).to_pylist() == [1, 3, 0, 2]
+    values: list[Any] = sorted(value for value in column.to_pylist() if value is not None)
+    extremes = pc.min_max(found_values)
+    found = pa.array([extremes["min"].as_py(), extremes["max"].as_py()], found_values.type)
+    assert found.cast(column.type).to_pylist() == [values[0], values[-1]]
+
+
+@pytest.mark.parametrize(
+    "column", [pa.array([1]), pa.array(["a"]), pa.array([0.5]), pa.array([Decimal(1)])], ids=str
+)
+def test_other_types_stay_what_they_are(column: pa.Array) -> None:
+    assert comparable(pa.chunked_array([column])) == pa.chunked_array([column])
