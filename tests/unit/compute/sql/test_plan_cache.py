@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.compute.sql.map import SqlMap
-from mrflight.compute.sql.plan_cache import Tables
+from mrflight.compute.sql.plan_cache import TableSchemas
 from mrflight.errors import JobFileError
 from mrflight.tasks.operators.sql_reduce import SqlReduce
 
@@ -31,11 +31,11 @@ def test_the_next_task_has_the_plan_of_a_reduce() -> None:
 
 
 def test_tables_are_the_same_by_all_that_a_plan_may_tell() -> None:
-    same = Tables.of({"visits": pa.schema(list(ROWS))})
-    assert {Tables.of({"visits": ROWS})} == {same}
-    one, two = Tables.of({"visits": ROWS}), Tables.of({"visits": ROWS, "pages": ROWS})
+    same = TableSchemas.of({"visits": pa.schema(list(ROWS))})
+    assert {TableSchemas.of({"visits": ROWS})} == {same}
+    one, two = TableSchemas.of({"visits": ROWS}), TableSchemas.of({"visits": ROWS, "pages": ROWS})
     others = [{"pages": ROWS}, {"visits": TOLD}, {"pages": ROWS, "visits": ROWS}]
-    assert len({one, two, *map(Tables.of, others)}) == 5
+    assert len({one, two, *map(TableSchemas.of, others)}) == 5
     assert one != ROWS
 
 
