@@ -210,3 +210,14 @@ def test_every_action_of_the_servers_is_in_the_wire_contract() -> None:
     text = read(REFERENCE / "wire-contract.md")
     actions = {action.value for kind in (MetadataAction, DataAction) for action in kind}
     assert {action for action in actions if f"`{action}`" not in text} == set()
+
+
+def test_every_step_of_a_dataset_is_in_its_guide() -> None:
+    text = read(DOCS / "how-to/python-jobs.md")
+    steps = [
+        name
+        for name in dir(mrflight.Dataset)
+        if not name.startswith("_")
+        and not (getattr(mrflight.Dataset, name).__doc__ or "").startswith("Deprecated")
+    ]
+    assert [name for name in steps if not re.search(rf"\b{name}\b[(`]", text)] == []
