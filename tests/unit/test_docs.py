@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ from mrflight.servers import data, metadata
 import mrflight
 from mrflight import driver
 from mrflight.config import spec
+from mrflight.config.job_file import decode_job
 from mrflight.frontend import cli
 from mrflight.shuffle.wire.protocol import DataAction, MetadataAction
 from mrflight.system.early_interrupt import EXIT_INTERRUPTED
@@ -221,3 +223,47 @@ def test_every_step_of_a_dataset_is_in_its_guide() -> None:
         and not (getattr(mrflight.Dataset, name).__doc__ or "").startswith("Deprecated")
     ]
     assert [name for name in steps if not re.search(rf"\b{name}\b[(`]", text)] == []
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """The code of this language on all pages, with the name of its page."""
+    pages = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
+    fence = re.compile(rf"^```{language}\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    return [(page.name, code) for page in pages for code in fence.findall(read(page))]
+
+
+MINIMAL = {
+    "job": {"name": "job"},
+    "inputs": {"visits": {"path": "visits.csv"}},
+    "output": {"table": "out"},
+}
+
+
+@pytest.mark.parametrize(("page", "code"), blocks("toml"))
+def test_the_jobs_of_all_pages_decode(page: str, code: str) -> None:
+    document = tomllib.loads(code)
+    decode_job(
+        {
+            name: {**MINIMAL.get(name, {}), **document.get(name, {})}
+            for name in MINIMAL.keys() | document.keys()
+        }
+    )
+
+
+@pytest.mark.parametrize(("page", "code"), blocks("python"))
+def test_the_programs_of_all_pages_compile(page: str, code: str) -> None:
+    compile(code, page, "exec")
+
+
+def test_the_commands_of_all_pages_have_these_options() -> None:
+    """Each ``mrflight`` command in a code block, with its options, is in the reference."""
+    command = re.compile(
+        r"\bmrflight (run|explain|status|clean|maintain|serve (?:metadata|data)) ?"
+    )
+    for page in DOCS.rglob("*.md"):
+        for code in FENCE.findall(read(page)):
+            for line in code.replace("\\\n", " ").splitlines():
+                if found := command.search(line):
+                    options = re.findall(r"--[a-z][a-z-]+", line[found.end() :])
+                    known = _of_command(found[1]) + _of_command("serve metadata")
+                    assert [each for each in options if each not in known] == [], (page, line)
