@@ -1,4 +1,4 @@
-"""What a job reads and writes, looked at and found possible before anything is moved."""
+"""Analyzes a job before it runs: opens its inputs and its output, and plans its stages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mrflight.storage import locate
 def analyze(
     spec: JobSpec, folder: Path, job_id: str, workers: int, memory: MemoryPlan
 ) -> tuple[JobPlan, Sink]:
-    """Look at the inputs and the output, and decide what is done. Raises JobError."""
+    """Open the inputs and the output, and plan the job. Raises JobError."""
     plan = plan_inputs(spec, folder, job_id, workers, memory)
     run_id = spec.job.run_id
     app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
@@ -37,14 +37,14 @@ def analyze(
 def plan_inputs(
     spec: JobSpec, folder: Path, job_id: str, workers: int, memory: MemoryPlan
 ) -> JobPlan:
-    """The same without a look at the output."""
+    """Open the inputs and plan the job, without a look at the output."""
     stages = build_stages(spec)
     sources = {stage.name: _open_inputs(stage, folder) for stage in stages}
     return plan_job(stages, sources, str(folder), job_id, workers, memory)
 
 
 def _open_inputs(stage: Stage, folder: Path) -> dict[str, Source]:
-    """The inputs of a stage that are files."""
+    """Open the inputs of a stage that are files."""
     with with_key_prefix(stage):
         return {
             name: open_source(name, section, folder, stage.spec.storage, SPLIT_BYTES)
@@ -56,9 +56,9 @@ def _open_inputs(stage: Stage, folder: Path) -> dict[str, Source]:
 def _check_output_apart(
     spec: JobSpec, stage: JobSpec, folder: Path, sources: Mapping[str, Source]
 ) -> None:
-    """Raise JobFileError where a rerun might read what this run writes as part of its input.
+    """Raise JobFileError if the next run would read files of this run's output.
 
-    A table that is input and output as a whole is no such case: it is read before it is written.
+    A table may be input and output as a whole: it is read before it is written.
     """
     output = locate(spec.output.table, folder, spec.storage)
     for source in sources.values():
@@ -69,8 +69,8 @@ def _check_output_apart(
             continue
         if output.lies_in(given):
             raise JobFileError(
-                f"output.table: {output.url} lies in what inputs.{source.name}.path reads, "
-                f"{given.url}; the next run would read its files as input: choose another folder"
+                f"output.table: {output.url} lies in {given.url}, which inputs.{source.name}.path "
+                "reads; the next run would read the output as input: choose another folder"
             )
         inside = [file for file in map(given.at, source.files) if file.lies_in(output)]
         if inside:

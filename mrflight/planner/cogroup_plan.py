@@ -1,21 +1,47 @@
-"""How the tables of a stage become one before they are reduced: a pure function of its spec."""
+"""Plans how the tables of a stage become one, and which are broadcast: pure functions."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
 
 from mrflight.config.spec import JobSpec, ReduceSection
 from mrflight.errors import JobFileError
 from mrflight.planner.keys import rows_of
+from mrflight.sources.base import Source
 from mrflight.tasks.joined_tables import JoinCoGroup
+from mrflight.tasks.mapper import RowMap, mapped_schema
 from mrflight.tasks.operators.hash_join import How, Join, can_broadcast
 from mrflight.tasks.operators.sql_reduce import SqlReduce
 from mrflight.tasks.queried_tables import SqlCoGroup
 from mrflight.tasks.stage_rows import CoGroup
 
+AUTO_BROADCAST_BYTES = 8 * 2**20
+"""The largest input, as rows in memory, that is broadcast without being asked for. Every task
+fetches it and builds a table of its keys, in some hundredths of a second."""
+
+_MIN_BROADCAST_RATIO = 8
+"""How many times larger the other input must be. Otherwise shuffling both is little work, too."""
+
+
+class StreamedSide(msgspec.Struct, frozen=True):
+    """The input that is joined with broadcast inputs where it is read."""
+
+    source: Source
+    row_map: RowMap | None
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema of its mapped rows; None if only a user's function determines it."""
+        return mapped_schema(self.source.reader.schema, self.row_map)
+
 
 def plan_cogroup(spec: JobSpec) -> CoGroup | None:
-    """A join, or sql of whole keys; None where the rows of all inputs are one table.
+    """Return the join or the sql of the stage; None if the rows of all inputs form one table.
 
-    Raises JobFileError where the sections do not go together.
+    Raises JobFileError if the sections contradict each other.
     """
     reduce = spec.reduce
     if reduce is None:
@@ -29,18 +55,19 @@ def plan_cogroup(spec: JobSpec) -> CoGroup | None:
         return _plan_join(spec, reduce, reduce.join)
     for name, value in (("left", reduce.left), ("right", reduce.right)):
         if value is not None:
-            raise JobFileError(f"reduce.{name}: is for a join; set reduce.join, or leave it out")
+            raise JobFileError(
+                f"reduce.{name} only applies to reduce.join; set that, or leave it out"
+            )
     for name, section in spec.inputs.items():
         if section.broadcast is not None:
             raise JobFileError(
-                f"inputs.{name}.broadcast: is for a join or sql, whose other input its rows meet; "
-                "leave it out"
+                f"inputs.{name}.broadcast only applies to reduce.join and reduce.sql; leave it out"
             )
     return None
 
 
 def _check_sql_keys(spec: JobSpec) -> None:
-    """Raise JobFileError where rows of several inputs would not meet by their keys."""
+    """Raise JobFileError if the keys of several inputs cannot be compared."""
     keys = {name: section.key for name, section in spec.inputs.items() if not section.broadcast}
     first = next((name for name, key in keys.items() if key), None)
     if first is None:
@@ -48,19 +75,18 @@ def _check_sql_keys(spec: JobSpec) -> None:
     for name, key in keys.items():
         if not key:
             raise JobFileError(
-                f"inputs.{name}.key: is missing, and inputs.{first} has one, by which their rows "
-                "are to meet; give both the same number of columns, or set broadcast = true for a "
-                "small input that everyone needs"
+                f"inputs.{name}.key is missing, and inputs.{first} has one; give both the same "
+                "number of columns, or set broadcast = true for a small input that every task needs"
             )
         if len(key) != len(keys[first]):
             raise JobFileError(
-                f"inputs.{name}.key: {key} is {len(key)} columns, and that of inputs.{first} is "
-                f"{len(keys[first])}, so that no rows of the two would meet"
+                f"inputs.{name}.key: {key} has {len(key)} columns, but the key of "
+                f"inputs.{first} has {len(keys[first])}; give both the same number of columns"
             )
 
 
 def _sql_stream(spec: JobSpec) -> str | None:
-    """The input whose rows go nowhere: the one without a key where all others are broadcast."""
+    """Return the streamed input: the only one without a key, if all others are broadcast."""
     others = [name for name, section in spec.inputs.items() if not section.broadcast]
     if len(others) == len(spec.inputs) or any(spec.inputs[name].key for name in others):
         return None
@@ -68,9 +94,9 @@ def _sql_stream(spec: JobSpec) -> str | None:
 
 
 def _keys_in_partitions(spec: JobSpec) -> dict[str, tuple[str, ...]]:
-    """The keys by which inputs are in several partitions; none where there is surely one.
+    """Return the keys by which inputs are partitioned; none if there is only one partition.
 
-    With a user's partitioner nobody knows what is together.
+    It is unknown which rows a user's partitioner brings together.
     """
     if spec.shuffle.partitions == 1 or ":" in spec.shuffle.partitioner:
         return {}
@@ -79,29 +105,7 @@ def _keys_in_partitions(spec: JobSpec) -> dict[str, tuple[str, ...]]:
 
 
 def _plan_join(spec: JobSpec, reduce: ReduceSection, how: How) -> JoinCoGroup:
-    names = list(spec.inputs)
-    if len(names) == 1:
-        raise JobFileError(
-            f"reduce.join: joins two inputs, and there is only {names[0]}; a second [inputs.NAME] "
-            "is missing"
-        )
-    if len(names) != 2:
-        raise JobFileError(
-            f"reduce.join: joins two inputs, and there are {len(names)} ({', '.join(names)}); join "
-            "more in stages, [stages.NAME]"
-        )
-    if spec.shuffle.partitioner != "hash":
-        raise JobFileError(
-            f"shuffle.partitioner: {spec.shuffle.partitioner} does not bring equal keys of two "
-            "inputs together, as a join needs them; take hash"
-        )
-    left = reduce.left or next(name for name in names if name != reduce.right)
-    right = reduce.right or next(name for name in names if name != left)
-    for key, name, other in (("left", left, right), ("right", right, left)):
-        if name not in names:
-            raise JobFileError(f"reduce.{key}: {name!r} is no input; there are {', '.join(names)}")
-        if name == other:
-            raise JobFileError(f"reduce.{key}: {name!r} is the other side as well; name both")
+    left, right = _name_sides(spec, reduce)
     keys = [tuple(spec.inputs[name].key) for name in (left, right)]
     for name, columns, others in zip((left, right), keys, reversed(keys), strict=True):
         if not columns:
@@ -110,20 +114,90 @@ def _plan_join(spec: JobSpec, reduce: ReduceSection, how: How) -> JoinCoGroup:
             )
         if len(columns) < len(others):
             raise JobFileError(
-                f"inputs.{name}.key: {list(columns)} is {len(columns)} columns, and the other side "
-                f"has {len(others)}; a join compares them one by one"
+                f"inputs.{name}.key: {list(columns)} has {len(columns)} columns, and the other "
+                f"side has {len(others)}; give both the same number of columns"
             )
     _check_broadcast(spec, left, right, how)
     called = [f"inputs.{name}.key: {rows_of(name, spec.inputs[name])}" for name in (left, right)]
-    join = Join(how, keys[0], keys[1], rows=(called[0], called[1]))
-    return JoinCoGroup(left, right, join)
+    return JoinCoGroup(left, right, Join(how, keys[0], keys[1], rows=(called[0], called[1])))
+
+
+def _name_sides(spec: JobSpec, reduce: ReduceSection) -> tuple[str, str]:
+    """Return the names of the left and the right input of a join."""
+    names = list(spec.inputs)
+    if len(names) == 1:
+        raise JobFileError(
+            f"reduce.join needs two inputs, and there is only {names[0]}; add a second "
+            "[inputs.NAME]"
+        )
+    if len(names) != 2:
+        raise JobFileError(
+            f"reduce.join needs two inputs, and there are {len(names)} ({', '.join(names)}); join "
+            "more in stages, [stages.NAME]"
+        )
+    if spec.shuffle.partitioner != "hash":
+        raise JobFileError(
+            f"shuffle.partitioner: {spec.shuffle.partitioner} does not bring equal keys of two "
+            "inputs together, as a join needs; use hash"
+        )
+    left = reduce.left or next(name for name in names if name != reduce.right)
+    right = reduce.right or next(name for name in names if name != left)
+    for key, name, other in (("left", left, right), ("right", right, left)):
+        if name not in names:
+            raise JobFileError(f"reduce.{key}: no input {name!r}; there are {', '.join(names)}")
+        if name == other:
+            raise JobFileError(f"reduce.{key}: {name!r} is the other side already; name both sides")
+    return left, right
 
 
 def _check_broadcast(spec: JobSpec, left: str, right: str, how: How) -> None:
-    """Raise JobFileError where rows that are with everyone would be in the result as often."""
+    """Raise JobFileError if every task would return the unmatched rows of a broadcast input."""
     for name, is_left in ((left, True), (right, False)):
         if spec.inputs[name].broadcast and not can_broadcast(how, is_left=is_left):
             raise JobFileError(
-                f"inputs.{name}.broadcast: nobody could tell which of its rows meet none, as a "
-                f"{how} join asks for them, where everyone has them; leave it out"
+                f"inputs.{name}.broadcast: a {how} join returns the rows of this input without a "
+                "match, and no task sees all rows of the other; leave it out"
             )
+
+
+def plan_broadcast(
+    spec: JobSpec,
+    cogroup: CoGroup | None,
+    sources: Sequence[Source],
+    row_maps: Mapping[str, RowMap | None],
+) -> StreamedSide | None:
+    """Return the input to which the others are broadcast; None if all are shuffled.
+
+    Raises JobFileError if all inputs are to be broadcast.
+    """
+    requested = [source for source in sources if spec.inputs[source.name].broadcast]
+    small = requested or _find_small(spec, cogroup, sources)
+    if not small:
+        return None
+    others = [source for source in sources if source not in small]
+    if not others:
+        raise JobFileError("inputs: all have broadcast = true; leave it out for the largest")
+    if isinstance(cogroup, SqlCoGroup) and cogroup.query.stream is None:
+        return None
+    (source,) = others
+    return StreamedSide(source, row_maps[source.name])
+
+
+def _find_small(spec: JobSpec, cogroup: CoGroup | None, sources: Sequence[Source]) -> list[Source]:
+    """Return the input of a join that is so much smaller than the other that it is broadcast."""
+    if not isinstance(cogroup, JoinCoGroup) or spec.shuffle.partitions != "auto":
+        return []
+    by_name = {source.name: source for source in sources}
+    for name, other, is_left in (
+        (cogroup.left, cogroup.right, True),
+        (cogroup.right, cogroup.left, False),
+    ):
+        small, large = by_name[name], by_name[other]
+        if (
+            spec.inputs[name].broadcast is None
+            and can_broadcast(cogroup.join.how, is_left=is_left)
+            and small.rows_bytes <= AUTO_BROADCAST_BYTES
+            and small.rows_bytes * _MIN_BROADCAST_RATIO <= large.rows_bytes
+        ):
+            return [small]
+    return []

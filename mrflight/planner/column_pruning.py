@@ -1,4 +1,4 @@
-"""Which columns of an input are read: those that its map, or the groups, are made of."""
+"""Leaves out columns of an input that neither its map nor the reduce reads."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from mrflight.tasks.operators.aggregates import parse_aggregate
 from mrflight.tasks.operators.partial_columns import needed_columns
 
 
-def narrowed(spec: JobSpec, source: Source, row_map: RowMap | None) -> Source:
-    """The input without the columns that nobody looks at, as far as its format can leave them out.
+def prune_columns(spec: JobSpec, source: Source, row_map: RowMap | None) -> Source:
+    """Return the input without unused columns, as far as its format can skip them.
 
-    As it is where that cannot be told, or a column is missing: planning names the mistake.
+    Returns it unchanged if the used columns are not known, or if one is missing: the planner
+    reports the mistake.
     """
     schema = source.reader.schema
     if schema is None:
@@ -24,15 +25,15 @@ def narrowed(spec: JobSpec, source: Source, row_map: RowMap | None) -> Source:
             return source.narrowed(row_map.columns(schema))
         except JobError:
             return source
-    needed = _grouped(spec, spec.inputs[source.name]) if row_map is None else None
+    needed = _grouped_columns(spec, spec.inputs[source.name]) if row_map is None else None
     if needed is None or not set(needed) <= set(schema.names):
         return source
-    # Of no column nobody would know how many rows there are, which count(*) asks for.
+    # Without any column the number of rows would be lost, which count(*) needs.
     return source.narrowed([name for name in schema.names if name in needed] or schema.names[:1])
 
 
-def _grouped(spec: JobSpec, section: InputSpec) -> set[str] | None:
-    """What groups of an input's rows are made of; None where its rows are of other use."""
+def _grouped_columns(spec: JobSpec, section: InputSpec) -> set[str] | None:
+    """Return the columns that groups are made of; None if whole rows are needed."""
     reduce = spec.reduce
     by_key = spec.shuffle.partitioner in ("hash", "range")  # others may look at any column
     if reduce is None or not reduce.groups or not by_key:

@@ -1,51 +1,131 @@
-"""Looks at a job's inputs and output as running it would, and tells the plan in words."""
+"""Explains how a job would run, as labelled values: analyzes it, and starts nothing."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
 from mrflight.config.functions import check_function
 from mrflight.config.settings import RunSettings
-from mrflight.config.spec import JobSpec
+from mrflight.config.spec import JobSpec, OutputSection
 from mrflight.ids import new_job_id
 from mrflight.planner.analyze import analyze, plan_inputs
-from mrflight.planner.explain_job import output_in_words, plan_in_words
+from mrflight.planner.explain_stage import Line, StageExplanation, counted
 from mrflight.planner.job_plan import JobPlan
+from mrflight.planner.stages import Stage
 from mrflight.storage import locate
 from mrflight.storage.prepare import prepare_storage
 from mrflight.system.deadlines import Deadline
+from mrflight.units import format_bytes
+
+_LABEL_WIDTH = 15
+
+_ON_THIS_MACHINE = "as on this machine; Ray decides by all of its nodes"
 
 
 def explain(spec: JobSpec, folder: Path, *, with_output: bool = True) -> list[str]:
-    """The lines; ``folder`` is the job file's.
+    """Return the lines of the explanation; ``folder`` is that of the job file.
 
-    Nothing is started or written, but the users' modules are imported here. Raises what is wrong
-    with the job, as running it would before its first task. Without output it is not looked at,
-    as nobody has told it yet.
+    Nothing is started or written, but users' modules are imported in this process. Raises the
+    errors that the job would raise before its first task. ``with_output=False`` does not look at
+    the output, for a job that has none yet.
     """
     prepare_storage(spec, folder, with_output=with_output)
     settings = RunSettings.of(spec, folder)
     deadline = Deadline(time.monotonic() + settings.timeout_s)
-    look = partial(_look, spec, folder, settings, with_output=with_output)
-    return deadline.run(look, "the inputs and the output were analyzed")
+    call = partial(_explain, spec, folder, settings, with_output=with_output)
+    return deadline.run(call, "the inputs and the output were analyzed")
 
 
-def _look(spec: JobSpec, folder: Path, settings: RunSettings, *, with_output: bool) -> list[str]:
-    asked = (spec, folder, new_job_id(), settings.workers, settings.memory)
+def _explain(spec: JobSpec, folder: Path, settings: RunSettings, *, with_output: bool) -> list[str]:
+    job = (spec, folder, new_job_id(), settings.workers, settings.memory)
     if not with_output:
-        plan = plan_inputs(*asked)
-        _ = plan.last.result_schema  # which raises what is wrong with the result's columns
+        plan = plan_inputs(*job)
+        _ = plan.last.result_schema  # which raises for wrong columns of the result
         _check_functions(plan)
-        return plan_in_words(spec, plan, settings)
-    plan, sink = analyze(*asked)
+        return format_plan(spec, plan, settings)
+    plan, sink = analyze(*job)
     _check_functions(plan)
-    committed = spec.job.run_id if sink.was_committed() else None
     url = locate(spec.output.table, folder, spec.storage).url
-    return [*plan_in_words(spec, plan, settings), *output_in_words(spec.output, url, committed)]
+    output = _format(_output(spec.output, url))
+    if sink.was_committed():
+        output += _format([("  committed", f"run {spec.job.run_id!r}; there is nothing to do")])
+    return [*format_plan(spec, plan, settings), *output]
 
 
 def _check_functions(plan: JobPlan) -> None:
     for function in sorted(plan.functions, key=str):
         check_function(function)
+
+
+def format_plan(spec: JobSpec, plan: JobPlan, settings: RunSettings) -> list[str]:
+    """Return what is read, shuffled and reduced, stage by stage, and the memory for it."""
+    lines = _format(_job(spec, plan, settings))
+    for stage in plan.stages:
+        explanation = StageExplanation(stage, plan.plans[stage.name], plan.sources[stage.name])
+        heading = _heading(stage) if len(plan.stages) > 1 else []
+        lines += ["", *_format([*heading, *explanation.lines()])]
+    has_both = any(stage.reads for stage in plan.stages)
+    return [*lines, "", *_format(_memory(spec, settings, has_both=has_both))]
+
+
+def _job(spec: JobSpec, plan: JobPlan, settings: RunSettings) -> Iterator[Line]:
+    cluster = spec.cluster
+    by_ray = cluster.executor == "ray" and cluster.ray_address is not None
+    yield "job", f"{spec.job.name}, {counted(len(plan.stages), 'stage')}"
+    if cluster.executor == "ray":
+        yield "ray", cluster.ray_address or "started and ended by the job"
+    reason = f" ({_ON_THIS_MACHINE})" if by_ray and cluster.workers is None else ""
+    yield "workers", f"{settings.workers:,}{reason}"
+    if cluster.metadata is not None:
+        yield "data servers", f"those of {cluster.metadata}"
+    else:
+        yield "data servers", f"{settings.data_servers:,}"
+
+
+def _heading(stage: Stage) -> list[Line]:
+    lines = [("stage", stage.name or "the job's own")]
+    if stage.reads:
+        read = " and ".join(sorted(stage.reads))
+        lines.append(("  estimated", f"planned again after {read}"))
+    return lines
+
+
+def _memory(spec: JobSpec, settings: RunSettings, *, has_both: bool) -> Iterator[Line]:
+    memory, half = settings.memory, settings.memory.halved()
+    by_ray = spec.cluster.executor == "ray" and spec.cluster.ray_address is not None
+    reason = "set by the job"
+    if spec.cluster.memory is None:
+        reason = _ON_THIS_MACHINE if by_ray else "half of what is free now"
+    yield "memory", f"{format_bytes(memory.total)} for all processes ({reason})"
+    if settings.data_servers:
+        yield (
+            "  data servers",
+            f"{format_bytes(memory.servers)}, then spill to {settings.spill_root}",
+        )
+    writer, combiner = format_bytes(memory.writer), format_bytes(memory.combiner)
+    yield "  map", f"writer {writer}, combiner {combiner}"
+    reducer, encoder = format_bytes(memory.reducer), format_bytes(memory.encoder)
+    yield "  reduce", f"rows {reducer}, encoder {encoder}"
+    if has_both:
+        reducer, writer = format_bytes(half.reducer), format_bytes(half.writer)
+        combiner = format_bytes(half.combiner)
+        yield "  reduce and map", f"rows {reducer}, writer {writer}, combiner {combiner}"
+    if spec.output.mode == "merge":
+        yield "  rewrite", f"{format_bytes(memory.rewriter)}, after the data servers are empty"
+
+
+def _output(output: OutputSection, url: str) -> Iterator[Line]:
+    yield "output", url
+    yield "  format", output.format
+    yield "  mode", output.mode
+    if output.mode == "merge":
+        yield "  keys", ", ".join(output.keys)
+    if output.partition_by:
+        yield "  partition by", ", ".join(output.partition_by)
+
+
+def _format(lines: Iterable[Line]) -> list[str]:
+    return [f"{label + ':':<{_LABEL_WIDTH}} {value}".rstrip() for label, value in lines]

@@ -1,4 +1,4 @@
-"""What is decided of a whole job: its stages in their order, and the plan of each."""
+"""The plan of a job: its stages in order, and the plan of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mrflight.planner.stages import Stage, with_key_prefix
 from mrflight.sources.base import Reader, Source, Split
 
 Sources = Mapping[str, Source]
-"""Inputs by their names in a stage."""
+"""The inputs of a stage by name."""
 
 
 class JobPlan(msgspec.Struct, frozen=True):
@@ -26,16 +26,16 @@ class JobPlan(msgspec.Struct, frozen=True):
     workers: int
     memory: MemoryPlan
     stages: tuple[Stage, ...]
-    """Each behind those that it reads."""
+    """Each stage comes after those that it reads."""
     sources: Mapping[str, Sources]
-    """Of each stage the inputs that are files."""
+    """The inputs that are files, by stage."""
     plans: Mapping[str, StagePlan]
-    """Of each stage. Of one that reads others as far as it can be known before those have run:
-    without tasks for what they make, and with a number of partitions by what they read."""
+    """By stage. The plan of a stage that reads others is an estimate until those have run: it has
+    no tasks that read them, and its number of partitions follows from the size of their inputs."""
 
     @property
     def last(self) -> StagePlan:
-        """Of the stage whose result is the job's."""
+        """The plan of the stage whose result is the job's."""
         return self.plans[self.stages[-1].name]
 
     @property
@@ -45,7 +45,7 @@ class JobPlan(msgspec.Struct, frozen=True):
 
     @property
     def input_versions(self) -> dict[str, int]:
-        """Of each input that is a Delta table the version that is read."""
+        """The version that is read of each input that is a Delta table."""
         return {
             f"{stage}.{name}" if stage else name: source.version
             for stage, sources in self.sources.items()
@@ -53,9 +53,12 @@ class JobPlan(msgspec.Struct, frozen=True):
             if source.version is not None
         }
 
-    def plan_stage(self, stage: Stage, made: Sources) -> StagePlan:
-        """A stage whose inputs that are results of stages are ``made``; JobError as `plan_job`."""
-        sources = {**self.sources.get(stage.name, {}), **made}
+    def plan_stage(self, stage: Stage, intermediate: Sources) -> StagePlan:
+        """Plan a stage; ``intermediate`` are its inputs that are results of other stages.
+
+        Raises JobError as `plan_job`.
+        """
+        sources = {**self.sources.get(stage.name, {}), **intermediate}
         in_order = [sources[name] for name in stage.spec.inputs]
         return plan_stage(stage.spec, in_order, self.folder, self.workers, self.memory)
 
@@ -68,13 +71,13 @@ def plan_job(
     workers: int,
     memory: MemoryPlan,
 ) -> JobPlan:
-    """The plan of a job; raises JobError for what can be seen to be wrong before it runs."""
+    """Plan a job; raises JobError for mistakes that can be found before it runs."""
     plans: dict[str, StagePlan] = {}
     plan = JobPlan(job_id, folder, workers, memory, tuple(stages), sources, plans)
     weights: dict[str, int] = {}
     for stage in stages:
         expected = {
-            name: _expected(name, plans[section.stage].result_schema, weights[section.stage])
+            name: _estimate_source(name, plans[section.stage].result_schema, weights[section.stage])
             for name, section in stage.spec.inputs.items()
             if section.stage is not None
         }
@@ -84,14 +87,16 @@ def plan_job(
     return plan
 
 
-def _expected(name: str, schema: pa.Schema | None, rows_bytes: int) -> Source:
-    """The result of a stage that has not run, at most as large as what it reads."""
-    return Source(name, _Unmade(schema), (), rows_bytes, (), is_made=True)
+def _estimate_source(name: str, schema: pa.Schema | None, rows_bytes: int) -> Source:
+    """Return the result of a stage that has not run, at most as large as its inputs."""
+    return Source(name, _SchemaOnly(schema), (), rows_bytes, (), is_made=True)
 
 
 @dataclass(frozen=True)
-class _Unmade(Reader):
+class _SchemaOnly(Reader):
+    """Stands for a reader in an estimate: it has a schema, and nothing to read."""
+
     schema: pa.Schema | None
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        raise AssertionError("a plan is made anew before its stage runs")
+        raise AssertionError("a stage is planned again before it runs")

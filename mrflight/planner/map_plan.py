@@ -1,4 +1,4 @@
-"""The maps of one side of a stage, from its inputs as they were found: a pure function."""
+"""Plans the map tasks of one shuffle from the inputs that were found: a pure function."""
 
 from __future__ import annotations
 
@@ -22,101 +22,121 @@ from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.tasks import MapTask, SampleTask
 
-SAMPLE_PIECES = 64
+SAMPLE_SPLITS = 64
 SAMPLE_ROWS_PER_PARTITION = 100
-"""Of all samples together: boundaries are then within about ten per cent of even."""
+"""Of all samples together. Boundaries are then within about ten per cent of even."""
 
-_MADE_SAMPLE_PIECES = 4
-"""Of a stage's result, each of which is made for it. Partitions by a hash are samples already."""
+_INTERMEDIATE_SAMPLE_SPLITS = 4
+"""Each sample of a stage's result is computed for it. Few suffice, because partitions by a hash are
+random samples already."""
+
+
+class StageContext(msgspec.Struct, frozen=True):
+    """What is decided of a stage before its map tasks are planned."""
+
+    spec: JobSpec
+    folder: str
+    memory: MemoryPlan
+    row_maps: Mapping[str, RowMap | None]
+    """By input."""
+    partitions: int
+    compression: str
+    split_bytes: int
+    """Larger splits are cut."""
+    reduce_spec: ReduceSpec
+    is_joined: bool
+    """Whether the tables are joined or queried before they are reduced."""
+    is_broadcast: bool
+    """Whether all tables are broadcast to a streamed side."""
 
 
 class ShuffleInput(msgspec.Struct, frozen=True):
-    """The inputs whose rows are one table, which goes through one shuffle."""
+    """The inputs whose rows form one table, which goes through one shuffle."""
 
     name: str
-    """Of the table: the first input's."""
+    """The name of the table, which is that of its first input."""
     map_tasks: tuple[MapTask, ...]
     sample_tasks: tuple[SampleTask, ...]
     """Only for the range partitioner."""
     schema: pa.Schema | None
-    """Of the shuffled rows; None where a function will say it."""
+    """The schema of the shuffled rows; None if only a user's function determines it."""
     partitioners: Mapping[str, PartitionerSpec]
-    """Of its inputs by their names."""
+    """By input."""
     row_maps: Mapping[str, RowMap]
-    """Of those that have one."""
+    """By input, for inputs that are mapped."""
     partitions: int
-    """Those of the stage, or one where it is broadcast."""
+    """As many as the stage has, or one if the table is broadcast."""
 
 
-def plan_side(
-    spec: JobSpec,
-    *,
-    sources: Sequence[Source],
-    folder: str,
-    maps: Mapping[str, RowMap | None],
-    partitions: int,
-    reduce_spec: ReduceSpec,
-    is_met: bool,
-    compression: str,
-    memory: MemoryPlan,
-    split_bytes: int,
-    is_broadcast: bool,
-) -> ShuffleInput:
-    """The maps of the inputs that are one table.
-
-    ``is_met``: it meets others before it is reduced; ``is_broadcast``: where they are read.
-    """
+def plan_shuffle_input(stage: StageContext, sources: Sequence[Source]) -> ShuffleInput:
+    """Plan the map tasks of the inputs that form one table."""
+    spec = stage.spec
     map_tasks: list[MapTask] = []
     sample_tasks: list[SampleTask] = []
-    known: list[pa.Schema] = []
     partitioners: dict[str, PartitionerSpec] = {}
-    row_maps: dict[str, RowMap] = {}
-    begun = ReduceSpec() if is_met else reduce_spec
+    schemas: list[pa.Schema] = []
     _check_inputs_agree(spec, sources)
     for source in sources:
         section = spec.inputs[source.name]
-        row_map = maps[source.name]
-        schema = mapped_schema(source.reader.schema, row_map)
-        known += [] if schema is None else [canonical_schema(schema)]
-        if row_map is not None:
-            row_maps[source.name] = row_map
+        row_map = stage.row_maps[source.name]
         partitioner = PartitionerSpec("one", (), 1)
-        if not is_broadcast and not section.broadcast:
-            partitioner = _plan_partitioner(spec, source.name, section, partitions, folder)
+        if not stage.is_broadcast and not section.broadcast:
+            partitioner = _plan_partitioner(stage, source.name, section)
         partitioners[source.name] = partitioner
-        share = memory.halved() if source.is_made else memory
-        if schema is not None:  # names are checked now
-            rows = rows_of(source.name, section)
-            orders = spec.reduce is not None and spec.reduce.orders
-            if not orders and (section.key or not reduce_spec.unique):  # or others name it better
-                _check_key(schema, f"inputs.{source.name}.key: {rows}", partitioner)
-            begun.check(schema, rows)
-        for split in _cut(source, split_bytes):
-            map_tasks.append(
-                MapTask(
-                    source.name,
-                    len(map_tasks),
-                    source.reader,
-                    split,
-                    row_map,
-                    partitioner,
-                    begun,
-                    compression,
-                    share.writer,
-                    share.combiner,
-                )
-            )
+        if (schema := mapped_schema(source.reader.schema, row_map)) is not None:
+            _check_columns(stage, source.name, schema, partitioner)
+            schemas.append(canonical_schema(schema))
+        map_tasks += _plan_maps(stage, source, partitioner, len(map_tasks))
         if partitioner.kind == "range" and source.splits:
             sample_tasks += _plan_samples(source, row_map, partitioner)
+    row_maps = {source.name: stage.row_maps[source.name] for source in sources}
     return ShuffleInput(
         sources[0].name,
         tuple(map_tasks),
         tuple(sample_tasks),
-        known[0] if known else None,
+        schemas[0] if schemas else None,
         partitioners,
-        row_maps,
-        1 if is_broadcast or spec.inputs[sources[0].name].broadcast else partitions,
+        {name: row_map for name, row_map in row_maps.items() if row_map is not None},
+        1 if stage.is_broadcast or spec.inputs[sources[0].name].broadcast else stage.partitions,
     )
+
+
+def _begin_spec(stage: StageContext) -> ReduceSpec:
+    """Return the part of the reduce that maps may begin: none if the tables are joined first."""
+    return ReduceSpec() if stage.is_joined else stage.reduce_spec
+
+
+def _check_columns(
+    stage: StageContext, name: str, schema: pa.Schema, partitioner: PartitionerSpec
+) -> None:
+    """Raise JobError if the key, or a column of the reduce, is missing or has a wrong type."""
+    spec, section = stage.spec, stage.spec.inputs[name]
+    rows = rows_of(name, section)
+    orders = spec.reduce is not None and spec.reduce.orders
+    # Otherwise sort_by or output.keys name the column, and their own checks say so.
+    if not orders and (section.key or not stage.reduce_spec.unique):
+        _check_key(schema, f"inputs.{name}.key: {rows}", partitioner)
+    _begin_spec(stage).check(schema, rows)
+
+
+def _plan_maps(
+    stage: StageContext, source: Source, partitioner: PartitionerSpec, first_id: int
+) -> Iterator[MapTask]:
+    memory = stage.memory.halved() if source.is_made else stage.memory
+    begun = _begin_spec(stage)  # one object for all maps, because it is sent to a worker once
+    for map_id, split in enumerate(_cut(source, stage.split_bytes), first_id):
+        yield MapTask(
+            source.name,
+            map_id,
+            source.reader,
+            split,
+            stage.row_maps[source.name],
+            partitioner,
+            begun,
+            stage.compression,
+            memory.writer,
+            memory.combiner,
+        )
 
 
 def _check_key(schema: pa.Schema, rows: str, partitioner: PartitionerSpec) -> None:
@@ -126,14 +146,14 @@ def _check_key(schema: pa.Schema, rows: str, partitioner: PartitionerSpec) -> No
     partitioner.check(schema)
 
 
-def _cut(source: Source, most_bytes: int) -> Iterator[Split]:
-    """The source's splits, those cut that are larger and can be."""
+def _cut(source: Source, max_bytes: int) -> Iterator[Split]:
+    """Yield the splits of a source, and cut those that are larger than ``max_bytes``."""
     for split in source.splits:
-        yield from source.reader.pieces(split, -(-split.size_bytes // most_bytes))
+        yield from source.reader.pieces(split, -(-split.size_bytes // max_bytes))
 
 
 def _check_inputs_agree(spec: JobSpec, sources: Sequence[Source]) -> None:
-    """Raise SchemaMismatchError where inputs whose rows are not mapped differ in their columns."""
+    """Raise SchemaMismatchError if inputs that are not mapped have different columns."""
     plain = [
         source
         for source in sources
@@ -148,13 +168,14 @@ def _check_inputs_agree(spec: JobSpec, sources: Sequence[Source]) -> None:
         )
         if difference:
             raise SchemaMismatchError(
-                f"inputs.{other.name} does not agree with inputs.{first.name}, and their rows meet "
-                f"in one shuffle: {difference}; set types, select columns, or map one of them"
+                f"inputs.{other.name} must have the same columns as inputs.{first.name}, because "
+                f"their rows go into one shuffle: {difference}; set types, select columns, or map "
+                "one of them"
             )
 
 
 def plan_map(name: str, section: InputSpec, folder: str) -> RowMap | None:
-    """What maps the rows of an input; JobFileError where it is no name of a function."""
+    """Return what maps the rows of an input; JobFileError if its function's name is invalid."""
     if section.sql is not None:
         return SqlMap(section.sql, section.sql_table or name, f"inputs.{name}.sql")
     if section.map is None:
@@ -162,68 +183,71 @@ def plan_map(name: str, section: InputSpec, folder: str) -> RowMap | None:
     return FunctionRef.parse(section.map, f"inputs.{name}.map", folder)
 
 
-def _plan_partitioner(
-    spec: JobSpec, name: str, section: InputSpec, partitions: int, folder: str
-) -> PartitionerSpec:
-    if spec.reduce is not None and spec.reduce.orders:
-        return _plan_order(spec.reduce, partitions)
-    kind, key = spec.shuffle.partitioner, key_of(spec, section)
-    if spec.reduce is not None and spec.reduce.is_total:
+def _plan_partitioner(stage: StageContext, name: str, section: InputSpec) -> PartitionerSpec:
+    """Decide where the rows of an input go; JobFileError if the sections contradict each other."""
+    spec, partitions = stage.spec, stage.partitions
+    reduce, kind, key = spec.reduce, spec.shuffle.partitioner, key_of(spec, section)
+    if reduce is not None and reduce.orders:
+        return _plan_order(reduce, partitions)
+    if reduce is not None and reduce.is_total:
         _check_total(name, kind, key)
         return PartitionerSpec("one", (), 1)
-    group_by = spec.reduce.group_by if spec.reduce else []
-    if spec.reduce is not None and spec.reduce.sql is not None and partitions == 1:
+    if reduce is not None and reduce.sql is not None and partitions == 1:
         return PartitionerSpec("one", (), 1)
-    if kind == "hash" and spec.shuffle.partitions == 1 and not key and spec.reduce is None:
-        return PartitionerSpec("one", (), 1)  # wherever rows would go by a key
-    is_whole = spec.reduce is not None and spec.reduce.distinct and kind == "hash"
-    if kind in ("hash", "range") and not key and not is_whole:
-        wanted = "without a key there is shuffle.partitioner = 'round_robin'"
-        if spec.reduce is not None:
-            wanted = "what is reduced are all rows of a key; say which, key = [...]"
-        raise JobFileError(
-            f"inputs.{name}.key: the {kind} partitioner needs the columns to partition by; {wanted}"
-        )
-    if len(set(key)) < len(key):
-        raise JobFileError(f"inputs.{name}.key: {key} names a column twice")
-    if kind == "round_robin" and spec.reduce:
-        raise JobFileError(
-            "shuffle.partitioner: round_robin does not bring equal keys together, so there is "
-            "nothing to reduce; take hash, or leave out [reduce]"
-        )
-    if kind in ("hash", "range") and group_by and not set(key) <= set(group_by):
-        raise JobFileError(
-            f"inputs.{name}.key: {key} must be among reduce.group_by, {group_by}, or rows of one "
-            "group land in several partitions"
-        )
+    if kind == "hash" and spec.shuffle.partitions == 1 and not key and reduce is None:
+        return PartitionerSpec("one", (), 1)  # the same for any key
+    _check_key_columns(spec, name, kind, key)
     if kind in ("hash", "range", "round_robin"):
         sort_keys = ascending(key) if kind == "range" else ()
         return PartitionerSpec(kind, tuple(key), partitions, sort_keys=sort_keys)
     if ":" not in kind:
         raise JobFileError(
-            f"shuffle.partitioner: {kind!r} is none of hash, range, round_robin or module:function"
+            f"shuffle.partitioner must be hash, range, round_robin or module:function, not {kind!r}"
         )
-    function = FunctionRef.parse(kind, "shuffle.partitioner", folder)
+    function = FunctionRef.parse(kind, "shuffle.partitioner", stage.folder)
     return PartitionerSpec("function", tuple(key), partitions, function)
 
 
+def _check_key_columns(spec: JobSpec, name: str, kind: str, key: list[str]) -> None:
+    """Raise JobFileError if the key does not suit the partitioner or the reduce."""
+    group_by = spec.reduce.group_by if spec.reduce else []
+    is_whole_row = spec.reduce is not None and spec.reduce.distinct and kind == "hash"
+    if kind in ("hash", "range") and not key and not is_whole_row:
+        advice = "set key = [...], or shuffle.partitioner = 'round_robin'"
+        if spec.reduce is not None:
+            advice = "set key = [...], because a reduce needs all rows of a key together"
+        raise JobFileError(f"inputs.{name}.key: the {kind} partitioner needs key columns; {advice}")
+    if len(set(key)) < len(key):
+        raise JobFileError(f"inputs.{name}.key: {key} names a column twice")
+    if kind == "round_robin" and spec.reduce:
+        raise JobFileError(
+            "shuffle.partitioner: round_robin does not bring equal keys together, as [reduce] "
+            "needs; use hash, or leave out [reduce]"
+        )
+    if kind in ("hash", "range") and group_by and not set(key) <= set(group_by):
+        raise JobFileError(
+            f"inputs.{name}.key: {key} must be among reduce.group_by, {group_by}; otherwise rows "
+            "of one group go to several partitions"
+        )
+
+
 def _check_total(name: str, kind: str, key: list[str]) -> None:
-    """Raise JobFileError for what would bring rows apart of which one is made."""
-    all_rows = "without reduce.group_by one row is made of all rows"
+    """Raise JobFileError for settings that would distribute rows of which one row is made."""
+    one_row = "without reduce.group_by one row is made of all rows"
     if kind != "hash":
         raise JobFileError(
-            f"shuffle.partitioner: {kind} is for several partitions, and {all_rows}; leave it out, "
-            "or write group_by = [...]"
+            f"shuffle.partitioner: {kind} is for several partitions, but {one_row}; leave it out, "
+            "or set reduce.group_by = [...]"
         )
     if key:
         raise JobFileError(
-            f"inputs.{name}.key: {key} tells which rows belong together, and {all_rows}; write "
-            f"group_by = {key}, or leave the key out"
+            f"inputs.{name}.key: {key} is a key, but {one_row}; set reduce.group_by = {key}, or "
+            "leave the key out"
         )
 
 
 def _plan_order(reduce: ReduceSection, partitions: int) -> PartitionerSpec:
-    """Where rows go that are to be in order."""
+    """Distribute rows by ranges of the columns that they are sorted by."""
     sort_keys = parse_sort_keys(reduce.sort_by, "reduce.sort_by")
     if partitions == 1:
         return PartitionerSpec("one", (), 1)
@@ -233,11 +257,11 @@ def _plan_order(reduce: ReduceSection, partitions: int) -> PartitionerSpec:
 def _plan_samples(
     source: Source, row_map: RowMap | None, partitioner: PartitionerSpec
 ) -> list[SampleTask]:
-    """Small pieces spread evenly over the input."""
-    most = _MADE_SAMPLE_PIECES if source.is_made else SAMPLE_PIECES
-    each = max(1, -(-SAMPLE_PIECES // len(source.splits)))
+    """Plan samples of small splits that are spread evenly over the input."""
+    count = _INTERMEDIATE_SAMPLE_SPLITS if source.is_made else SAMPLE_SPLITS
+    each = max(1, -(-SAMPLE_SPLITS // len(source.splits)))
     pieces = [piece for split in source.splits for piece in source.reader.pieces(split, each)]
-    picked = pieces[:: max(1, len(pieces) // most)]
+    picked = pieces[:: max(1, len(pieces) // count)]
     rows = max(100, SAMPLE_ROWS_PER_PARTITION * partitioner.partitions // len(picked))
     return [
         SampleTask(source.reader, piece, row_map, partitioner.sort_keys, rows) for piece in picked

@@ -1,4 +1,4 @@
-"""How many partitions a stage has, and why so many: a pure function."""
+"""Decides how many partitions a stage has, and says why: a pure function."""
 
 from __future__ import annotations
 
@@ -12,40 +12,41 @@ from mrflight.errors import JobFileError
 from mrflight.ids import MAX_PARTITIONS
 
 AUTO_PARTITION_BYTES = 64 * 2**20
-"""Of rows in memory per partition where ``partitions`` is auto. With half as much lineitem's six
-million rows took 1.1 of the time to HDFS, in two of three pairs; in the third they took less."""
+"""Rows in memory per partition if ``partitions`` is auto. With half as much, writing lineitem's six
+million rows to HDFS took 1.1 of the time in two of three pairs, and less in the third."""
 
-LEAST_BLOCK_BYTES = 16 * 2**10
-"""A shuffle writer's budget should hold such a block for each partition; see transport.py."""
+MIN_BLOCK_BYTES = 16 * 2**10
+"""A writer's memory should hold such a block for each partition; see experiments/transport.py."""
 
 Reason = Literal[
-    "told", "rows", "workers", "writer", "most", "limit", "broadcast", "no key", "total"
+    "set", "rows", "workers", "writer", "maximum", "limit", "broadcast", "no key", "total"
 ]
 
 
 class PartitionCount(msgspec.Struct, frozen=True):
-    """How many partitions there are, and what has decided it."""
+    """The number of partitions and the reason for it."""
 
     number: int
     reason: Reason
-    """``told`` by the job; as many as the ``rows`` fill; one for each of the ``workers``; as many
-    as a ``writer`` can hold a block for; the ``most`` that a shuffle can have; one, which the first
-    rows of each map go to by a ``limit``, from which all rows are ``broadcast``, where sql has
-    ``no key`` that tells which rows it is to see together, or where the result is a ``total``, one
-    row of all rows."""
+    """What decided the number:
+    ``set``: the job; ``rows``: as many as the rows fill; ``workers``: one for each worker;
+    ``writer``: as many as a map has memory for; ``maximum``: the limit of a shuffle.
+    These reasons lead to one partition: ``limit``: maps send only their first rows; ``broadcast``:
+    every task reads all rows; ``no key``: sql without a key sees all rows; ``total``: one row is
+    made of all rows."""
     rows_bytes: int
-    """That are shuffled, in memory, roughly."""
+    """The size of the shuffled rows in memory, roughly."""
     each_bytes: int
-    """Of rows that one partition is to have: less than usual where a reducer has little memory."""
+    """The target size of a partition in memory; smaller if a reduce has little memory."""
 
 
 def count_partitions(
     spec: JobSpec, rows_bytes: int, workers: int, memory: MemoryPlan
 ) -> PartitionCount:
-    """The number of partitions: as told, or for ``rows_bytes`` of rows as many as serve them best.
+    """Return the number of partitions that the job sets, or one that suits ``rows_bytes``.
 
-    So many that each fits a reducer's memory with room for what is made of it,
-    and that every worker has some, unless one holds all; so few that blocks stay worth sending.
+    Each partition fits into a quarter of a reduce's memory, and every worker gets one, unless one
+    partition holds all rows. There are not so many that blocks become too small.
     """
     each = min(AUTO_PARTITION_BYTES, max(1, memory.reducer // 4))
     if spec.reduce is not None and spec.reduce.limit is not None:
@@ -59,19 +60,18 @@ def count_partitions(
     if wanted != "auto":
         if not 1 <= wanted <= MAX_PARTITIONS:
             raise JobFileError(
-                f"shuffle.partitions: {wanted} is not from 1 to {MAX_PARTITIONS}; 'auto' takes as "
-                "many as the input, the workers and the memory ask for"
+                f"shuffle.partitions must be from 1 to {MAX_PARTITIONS}, or 'auto', not {wanted}"
             )
-        return PartitionCount(wanted, "told", rows_bytes, each)
-    number, reason = _wanted_by(rows_bytes, each, workers)
-    held = max(workers, memory.writer // LEAST_BLOCK_BYTES)
+        return PartitionCount(wanted, "set", rows_bytes, each)
+    number, reason = _count_by_size(rows_bytes, each, workers)
+    held = max(workers, memory.writer // MIN_BLOCK_BYTES)
     if number > min(held, MAX_PARTITIONS):
         number = min(held, MAX_PARTITIONS)
-        reason = "writer" if number == held else "most"
+        reason = "writer" if number == held else "maximum"
     return PartitionCount(number, reason, rows_bytes, each)
 
 
-def _wanted_by(rows_bytes: int, each_bytes: int, workers: int) -> tuple[int, Reason]:
-    """By the rows, and the workers that are to share them."""
+def _count_by_size(rows_bytes: int, each_bytes: int, workers: int) -> tuple[int, Reason]:
+    """Return the number by the size of the rows and the number of workers."""
     needed = max(1, -(-rows_bytes // each_bytes))
     return (workers, "workers") if 1 < needed < workers else (needed, "rows")

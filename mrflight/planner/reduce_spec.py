@@ -1,4 +1,4 @@
-"""What is made of each partition: a pure function of a job's sections."""
+"""Plans what is made of each partition: a pure function of the job's sections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mrflight.tasks.reducer import ReduceSpec
 
 
 def plan_reduce_spec(spec: JobSpec, folder: str) -> ReduceSpec:
-    """What is made of each partition, once its tables are one."""
+    """Return what is made of each partition, after its tables are joined."""
     section = spec.reduce
     if section is None:
         return ReduceSpec(sort_by=_ranges(spec))
@@ -34,7 +34,7 @@ def plan_reduce_spec(spec: JobSpec, folder: str) -> ReduceSpec:
 
 
 def _check_one_kind(section: ReduceSection) -> None:
-    """Raise JobFileError where more than one thing is to be made of the rows."""
+    """Raise JobFileError if [reduce] has more than one kind of reduce."""
     kinds = {
         "group_by" if section.group_by else "aggregate": section.groups,
         "function": section.function,
@@ -47,20 +47,19 @@ def _check_one_kind(section: ReduceSection) -> None:
     if len(told) > 1:
         first, second, *_ = told
         raise JobFileError(
-            f"reduce.{second}: takes the place of {first}; keep one, or make the other a stage of "
-            "its own, [stages.NAME]"
+            f"reduce.{second} cannot be combined with {first}; keep one, or make the other a stage "
+            "of its own, [stages.NAME]"
         )
     if section.order_by and section.keep is None:
         raise JobFileError(
-            "reduce.order_by: is for keep, and says which row of a key is the first; to put the "
-            "result in order there is sort_by"
+            "reduce.order_by only applies to reduce.keep; use reduce.sort_by to sort the result"
         )
 
 
 def _plan_order(section: ReduceSection) -> ReduceSpec:
-    """Rows that are in order by the stage that they come from."""
+    """Return a reduce that sorts rows or cuts them at a limit."""
     if section.limit is not None and section.limit < 0:
-        raise JobFileError(f"reduce.limit: {section.limit} is less than no row")
+        raise JobFileError(f"reduce.limit must be 0 or more, not {section.limit}")
     sort_by = parse_sort_keys(section.sort_by, "reduce.sort_by")
     return ReduceSpec(sort_by=sort_by, limit=section.limit)
 
@@ -71,10 +70,10 @@ def _plan_kept(spec: JobSpec, section: ReduceSection) -> FirstLastByKey:
     if keys or not key:
         name = next(iter(spec.inputs))
         raise JobFileError(
-            f"inputs.{name}.key: keep needs the columns of whose rows one is kept, the same of "
-            "every input"
+            f"inputs.{name}.key: keep needs key columns, the same for every input; it keeps one "
+            "row of each key"
         )
-    assert section.keep is not None, "this is for keep"
+    assert section.keep is not None, "there is nothing to keep"
     return FirstLastByKey(key, section.keep, parse_sort_keys(section.order_by, "reduce.order_by"))
 
 
@@ -84,21 +83,21 @@ def _plan_groups(spec: JobSpec, section: ReduceSection, *, combines: bool) -> Re
         raise JobFileError(f"reduce.group_by: {section.group_by} names a column twice")
     if twice := {aggregate.name for aggregate in aggregates} & set(section.group_by):
         raise JobFileError(
-            f"reduce.aggregate.{min(twice)}: is the name of a group_by column, too, which the "
-            "result has anyway; give the aggregate another name"
+            f"reduce.aggregate.{min(twice)} has the name of a group_by column, which is in the "
+            "result anyway; give the aggregate another name"
         )
     group_by = tuple(section.group_by)
     return ReduceSpec(group_by, aggregates, sort_by=_ranges(spec), combines=combines)
 
 
 def _common_key(spec: JobSpec) -> tuple[str, ...]:
-    """The columns by whose hash all inputs are partitioned; none where there are no such."""
+    """Return the key columns by whose hash all inputs are partitioned; none if they differ."""
     keys = {tuple(key_of(spec, section)) for section in spec.inputs.values()}
     return keys.pop() if spec.shuffle.partitioner == "hash" and len(keys) == 1 else ()
 
 
 def _ranges(spec: JobSpec) -> tuple[SortKey, ...]:
-    """Ranges are sorted inside as well, so that the parts in their order are one sorted table."""
+    """Return the sort keys of range partitions: the parts in order form one sorted table."""
     if spec.shuffle.partitioner != "range":
         return ()
     section = next(iter(spec.inputs.values()))

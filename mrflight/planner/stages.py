@@ -1,8 +1,8 @@
-"""The stages of a job in the order in which they run: a pure function of its spec.
+"""Builds the stages of a job in the order in which they run: a pure function of its spec.
 
-Each is a job of its own as far as planning goes: its inputs, one shuffle of theirs, and what is
-made of each partition. Where the result of that is to be sorted, or cut at a limit, another stage
-comes after it, as rows that are to be in order are to be shuffled by it.
+To the planner each stage is a job of its own: inputs, one shuffle, and a reduce of each partition.
+If the result of a reduce is sorted or limited, another stage does that, because rows are shuffled
+by the columns that they are sorted by.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ class Stage(NamedTuple):
     """One stage of a job."""
 
     name: str
-    """Of ``[stages.NAME]``; empty for the job's own, which is the last. With ``.rows`` behind it
-    where another stage puts the rows in order."""
+    """That of ``[stages.NAME]``, or empty for the last stage, which is the job's own. The suffix
+    ``.rows`` marks a stage whose rows another stage sorts or limits."""
     section: str
-    """What key paths of it begin with, ``stages.NAME.`` or nothing."""
+    """The prefix of its keys in the job file: ``stages.NAME.`` or nothing."""
     spec: JobSpec
-    """The job's, with this stage's inputs, shuffle and reduce."""
+    """The spec of the job, with this stage's inputs, shuffle and reduce."""
 
     @property
     def reads(self) -> set[str]:
-        """The stages whose results are inputs of this one."""
+        """The names of the stages whose results are inputs of this one."""
         return {each.stage for each in self.spec.inputs.values() if each.stage is not None}
 
 
 def build_stages(spec: JobSpec) -> list[Stage]:
-    """All stages, each behind those that it reads, the job's own at the end.
+    """Return all stages, each after those that it reads, and the job's own at the end.
 
-    JobFileError for stages that nobody reads, that are not there, or that read one another.
+    Raises JobFileError for stages that are not read, do not exist, or read one another.
     """
     for name, stage in spec.stages.items():
         _check(name, stage)
@@ -52,14 +52,14 @@ def build_stages(spec: JobSpec) -> list[Stage]:
     if unread := stages.keys() - ordered.keys():
         name = min(unread)
         raise JobFileError(
-            f"stages.{name}: nothing reads its result; name it in an input, stage = {name!r}, or "
-            "leave it out"
+            f"stages.{name}: no input reads its result; set stage = {name!r} in an input, or leave "
+            "the stage out"
         )
     return [step for name, job in ordered.items() for step in _steps(name, job)]
 
 
 def repartition_stage(stage: Stage) -> Stage:
-    """What comes after the last stage where its rows are not in partitions that can be written."""
+    """Return a stage that partitions the rows of a broadcast join, so that they can be written."""
     job = stage.spec
     partitioner = "hash" if job.output.keys else "round_robin"
     rows = replace(
@@ -73,26 +73,27 @@ def repartition_stage(stage: Stage) -> Stage:
 
 @contextmanager
 def with_key_prefix(stage: Stage) -> Iterator[None]:
-    """Let key paths in the message of what is raised inside begin with those of their stage."""
+    """Prefix the keys in the message of a JobError that is raised inside with the stage's."""
     try:
         yield
     except JobError as error:
         if stage.section and error.args:
-            told = _KEY_PATH.sub(stage.section, str(error.args[0]))
-            error.args = (told, *error.args[1:])
+            message = _KEY_PATH.sub(stage.section, str(error.args[0]))
+            error.args = (message, *error.args[1:])
         raise
 
 
 def _check(name: str, stage: StageSpec) -> None:
-    """JobFileError for what a stage cannot have of its own."""
+    """Raise JobFileError for an invalid name, or settings that only a job has."""
     if not _NAME.fullmatch(name):
         raise JobFileError(
-            f"stages.{name}: a stage's name is of letters, digits, '_' and '-'; take another"
+            f"stages.{name}: a stage's name must be 1 to 64 letters, digits, '_' and '-'"
         )
-    told = {"replicas": stage.shuffle.replicas != 1, "memory": stage.shuffle.memory is not None}
-    for key in (key for key, is_told in told.items() if is_told):
+    is_set = {"replicas": stage.shuffle.replicas != 1, "memory": stage.shuffle.memory is not None}
+    for key in (key for key, value in is_set.items() if value):
         raise JobFileError(
-            f"stages.{name}.shuffle.{key}: is the same for all shuffles of a job; set shuffle.{key}"
+            f"stages.{name}.shuffle.{key} cannot differ between the stages of a job; set "
+            f"shuffle.{key}"
         )
 
 
@@ -103,7 +104,7 @@ def _add(
     ordered: dict[str, JobSpec],
     within: tuple[str, ...],
 ) -> None:
-    """Add a stage behind those that it reads."""
+    """Add a stage after those that it reads."""
     if name in ordered:
         return
     for input_name, section in job.inputs.items():
@@ -112,19 +113,19 @@ def _add(
             continue
         key = f"{f'stages.{name}.' if name else ''}inputs.{input_name}.stage"
         if read not in stages:
-            there = f"there are {', '.join(map(repr, stages))}" if stages else "there are none"
-            raise JobFileError(f"{key}: there is no stage {read!r}; {there}, [stages.NAME]")
+            known = f"there are {', '.join(map(repr, stages))}" if stages else "there are none"
+            raise JobFileError(f"{key}: no stage {read!r}; {known}, [stages.NAME]")
         if read in (*within, name):
             raise JobFileError(
-                f"{key}: {read!r} reads the result of this stage in turn; a stage can read only "
-                "what is made before it"
+                f"{key}: {read!r} reads the result of this stage; stages must not read one another "
+                "in a circle"
             )
         _add(read, stages[read], stages, ordered, (*within, name))
     ordered[name] = job
 
 
 def _as_job(spec: JobSpec, stage: StageSpec) -> JobSpec:
-    """The stage as a job whose result goes nowhere."""
+    """Return the stage as the spec of a job without output."""
     own, job = stage.shuffle, spec.shuffle
     compression = job.compression if own.compression == "auto" else own.compression
     shuffle = replace(own, replicas=job.replicas, memory=job.memory, compression=compression)
@@ -139,14 +140,14 @@ def _as_job(spec: JobSpec, stage: StageSpec) -> JobSpec:
 
 
 def _steps(name: str, job: JobSpec) -> list[Stage]:
-    """The stage, or two: one makes rows that the other one puts in order."""
+    """Return the stage, or two if its rows are sorted or limited."""
     section = f"stages.{name}." if name else ""
     reduce = job.reduce or ReduceSection()
-    made = replace(reduce, sort_by=[], limit=None)
-    if not reduce.orders or made == ReduceSection():
+    unordered = replace(reduce, sort_by=[], limit=None)
+    if not reduce.orders or unordered == ReduceSection():
         return [Stage(name, section, job)]
     before = f"{name or 'job'}.rows"
-    first = replace(job, reduce=made, output=OutputSection(table=""))
+    first = replace(job, reduce=unordered, output=OutputSection(table=""))
     ordered = ReduceSection(sort_by=reduce.sort_by, limit=reduce.limit)
     shuffle = replace(job.shuffle, partitioner="hash")
     last = replace(job, inputs={"rows": InputSpec(stage=before)}, shuffle=shuffle, reduce=ordered)

@@ -301,7 +301,7 @@ def test_an_output_in_its_input_is_refused_by_whatever_url(bucket: Bucket, tmp_p
     done = run(tmp_path, bucket.url.replace("s3:", "s3a:"), source.child("out"))
     assert done.code == 2
     assert (
-        f"output.table: {bucket.url}/out lies in what inputs.rows.path reads, {bucket.url}/; "
+        f"output.table: {bucket.url}/out lies in {bucket.url}/, which inputs.rows.path reads; "
         in (done.message)
     )
     put_inputs(source.child("in"))

@@ -140,8 +140,8 @@ def test_sql_of_inputs_of_one_name_gives_what_duckdb_gives(
         ),
         (
             lambda rows: rows.reduce(len),
-            "inputs.visits.key: the hash partitioner needs the columns to partition by; what is "
-            "reduced are all rows of a key; say which, key = [...]",
+            "inputs.visits.key: the hash partitioner needs key columns; set key = [...], "
+            "because a reduce needs all rows of a key together",
         ),
     ],
 )
@@ -210,9 +210,13 @@ def test_a_plan_in_words(visits: mrflight.Dataset) -> None:
     before = tree(Path.cwd())
     counted = visits.map(lambda batch: batch).group_by("url").agg(n="count(*)")
     told = counted.with_settings({"cluster.executor": "local"}).explain()
-    assert told.startswith("job: 1 stage, 2 workers, 1 data server\n\ninput visits ")
-    assert f"  map           <lambda> ({Path(__file__).name}, line " in told
-    assert "output" not in told
+    assert told.startswith(
+        "job:            job, 1 stage\nworkers:        2\ndata servers:   1\n\ninput"
+    )
+    assert f"  map:          <lambda> ({Path(__file__).name}, line " in told
+    assert "\noutput:" not in told
     with_output = visits.distinct().explain("out", format="csv", mode="append")
-    assert with_output.endswith(f"{Path.cwd()}/out, a folder of csv files, whose rows stay")
+    assert with_output.endswith(
+        f"output:         {Path.cwd()}/out\n  format:       csv\n  mode:         append"
+    )
     assert tree(Path.cwd()) == before

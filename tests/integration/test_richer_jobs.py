@@ -274,15 +274,15 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
     [
         (
             VISITS_BY_USER + "[reduce]\njoin = 'inner'\n",
-            "reduce.join: joins two inputs, and there is only visits; a second [inputs.NAME] is mi",
+            "reduce.join needs two inputs, and there is only visits; add a second [inputs.NAME]",
         ),
         (
             JOIN.format("inner") + "left = 'user'\n",
-            "reduce.left: 'user' is no input; there are visits, users",
+            "reduce.left: no input 'user'; there are visits, users",
         ),
         (
             JOIN.format("inner") + "group_by = ['user']\n",
-            "reduce.join: takes the place of group_by; keep one",
+            "reduce.join cannot be combined with group_by; keep one",
         ),
         (
             JOIN.format("inner").replace("key = ['id']", ""),
@@ -309,16 +309,16 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
         ),
         (
             JOIN.format("right").replace(USERS_BY_ID, BROADCAST),
-            "inputs.users.broadcast: nobody could tell which of its rows meet none, as a ",
+            "inputs.users.broadcast: a right join returns the rows of this input without a match",
         ),
         (
             VISITS_BY_USER + BROADCAST + "[reduce]\ngroup_by = ['user']\n",
-            "inputs.users.broadcast: is for a join or sql, whose other input its rows meet",
+            "inputs.users.broadcast only applies to reduce.join and reduce.sql",
         ),
-        (VISITS_BY_USER + "[reduce]\nlimit = -1\n", "reduce.limit: -1 is less than no row"),
+        (VISITS_BY_USER + "[reduce]\nlimit = -1\n", "reduce.limit must be 0 or more, not -1"),
         (
             VISITS_BY_USER + "[reduce]\nleft = 'visits'\n",
-            "reduce.left: is for a join; set reduce.join, or leave it out",
+            "reduce.left only applies to reduce.join; set that, or leave it out",
         ),
         (
             VISITS_BY_USER + "[reduce]\nsql = 'select * from visits order by weight'\n",
@@ -328,7 +328,7 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
             VISITS_BY_USER
             + USERS_BY_ID.replace("key = ['id']", "")
             + "[reduce]\nsql = 'select * from visits join users on id = user'\n",
-            "inputs.users.key: is missing, and inputs.visits has one, by which their rows are to ",
+            "inputs.users.key is missing, and inputs.visits has one; give both the same number ",
         ),
         (
             VISITS_BY_USER + "[reduce]\nsql = 'select weight, count(*) n from visits group by 1'\n",
@@ -352,11 +352,11 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
         ),
         (
             VISITS_BY_USER + "[reduce]\norder_by = ['row']\n",
-            "reduce.order_by: is for keep",
+            "reduce.order_by only applies to reduce.keep",
         ),
         (
             "[inputs.visits]\npath = 'visits.parquet'\n[reduce]\nkeep = 'last'\n",
-            "inputs.visits.key: keep needs the columns of whose rows one is kept",
+            "inputs.visits.key: keep needs key columns, the same for every input",
         ),
         (
             "[stages.s.inputs.visits]\npath = 'visits.parquet'\nkey = ['usr']\n"

@@ -1,7 +1,8 @@
-"""``mrflight explain``: the plan of small jobs in words, and mistakes as running them tells."""
+"""``mrflight explain``: the plans of small jobs, and mistakes as ``run`` reports them."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -42,23 +43,28 @@ def test_a_job_of_one_stage(clicks_folder: Path, capsys: pytest.CaptureFixture[s
     assert (code, told) == (0, "")
     assert out == textwrap.dedent(
         """\
-        clicks: 1 stage, 2 workers, 1 data server
+        job:            clicks, 1 stage
+        workers:        2
+        data servers:   1
 
-        input visits    csv, 2 files, 3.9 KiB, 2 maps of at most 2.0 KiB
-          columns       url, visitor
-          map           clicks:weigh
-          rows go       by the hash of url
-        partitions      7, as the job says
-        combined        where the first rows of a map show that it leaves half of them or fewer
-        compression     none, as about 3.9 KiB of rows are less than 256.0 MiB
-        makes           groups by url: clicks = sum(weight), visits = count(*)
-        part files      one for each partition that has rows
+        input visits:   csv, 2 files, 3.9 KiB
+          maps:         2, up to 2.0 KiB each
+          columns:      url, visitor
+          map:          clicks:weigh
+          shuffle:      by hash of url
+        partitions:     7 (set by the job)
+        combine:        if it leaves at most half of the first rows of a map
+        compression:    none (about 3.9 KiB of rows, less than 256.0 MiB)
+        reduce:         group by url: clicks = sum(weight), visits = count(*)
+        part files:     one for each partition that has rows
 
-        memory          4.0 GiB for all processes together, as the job says
-          data servers  1.9 GiB before they write to FOLDER/spilled
-          a map         128.0 MiB for what is not sent yet, 64.0 MiB to combine rows
-          a reduce      478.2 MiB for its rows, 239.1 MiB for those that wait to be encoded
-        output          FOLDER/out/clicks, a Delta table, whose rows are replaced
+        memory:         4.0 GiB for all processes (set by the job)
+          data servers: 1.9 GiB, then spill to FOLDER/spilled
+          map:          writer 128.0 MiB, combiner 64.0 MiB
+          reduce:       rows 478.2 MiB, encoder 239.1 MiB
+        output:         FOLDER/out/clicks
+          format:       delta
+          mode:         overwrite
         """
     )
 
@@ -70,31 +76,38 @@ def test_a_stage_that_reads_another(
     assert (code, told) == (0, "")
     assert out == textwrap.dedent(
         """\
-        top: 2 stages, 4 workers, 2 data servers
+        job:            top, 2 stages
+        workers:        4
+        data servers:   2
 
-        stage per-url
-        input visits    csv, 2 files, 3.9 KiB, 2 maps of at most 2.0 KiB
-          rows go       by the hash of url
-        partitions      1, as about 3.9 KiB of rows fit in one of 57.3 MiB, a quarter of a reduce's memory
-        combined        no: visitors counts values that may come in several maps; only url, visitor of each row are sent
-        compression     zstd, as the job says
-        makes           groups by url: visitors = count_distinct(visitor)
+        stage:          per-url
+        input visits:   csv, 2 files, 3.9 KiB
+          maps:         2, up to 2.0 KiB each
+          shuffle:      by hash of url
+        partitions:     1 (by size: about 3.9 KiB of rows, up to 57.3 MiB (a quarter of a reduce's memory) each)
+        combine:        no (visitors counts values that may come from several maps); columns sent: url, visitor
+        compression:    zstd (set by the job)
+        reduce:         group by url: visitors = count_distinct(visitor)
 
-        the last stage, in estimates: per-url will tell what there is to move
-        input urls      what stage per-url makes, a map for some partitions
-          rows go       to one partition
-        partitions      1, as about 3.9 KiB of rows fit in one of 57.3 MiB, a quarter of a reduce's memory
-        combined        no: every row is in the result
-        compression     zstd, as the job says
-        makes           its rows, sorted by visitors desc, url
-        part files      one for each partition, or for small neighbours together
+        stage:          the job's own
+          estimated:    planned again after per-url
+        input urls:     result of stage per-url
+          shuffle:      to one partition
+        partitions:     1 (by size: about 3.9 KiB of rows, up to 57.3 MiB (a quarter of a reduce's memory) each)
+        combine:        no (every row is in the result)
+        compression:    zstd (set by the job)
+        reduce:         rows as they are, sorted by visitors desc, url
+        part files:     one for each partition; small neighbors are coalesced
 
-        memory          4.0 GiB for all processes together, as the job says
-          data servers  1.8 GiB before they write to FOLDER/spilled
-          a map         128.0 MiB for what is not sent yet, 64.0 MiB to combine rows
-          a reduce      229.1 MiB for its rows, 114.6 MiB for those that wait to be encoded
-          both in one   114.6 MiB for the rows of a stage, 64.0 MiB for what is not sent yet, 32.0 MiB to combine rows
-        output          FOLDER/out/top, a folder of parquet files, which is not to be there yet, with a folder for each visitors
+        memory:         4.0 GiB for all processes (set by the job)
+          data servers: 1.8 GiB, then spill to FOLDER/spilled
+          map:          writer 128.0 MiB, combiner 64.0 MiB
+          reduce:       rows 229.1 MiB, encoder 114.6 MiB
+          reduce and map: rows 114.6 MiB, writer 64.0 MiB, combiner 32.0 MiB
+        output:         FOLDER/out/top
+          format:       parquet
+          mode:         error
+          partition by: visitors
         """  # noqa: E501
     )
 
@@ -102,7 +115,7 @@ def test_a_stage_that_reads_another(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["shuffle.partitions=0"], "shuffle.partitions: 0 is not from 1 to 100000"),
+        (["shuffle.partitions=0"], "shuffle.partitions must be from 1 to 100000"),
         (["inputs.visits.path=nothing/*.csv"], "inputs.visits.path: nothing matches"),
         (["inputs.visits.map=clicks:wiegh"], "inputs.visits.map: module 'clicks' has no function"),
         (["output.tabel=x"], "output.tabel: unknown key; did you mean 'table'?"),
@@ -124,18 +137,18 @@ def test_a_standing_cluster_has_its_own_memory(
     options = ("cluster.metadata=grpc+tcp://127.0.0.1:1", "cluster.workers=1")
     code, out, _ = explained(clicks_folder, capsys, CLICKS, *(f"--set={each}" for each in options))
     assert code == 0
-    assert out.startswith("clicks: 1 stage, 1 worker, data servers of grpc+tcp://127.0.0.1:1\n")
-    assert "\n  a map " in out
-    assert "\n  data servers " not in out
+    assert "\nworkers:        1\ndata servers:   those of grpc+tcp://127.0.0.1:1\n" in out
+    assert "\n  map: " in out
+    assert "\n  data servers: " not in out
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["cluster.executor=ray"], "on a Ray of this machine, which the job starts and ends\n\n"),
+        (["cluster.executor=ray"], "started and ended by the job"),
         (
             ["cluster.executor=ray", "cluster.ray_address=auto"],
-            "on the Ray at auto\n\n",
+            "auto",
         ),
     ],
 )
@@ -144,17 +157,18 @@ def test_a_job_on_ray(
 ) -> None:
     code, out, _ = explained(clicks_folder, capsys, CLICKS, *(f"--set={each}" for each in options))
     assert code == 0
-    assert out.startswith(f"clicks: 1 stage, 2 workers, 1 data server\n{told}")
+    assert f"\nray:            {told}\nworkers:        2\n" in out
 
 
 def test_what_a_ray_will_decide_is_told(
     clicks_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = CLICKS.replace("workers = 2", 'executor = "ray"\nray_address = "auto"')
-    assert (
-        "\non the Ray at auto\ncluster.workers as on this machine; unless told, they follow from "
-        "all of its nodes\n\n"
-    ) in explained(clicks_folder, capsys, text)[1]
+    out = explained(clicks_folder, capsys, text)[1]
+    assert "\nray:            auto\n" in out
+    assert re.search(
+        r"\nworkers: +\d+ \(as on this machine; Ray decides by all of its nodes\)", out
+    )
 
 
 def test_a_function_of_a_later_stage_is_looked_for(
@@ -171,11 +185,11 @@ def test_a_run_that_was_committed_is_told(
     clicks_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = CLICKS.replace('name = "clicks"', 'name = "clicks"\nrun_id = "today"')
-    assert "was committed" not in explained(clicks_folder, capsys, text)[1]
+    assert "  committed:" not in explained(clicks_folder, capsys, text)[1]
     done = CommitProperties(app_transactions=[Transaction("mrflight/clicks/today", 0)])
     write_deltalake(
         clicks_folder / "out" / "clicks", pa.table({"url": ["x"]}), commit_properties=done
     )
     code, out, _ = explained(clicks_folder, capsys, text)
     assert code == 0
-    assert out.endswith("run 'today' was committed before: there is nothing to do\n")
+    assert out.endswith("  committed:    run 'today'; there is nothing to do\n")

@@ -1,4 +1,4 @@
-"""What ``mrflight explain`` says where tables meet."""
+"""What ``mrflight explain`` says of joins and sql."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mrflight.planner.explain_stage import StageWords
+from mrflight.planner.explain_stage import StageExplanation
 from mrflight.planner.stages import Stage
 from mrflight.sources import open_source
 from tests.support.explained import CLICKS, explained
@@ -39,29 +39,29 @@ table = "out"
         (
             [],
             [
-                "  rows go       by the hash of visitor",
-                "  rows go       by the hash of url",
-                "combined        no: rows meet those of the other inputs first",
-                "makes           the left join of visits by visitor and users by url",
+                "  shuffle:      by hash of visitor",
+                "  shuffle:      by hash of url",
+                "combine:        no (rows are joined first)",
+                "reduce:         left join of visits by visitor and users by url",
             ],
         ),
         (
             ["inputs.users.broadcast=true"],
             [
-                "  rows go       to everyone",
-                "  rows go       nowhere: they meet those of the other inputs where they are read",
-                "partitions      1, as everyone reads all of it",
-                "makes           the left join of visits by visitor and users by url",
-                "part files      of rows that are shuffled once more, in turn",
+                "  shuffle:      broadcast to every task",
+                "  shuffle:      none (joined with the broadcast inputs as it is read)",
+                "partitions:     1 (every task reads all rows)",
+                "reduce:         left join of visits by visitor and users by url",
+                "part files:     after another shuffle, by round robin",
             ],
         ),
         (
             ['reduce.sort_by=["visitor"]', "reduce.limit=3"],
             [
-                "stage job.rows",
-                "partitions      1, as each map sends only its first rows",
-                "combined        each map sends at most 3 rows, the first in the order",
-                "makes           its rows, sorted by visitor, the first 3 of the result",
+                "stage:          job.rows",
+                "partitions:     1 (each map sends only its first rows)",
+                "combine:        first 3 rows of each map",
+                "reduce:         rows as they are, sorted by visitor, first 3 rows",
             ],
         ),
     ],
@@ -77,7 +77,7 @@ def test_joins_and_limits(
     assert [line for line in lines if line not in told_lines] == []  # in this order
 
 
-SHARED = "a partition much larger than others is shared by several tasks: the rows of {}{}{}"
+SKEW = "a large partition is split into slices of {}{}{}"
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,12 @@ def test_who_shares_the_heavy_keys_of_a_join(
     sources = {
         name: open_source(name, spec.inputs[name], tmp_path, {}, 100) for name in spec.inputs
     }
-    others = ", and each reads all of the other side" if len(spec.inputs) > 1 else ""
-    words = dict(StageWords(Stage("", "", spec), planned, sources).lines())
+    others = "; each task reads the other inputs whole" if len(spec.inputs) > 1 else ""
+    words = dict(StageExplanation(Stage("", "", spec), planned, sources).lines())
     shared, _, leaving = (names or "").partition(", ")
-    rest = f"; where they share {leaving}, one more makes the other's rows that meet none"
-    told = SHARED.format(shared, others, rest if leaving else "")
-    assert words.get("heavy keys") == (told if names else None)
+    rest = f"; if {leaving} is sliced, one more task returns the other's unmatched rows"
+    told = SKEW.format(shared, others, rest if leaving else "")
+    assert words.get("skew") == (told if names else None)
 
 
 def test_sql_that_is_not_of_whole_keys_is_told(
@@ -146,4 +146,4 @@ def test_sql_that_is_not_of_whole_keys_is_told(
     keyless = text.replace("partitions = 1", "partitions = 7").replace('key = ["url"]\n', "")
     code, out, told = explained(clicks_folder, capsys, f'{keyless}[reduce]\nsql = "{sql}"\n')
     assert (code, told) == (0, "")
-    assert "1, as sql of inputs without a key sees all rows" in out
+    assert "1 (sql without a key sees all rows)" in out

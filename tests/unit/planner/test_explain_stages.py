@@ -8,10 +8,9 @@ from typing import Any, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
 
 from mrflight.ids import MAX_PARTITIONS
-from mrflight.planner.explain_stage import StageWords
+from mrflight.planner.explain_stage import StageExplanation, explain_count
 from mrflight.planner.partition_count import PartitionCount, Reason, count_partitions
 from mrflight.planner.stages import Stage
 from mrflight.sources import open_source
@@ -23,22 +22,22 @@ from tests.support.plans import MEMORY, Plan, job, planner
     [
         (
             {"shuffle": {"partitioner": "range"}},
-            "rows go      by ranges of url, cut after a sample",
+            "shuffle      by range of url (",
         ),
-        ({"shuffle": {"partitioner": "round_robin"}}, "rows go      to each partition in turn"),
-        ({"shuffle": {"partitioner": "a:b"}}, "rows go      where a:b puts them, by url"),
-        ({}, "combined     no: every row is in the result"),
-        ({"reduce": {"function": "a:b"}}, "combined     no: a:b sees all rows"),
-        ({"reduce": {"sql": "select url from visits"}}, "combined     no: sql sees all rows"),
+        ({"shuffle": {"partitioner": "round_robin"}}, "shuffle      by round robin"),
+        ({"shuffle": {"partitioner": "a:b"}}, "shuffle      by a:b of url"),
+        ({}, "combine      no (every row is in the result)"),
+        ({"reduce": {"function": "a:b"}}, "combine      no (a:b sees all rows)"),
+        ({"reduce": {"sql": "select url from visits"}}, "combine      no (sql sees all rows)"),
         (
             {"reduce": {"group_by": ["url"]}, "shuffle": {"partitioner": "a:b"}},
-            "combined     no: the partitioner a:b may look at any column",
+            "combine      no (partitioner a:b may use any column)",
         ),
-        ({"reduce": {"function": "a:b"}}, "makes        what a:b makes of its rows"),
-        ({"shuffle": {"partitioner": "range"}}, "makes        its rows, sorted by url"),
+        ({"reduce": {"function": "a:b"}}, "reduce       function a:b"),
+        ({"shuffle": {"partitioner": "range"}}, "reduce       rows as they are, sorted by url"),
         (
             {"output": {"table": "out", "mode": "merge", "keys": ["url"]}},
-            "makes        its rows, one row for each url",
+            "reduce       rows as they are, one row for each url",
         ),
     ],
 )
@@ -50,17 +49,17 @@ def test_one_row_of_all_rows(tmp_path: Path) -> None:
     sections = {"inputs": {"visits": {"path": "visits.csv"}}}
     reduce = {"aggregate": {"n": "count(*)", "w": "count_distinct(weight)"}}
     words = words_of(planner(tmp_path), tmp_path, {**sections, "reduce": reduce})
-    assert "rows go      to one partition" in words
-    assert "partitions   1, as one row is made of all rows" in words
-    assert "makes        one row of all rows: n = count(*), w = count_distinct(weight)" in words
-    (combined,) = (each for each in words if each.startswith("combined"))
-    assert combined.endswith("come in several maps; only weight of each row are sent")
+    assert "shuffle      to one partition" in words
+    assert "partitions   1 (one row is made of all rows)" in words
+    assert "reduce       aggregate all rows: n = count(*), w = count_distinct(weight)" in words
+    (combined,) = (each for each in words if each.startswith("combine"))
+    assert combined.endswith("may come from several maps); columns sent: weight")
 
 
 def words_of(plan: Plan, folder: Path, sections: dict[str, Any]) -> list[str]:
     spec = job(**sections)
     source = open_source("visits", spec.inputs["visits"], folder, {}, 100)
-    words = StageWords(Stage("", "", spec), plan(spec), {"visits": source})
+    words = StageExplanation(Stage("", "", spec), plan(spec), {"visits": source})
     return [f"{label.strip():<12} {text}" for label, text in words.lines()]
 
 
@@ -70,33 +69,24 @@ MIB = 2**20
 @pytest.mark.parametrize(
     ("rows_bytes", "workers", "why"),
     [
-        (MIB, 4, "1, as about 1.0 MiB of rows fit in one of 64.0 MiB"),
-        (640 * MIB, 4, "10, as about 640.0 MiB of rows fill 10 of 64.0 MiB"),
-        (65 * MIB, 4, "4, one for each worker: about 65.0 MiB of rows fill 2 of 64.0 MiB"),
+        (MIB, 4, "by size: about 1.0 MiB of rows, up to 64.0 MiB each"),
+        (640 * MIB, 4, "by size: about 640.0 MiB of rows, up to 64.0 MiB each"),
+        (65 * MIB, 4, "one for each worker: about 65.0 MiB of rows, up to 64.0 MiB each"),
         (
             2**50,
             4,
-            "8,192, as a map has memory for a block of 16.0 KiB for each of no more: about 1.0 PiB "
-            "of rows fill 16,777,216 of 64.0 MiB",
+            "a map has memory for no more blocks of 16.0 KiB: about 1.0 PiB of rows, up to ",
         ),
-        (2**50, MAX_PARTITIONS + 1, "100,000, the most that a shuffle has: about 1.0 PiB of rows"),
+        (2**50, MAX_PARTITIONS + 1, "the most that a shuffle can have: about 1.0 PiB of rows"),
     ],
 )
-def test_why_so_many_partitions(tmp_path: Path, rows_bytes: int, workers: int, why: str) -> None:
-    plan = planner(tmp_path)
-    spec = job()
-    counted = count_partitions(spec, rows_bytes, workers, MEMORY)
-    words = StageWords(Stage("", "", spec), replace(plan(spec), counted=counted), {})
-    assert f"{counted.number:,}, {words.why_so_many()}".startswith(why)
+def test_why_so_many_partitions(rows_bytes: int, workers: int, why: str) -> None:
+    assert explain_count(count_partitions(job(), rows_bytes, workers, MEMORY)).startswith(why)
 
 
 @pytest.mark.parametrize("reason", get_args(Reason))
-def test_every_reason_has_words(tmp_path: Path, reason: Reason) -> None:
-    spec = job()
-    counted = PartitionCount(3, reason, 130 * MIB, 64 * MIB)
-    plan = replace(planner(tmp_path)(spec), counted=counted)
-    words = StageWords(Stage("", "", spec), plan, {}).why_so_many()
-    assert words.startswith(("as ", "one for each worker: ", "the most that a shuffle has: "))
+def test_every_reason_is_explained(reason: Reason) -> None:
+    assert explain_count(PartitionCount(3, reason, 130 * MIB, 64 * MIB))
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_the_users_functions_are_listed_once(plan: Plan) -> None:
 def test_a_few_large_splits_are_cut_so_that_every_worker_has_several(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mrflight.planner.stage_plan._LEAST_SPLIT_BYTES", 20)
+    monkeypatch.setattr("mrflight.planner.stage_plan._MIN_SPLIT_BYTES", 20)
     (tmp_path / "visits.csv").write_text("url,weight\n" + "a,1\n" * 200)
     whole = tmp_path / "whole.csv.gz"
     whole.write_bytes(gzip.compress((tmp_path / "visits.csv").read_bytes()))

@@ -30,37 +30,40 @@ def test_ranges_do_not_spread_the_rows_of_one_key(plan: Plan) -> None:
 @pytest.mark.parametrize(
     ("sections", "start"),
     [
-        ({"output": {**MERGE, "keys": []}}, "output.keys: a merge needs the columns that say"),
+        ({"output": {**MERGE, "keys": []}}, "output.keys: a merge needs the columns that identify"),
         ({"output": {**MERGE, "keys": ["url", "url"]}}, "output.keys: ['url', 'url'] names a"),
         ({"output": {**MERGE, "order_by": "url"}}, "output.order_by: 'url' is one of output.keys"),
-        ({"output": {**MERGE, "delete_when": " "}}, "output.delete_when: is empty; "),
-        ({"output": {**MERGE, "format": "csv"}}, "output.mode: a folder of csv files cannot be"),
+        ({"output": {**MERGE, "delete_when": " "}}, "output.delete_when must not be empty; "),
+        (
+            {"output": {**MERGE, "format": "csv"}},
+            "output.mode: cannot merge into a folder of csv files",
+        ),
         (
             {"output": {"table": "out", "keys": ["url"]}},
-            "output.keys: is for mode = 'merge', and the mode is 'error'; ",
+            "output.keys only applies to mode = 'merge', and the mode is 'error'; ",
         ),
         (
             {"output": {"table": "out", "mode": "append", "order_by": "url"}},
-            "output.order_by: is for mode = 'merge', and the mode is 'append'; ",
+            "output.order_by only applies to mode = 'merge', and the mode is 'append'; ",
         ),
         (
             {"output": {"table": "out", "mode": "overwrite", "delete_when": "true"}},
-            "output.delete_when: is for mode = 'merge', and the mode is 'overwrite'; ",
+            "output.delete_when only applies to mode = 'merge', and the mode is 'overwrite'; ",
         ),
         (
             {"shuffle": {"partitioner": "round_robin"}, "output": MERGE},
-            "shuffle.partitioner: round_robin may bring rows with equal output.keys to different ",
+            "shuffle.partitioner: round_robin may send rows with equal output.keys to different ",
         ),
         (
             {"output": {**MERGE, "keys": ["weight"]}},
-            "inputs.visits.key: ['url'] must be among output.keys, ['weight'], ",
+            "inputs.visits.key: ['url'] must be among output.keys, ['weight']; ",
         ),
         (
             {
                 "inputs": {"visits": INPUT, "more": {"path": "more.csv", "key": ["weight"]}},
                 "output": {**MERGE, "keys": ["url", "weight"]},
             },
-            "inputs.more.key: ['weight'] is not that of inputs.visits, ['url'], ",
+            "inputs.more.key: ['weight'] must be the key of inputs.visits, ['url']; ",
         ),
         (
             {
@@ -68,7 +71,7 @@ def test_ranges_do_not_spread_the_rows_of_one_key(plan: Plan) -> None:
                 "reduce": {"function": "m:f"},
                 "output": MERGE,
             },
-            "shuffle.partitioner: range does not tell whether a reduce function's rows are ",
+            "shuffle.partitioner: with range a merge cannot check that the rows of a reduce ",
         ),
     ],
 )

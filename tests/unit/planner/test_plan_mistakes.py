@@ -21,36 +21,42 @@ from tests.support.plans import Plan, job
 @pytest.mark.parametrize(
     ("sections", "start"),
     [
-        ({"shuffle": {"partitions": 0}}, "shuffle.partitions: 0 is not from 1 to 100000; "),
-        ({"shuffle": {"partitions": -3}}, "shuffle.partitions: -3 is not from 1 to 100000; "),
+        (
+            {"shuffle": {"partitions": 0}},
+            "shuffle.partitions must be from 1 to 100000, or 'auto', not 0",
+        ),
+        (
+            {"shuffle": {"partitions": -3}},
+            "shuffle.partitions must be from 1 to 100000, or 'auto', not -3",
+        ),
         (
             {"shuffle": {"partitions": MAX_PARTITIONS + 1}},
-            "shuffle.partitions: 100001 is not from 1 to 100000; ",
+            "shuffle.partitions must be from 1 to 100000, or 'auto', not 100001",
         ),
         (
             {"reduce": {"function": "m:f", "group_by": ["url"]}},
-            "reduce.function: takes the place of group_by; keep one",
+            "reduce.function cannot be combined with group_by; keep one",
         ),
         (
             {"reduce": {"function": "m:f", "aggregate": {"n": "count(*)"}}},
-            "reduce.function: takes the place of aggregate; keep one",
+            "reduce.function cannot be combined with aggregate; keep one",
         ),
         (
             {"reduce": {"aggregate": {"n": "count(*)"}}},
-            "inputs.visits.key: ['url'] tells which rows belong together, and without "
-            "reduce.group_by one row is made of all rows; write group_by = ['url'], or leave the ",
+            "inputs.visits.key: ['url'] is a key, but without reduce.group_by one row is made "
+            "of all rows; set reduce.group_by = ['url'], or leave the ",
         ),
         (
             {
                 "reduce": {"aggregate": {"n": "count(*)"}},
                 "shuffle": {"partitioner": "range"},
             },
-            "shuffle.partitioner: range is for several partitions, and without reduce.group_by one "
-            "row is made of all rows; leave it out, or write group_by = [...]",
+            "shuffle.partitioner: range is for several partitions, but without reduce.group_by one "
+            "row is made of all rows; leave it out, or set reduce.group_by = [...]",
         ),
         (
             {"reduce": {"group_by": ["url"], "aggregate": {"url": "count(*)"}}},
-            "reduce.aggregate.url: is the name of a group_by column, too, which the result has "
+            "reduce.aggregate.url has the name of a group_by column, which is in the result "
             "anyway; give the aggregate another name",
         ),
         (
@@ -59,11 +65,11 @@ from tests.support.plans import Plan, job
         ),
         (
             {"inputs": {"visits": {"path": "visits.csv"}}},
-            "inputs.visits.key: the hash partitioner needs the columns to partition by; ",
+            "inputs.visits.key: the hash partitioner needs key columns; ",
         ),
         (
             {"inputs": {"visits": {"path": "visits.csv"}}, "shuffle": {"partitioner": "range"}},
-            "inputs.visits.key: the range partitioner needs the columns to partition by; ",
+            "inputs.visits.key: the range partitioner needs key columns; ",
         ),
         (
             {"inputs": {"visits": {"path": "visits.csv", "key": ["url", "url"]}}},
@@ -75,11 +81,11 @@ from tests.support.plans import Plan, job
         ),
         (
             {"reduce": {"group_by": ["weight"]}},
-            "inputs.visits.key: ['url'] must be among reduce.group_by, ['weight'], ",
+            "inputs.visits.key: ['url'] must be among reduce.group_by, ['weight']; ",
         ),
         (
             {"shuffle": {"partitioner": "hsah"}},
-            "shuffle.partitioner: 'hsah' is none of hash, range, round_robin or module:function",
+            "shuffle.partitioner must be hash, range, round_robin or module:function, not 'hsah'",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from mrflight.config.memory import divide_memory, min_memory
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.planner.partition_count import (
     AUTO_PARTITION_BYTES,
-    LEAST_BLOCK_BYTES,
+    MIN_BLOCK_BYTES,
     PartitionCount,
     Reason,
     count_partitions,
@@ -35,9 +35,9 @@ from tests.support.plans import MEMORY, SPLIT_BYTES, Plan, job
         (4 * AUTO_PARTITION_BYTES, 4, 4, "rows"),
         (10 * AUTO_PARTITION_BYTES, 4, 10, "rows"),
         (10 * AUTO_PARTITION_BYTES + 1, 4, 11, "rows"),
-        (2**60, 4, MEMORY.writer // LEAST_BLOCK_BYTES, "writer"),
+        (2**60, 4, MEMORY.writer // MIN_BLOCK_BYTES, "writer"),
         (AUTO_PARTITION_BYTES + 1, 10_000, 10_000, "workers"),
-        (2**60, 200_000, MAX_PARTITIONS, "most"),
+        (2**60, 200_000, MAX_PARTITIONS, "maximum"),
     ],
 )
 def test_auto_partitions_follow_the_input_and_the_workers(
@@ -81,7 +81,7 @@ def test_partitions_share_files_where_their_number_is_ours_and_their_rows_alike(
 def test_partitions_are_as_told(partitions: int) -> None:
     spec = job(shuffle={"partitions": partitions})
     counted = count_partitions(spec, 2**40, 4, MEMORY)
-    assert (counted.number, counted.reason) == (partitions, "told")
+    assert (counted.number, counted.reason) == (partitions, "set")
 
 
 @pytest.mark.parametrize(

@@ -80,26 +80,26 @@ def test_only_the_last_stage_writes_the_output() -> None:
 @pytest.mark.parametrize(
     ("reads", "stages", "message"),
     [
-        (("x",), {}, "inputs.x.stage: there is no stage 'x'; there are none, [stages.NAME]"),
-        (("x",), {"y": stage()}, "inputs.x.stage: there is no stage 'x'; there are 'y', "),
-        ((), {"y": stage()}, "stages.y: nothing reads its result; name it in an input"),
+        (("x",), {}, "inputs.x.stage: no stage 'x'; there are none, [stages.NAME]"),
+        (("x",), {"y": stage()}, "inputs.x.stage: no stage 'x'; there are 'y', "),
+        ((), {"y": stage()}, "stages.y: no input reads its result; set stage = 'y'"),
         (("a",), {"a": stage("a")}, "stages.a.inputs.a.stage: 'a' reads the result of this stage"),
         (
             ("a",),
             {"a": stage("b"), "b": stage("a")},
-            "stages.b.inputs.a.stage: 'a' reads the result of this stage in turn",
+            "stages.b.inputs.a.stage: 'a' reads the result of this stage; ",
         ),
         (
             ("a",),
             {"a": stage(shuffle={"replicas": 2})},
-            "stages.a.shuffle.replicas: is the same for all shuffles of a job; set shuffle.",
+            "stages.a.shuffle.replicas cannot differ between the stages of a job; set shuffle.rep",
         ),
         (
             ("a",),
             {"a": stage(shuffle={"memory": "1 GiB"})},
-            "stages.a.shuffle.memory: is the same for all shuffles of a job; set shuffle.memory",
+            "stages.a.shuffle.memory cannot differ between the stages of a job; set shuffle.memory",
         ),
-        (("a b",), {"a b": stage()}, "stages.a b: a stage's name is of letters, digits"),
+        (("a b",), {"a b": stage()}, "stages.a b: a stage's name must be 1 to 64 letters, digits"),
     ],
 )
 def test_what_cannot_be_run_is_told(
