@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,9 @@ from mrflight.storage.failures import unread
 
 if TYPE_CHECKING:
     from pyarrow import fs
+
+_HIVE_FOLDER = re.compile(r"[^=]+=")
+"""As Hive, Spark and others name the folders of a partitioned table: ``year=2024``."""
 
 
 class InputFile(msgspec.Struct, frozen=True):
@@ -86,6 +90,7 @@ def _find(name: str, spec: InputSpec, root: Location) -> FoundInput:
         found = []
     if not found:
         raise InputError(f"{key}.path: {_nothing_there(root, kind == fs.FileType.Directory)}")
+    _refuse_hive_folders(found, root, key)
     files = {info.path: _input_file(info) for info in found}
     in_order = tuple(files[path] for path in sorted(files))
     return FoundInput(name, spec, _format_of_all(in_order, spec, root, key), root, in_order)
@@ -131,6 +136,27 @@ def _files_of_match(match: fs.FileInfo, root: Location, spec: InputSpec) -> list
     if match.type == fs.FileType.Directory:
         return _visible_files(root.at(match.path), spec)
     return [match]
+
+
+def _refuse_hive_folders(found: Iterable[fs.FileInfo], root: Location, key: str) -> None:
+    """Raise InputError for files in ``key=value`` folders, whose columns would be lost.
+
+    A folder that the path names itself is the user's choice: all rows have its value then.
+    """
+    named = {part for part in root.path.split("/") if not has_wildcards(part)}
+    for path in sorted(info.path for info in found):
+        folder = path.rpartition("/")[0]
+        lost = [part for part in folder.split("/") if _HIVE_FOLDER.match(part)]
+        lost = [part for part in lost if part not in named]
+        if lost:
+            columns = " and ".join(dict.fromkeys(part.partition("=")[0] for part in lost))
+            raise InputError(
+                f"{key}.path: {root.at(path).url} lies in folders that hold the values of "
+                f"{columns}, and columns in the names of folders are not read yet, so they would "
+                f"be missing from its rows; read one such folder by its own path, as in "
+                f"{key}.path = {root.at(folder).url!r}, or copy the data into a Delta table, "
+                "whose log keeps these columns"
+            )
 
 
 def _nothing_there(root: Location, is_folder: bool) -> str:

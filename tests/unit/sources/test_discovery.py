@@ -35,6 +35,8 @@ def folder(tmp_path: Path) -> Path:
         "[draft]/a.csv",
         "odd/a[1].csv",
         "odd/a1.csv",
+        "by_year/year=2024/month=01/a.csv",
+        "by_year/year=2025/month=01/a.csv",
     ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,6 +70,7 @@ def folder(tmp_path: Path) -> Path:
         ("[draft]/*.csv", ["[draft]/a.csv"]),
         ("odd/a[1].csv", ["odd/a[1].csv"]),
         ("odd/a?.csv", ["odd/a1.csv"]),
+        ("by_year/year=2024/month=01", ["by_year/year=2024/month=01/a.csv"]),
     ],
 )
 def test_what_a_path_leads_to(folder: Path, path: str, found: list[str]) -> None:
@@ -96,6 +99,27 @@ def test_a_path_that_matches_nothing(folder: Path, path: str, hint: str | None) 
         assert re.search(r"; did you mean .*/visits(/[ab]\.csv)?\?$", message)
     else:
         assert "did you mean" not in message
+
+
+@pytest.mark.parametrize(
+    ("path", "columns"),
+    [
+        ("by_year", "year and month"),
+        ("by_year/**", "year and month"),
+        ("by_year/*/*/a.csv", "year and month"),
+        ("by_year/year=2024", "month"),
+        ("by_year/year=*/month=01/a.csv", "year"),
+    ],
+)
+def test_folders_that_hold_columns_are_refused(folder: Path, path: str, columns: str) -> None:
+    with pytest.raises(InputError) as raised:
+        find(folder, path)
+    message = str(raised.value)
+    first = f"{folder}/by_year/year=2024/month=01"
+    assert message.startswith(
+        f"inputs.visits.path: {first}/a.csv lies in folders that hold the values of {columns}, "
+    )
+    assert f"inputs.visits.path = '{first}'" in message
 
 
 def test_a_folder_of_files_that_are_left_out(folder: Path) -> None:
