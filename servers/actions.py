@@ -13,16 +13,16 @@ from mrflight.shuffle.wire.protocol import Done, Message, decode
 from mrflight.system.malloc import return_freed_memory
 
 LARGE_BYTES = 2**20
-"""Of a request: far more than what a job of thousands of partitions sends."""
+"""The size of a large request: far more than a job of thousands of partitions sends."""
 
 
 def answer_keepalive(_: Done) -> Message:
-    """The answer to who wants one, and nothing else."""
+    """Answer, and do nothing else."""
     return Done()
 
 
 class Actions:
-    """The actions of one server: of each its message and its handler."""
+    """The actions of one server, each with its message and its handler."""
 
     def __init__(
         self, handlers: Mapping[str, tuple[type[Message], Callable[[Any], Message]]]
@@ -30,7 +30,7 @@ class Actions:
         self._handlers = handlers
 
     def answer(self, action: flight.Action) -> list[bytes]:
-        """The results of ``action``; ProtocolError for one that is not known or malformed."""
+        """Return the results of an action; raise ProtocolError if it is unknown or malformed."""
         if action.type not in self._handlers:
             raise ProtocolError(
                 f"no action {action.type[:64]!r}; there are {', '.join(self._handlers)}"
@@ -43,7 +43,7 @@ class Actions:
         return [msgspec.json.encode(handler(decode(body, message)))]
 
     def listing(self) -> list[tuple[str, str]]:
-        """Name and meaning of each action, as Flight lists them."""
+        """Return the name and meaning of each action, as Flight lists them."""
         return [
             (str(name), (message.__doc__ or "").partition("\n")[0])
             for name, (message, _) in self._handlers.items()

@@ -1,4 +1,4 @@
-"""A clock that stands still while its process does."""
+"""A clock that stops while its process is suspended."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import threading
 import time
 
 _TICK_S = 0.25
-_MOST_S = 1.0
-"""That a tick may be late on a busy machine."""
+_MAX_TICK_S = 1.0
+"""A tick may be this late on a busy machine."""
 
 
 class ActiveClock:
-    """Seconds that this process has run, more or less; starts with the first call.
+    """Returns roughly the seconds that this process has run since the first call.
 
-    A metadata server that was stopped for a minute has not listened for a minute: that nobody was
-    heard of says nothing.
+    A metadata server that was suspended for a minute has received no heartbeats for a minute, which
+    says nothing about its data servers.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class ActiveClock:
             if not self._ticks.is_alive():
                 self._ticks.start()
             now = time.monotonic()
-            self._seconds += min(now - self._last, _MOST_S)
+            self._seconds += min(now - self._last, _MAX_TICK_S)
             self._last = now
             return self._seconds
 

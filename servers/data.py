@@ -5,7 +5,7 @@ from __future__ import annotations
 from mrflight.system.early_interrupt import leave_when_interrupted
 
 if __name__ == "__main__":
-    leave_when_interrupted()  # from the first moment on; the imports take a while
+    leave_when_interrupted()  # before the imports, which take a while
 
 import argparse
 import os
@@ -55,17 +55,17 @@ from mrflight.units import parse_bytes
 
 from . import process
 from .actions import Actions, answer_keepalive
-from .draining import Draining
+from .decommission import Decommission
 from .membership import Membership
 
 _MESSAGE_BYTES = 2 * 2**20
-"""Of plain rows, roughly: clients of gRPC take 4 MiB where nobody has told them otherwise."""
+"""The rough size of a message of plain rows: clients of gRPC take 4 MiB by default."""
 
 _OF_METADATA = frozenset[str](MetadataAction) - frozenset[str](DataAction)
 
 
 class DataServer(flight.FlightServerBase):
-    """Answers for a `BlockStore`; what shuffles there are, and who won, it hears from metadata."""
+    """Serves a `BlockStore`; the metadata server says which shuffles and commits there are."""
 
     def __init__(self, location: str, store: BlockStore, membership: Membership) -> None:
         self._store = store
@@ -125,7 +125,7 @@ class DataServer(flight.FlightServerBase):
     def get_flight_info(
         self, context: Any, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
-        """Which process answers here: a server that drains asks for it."""
+        """Return this process's incarnation, for a server that copies its blocks here."""
         incarnation = self._membership.incarnation
         return flight.FlightInfo(WIRE_SCHEMA, descriptor, [], app_metadata=incarnation)
 
@@ -134,9 +134,8 @@ class DataServer(flight.FlightServerBase):
         if action.type in _OF_METADATA:
             own = self._membership
             raise ProtocolError(
-                f"{own.location or 'this'} is a data server, and the metadata server's location is "
-                f"needed for {action.type!r}; the one of this data server is at "
-                f"{own.metadata_location}"
+                f"{own.location or 'this'} is a data server, and {action.type!r} is an action of "
+                f"the metadata server; this data server's is at {own.metadata_location}"
             )
         return self._actions.answer(action)
 
@@ -146,7 +145,7 @@ class DataServer(flight.FlightServerBase):
     def _drop_shuffle(self, request: ShuffleName) -> Message:
         self._membership.forget(request.id, request.token)
         if not self._store.shuffles():
-            return_all_freed_memory()  # 89 MiB came down to 24, in 6 ms: a merge goes on beside it
+            return_all_freed_memory()  # 6 ms; 89 MiB came down to 24 while a merge ran beside it
         return Done()
 
     def _discard_attempt(self, request: DiscardAttempt) -> Message:
@@ -168,7 +167,7 @@ class DataServer(flight.FlightServerBase):
 
 
 def _messages(reader: flight.MetadataRecordBatchReader) -> Iterator[flight.FlightStreamChunk]:
-    """What a put sends; ProtocolError where it cannot be read, or has no rows, not even none."""
+    """Yield the messages of a put; raise ProtocolError if one is unreadable or has no batch."""
     try:
         for message in reader:
             if message.data is None:  # only app_metadata
@@ -176,20 +175,20 @@ def _messages(reader: flight.MetadataRecordBatchReader) -> Iterator[flight.Fligh
             yield message
     except flight.FlightError:
         raise
-    except (pa.ArrowException, OSError) as error:  # Arrow has an OSError for bytes that it refuses
+    except (pa.ArrowException, OSError) as error:  # Arrow refuses some bytes with an OSError
         raise ProtocolError(f"a put cannot be read: {error}") from error
 
 
 def _blocks(reader: flight.MetadataRecordBatchReader) -> Iterator[tuple[int, Block]]:
-    """A stream of tagged blocks, as our own writer sends it."""
+    """Yield the blocks of a stream from our own writer, with their partitions."""
     if reader.schema != WIRE_SCHEMA:
         raise ProtocolError(f"a stream of blocks has the schema {WIRE_SCHEMA}, not {reader.schema}")
     for message in _messages(reader):
         tag = BlockTag.decode(message.app_metadata)
         block = from_wire(message.data, tag)
-        # Of the 0.8 s (blocks of 1 MiB) or 2 s (16 KiB) that a server works for a GB of puts, this
-        # is 0.03 or 0.07 s. So the writer learns of what happened to a block on its way, and not a
-        # reader when the map is long done.
+        # A server works 0.8 s for a GB of puts with blocks of 1 MiB, or 2 s with 16 KiB. This check
+        # is 0.03 or 0.07 s of that. With it the writer learns that a block was damaged on its way,
+        # and not a reader long after the map has ended.
         check_hash(block)
         yield tag.partition, block
 
@@ -197,10 +196,10 @@ def _blocks(reader: flight.MetadataRecordBatchReader) -> Iterator[tuple[int, Blo
 def _batches(
     reader: flight.MetadataRecordBatchReader, partition: int
 ) -> Iterator[tuple[int, Block]]:
-    """A plain client's stream of record batches, all for one partition, as blocks.
+    """Yield the blocks of a plain client's stream of record batches, all for one partition.
 
-    Of a message that is large once it is decoded more than one: each is let go of, or waits for
-    memory, before the next is decoded.
+    A message that is large once it is decoded becomes several blocks. Each of them is stored, or
+    waits for memory, before the next one is decoded.
     """
     options = ipc_options("none")
     for message in _messages(reader):
@@ -211,7 +210,10 @@ def _batches(
 
 
 def _plain(blocks: Iterator[Block]) -> Iterator[pa.RecordBatch]:
-    """Their rows as plain clients get them: what travelled narrow may be 36 times as large."""
+    """Yield the rows of blocks for plain clients, in small batches.
+
+    Decoded rows may take 36 times the bytes of their block.
+    """
     for block in blocks:
         rows = decode_dictionaries(decode_block(block))
         count = max(1, -(-rows.nbytes // _MESSAGE_BYTES))
@@ -221,14 +223,14 @@ def _plain(blocks: Iterator[Block]) -> Iterator[pa.RecordBatch]:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Run the server until it is told to stop."""
+    """Run the server until SIGTERM or SIGINT."""
     with serving(options, process.listen_location(options)) as running:
         process.run_until_stopped("data", running, options.drain_timeout)
 
 
 @contextmanager
 def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Running]:
-    """A server that listens at ``listen``; at the end its files are gone."""
+    """Run a server that listens at ``listen``; its files are gone at the end."""
     tune_malloc()
     process.raise_open_file_limit()
     with (
@@ -242,16 +244,16 @@ def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Runnin
 
         def drain() -> None:
             membership.drain()
-            Draining(store, membership, options.metadata).run()
+            Decommission(store, membership, options.metadata).run()
             membership.leave()
-            store.close()  # who waits for memory is told
+            store.close()  # puts that wait for memory fail
             server.shutdown()
 
         yield process.Running(location, drain, scratch.close)
 
 
 def _spill_folder(root: Path) -> ScratchFolder:
-    """A folder of our own below ``root``, which is made, and cleared of what dead servers left."""
+    """Return a new folder below ``root``, which is created and cleared of dead servers' folders."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         remove_dead_folders(root)
@@ -263,7 +265,7 @@ def _spill_folder(root: Path) -> ScratchFolder:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of a data server."""
+    """Return a parser of a data server's options."""
     options = process.arguments("An mrflight data server.", default_port=0)
     options.add_argument(
         "--metadata",
@@ -275,7 +277,7 @@ def parser() -> argparse.ArgumentParser:
         "--memory",
         type=process.quantity(parse_bytes),
         default="2 GiB",
-        help="how much of its blocks the server holds before it spills; default 2 GiB",
+        help="memory for blocks, beyond which the server spills; default 2 GiB",
     )
     options.add_argument(
         "--spill-dir",
@@ -286,7 +288,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(*arguments: str) -> None:
-    """The command, with ``arguments`` or those of the command line."""
+    """Run the command with ``arguments``, or those of the command line."""
     process.main(serve, parser(), arguments or None)
 
 

@@ -1,4 +1,4 @@
-"""The metadata server's actions for fenced commits."""
+"""The metadata server's actions for commit leases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mrflight.shuffle.wire.protocol import Done, Message, MetadataAction
 def lease_actions(
     tables: TableFences,
 ) -> Mapping[str, tuple[type[Message], Callable[[Any], Message]]]:
-    """Of each action its message and its handler."""
+    """Return the message and the handler of each action."""
 
     def lease_commits(request: LeaseCommits) -> Message:
         return CommitLease(

@@ -1,7 +1,7 @@
-"""A data server's place in its cluster: registered, alive, and told what goes on.
+"""A data server's membership in its cluster: registration, heartbeats, and what it asks.
 
-A data server asks the metadata server two things: whether a shuffle is there,
-once, before its first block, and which attempts have won since it last asked.
+A data server asks the metadata server two things: whether a shuffle exists,
+once, before its first block, and which attempts were committed since it last asked.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 0.5
 HEARTBEAT_TIMEOUT_S = 2.0
-"""Of a call: the next one is made over a new connection, which a network that is back takes."""
+"""The timeout of a call. The next call uses a new connection, which works once the network does."""
 
 
 class Membership:
-    """Speaks to the metadata server for one data server. Safe for many threads.
+    """Talks to the metadata server for one data server. Safe for many threads.
 
-    Its heart waits for no request, and for no disk.
+    The heartbeat thread waits for no request and for no disk.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Membership:
         self._store = store
         self._stopping = threading.Event()
         self._is_draining = False
-        self._drain_is_told = False  # by the heart
+        self._is_drain_reported = False  # by the heartbeat thread
         self._connections = Connections(timeouts)
         retry_for_s = timeouts.reconnect_s
         self._metadata = MetadataClient(metadata, self._connections, retry_for_s, self._stopping)
@@ -52,15 +52,17 @@ class Membership:
         self._heartbeats = MetadataClient(metadata, self._heart_connections)
         self._location = ""
         self._incarnation = secrets.token_hex(8)
-        self._asking = threading.Lock()  # of the connections that requests use, one at a time
-        self._knowing = threading.Lock()  # of `_commits`; nobody is asked while it is held
+        self._asking = threading.Lock()  # guards the connections of requests, one at a time
+        self._knowing = threading.Lock()  # guards `_commits`; no call is made while it is held
         self._commits: dict[str, list[MapCommit]] = {}
-        self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._heartbeat_thread = threading.Thread(
+            target=self._send_heartbeats, name="heartbeat", daemon=True
+        )
         self._forgotten: SimpleQueue[StoredShuffle | None] = SimpleQueue()
         self._removal = threading.Thread(target=self._remove_files, name="removal", daemon=True)
 
     def join(self, location: str) -> None:
-        """Register as ``location``, waiting for a metadata server that still starts."""
+        """Register as ``location``; wait for a metadata server that is still starting."""
         self._location = location
         try:
             self._metadata.register_server(location, self._incarnation)
@@ -70,7 +72,7 @@ class Membership:
                 f"{self._connections.timeouts.reconnect_s:.0f} s; start it, or correct --metadata"
             ) from error
         self._removal.start()
-        self._heart.start()
+        self._heartbeat_thread.start()
 
     @property
     def location(self) -> str:
@@ -84,85 +86,85 @@ class Membership:
 
     @property
     def incarnation(self) -> str:
-        """What tells this process from others at its location.
+        """The id of this process among those at its location: see `mrflight.ids`.
 
-        And from itself before it was given up: it has dropped then what it had.
+        It changes when the server was declared lost, because it has then dropped its blocks.
         """
         return self._incarnation
 
     def drain(self) -> None:
-        """Take no new partitions from now on. Heartbeats go on."""
+        """Take no new partitions from now on; heartbeats continue."""
         self._is_draining = True
         try:
             with Connections(Timeouts(call_s=HEARTBEAT_TIMEOUT_S)) as connections:
                 MetadataClient(self._metadata.location, connections).drain_server(self._location)
         except MrflightError as error:
-            log.info("the metadata server is told later that this one stops: %s", error)
+            log.info("a heartbeat will report that this server is stopping: %s", error)
 
     def leave(self) -> None:
-        """Be no data server any more: what is still held is lost."""
+        """Leave the cluster; what is still held is lost."""
         self._stopping.set()
-        self._heart.join()
+        self._heartbeat_thread.join()
         self._forgotten.put(None)
         try:
             self._heartbeats.unregister_server(self._location, self._incarnation)
         except MrflightError as error:
-            log.info("left without telling the metadata server: %s", error)
+            log.info("left without unregistering: %s", error)
         self._connections.close()
         self._heart_connections.close()
 
     def open(self, shuffle_id: str, token: str = "") -> None:
-        """Open a shuffle in the store; with a token no other one of its name.
+        """Open a shuffle in the store; with a token, only the shuffle that has it.
 
-        One that was dropped while nobody could tell this server makes way for it.
-        ShuffleNotFoundError where there is none.
+        A shuffle of the same name that was dropped while this server could not be reached is
+        removed from the store. Raises ShuffleNotFoundError if there is no such shuffle.
         """
-        # Again where another thread was faster, with what it had heard of before a drop.
+        # Repeat if another thread was faster and opened a shuffle that has been dropped since.
         while (stored := self._store.token(shuffle_id)) is None or token not in ("", stored):
-            with self._turn() as metadata:
+            with self._exclusive() as metadata:
                 described = metadata.describe_shuffle(shuffle_id, token=token)
             if stored is not None:
                 self._forget_but_for_files({shuffle_id: stored})
             self._store.open(shuffle_id, len(described.placement), described.token)
 
     def winners(self, shuffle_id: str, epoch: int, generation: int = 0) -> list[MapAttempt]:
-        """The attempts that count for partitions of a generation, of the first ``epoch``.
+        """Return the attempts that count for partitions of a generation, of the first ``epoch``.
 
-        InconsistentMapOutputError where there are fewer: what others have read may not go together
-        with what will be written in their place.
+        Raises InconsistentMapOutputError if there are fewer commits. What other tasks have read
+        may then not fit what will be written again.
         """
-        with self._turn() as metadata:
+        with self._exclusive() as metadata:
             known = self._commits.get(shuffle_id, [])
             last, since = known[-1:], max(len(known) - 1, 0)
             news = metadata.commits(shuffle_id, since)
             if last and last != news[:1]:
-                # Another shuffle of this name: this server was not told that the first was dropped.
+                # Another shuffle of this name: this server never heard that the first was dropped.
                 known, news, since = [], metadata.commits(shuffle_id, 0), 0
             known = known[:since] + news
             with self._knowing:
-                if self._store.is_open(shuffle_id):  # not where it was forgotten meanwhile
+                if self._store.is_open(shuffle_id):  # it may have been dropped meanwhile
                     self._commits[shuffle_id] = known
         if len(known) < epoch:
             raise InconsistentMapOutputError(
-                f"a ticket of epoch {epoch}, and shuffle {shuffle_id!r} is at {len(known)}: its "
-                "metadata server has forgotten maps that were done"
+                f"a ticket is of epoch {epoch}, and shuffle {shuffle_id!r} is at {len(known)}: its "
+                "metadata server has forgotten committed maps"
             )
         return [commit.source for commit in known[:epoch] if commit.counts_for(generation)]
 
     def schema(self, shuffle_id: str, partition: int) -> pa.Schema:
-        """Of the rows of a shuffle, which are those of every partition."""
-        with self._turn() as metadata:
+        """Return the schema of a shuffle's rows, which is that of every partition."""
+        with self._exclusive() as metadata:
             return metadata.partitions(shuffle_id, only=partition)[0]
 
     def forget(self, shuffle_id: str, token: str = "") -> None:
-        """A shuffle is no more; its files are gone when this returns."""
+        """Drop a shuffle here; its files are gone when this returns."""
         for forgotten in self._forget({shuffle_id: token}):
             self._store.remove_files(forgotten)
 
     def _forget(self, tokens: Mapping[str, str]) -> list[StoredShuffle]:
-        """Know nothing of shuffles any more, at once; what they may have files of.
+        """Drop shuffles without their files, and return those that may have files.
 
-        They are named with their tokens: one that was made meanwhile and has their name stays.
+        They are named with their tokens, so that a new shuffle of the same name stays.
         """
         found = []
         for shuffle_id, token in tokens.items():
@@ -173,7 +175,7 @@ class Membership:
         return found
 
     def _forget_but_for_files(self, tokens: Mapping[str, str]) -> None:
-        """As `forget`, for the heart: removing files takes seconds, longer where the disk hangs."""
+        """Drop shuffles, and leave files to a thread: a slow disk must not delay heartbeats."""
         for forgotten in self._forget(tokens):
             self._forgotten.put(forgotten)
 
@@ -182,11 +184,10 @@ class Membership:
             self._store.remove_files(forgotten)
 
     @contextmanager
-    def _turn(self) -> Iterator[MetadataClient]:
-        """Whom a request may ask, one at a time.
+    def _exclusive(self) -> Iterator[MetadataClient]:
+        """Lend the metadata client to one request at a time.
 
-        Where the one before has to be patient, all who wait are so at the same time, and not one
-        after the other.
+        While one request retries, the others wait at the same time, and not one after the other.
         """
         if not self._asking.acquire(timeout=self._connections.timeouts.reconnect_s):
             error = ServerUnavailableError(
@@ -199,19 +200,19 @@ class Membership:
         finally:
             self._asking.release()
 
-    def _beat(self) -> None:
-        is_heard = True
+    def _send_heartbeats(self) -> None:
+        is_answered = True
         while not self._stopping.wait(HEARTBEAT_S):
             try:
                 self._send_heartbeat()
             except MrflightError as error:
-                level = logging.WARNING if is_heard else logging.DEBUG
-                log.log(level, "%s; it is asked again, and nothing said until it answers", error)
-                is_heard = False
+                level = logging.WARNING if is_answered else logging.DEBUG
+                log.log(level, "%s; retrying, with no more messages until it answers", error)
+                is_answered = False
             else:
-                if not is_heard:
+                if not is_answered:
                     log.info("the metadata server at %s answers again", self.metadata_location)
-                is_heard = True
+                is_answered = True
 
     def _send_heartbeat(self) -> None:
         tokens = self._store.tokens()
@@ -224,13 +225,13 @@ class Membership:
         )
         answer = self._heartbeats.heartbeat(held)
         if not answer.registered and not self._stopping.is_set():
-            # It was given up: all of it has been placed elsewhere, what came meanwhile as well.
+            # It was declared lost, and all its partitions have been placed elsewhere.
             self._incarnation = secrets.token_hex(8)
             self._forget_but_for_files(self._store.tokens())
             self._heartbeats.register_server(self._location, self._incarnation)
-            self._drain_is_told = False
-        if self._is_draining and not self._drain_is_told:
+            self._is_drain_reported = False
+        if self._is_draining and not self._is_drain_reported:
             self._heartbeats.drain_server(self._location)
-            self._drain_is_told = True
+            self._is_drain_reported = True
         gone = tokens.keys() & answer.drop
         self._forget_but_for_files({shuffle_id: tokens[shuffle_id] for shuffle_id in gone})

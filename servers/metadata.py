@@ -5,7 +5,7 @@ from __future__ import annotations
 from mrflight.system.early_interrupt import leave_when_interrupted
 
 if __name__ == "__main__":
-    leave_when_interrupted()  # from the first moment on; the imports take a while
+    leave_when_interrupted()  # before the imports, which take a while
 
 import argparse
 import logging
@@ -74,11 +74,11 @@ from .lease_actions import lease_actions
 log = logging.getLogger(__name__)
 
 _PROBE = Timeouts(call_s=2.0)
-"""For a data server that somebody calls lost."""
+"""The timeouts of a call to a data server that is reported lost."""
 
 
 class MetadataServer(flight.FlightServerBase):
-    """Answers for a `Registry`."""
+    """Serves a `Registry`."""
 
     def __init__(self, location: str, registry: Registry) -> None:
         self._registry = registry
@@ -126,7 +126,7 @@ class MetadataServer(flight.FlightServerBase):
         )
 
     def _put_shuffle(self, request: PutShuffle) -> Message:
-        token = request.token or new_writer_id()  # a plain client has none
+        token = request.token or new_writer_id()  # a plain client sends none
         placement = self._registry.put_shuffle(
             request.id, request.reducers, request.replicas, token, request.lease_s
         )
@@ -153,7 +153,7 @@ class MetadataServer(flight.FlightServerBase):
         return self._registry.health(request.id, request.token)
 
     def _report_loss(self, request: ReportLoss) -> Message:
-        """Believe a report of single partitions, as only readers can know, and else look first."""
+        """Accept a report of single partitions, which only readers can know; check others."""
         is_whole = request.partitions is None
         incarnation = self._registry.incarnation(request.location)
         if is_whole and not request.insists and incarnation is not None:
@@ -161,7 +161,7 @@ class MetadataServer(flight.FlightServerBase):
                 with Connections(_PROBE) as connections:
                     call(connections, request.location, DataAction.STATS, Done(), ServerStats)
                 return ReportLossResponse(is_lost=False)
-            except ServerUnavailableError as error:  # nobody listens there: it is gone for all
+            except ServerUnavailableError as error:  # no process listens there any more
                 log.info("%s is gone: %s", request.location, error)
                 self._registry.unregister_server(request.location, incarnation)
             except MrflightError as error:
@@ -180,7 +180,7 @@ class MetadataServer(flight.FlightServerBase):
 
     def _move_partitions(self, request: MovePartitions) -> Message:
         if len(request.partitions) != len(request.targets):
-            raise ProtocolError("move_partitions: a target for each partition is needed")
+            raise ProtocolError("move_partitions: there must be one target for each partition")
         moves = dict(zip(request.partitions, request.targets, strict=True))
         self._registry.move(request.id, moves, request.origin, request.epoch, request.version)
         return Done()
@@ -194,7 +194,7 @@ class MetadataServer(flight.FlightServerBase):
             schema = pa.ipc.read_schema(pa.py_buffer(request.schema))
             _read_names(schema)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise ProtocolError(f"commit_map: the schema is none: {error}") from error
+            raise ProtocolError(f"commit_map: the schema cannot be read: {error}") from error
         winner = self._registry.commit_map(
             request.id,
             source,
@@ -245,9 +245,9 @@ class MetadataServer(flight.FlightServerBase):
 
 
 def _read_names(fields: Iterable[pa.Field]) -> None:
-    """UnicodeDecodeError where a name is no UTF-8, at whatever depth."""
+    """Raise UnicodeDecodeError if a field's name, at any depth, is not valid UTF-8."""
     for field in fields:
-        field.name  # noqa: B018 - decoded here
+        field.name  # noqa: B018 - this decodes it
         _read_names(field.type.field(child) for child in range(field.type.num_fields))
 
 
@@ -258,18 +258,18 @@ def _endpoint(shuffle_id: str, info: PartitionInfo) -> flight.FlightEndpoint:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Run the server until it is told to stop."""
+    """Run the server until SIGTERM or SIGINT."""
     with serving(options, process.listen_location(options)) as running:
         process.run_until_stopped("metadata", running, options.drain_timeout)
 
 
 @contextmanager
 def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Running]:
-    """A server that listens at ``listen``.
+    """Run a server that listens at ``listen``.
 
-    JobFileError where its journal belongs to another one, is damaged, or is none.
+    Raises JobFileError if its journal is in use, damaged, or not a journal.
     """
-    tune_malloc()  # large requests, and their answers, are not kept once they are done
+    tune_malloc()  # or the memory of large requests and answers would be kept
     process.raise_open_file_limit()
     with _registry(options) as registry:
         server = MetadataServer(listen, registry)
@@ -279,7 +279,7 @@ def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Runnin
 
 @contextmanager
 def _registry(options: argparse.Namespace) -> Iterator[Registry]:
-    """What it knows: nothing yet, or all that its journal has."""
+    """Return an empty registry, or one with the contents of the journal."""
     if options.journal is None:
         yield Registry(ActiveClock(), options.heartbeat_timeout)
         return
@@ -293,26 +293,26 @@ def _registry(options: argparse.Namespace) -> Iterator[Registry]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of a metadata server."""
+    """Return a parser of a metadata server's options."""
     options = process.arguments("An mrflight metadata server.", default_port=5005)
     options.add_argument(
         "--heartbeat-timeout",
         type=process.quantity(parse_seconds),
         default="10 s",
-        help="a data server that has not been heard of for so long is given up; default 10 s",
+        help="a data server is declared lost after this time without a heartbeat; default 10 s",
     )
     options.add_argument(
         "--journal",
         type=Path,
         metavar="PATH",
-        help="file that all it knows is kept in, made where it is missing, so that a server that "
-        "is started with it again goes on; default none: what it knows ends with it",
+        help="file in which the server keeps its state, created if it is missing, so that a server "
+        "that is restarted with it continues; by default the state ends with the server",
     )
     return options
 
 
 def main(*arguments: str) -> None:
-    """The command, with ``arguments`` or those of the command line."""
+    """Run the command with ``arguments``, or those of the command line."""
     process.main(serve, parser(), arguments or None)
 
 

@@ -1,4 +1,4 @@
-"""The life of a server process: its address, its ready line, its end."""
+"""The life cycle of a server process: its options, its address, its ready line, and its end."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_OPEN_FILES = 65_536
-"""Of a cluster's workers each has a connection to each server; with the usual 1,024 of Linux a
-server would refuse those of more workers."""
+"""Each worker of a cluster has a connection to each server. With Linux's usual limit of 1,024 a
+server would refuse the connections of more workers."""
 
 
 def arguments(description: str, default_port: int) -> argparse.ArgumentParser:
-    """The options that every server has."""
+    """Return a parser of the options that every server has."""
     parser = argparse.ArgumentParser(description=description)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--port", type=int, default=default_port, help="0 takes a free port")
@@ -44,21 +44,21 @@ def arguments(description: str, default_port: int) -> argparse.ArgumentParser:
         "--drain-timeout",
         type=quantity(parse_seconds),
         default="30 s",
-        help="how long a server that is told to stop waits for its calls to end, and a data server "
+        help="how long a server that gets SIGTERM waits for its calls to end, and a data server "
         "for what only it holds to be moved or dropped; default 30 s",
     )
     parser.add_argument(
         "--advertise",
         type=quantity(parse_location),
         metavar="LOCATION",
-        help="what clients are told, where a proxy or NAT is in front; default where it listens",
+        help="location for clients, if there is a proxy or NAT; default where the server listens",
     )
     parser.add_argument("--parent-lock", type=Path, help=argparse.SUPPRESS)
     return parser
 
 
 def quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """The type of an option: what ``parse`` makes of it, or why it makes nothing."""
+    """Return an option type that parses with ``parse``, and reports its ValueError."""
 
     def argument(text: str) -> T:
         try:
@@ -70,19 +70,19 @@ def quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def listen_location(options: argparse.Namespace) -> str:
-    """The location to listen on; JobFileError for one that others could reach unprotected."""
+    """Return the location to listen on; raise JobFileError unless only this machine reaches it."""
     if options.socket is not None:
         return f"grpc+unix://{options.socket}"
     if not _is_loopback(options.host):
         raise JobFileError(
-            f"--host {options.host}: without TLS and tokens, which are yet to come, servers listen "
-            "on loopback only; take 127.0.0.1"
+            f"--host {options.host}: servers listen on loopback only, because TLS and tokens are "
+            "not supported yet; use 127.0.0.1"
         )
     return f"grpc+tcp://{options.host}:{options.port}"
 
 
 def public_location(server: flight.FlightServerBase, listen: str, advertise: str | None) -> str:
-    """The location that clients use: as advertised, or where it listens, with the port taken."""
+    """Return the location for clients: the advertised one, or the one that the server has taken."""
     if advertise is not None:
         return advertise
     if listen.startswith("grpc+unix:"):
@@ -92,9 +92,9 @@ def public_location(server: flight.FlightServerBase, listen: str, advertise: str
 
 @dataclass(frozen=True)
 class Running:
-    """A server that answers at ``location``, until ``drain`` is called, or its process ends.
+    """A server that answers at ``location`` until ``drain`` is called or its process ends.
 
-    ``clean_up`` is for a process that ends without ``drain``: it removes the server's files.
+    ``clean_up`` removes the server's files in a process that ends without ``drain``.
     """
 
     location: str
@@ -103,10 +103,9 @@ class Running:
 
 
 def run_until_stopped(name: str, running: Running, drain_timeout_s: float) -> None:
-    """Say that the server is ready, and wait for SIGTERM or SIGINT; then drain it.
+    """Print the ready line, wait for SIGTERM or SIGINT, and drain the server.
 
-    Where that takes longer than the timeout, ``clean_up`` is all that is done before the process
-    ends with code 1.
+    If that takes longer than the timeout, the process calls ``clean_up`` and ends with code 1.
     """
     location = running.location
     woken, wake = os.pipe()
@@ -120,11 +119,11 @@ def run_until_stopped(name: str, running: Running, drain_timeout_s: float) -> No
     os.read(woken, 1)
     log.info("%s: stopping", location)
 
-    def end() -> None:  # a client never ends its call
+    def end() -> None:  # for example because a client never ends its call
         try:
             log.warning(
                 "%s: after %g s (--drain-timeout) there are still calls, or partitions that no "
-                "other server has; they are cut off",
+                "other server has; ending without them",
                 location,
                 drain_timeout_s,
             )
@@ -154,7 +153,7 @@ def main(
     parser: argparse.ArgumentParser,
     arguments: Sequence[str] | None = None,
 ) -> None:
-    """Run a server command; a refusal is one line on stderr and exit code 2."""
+    """Run a server command; if it cannot start, print one line to stderr and exit with code 2."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -164,12 +163,12 @@ def main(
     try:
         unwind_when_interrupted()
         serve(options)
-    except KeyboardInterrupt:  # it was not ready yet
+    except KeyboardInterrupt:  # the server was not ready yet
         sys.exit(EXIT_INTERRUPTED)
     except MrflightError as error:
         sys.stderr.write(f"mrflight: {error}\n")
         sys.exit(2)
-    except (pa.ArrowException, OSError, OverflowError) as error:  # Flight's, as it begins to listen
+    except (pa.ArrowException, OSError, OverflowError) as error:  # Flight cannot listen
         where = options.socket or f"{options.host}:{options.port}"
         sys.stderr.write(f"mrflight: cannot serve at {where} (is it taken?): {error}\n")
         sys.exit(2)

@@ -27,9 +27,9 @@ def near(tmp_path: Path) -> Iterator[NearDataServer]:
         yield near
 
 
-def told(near: NearDataServer) -> str:
-    """What it says to whoever takes it for another."""
-    return f"{near.location} is a data server, and the metadata server's location is needed for"
+def refusal(near: NearDataServer) -> str:
+    """Return how a data server refuses an action of the metadata server."""
+    return f"{near.location} is a data server, and"
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -40,14 +40,14 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 def test_status_of_a_data_server(near: NearDataServer) -> None:
     done = run("mrflight.frontend.cli", "status", near.location)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"mrflight: {told(near)} 'status'; ")
+    assert done.stderr.startswith(f"mrflight: {refusal(near)} 'status' is an action ")
     assert done.stderr.endswith(f"is at {near.membership.metadata_location}\n")
 
 
 def test_a_data_server_that_is_to_join_another(near: NearDataServer) -> None:
     done = run("mrflight.servers.data", "--metadata", near.location, "--port", "0")
     assert done.returncode != 0
-    assert f"mrflight: {told(near)} 'register_server'" in done.stderr
+    assert f"mrflight: {refusal(near)} 'register_server'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -57,7 +57,7 @@ def test_a_job_that_is_to_run_on_a_data_server(near: NearDataServer, tmp_path: P
     (tmp_path / "clicks.py").write_text(WEIGH)
     done = drive(write_job(tmp_path, JOB), "--set", f"cluster.metadata={near.location}")
     assert done.code == 1
-    assert done.message.startswith(f"{told(near)} 'put_shuffle'")
+    assert done.message.startswith(f"{refusal(near)} 'put_shuffle'")
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:5005", "http://h:1", ""])

@@ -31,7 +31,7 @@ class NearDataServer:
     def die(self) -> None:
         """Be silent and gone, and let the metadata server find out."""
         self.membership._stopping.set()
-        self.membership._heart.join()
+        self.membership._heartbeat_thread.join()
         self.server.shutdown()
 
 

@@ -54,7 +54,7 @@ def read(shuffle: mrflight.Shuffle) -> list[int]:
 def without_heartbeats(near: NearDataServer) -> None:
     """The server hears of nothing but what it asks."""
     near.membership._stopping.set()
-    near.membership._heart.join()
+    near.membership._heartbeat_thread.join()
 
 
 def test_a_server_that_was_not_told_makes_way_for_the_next_one(

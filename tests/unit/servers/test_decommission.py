@@ -1,4 +1,4 @@
-"""Draining while other servers fail: what can be moved is moved, wherever it was going first."""
+"""A decommission while other servers fail: what can be moved is moved, wherever it can go."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from mrflight.servers.drain_copies import COPY_S
-from mrflight.servers.draining import Draining
+from mrflight.servers.block_copier import COPY_S
+from mrflight.servers.decommission import Decommission
 
 import mrflight
 from mrflight.errors import MapOutputLostError, PlacementChangedError
@@ -95,7 +95,7 @@ def write(shuffle: mrflight.Shuffle, attempt: int = 0) -> None:
 
 def drain(server: NearDataServer, metadata: str, copy_s: float = COPY_S) -> threading.Thread:
     server.membership.drain()
-    draining = Draining(server.store, server.membership, metadata, copy_s)
+    draining = Decommission(server.store, server.membership, metadata, copy_s)
     thread = threading.Thread(target=draining.run, daemon=True)
     thread.start()
     return thread
@@ -288,7 +288,7 @@ def test_a_metadata_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
         with FlakyTransport(metadata) as between:
             first.membership.drain()
             between.cut_off()
-            draining = Draining(first.store, first.membership, between.location)
+            draining = Decommission(first.store, first.membership, between.location)
             thread = threading.Thread(target=draining.run, daemon=True)
             thread.start()
             time.sleep(1.5)
@@ -305,5 +305,5 @@ def test_a_metadata_server_that_is_gone_is_not_waited_for_long(tmp_path: Path) -
         for number in range(5):
             first.store.open(f"another-{number}", PARTITIONS)
         began = time.monotonic()
-        Draining(first.store, first.membership, "grpc+tcp://127.0.0.1:1").run()
+        Decommission(first.store, first.membership, "grpc+tcp://127.0.0.1:1").run()
         assert time.monotonic() - began < 10.0

@@ -1,4 +1,4 @@
-"""Copies of attempts' blocks on other servers, each within a time that its size decides."""
+"""Copies blocks of attempts to other data servers, each within a time that depends on its size."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from mrflight.system.closeable import Closeable
 from mrflight.system.deadlines import NO_RETRY, Timeouts
 
 COPY_S = 10.0
-"""That a copy of no bytes may take. More than this a target that stands still costs a drain only
-once; its default is to take 30 s (`--drain-timeout`)."""
+"""The timeout of a copy without bytes. A target that is suspended costs a drain little more than
+this, and only once; a drain may take 30 s by default (`--drain-timeout`)."""
 
 COPY_BYTES_PER_S = 10 * 10**6
-"""That a copy goes on with at least: a fifth of what one slow disk takes, which several share."""
+"""The least speed of a copy: a fifth of that of one slow disk, which several copies may share."""
 
 
 @dataclass(frozen=True)
-class Copies:
-    """What an attempt put into ``partitions`` of a shuffle of so many, for one target."""
+class CopyRequest:
+    """The blocks of one attempt in some partitions of a shuffle, to be copied to one target."""
 
     shuffle_id: str
     source: MapAttempt
@@ -36,11 +36,11 @@ class Copies:
     partitions: Sequence[int]
     partition_count: int
     token: str = ""
-    """Of the shuffle."""
+    """The shuffle's token."""
 
 
-class Copier(Closeable):
-    """Sends what one store holds. Not for several threads."""
+class BlockCopier(Closeable):
+    """Sends the blocks of one store. Not safe for several threads."""
 
     def __init__(self, store: BlockStore, copy_s: float = COPY_S) -> None:
         self._store = store
@@ -51,29 +51,30 @@ class Copier(Closeable):
         self._connections.close()
 
     def incarnation_of(self, target: str) -> str:
-        """What no other process at this location has, or will have; raises what calls raise."""
+        """Return the incarnation of the server at this location; raises the errors of calls."""
         descriptor = flight.FlightDescriptor.for_command(b"incarnation")
         options = flight.FlightCallOptions(timeout=NO_RETRY.call_s)
-        with self._forgetting(target), from_flight(target, "flight-info"):
+        with self._forget_on_error(target), from_flight(target, "flight-info"):
             info = self._connections.to(target).get_flight_info(descriptor, options)
         return bytes(info.app_metadata).decode(errors="replace")
 
-    def copy(self, copies: Copies) -> dict[int, MrflightError]:
-        """Return once the target has stored all; the partitions that cannot be read here, and why.
+    def copy(self, request: CopyRequest) -> dict[int, MrflightError]:
+        """Copy blocks, and return the partitions that cannot be read here, with the reasons.
 
-        Raises what the target answers, and DeadlineExceededError; then it may have a part.
+        The target has stored all others then. Raises the target's error or DeadlineExceededError;
+        the target may then have some of the blocks.
         """
-        shuffle_id, source = copies.shuffle_id, copies.source
-        placement: list[tuple[str, ...]] = [()] * copies.partition_count
-        for partition in copies.partitions:
-            placement[partition] = (copies.target,)
-        size = self._store.size_bytes(shuffle_id, copies.partitions, source)
+        shuffle_id, source = request.shuffle_id, request.source
+        placement: list[tuple[str, ...]] = [()] * request.partition_count
+        for partition in request.partitions:
+            placement[partition] = (request.target,)
+        size = self._store.size_bytes(shuffle_id, request.partitions, source)
         unreadable: dict[int, MrflightError] = {}
         self._connections.timeouts = Timeouts(stream_s=self._copy_s + size / COPY_BYTES_PER_S)
-        with self._forgetting(copies.target):
-            sender = BlockSender(shuffle_id, source, placement, self._connections, copies.token)
+        with self._forget_on_error(request.target):
+            sender = BlockSender(shuffle_id, source, placement, self._connections, request.token)
             try:
-                for partition in copies.partitions:
+                for partition in request.partitions:
                     blocks = self._store.read(shuffle_id, partition, [source])
                     if (error := _send(sender, partition, blocks)) is not None:
                         unreadable[partition] = error
@@ -84,8 +85,8 @@ class Copier(Closeable):
         return unreadable
 
     @contextmanager
-    def _forgetting(self, target: str) -> Iterator[None]:
-        """A connection over which something failed is not used again."""
+    def _forget_on_error(self, target: str) -> Iterator[None]:
+        """Close the connection to a target if a call over it fails."""
         try:
             yield
         except MrflightError:
@@ -94,14 +95,14 @@ class Copier(Closeable):
 
 
 def _send(sender: BlockSender, partition: int, blocks: Iterable[Block]) -> MrflightError | None:
-    """Send a partition's blocks, until one cannot be read: why that is."""
+    """Send a partition's blocks; stop at one that cannot be read, and return the reason."""
     reading = iter(blocks)
     while True:
         try:
             block = next(reading, None)
             if block is None:
                 return None
-            check_hash(block)  # or the target refuses it, and every other one would
+            check_hash(block)  # or this target, and any other, would refuse it
         except (CorruptBlockError, SpillError) as error:
             return error
         sender.send(partition, block)

@@ -1,8 +1,8 @@
-"""What a data server does with its partitions before it stops: it moves them to others.
+"""Moves the partitions of a data server to other servers before it stops.
 
-A partition's committed blocks are copied to another server, those of attempts that are committed
-meanwhile as well, until the metadata server finds that there are no more and changes the
-placement. Attempts that were begun before that are then refused their commit and made again.
+The committed blocks of a partition are copied to another server, including those of attempts that
+are committed meanwhile. Once there are no more, the metadata server changes the placement. Attempts
+that started before that cannot commit any more, and run again.
 """
 
 from __future__ import annotations
@@ -27,55 +27,56 @@ from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import MovePartitions
 
-from .drain_copies import COPY_S, Copier, Copies
+from .block_copier import COPY_S, BlockCopier, CopyRequest
 from .membership import Membership
 
 log = logging.getLogger(__name__)
 
-_LOOK_EVERY_S = 0.2
-_PATIENCE_S = 5.0
-"""With a metadata server that cannot be reached: it may be starting anew, in a second or two."""
+_CHECK_EVERY_S = 0.2
+_RETRY_FOR_S = 5.0
+"""How long to retry a metadata server that cannot be reached. A restart takes a second or two."""
 
 
-class Draining:
-    """Empties one data server, whose membership knows that it drains."""
+class Decommission:
+    """Empties one data server, after its membership has started to drain."""
 
     def __init__(
         self, store: BlockStore, membership: Membership, metadata: str, copy_s: float = COPY_S
     ) -> None:
         self._store = store
-        self._copier = Copier(store, copy_s)
+        self._copier = BlockCopier(store, copy_s)
         self._membership = membership
         self._connections = Connections()
-        self._metadata = MetadataClient(metadata, self._connections, _PATIENCE_S)
+        self._metadata = MetadataClient(metadata, self._connections, _RETRY_FOR_S)
         self._targets: dict[tuple[str, int], str] = {}
         self._offered: dict[str, set[str]] = {}
         self._failing: set[str] = set()
         self._incarnations: dict[str, str] = {}
         self._copied: dict[tuple[str, int], set[MapAttempt]] = {}
-        self._spoilt: set[tuple[str, int, str]] = set()
+        self._invalid_targets: set[tuple[str, int, str]] = set()
         self._reasons: dict[str, str] = {}
         self._pause = threading.Event()
 
     def run(self) -> None:
-        """Return when nothing is held that only this server has, or nobody can ask for it.
+        """Return when no shuffle depends on this server, or the metadata server is gone.
 
-        What cannot be moved is waited for to be dropped, however long that takes.
+        Partitions that cannot be moved are held until they are dropped, however long that takes.
         """
         try:
             while held := [name for name in self._store.shuffles() if not self._is_free_of(name)]:
                 log.debug("still held: %s", held)
-                self._pause.wait(_LOOK_EVERY_S)
+                self._pause.wait(_CHECK_EVERY_S)
         except (ServerUnavailableError, DeadlineExceededError) as error:
-            log.warning("nobody can ask for what is held any more: %s", error)
+            log.warning("no client can find what is held here any more: %s", error)
         finally:
             self._copier.close()
             self._connections.close()
 
     def _is_free_of(self, shuffle_id: str) -> bool:
-        """Move what can be moved of a shuffle; whether nothing depends on this server then.
+        """Move what can be moved of a shuffle, and return whether it needs this server no more.
 
-        ServerUnavailableError or DeadlineExceededError where the metadata server cannot be asked.
+        Raises ServerUnavailableError or DeadlineExceededError if the metadata server cannot be
+        reached.
         """
         try:
             plan = self._metadata.plan_move(shuffle_id, self._membership.location)
@@ -87,7 +88,7 @@ class Draining:
         except MrflightError as error:
             by_others = error.location not in (None, self._metadata.location)
             if isinstance(error, ShuffleNotFoundError) and not by_others:
-                return True  # it has been dropped; a target may have dropped only what it had
+                return True  # it has been dropped, and not only by a target
             is_unreachable = isinstance(error, ServerUnavailableError | DeadlineExceededError)
             if is_unreachable and error.location == self._metadata.location:
                 raise
@@ -97,16 +98,16 @@ class Draining:
             return False
 
     def _choose_targets(self, shuffle_id: str, planned: dict[int, str]) -> list[int]:
-        """The partitions that can go somewhere: where they were going, or else as planned.
+        """Return the partitions that have a target: their earlier one, or else the planned one.
 
-        Where that target is spoilt, another one that was offered for any partition will do, those
-        that have failed for others last.
+        If the planned target is invalid, any server that was planned for another partition is
+        taken, and servers that have failed come last.
         """
         offered = self._offered.setdefault(shuffle_id, set())
         offered.update(planned.values())
         for partition, target in planned.items():
             for each in sorted((target, *sorted(offered)), key=self._failing.__contains__):
-                if (shuffle_id, partition, each) not in self._spoilt:
+                if (shuffle_id, partition, each) not in self._invalid_targets:
                     self._targets.setdefault((shuffle_id, partition), each)
                     break
         return [partition for partition in planned if (shuffle_id, partition) in self._targets]
@@ -115,44 +116,44 @@ class Draining:
         described = self._metadata.describe_shuffle(shuffle_id)
         infos = self._infos(shuffle_id, partitions)
         epoch = infos[partitions[0]].epoch
-        self._know_targets({self._targets[shuffle_id, partition] for partition in partitions})
-        wanted: dict[tuple[MapAttempt, str], list[int]] = {}
+        self._check_targets({self._targets[shuffle_id, partition] for partition in partitions})
+        missing: dict[tuple[MapAttempt, str], list[int]] = {}
         for partition in partitions:
             copied = self._copied.setdefault((shuffle_id, partition), set())
             counting = self._membership.winners(shuffle_id, epoch, infos[partition].generation)
             target = self._targets[shuffle_id, partition]
             for source in counting:
                 if source not in copied:
-                    wanted.setdefault((source, target), []).append(partition)
-        for (source, target), missing in wanted.items():
+                    missing.setdefault((source, target), []).append(partition)
+        for (source, target), to_copy in missing.items():
             count, token = len(described.placement), described.token
-            self._copy(Copies(shuffle_id, source, target, missing, count, token))
+            self._copy(CopyRequest(shuffle_id, source, target, to_copy, count, token))
         targets = [self._targets[shuffle_id, partition] for partition in partitions]
-        self._know_targets(set(targets))
+        self._check_targets(set(targets))
         here = self._membership.location
         request = MovePartitions(shuffle_id, here, partitions, targets, epoch, described.version)
         try:
             self._metadata.move_partitions(request)
-        except ProtocolError:  # a target may have gone since all was copied there, or be avoided
-            there = {server.location for server in self._metadata.status().servers}
-            going = zip(partitions, targets, strict=True)
-            gone = [partition for partition, at in going if at not in there]
-            self._spoil(shuffle_id, gone or partitions)
+        except ProtocolError:  # a target may have gone since the copy, or be avoided
+            live = {server.location for server in self._metadata.status().servers}
+            planned = zip(partitions, targets, strict=True)
+            gone = [partition for partition, at in planned if at not in live]
+            self._invalidate(shuffle_id, gone or partitions)
             raise
         log.info("%d partitions of shuffle %s have been moved", len(partitions), shuffle_id)
 
     def _infos(self, shuffle_id: str, partitions: Sequence[int]) -> dict[int, PartitionInfo]:
         try:
             found = self._metadata.partitions(shuffle_id)[1]
-        except MapOutputLostError:  # of others, perhaps
+        except MapOutputLostError:  # perhaps only other partitions are lost
             each = (self._metadata.partitions(shuffle_id, only) for only in partitions)
             found = [info for _, infos in each for info in infos]
         return {info.partition: info for info in found}
 
-    def _know_targets(self, targets: set[str]) -> None:
-        """That each is the process which has the copies; ServerUnavailableError where one is not.
+    def _check_targets(self, targets: set[str]) -> None:
+        """Raise ServerUnavailableError if a target is not the process that has the copies.
 
-        What was copied to another process at its location is gone, and is copied again.
+        Copies in an earlier process at that location are gone, and are made again.
         """
         for target in sorted(targets):
             try:
@@ -165,40 +166,44 @@ class Draining:
                 self._incarnations[target] = incarnation
                 for key in [key for key, at in self._targets.items() if at == target]:
                     self._copied.pop(key, None)
-                self._spoilt = {key for key in self._spoilt if key[2] != target}
+                self._invalid_targets = {key for key in self._invalid_targets if key[2] != target}
                 raise ServerUnavailableError(f"another server was started at {target}")
 
-    def _copy(self, copies: Copies) -> None:
-        """Copy to a target; what cannot be read here is reported lost, and raised in the end."""
+    def _copy(self, request: CopyRequest) -> None:
+        """Copy to a target; partitions that cannot be read are reported lost, and raise."""
         try:
-            unreadable = self._copier.copy(copies)
+            unreadable = self._copier.copy(request)
         except MrflightError as error:
-            self._spoil(copies.shuffle_id, copies.partitions)
+            self._invalidate(request.shuffle_id, request.partitions)
             if isinstance(error, ServerUnavailableError | DeadlineExceededError | SpillError):
-                self._give_up(copies.target)
+                self._give_up(request.target)
             raise
-        for partition in copies.partitions:
-            self._copied[copies.shuffle_id, partition].add(copies.source)
+        for partition in request.partitions:
+            self._copied[request.shuffle_id, partition].add(request.source)
         if not unreadable:
             return
-        # Its maps write it again, elsewhere. Nobody else has it, so that nothing is lost by that.
-        self._spoil(copies.shuffle_id, list(unreadable))
+        # The maps write these partitions again, elsewhere. No other server has them, so the report
+        # loses nothing else.
+        self._invalidate(request.shuffle_id, list(unreadable))
         here, lost = self._membership.location, list(unreadable)
-        self._metadata.report_loss(copies.shuffle_id, here, lost, token=copies.token)
+        self._metadata.report_loss(request.shuffle_id, here, lost, token=request.token)
         raise next(iter(unreadable.values()))
 
     def _give_up(self, target: str) -> None:
-        """A target has failed: what is still to go there goes elsewhere, if there is another."""
+        """Send what was to go to a failed target to another one, if there is one."""
         self._failing.add(target)
         for shuffle_id, partition in [key for key, at in self._targets.items() if at == target]:
             if self._copied.get((shuffle_id, partition)):
-                self._spoil(shuffle_id, [partition])
+                self._invalidate(shuffle_id, [partition])
             else:
                 del self._targets[shuffle_id, partition]
 
-    def _spoil(self, shuffle_id: str, partitions: Sequence[int]) -> None:
-        """Targets may have a part of an attempt's blocks, which would be read twice, or nothing."""
+    def _invalidate(self, shuffle_id: str, partitions: Sequence[int]) -> None:
+        """Never use these partitions' targets again: they may have some of an attempt's blocks.
+
+        These would be read twice if they were copied again.
+        """
         for partition in partitions:
             target = self._targets.pop((shuffle_id, partition))
-            self._spoilt.add((shuffle_id, partition, target))
+            self._invalid_targets.add((shuffle_id, partition, target))
             self._copied.pop((shuffle_id, partition), None)
