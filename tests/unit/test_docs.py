@@ -104,6 +104,7 @@ def _choices(kind: Any) -> list[Any]:
     return [choice for each in get_args(kind) for choice in _choices(each)]
 
 
+EXPLAIN = ["explain", "explain_stage"]
 COMMANDS = ["run", "explain", "status", "clean", "maintain"]
 SERVERS = {"serve metadata": metadata.parser, "serve data": data.parser}
 
@@ -267,3 +268,11 @@ def test_the_commands_of_all_pages_have_these_options() -> None:
                     options = re.findall(r"--[a-z][a-z-]+", line[found.end() :])
                     known = _of_command(found[1]) + _of_command("serve metadata")
                     assert [each for each in options if each not in known] == [], (page, line)
+
+
+def test_every_label_of_a_plan_is_in_its_guide() -> None:
+    text = read(DOCS / "how-to/read-a-plan.md").replace("`input NAME`", "`input`")
+    planner = "".join(read(ROOT / f"mrflight/planner/{name}.py") for name in EXPLAIN)
+    labels = set(re.findall(r'(?:yield |\[)\(?f?"\s*([a-z ]+?)(?: \{name\})?", ', planner))
+    assert len(labels) > 20
+    assert {label for label in labels if f"`{label}`" not in text} == set()
