@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -22,6 +22,7 @@ from mrflight.storage.failures import failure_of, is_of_store
 from mrflight.storage.location import Location, locate
 from mrflight.storage.reasons import reason
 from mrflight.storage.store import FirstComeStore
+from mrflight.system.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -180,6 +181,18 @@ def can_remove_files() -> bool:
     return hasattr(import_deltalake().transaction, "RemoveAction")
 
 
+@contextmanager
+def scratch_table() -> Iterator[str]:
+    """Yield an empty folder for a table that is only made to see what deltalake writes.
+
+    It is gone at the end. If the process is killed, the next job on this machine removes it.
+    """
+    with ScratchFolder("log", Path(tempfile.gettempdir())) as scratch:
+        folder = scratch.path / "table"
+        folder.mkdir()
+        yield str(folder)
+
+
 def removable(logged: Collection[str]) -> set[str]:
     """Those, of files by their paths in a log, that a transaction would remove.
 
@@ -190,7 +203,7 @@ def removable(logged: Collection[str]) -> set[str]:
     """
     deltalake = import_deltalake()
     schema = deltalake.Schema([deltalake.Field("c", deltalake.schema.PrimitiveType("long"))])
-    with TemporaryDirectory(prefix="mrflight-log-") as folder:
+    with scratch_table() as folder:
         deltalake.transaction.create_table_with_add_actions(folder, schema, [])
         actions = [deltalake.transaction.RemoveAction(unquote(path), False, 0) for path in logged]
         deltalake.DeltaTable(folder).create_write_transaction(actions, "append", schema)
@@ -208,7 +221,7 @@ def first_entry(
     **others: Any,
 ) -> bytes:
     """The log's first entry, as deltalake writes it; nothing is put there."""
-    with TemporaryDirectory(prefix="mrflight-log-") as folder:
+    with scratch_table() as folder:
         here = locate(folder, Path(folder))
         create_table(here, schema, actions, "error", partition_by, properties, **others)
         entry = here.child(FIRST_ENTRY).read_bytes()

@@ -10,11 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from mrflight.storage import hopsfs
-from mrflight.storage.delta import LOG, create_table, entry_name, first_entry, moved, table_uri
+from mrflight.storage.delta import (
+    LOG,
+    create_table,
+    entry_name,
+    first_entry,
+    moved,
+    scratch_table,
+    table_uri,
+)
 from mrflight.storage.location import Location, locate
 
 if TYPE_CHECKING:
@@ -57,7 +64,7 @@ def replacing_entry(
     But for that with ``keeps_schema``. Reads the log since its last checkpoint; raises what
     deltalake does, and OSError.
     """
-    with TemporaryDirectory(prefix="mrflight-log-") as folder:
+    with scratch_table() as folder:
         here = locate(folder, Path(folder))
         for name in _names_until(location, version):
             with here.child(name).create() as copy:

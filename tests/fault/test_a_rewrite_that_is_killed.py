@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support import faults, faulty_functions
-from tests.support.driver import write_job
+from tests.support.driver import drive, write_job
 from tests.support.faults import FaultyRun, faulty_run
 from tests.support.gated_job import clean
 from tests.support.leftovers import tree
@@ -42,6 +44,18 @@ BEFORE = [(1, 10), (2, 20), (3, 30), (4, 40)]
 """In two files of the table."""
 AFTER = [(1, 11), (2, 20), (3, 31), (4, 40), (5, 51)]
 """Of both files a row stays, and one goes."""
+
+KILLED_WITH_A_SCRATCH_TABLE = """
+import os, signal, sys
+import deltalake
+create = deltalake.transaction.create_table_with_add_actions
+def create_and_die(*args, **kwargs):
+    create(*args, **kwargs)
+    os.kill(os.getpid(), signal.SIGKILL)
+deltalake.transaction.create_table_with_add_actions = create_and_die
+from mrflight.driver import leave, main
+leave(main(sys.argv[1:]))
+"""
 
 MAINTAIN = """
 import functions, sys
@@ -125,6 +139,21 @@ def test_a_driver_that_is_killed_in_a_merge(folder: Path) -> None:
     assert clean(folder / "t", "--remove") == left
     assert before.items() <= tree(folder / "t").items()
     check_merged(folder)
+
+
+def test_a_driver_that_is_killed_with_a_scratch_table(folder: Path) -> None:
+    """It asks deltalake in a table of its own which files a transaction would remove."""
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    command = [sys.executable, "-c", KILLED_WITH_A_SCRATCH_TABLE, "job.toml"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert [path.name for path in temporary.glob("mrflight-log-*/*/_delta_log")] == ["_delta_log"]
+    again = drive(folder / "job.toml", environment={"TMPDIR": str(temporary)})
+    assert again.code == 0, again.stderr
+    assert rows_of(folder) == AFTER
+    assert tree(temporary) == {}
 
 
 def test_a_maintain_that_is_killed_as_it_compacts(folder: Path) -> None:
