@@ -56,7 +56,7 @@ def from_dataset(
     a task that is made again without ``first_map_id``.
     """
     if isinstance(key, str):
-        raise JobError(f"from_dataset: key is a list of columns, [{key!r}]")
+        raise JobError(f"from_dataset: key must be a list of columns, [{key!r}]")
     if first_map_id is None:
         if _is_made_again():
             raise JobError(

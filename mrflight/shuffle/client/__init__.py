@@ -1,1 +1,1 @@
-"""What users of a shuffle hold: the cluster, the shuffle, its writers and readers."""
+"""The client side of shuffles: the cluster, the shuffle, its writers and readers."""

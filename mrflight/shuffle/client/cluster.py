@@ -1,4 +1,4 @@
-"""A cluster as its users hold it."""
+"""A client of a running cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 
 
 class Cluster(Closeable):
-    """A running cluster, by the location of its metadata server; made by `connect`."""
+    """A client of the cluster whose metadata server is at ``location``; made by `connect`."""
 
     def __init__(self, location: str, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
         self.location = location
@@ -29,39 +29,39 @@ class Cluster(Closeable):
         lease_s: float | None = None,
         token: str | None = None,
     ) -> Shuffle:
-        """Make a shuffle and place its partitions evenly over the data servers.
+        """Create a shuffle and place its partitions evenly over the data servers.
 
-        It stays until it is dropped; with ``lease_s`` it is dropped as well when nobody has asked
-        for its `Shuffle.health` for so long. Who had no answer and asks again with the same
-        ``token``, up to 32 letters and digits of his own, gets the same shuffle.
-        Raises ShuffleExistsError where there is one of this name,
-        NoDataServersError where fewer servers than ``replicas`` are registered.
+        It exists until it is dropped; with ``lease_s`` it is also dropped after that time without
+        a call of its `Shuffle.health`. A client that got no answer can repeat the call with the
+        same ``token``, up to 32 random letters and digits, and gets the same shuffle.
+        Raises ShuffleExistsError if there is a shuffle of this name, and NoDataServersError if
+        fewer than ``replicas`` servers are registered.
         """
         token = token or new_writer_id()
         self._metadata.put_shuffle(name, partitions, replicas, token, lease_s)
         return Shuffle(self.location, name, partitions, self._connections.timeouts, token)
 
     def open_shuffle(self, name: str) -> Shuffle:
-        """A shuffle that somebody made; ShuffleNotFoundError where there is none."""
+        """Return an existing shuffle; raise ShuffleNotFoundError if there is none of this name."""
         description = self._metadata.describe_shuffle(name)
         partitions = len(description.placement)
         timeouts = self._connections.timeouts
         return Shuffle(self.location, name, partitions, timeouts, description.token)
 
     def status(self) -> StatusResponse:
-        """The servers and shuffles of the cluster, as its metadata server sees them now."""
+        """Return the servers and shuffles of the cluster, as its metadata server sees them now."""
         return self._metadata.status()
 
     def close(self) -> None:
-        """Close the connections; shuffles stay."""
+        """Close the connections; shuffles continue to exist."""
         self._connections.close()
 
 
 def connect(location: str, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> Cluster:
-    """A client of the cluster whose metadata server is at ``location``, ``grpc+tcp://host:port``.
+    """Return a client of the cluster whose metadata server is at ``grpc+tcp://host:port``.
 
-    Connects at the first call; ServerUnavailableError comes from there, JobError from here for a
-    text that is no location.
+    It connects at the first call, which raises ServerUnavailableError if the server cannot be
+    reached. Raises JobError if ``location`` is not a location.
     """
     try:
         return Cluster(parse_location(location), timeouts)

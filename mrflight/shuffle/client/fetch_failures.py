@@ -1,4 +1,4 @@
-"""What an error of a reader or a writer says is lost."""
+"""Which map output is lost according to an error of a reader or a writer."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from mrflight.errors import (
 
 
 class LostOutput(NamedTuple):
-    """All that a location holds of a shuffle, or some partitions there."""
+    """Lost map output: all that a location holds of a shuffle, or some partitions there."""
 
     location: str
     partitions: list[int] | None = None
     insists: bool = False
-    """Whether it is lost although the server lives."""
+    """Whether it is lost even if the server is alive."""
 
 
 def classify_failure(error: Exception) -> LostOutput | None:
-    """What cannot be used any more because of ``error``; None where it is about no such thing."""
+    """Return the map output that is lost according to ``error``; None if it names none."""
     match error:
         case CorruptBlockError() | IncompletePartitionError():
             if error.location is None or error.partition is None:

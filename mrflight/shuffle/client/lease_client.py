@@ -1,4 +1,4 @@
-"""Fenced commits from a job's side: its turn to commit to a table, and what is known of it."""
+"""The client side of commit leases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mrflight.shuffle.wire.protocol import Done, MetadataAction
 
 
 class LeaseClient:
-    """Asks a metadata server about one table, as ``holder``. Every request may be repeated."""
+    """Holds commit leases of one table as ``holder``. Every request may be repeated."""
 
     def __init__(self, metadata: MetadataClient, table: str, holder: str) -> None:
         self._metadata = metadata
@@ -24,7 +24,11 @@ class LeaseClient:
         self._holder = holder
 
     def lease(self, lease_s: float, number: int = 0) -> CommitLease:
-        """A lease, or with its number the same again. LeaseHeldError, LeaseLostError."""
+        """Take the lease, or renew the one with ``number``.
+
+        Raises LeaseHeldError while another holder has it, and LeaseLostError if the lease to renew
+        has ended.
+        """
         request = LeaseCommits(self._table, self._holder, lease_s, number)
         return self._metadata.ask(MetadataAction.LEASE_COMMITS, request, CommitLease)
 
@@ -34,11 +38,11 @@ class LeaseClient:
         self._metadata.ask(MetadataAction.RELEASE_COMMITS, request, Done)
 
     def correct(self, number: int, versions: list[VersionRecord]) -> None:
-        """Versions are not what was recorded; without a digest they are gone. LeaseLostError."""
+        """Correct recorded versions; one without a digest is gone. Raises LeaseLostError."""
         request = CorrectVersions(self._table, self._holder, number, versions)
         self._metadata.ask(MetadataAction.CORRECT_VERSIONS, request, Done)
 
     def record(self, version: VersionRecord) -> RecordedVersion:
-        """What counts for a version that was committed: the first that was recorded."""
+        """Record a committed version, and return the first record of that version, which counts."""
         request = RecordVersion(self._table, version.version, version.digest, version.job)
         return self._metadata.ask(MetadataAction.RECORD_VERSION, request, RecordedVersion)

@@ -1,4 +1,4 @@
-"""The metadata server from a client's side."""
+"""A client of the metadata server."""
 
 from __future__ import annotations
 
@@ -59,10 +59,11 @@ _NO_ANSWER = (ServerUnavailableError, DeadlineExceededError)
 
 
 class MetadataClient:
-    """Asks the metadata server at ``location``. Every call raises what the server answers.
+    """Calls the metadata server at ``location``. Every call raises the server's error.
 
-    A server that cannot be reached is asked again for ``retry_for_s``: it may be starting anew.
-    With a shuffle's ``token`` a call is about no other shuffle of its name: ShuffleNotFoundError.
+    A server that cannot be reached is retried for ``retry_for_s``, as it may be restarting. With a
+    shuffle's ``token``, a call raises ShuffleNotFoundError if its name now belongs to another
+    shuffle.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class MetadataClient:
         retry_for_s: float = 0.0,
         cancelled: threading.Event | None = None,
     ) -> None:
-        """When ``cancelled`` is set, nobody has patience any more."""
+        """When ``cancelled`` is set, calls are not retried any more."""
         self.location = location
         self._cancelled = cancelled or threading.Event()
         self._connections = connections
@@ -92,12 +93,12 @@ class MetadataClient:
     def describe_shuffle(
         self, shuffle_id: str, map_id: int | None = None, token: str = ""
     ) -> ShuffleDescription:
-        """Where its partitions are; with a map, which of them it is to be written to."""
+        """Return where the partitions are, and with a map which of them lack its rows."""
         request = DescribeShuffle(shuffle_id, map_id, token)
         return self.ask(MetadataAction.DESCRIBE_SHUFFLE, request, ShuffleDescription)
 
     def health(self, shuffle_id: str, token: str = "") -> ShuffleHealth:
-        """How often the placement has changed, and which maps are lost; renews the lease."""
+        """Return the placement's version and the lost maps; renews the shuffle's lease."""
         return self.ask(MetadataAction.HEALTH, ShuffleName(shuffle_id, token), ShuffleHealth)
 
     def report_loss(
@@ -109,28 +110,28 @@ class MetadataClient:
         insists: bool = False,
         token: str = "",
     ) -> bool:
-        """Whether the shuffle goes without a location now, or without some partitions there."""
+        """Report lost output; return whether the placement no longer has that location."""
         request = ReportLoss(shuffle_id, location, partitions, insists, token)
         return self.ask(MetadataAction.REPORT_LOSS, request, ReportLossResponse).is_lost
 
     def plan_move(self, shuffle_id: str, origin: str) -> PlanMoveResponse:
-        """The partitions that only ``origin`` holds, and where they can go."""
+        """Return the partitions that only ``origin`` holds, and where they can go."""
         request = PlanMove(shuffle_id, origin)
         return self.ask(MetadataAction.PLAN_MOVE, request, PlanMoveResponse)
 
     def move_partitions(self, request: MovePartitions) -> None:
-        """Partitions have other locations, with all that was in them."""
+        """Move partitions to locations where all their blocks have been copied."""
         self.ask(MetadataAction.MOVE_PARTITIONS, request, Done)
 
     def drop_shuffle(self, shuffle_id: str, token: str = "") -> list[str]:
-        """Forget the shuffle; returns the data servers that are to be told.
+        """Drop the shuffle, and return the data servers that must drop it as well.
 
-        None of them where it was dropped when no answer came: their heartbeats tell them.
+        There are none if a retry finds it dropped; the servers then learn it from a heartbeat.
         """
-        request, asked = ShuffleName(shuffle_id, token), itertools.count(1)
+        request, attempts = ShuffleName(shuffle_id, token), itertools.count(1)
 
-        def ask() -> list[str]:
-            is_first = next(asked) == 1
+        def drop() -> list[str]:
+            is_first = next(attempts) == 1
             try:
                 answer = self._call(MetadataAction.DROP_SHUFFLE, request, DropShuffleResponse)
                 return answer.locations
@@ -139,16 +140,19 @@ class MetadataClient:
                     raise
                 return []
 
-        return self._patiently(ask)
+        return self._retry(drop)
 
     def commit_map(self, commit: CommitMap) -> tuple[MapAttempt, bool]:
-        """Who won this map, and whether that one sent the same. Asking twice commits once."""
+        """Commit a map; return the attempt that won, and whether it sent the same.
+
+        A repeated call commits once.
+        """
         answer = self.ask(MetadataAction.COMMIT_MAP, commit, CommitMapResponse)
         winner = MapAttempt(commit.map_id, answer.attempt, answer.writer)
         return winner, answer.sent_the_same
 
     def commits(self, shuffle_id: str, since: int) -> list[MapCommit]:
-        """The committed attempts from position ``since`` on, in order of their commits."""
+        """Return the committed attempts from position ``since`` on, in order of their commits."""
         request = Winners(shuffle_id, since)
         answer = self.ask(MetadataAction.WINNERS, request, WinnersResponse)
         return [
@@ -157,15 +161,15 @@ class MetadataClient:
         ]
 
     def register_server(self, location: str, incarnation: str = "") -> None:
-        """A data server takes partitions; what another one held there before is lost."""
+        """Register a data server; what another process held at this location is lost."""
         self.ask(MetadataAction.REGISTER_SERVER, ServerLocation(location, incarnation), Done)
 
     def drain_server(self, location: str) -> None:
-        """A data server takes no new partitions."""
+        """Place no new partitions on a data server."""
         self.ask(MetadataAction.DRAIN_SERVER, ServerLocation(location), Done)
 
     def unregister_server(self, location: str, incarnation: str = "") -> None:
-        """A data server has stopped; what it held is lost."""
+        """Remove a data server that has stopped; what it held is lost."""
         self.ask(MetadataAction.UNREGISTER_SERVER, ServerLocation(location, incarnation), Done)
 
     def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatResponse:
@@ -175,17 +179,17 @@ class MetadataClient:
         return self.ask(MetadataAction.STATUS, Done(), StatusResponse)
 
     def ask(self, action: MetadataAction, request: Message, answer: type[M]) -> M:
-        """What it answers, of whatever action."""
-        return self._patiently(lambda: self._call(action, request, answer))
+        """Call any action, and return its answer."""
+        return self._retry(lambda: self._call(action, request, answer))
 
     def partitions(
         self, shuffle_id: str, only: int | None = None
     ) -> tuple[pa.Schema, list[PartitionInfo]]:
-        """The shuffle's schema and where its partitions are read, from its flight-info.
+        """Return the shuffle's schema and where to read its partitions, from its flight-info.
 
         The schema has no columns before the first map is committed.
         """
-        return self._patiently(lambda: self._flight_info(shuffle_id, only))
+        return self._retry(lambda: self._flight_info(shuffle_id, only))
 
     def _flight_info(
         self, shuffle_id: str, only: int | None
@@ -201,18 +205,18 @@ class MetadataClient:
     def _call(self, action: MetadataAction, request: Message, answer: type[M]) -> M:
         return call(self._connections, self.location, action, request, answer)
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask until the server answers, within the patience. Every request may be repeated."""
+    def _retry(self, request: Callable[[], T]) -> T:
+        """Retry a request until the server answers. Every request may be repeated."""
 
-        def ask_anew() -> T:
+        def over_new_connection() -> T:
             try:
-                return ask()
+                return request()
             except _NO_ANSWER:
                 self._connections.forget(self.location)
                 raise
 
         return retry_with_backoff(
-            ask_anew, self._retry_for_s, _NO_ANSWER, cancelled=self._cancelled
+            over_new_connection, self._retry_for_s, _NO_ANSWER, cancelled=self._cancelled
         )
 
 

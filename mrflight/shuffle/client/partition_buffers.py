@@ -1,14 +1,14 @@
-"""Rows by partition that are not sent yet: a writer's blocks while they grow.
+"""A writer's buffers: rows by partition that are not sent yet.
 
-All partitions share one budget. A partition is due when its rows make a block;
-when the budget is spent, the largest partitions are due as well, until half of
-it is free. So few partitions send whole blocks, many send blocks as large as
-the budget allows, and a partition that gets most of the rows does not make the
-others send their few.
+All partitions share one budget. A partition is due when its rows make a block.
+When the budget is spent, the largest partitions are due as well, until half of
+it is free. So a few partitions send whole blocks, and many partitions send
+blocks as large as the budget allows. A partition that gets most of the rows
+does not make the others send their few rows.
 
-There are two forms, chosen by `partition_buffers`: rows go straight into the
-columns of their partition where the kernel knows the layouts, and are kept as
-slices of ordered batches elsewhere.
+There are two implementations, chosen by `partition_buffers`. If the kernel knows
+the columns' layouts, rows go straight into the columns of their partition.
+Otherwise they are kept as slices of ordered batches.
 """
 
 from __future__ import annotations
@@ -23,30 +23,29 @@ import pyarrow as pa
 from mrflight.compute import kernel
 
 BLOCK_BYTES = 2**20
-"""A partition's rows are sent when they weigh this much: see experiments/transport.py."""
+"""A partition's rows are sent when they have this size: see experiments/transport.py."""
 
 BUFFER_BYTES = 64 * 2**20
-"""What a writer holds of all partitions before it sends blocks that are smaller."""
+"""The default budget of a writer; beyond it, it sends smaller blocks."""
 
 _MAX_BUFFER_BYTES = 2**30
-"""With a batch on top of it, a column of one partition stays below what 32-bit offsets reach."""
+"""With a batch on top, a column of one partition stays below the limit of 32-bit offsets."""
 
 _PIECES = 4
-"""A batch goes in by pieces of at most this part of the budget, which is passed by so much."""
+"""A batch is added in pieces of at most one part in so many of the budget, which may be exceeded
+by one piece."""
 
 _CACHED_ROWS = 2**16
-"""Numbers are read in the order of their partitions, which wants a piece to be in the cache, and
-each piece has its cost per partition: with 2,000 partitions and 24 bytes a row, 2**14 rows at a
-time take a third longer, 2**18 no less (1 core, 1 MiB of L2, 32 MiB of L3)."""
+"""Rows that are scattered at a time. Values are read in the order of their partitions, so they
+should be in the cache, but each piece has a cost per partition. With 2,000 partitions and 24 bytes
+a row, 2**14 rows at a time take a third longer, and 2**18 do not take less time (1 core, 1 MiB of
+L2, 32 MiB of L3)."""
 
 _Int64s = npt.NDArray[np.int64]
 
 
 class PartitionBuffers(ABC):
-    """The rows that one writer holds, by partition; those of one partition in their order.
-
-    Not for several threads.
-    """
+    """The rows that one writer holds, by partition and in order. Not safe for several threads."""
 
     def __init__(self, block_bytes: int, budget_bytes: int) -> None:
         if not 1 <= budget_bytes <= _MAX_BUFFER_BYTES:
@@ -57,23 +56,22 @@ class PartitionBuffers(ABC):
     @property
     @abstractmethod
     def held_bytes(self) -> int:
-        """The bytes of the memory that rows are in, or that is kept for the rows to come."""
+        """The bytes of memory that holds rows, or is kept for later rows."""
 
     def add(
         self, batch: pa.RecordBatch, ids: pa.Int32Array
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Add a batch, of which ``ids`` are the partitions; gives the blocks that are due.
+        """Add a batch whose rows have the partitions ``ids``, and yield the blocks that are due.
 
-        Nothing is added but by iterating to the end, after which `held_bytes`
-        is at most the budget. Raises ValueError for an id that is null or no
-        partition.
+        The batch is added by iterating to the end; `held_bytes` is then at most the budget. Raises
+        ValueError for an id that is null or not a partition.
         """
         if batch.nbytes > self._budget_bytes // _PIECES and batch.num_rows > 1:
             half = batch.num_rows // 2
             yield from self.add(batch.slice(0, half), ids.slice(0, half))
             yield from self.add(batch.slice(half), ids.slice(half))
             return
-        if batch.nbytes > self._budget_bytes:  # one row: alone, its offsets are its batch's
+        if batch.nbytes > self._budget_bytes:  # one row, sent alone so that its offsets fit
             yield from self.take_all()
         self._append(batch, ids)
         _, sizes = self._measure()
@@ -83,7 +81,7 @@ class PartitionBuffers(ABC):
             yield from self._take_largest()
 
     def take_all(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Every partition that has rows, with them; nothing is held at the end."""
+        """Yield every partition that has rows, with its rows; nothing is held at the end."""
         rows, _ = self._measure()
         for partition in np.flatnonzero(rows).tolist():
             yield partition, self._take(partition)
@@ -97,7 +95,7 @@ class PartitionBuffers(ABC):
             if rows[partition]:
                 yield partition, self._take(partition)
         self._compact()
-        if self.held_bytes > self._budget_bytes:  # the rows that are left were larger than others
+        if self.held_bytes > self._budget_bytes:  # the remaining rows were larger than average
             yield from self.take_all()
 
     @abstractmethod
@@ -105,7 +103,7 @@ class PartitionBuffers(ABC):
 
     @abstractmethod
     def _measure(self) -> tuple[_Int64s, _Int64s]:
-        """How many rows each partition has, and how many bytes they take."""
+        """Return the rows of each partition, and their bytes."""
 
     @abstractmethod
     def _take(self, partition: int) -> pa.RecordBatch: ...
@@ -113,15 +111,15 @@ class PartitionBuffers(ABC):
     @property
     @abstractmethod
     def _needed_bytes(self) -> int:
-        """What is held once `_compact` has been called."""
+        """The bytes that are held after `_compact`."""
 
     @abstractmethod
     def _compact(self) -> None:
-        """Let go of memory whose rows have been taken."""
+        """Free the memory of rows that have been taken."""
 
     @abstractmethod
     def _release(self) -> None:
-        """Let go of all memory; there are no rows in it."""
+        """Free all memory; there are no rows in it."""
 
 
 class ScatteredBuffers(PartitionBuffers):
@@ -150,18 +148,18 @@ class ScatteredBuffers(PartitionBuffers):
         return self._rows.used_bytes
 
     def _compact(self) -> None:
-        pass  # what is taken is gone, or is used again
+        pass  # the memory of taken rows is free or used again
 
     def _release(self) -> None:
         self._rows.release()
 
 
 class SlicedBuffers(PartitionBuffers):
-    """Rows of any type, as slices of the batches that were added, in the order of partitions.
+    """Rows of any type, as slices of batches that are ordered by partition.
 
-    A slice keeps its whole batch in memory, so what is held is counted in
-    batches. Sizes are of the average row of a batch: to ask every slice takes
-    longer than to make it.
+    A slice keeps its whole batch in memory, so held memory is counted in batches. The size of a
+    slice is computed from the average row of its batch, because to measure a slice takes longer
+    than to make it.
     """
 
     def __init__(self, partitions: int, block_bytes: int, budget_bytes: int) -> None:
@@ -201,7 +199,7 @@ class SlicedBuffers(PartitionBuffers):
         return int(self._sizes.sum())
 
     def _compact(self) -> None:
-        """Copy the rows that are left into one batch, so that theirs are let go of."""
+        """Copy the remaining rows into one batch, so that their old batches can be freed."""
         left = [part for slices in self._slices for part in slices]
         if not left:
             self._release()
@@ -221,7 +219,7 @@ def partition_buffers(
     block_bytes: int = BLOCK_BYTES,
     budget_bytes: int = BUFFER_BYTES,
 ) -> PartitionBuffers:
-    """Empty buffers for batches of ``schema``, in the form that is the fastest for it."""
+    """Return empty buffers for batches of ``schema``, of the faster implementation for it."""
     expected_bytes = min(block_bytes, budget_bytes // 2 // partitions)
     rows = kernel.scatter(schema, partitions, budget_bytes, expected_bytes)
     if rows is None:

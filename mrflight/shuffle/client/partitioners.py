@@ -1,7 +1,4 @@
-"""Which partition a row goes to.
-
-A partitioner puts every row of a batch into exactly one partition.
-"""
+"""Partitioners: each puts every row of a batch into exactly one partition."""
 
 from __future__ import annotations
 
@@ -19,20 +16,20 @@ from mrflight.errors import UserFunctionError
 
 
 class Partitioner(Protocol):
-    """Places the rows of a batch."""
+    """Assigns a partition to each row of a batch."""
 
     partitions: int
 
     def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
-        """The partition of each row; none is null or out of range."""
+        """Return the partition of each row; none is null or out of range."""
 
 
 @dataclass(frozen=True)
 class HashPartitioner(Partitioner):
-    """Equal keys go together, whatever the layout they are in: see `mrflight.compute.kernel`."""
+    """Puts equal keys into one partition, whatever their layout: see `mrflight.compute.kernel`."""
 
     key: tuple[str, ...]
-    """Without one, rows that are equal in all columns go together."""
+    """The key columns; if empty, all columns are the key."""
     partitions: int
 
     def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
@@ -43,7 +40,7 @@ class HashPartitioner(Partitioner):
 
 @dataclass(frozen=True)
 class OnePartitioner(Partitioner):
-    """All rows go to one partition."""
+    """Puts all rows into one partition."""
 
     partition: int
     partitions: int
@@ -54,11 +51,11 @@ class OnePartitioner(Partitioner):
 
 @dataclass
 class RoundRobinPartitioner(Partitioner):
-    """Rows are dealt out in turn; maps begin at different partitions, so that small ones spread."""
+    """Deals rows out in turn; maps start at different partitions, so that small maps spread."""
 
     partitions: int
     first: int = 0
-    """The partition of the next row; goes on from batch to batch."""
+    """The partition of the next row; continues from batch to batch."""
 
     def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
         turn = (np.arange(batch.num_rows, dtype=np.int64) + self.first) % self.partitions
@@ -68,7 +65,7 @@ class RoundRobinPartitioner(Partitioner):
 
 @dataclass(frozen=True)
 class FunctionPartitioner(Partitioner):
-    """A user's function places the rows: ``function(batch, key, partitions)`` to int32 ids."""
+    """Calls a user's function, ``function(batch, key, partitions)``, that returns int32 ids."""
 
     function: Callable[[pa.RecordBatch, Sequence[str], int], pa.Array]
     name: str

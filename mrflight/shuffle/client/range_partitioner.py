@@ -1,4 +1,4 @@
-"""Puts rows into partitions by the order of their keys."""
+"""Partitions rows into ranges of their keys."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from mrflight.shuffle.client.partitioners import Partitioner
 
 @dataclass(frozen=True)
 class RangePartitioner(Partitioner):
-    """Partitions in order hold keys in order: every key of one is at most any key of the next.
+    """Partitions are ranges of keys: every key of one is at most any key of the next.
 
-    ``boundaries`` are the sorted keys at which a new partition begins, column by
-    column as ``sort_keys`` has them: a row goes to the partition whose number is
-    how many boundaries are at or below its key.
+    ``boundaries`` are the sorted keys at which a new partition begins, with the columns
+    of ``sort_keys``. The number of a row's partition is the number of boundaries that
+    are at or below its key.
 
-    A key that is a boundary several times is spread over as many partitions,
-    maps in their order: ``place`` is where this map stands among them, from 0
-    to below 1. So the order of rows with equal keys is kept as well.
+    A key that is a boundary several times is spread over as many partitions, in the
+    order of the maps: ``place`` is the position of this map among all maps, from 0 to
+    below 1. This also keeps the order of rows with equal keys.
     """
 
     sort_keys: tuple[SortKey, ...]
@@ -45,13 +45,13 @@ class RangePartitioner(Partitioner):
         return to_arrow(_ranges(cuts, rows, self.place))
 
     def _beside_boundaries(self, batch: pa.RecordBatch) -> pa.Table:
-        """The keys of the boundaries, then those of the rows, in columns of the same types."""
+        """Return the keys of the boundaries and then of the rows, in columns of the same types."""
         names = columns_of(self.sort_keys)
         keys = batch.select(names)
-        plain = to_canonical(keys, canonical_schema(keys.schema))
+        canonical = to_canonical(keys, canonical_schema(keys.schema))
         columns = [
             pa.chunked_array([cut, column.cast(cut.type)])
-            for column, cut in zip(plain.columns, self.boundaries.columns, strict=True)
+            for column, cut in zip(canonical.columns, self.boundaries.columns, strict=True)
         ]
         return pa.table(columns, names=names)
 
@@ -59,10 +59,10 @@ class RangePartitioner(Partitioner):
 def choose_boundaries(
     sample: pa.Table, sort_keys: Sequence[SortKey], partitions: int, *, repeats: bool = False
 ) -> pa.RecordBatch:
-    """The keys that cut a sample of keys into ``partitions`` parts of about equal size.
+    """Return the sorted keys that cut a sample into ``partitions`` parts of about equal size.
 
-    At most ``partitions - 1`` of them, sorted. None comes twice, so that with fewer distinct
-    keys than partitions the last partitions stay empty; unless it ``repeats``: then a key
+    There are at most ``partitions - 1`` of them. Without ``repeats`` they are distinct, so the last
+    partitions stay empty if there are fewer distinct keys than partitions. With ``repeats`` a key
     that fills several partitions is as many boundaries.
     """
     keys = sample.select(columns_of(sort_keys))
@@ -73,10 +73,10 @@ def choose_boundaries(
 
 
 def _ranges(cuts: UInt64s, rows: NormalizedKeys, place: float) -> npt.NDArray[np.int32]:
-    """The range of each row, given the numbers of the boundaries in their order.
+    """Return the range of each row, given the codes of the boundaries in their order.
 
-    Looks up the boundaries among the sorted rows, and not each row among the boundaries: that
-    takes a branch that no processor foresees, 60 ns a row against 15.
+    It looks up the boundaries among the sorted rows. To look up each row among the boundaries takes
+    branches that no processor predicts, 60 ns a row instead of 15.
     """
     order = rows.order()
     ordered = rows.values[order]
@@ -89,7 +89,7 @@ def _ranges(cuts: UInt64s, rows: NormalizedKeys, place: float) -> npt.NDArray[np
 
 
 def _boundaries_before(positions: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int32]:
-    """Of each sorted row how many boundaries stand before it, given the row that each stands at."""
+    """Return how many boundaries come before each sorted row, given the row of each boundary."""
     return np.cumsum(np.bincount(positions, minlength=rows)[:rows], dtype=np.int32)
 
 

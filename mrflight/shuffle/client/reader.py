@@ -29,18 +29,18 @@ from mrflight.shuffle.wire.tickets import PartitionSlice, ReadTicket
 log = logging.getLogger(__name__)
 
 _PARTITIONS_AT_ONCE = 16
-"""That one DoGet asks a server for; a ticket is short."""
+"""The partitions of one DoGet; a ticket is short."""
 
 _REPLICA_MAY_HELP = (
     CorruptBlockError,
     DeadlineExceededError,
     IncompletePartitionError,
     ServerUnavailableError,
-    ShuffleNotFoundError,  # it was given up, has dropped what it held, and is back
+    ShuffleNotFoundError,  # it was declared lost, has dropped what it held, and is back
     SpillError,
 )
 
-_listening = StallDetector()
+_stall_detector = StallDetector()
 
 _Tagged = tuple[BlockTag, pa.RecordBatch]
 """A block's tag and its rows."""
@@ -54,10 +54,10 @@ def read_partition(
     A column of few strings may come as a dictionary, in any of the batches. A caller that wants
     plain columns uses `mrflight.compute.layout.decode_dictionaries`.
 
-    Where a location fails, in the middle of the rows as well, the next one goes on. After the
-    last it raises that one's error, whose ``location`` and ``partition`` say where it was:
-    IncompletePartitionError where the rows are not those that were
-    promised, CorruptBlockError where a block is not what was written.
+    If a location fails, even in the middle of the rows, the next one continues. If the last one
+    fails, its error is raised, with its ``location`` and ``partition``: IncompletePartitionError if
+    the rows are not those that were committed, CorruptBlockError if a block has changed since it
+    was written.
     """
     for rows in read_partitions(shuffle_id, [info], connections):
         yield from rows
@@ -69,7 +69,10 @@ def read_slice(
     partition_slice: PartitionSlice,
     connections: Connections,
 ) -> Iterator[pa.RecordBatch]:
-    """As `read_partition`, a share of its rows; whoever has all shares read is to count them."""
+    """Yield the rows of a slice as `read_partition` does.
+
+    The caller must compare the number of rows in all slices with what was committed.
+    """
     reading = _Reading(shuffle_id, [info], connections, partition_slice)
     for _, rows in reading.blocks():
         yield rows
@@ -80,17 +83,17 @@ def read_partitions(
     infos: Sequence[PartitionInfo],
     connections: Connections,
 ) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Of each partition its rows, as `read_partition`; used up before the next is asked for.
+    """Yield for each partition its rows as `read_partition` does; read one before the next.
 
-    Neighbours on one server are asked for together, as small ones would wait
-    for the answers longer than for the rows.
+    Neighbours on one server are requested together, because small partitions take longer to
+    request than to read.
     """
     for _, neighbours in groupby(infos, lambda info: (info.locations, info.epoch, info.generation)):
         run = list(neighbours)
         for start in range(0, len(run), _PARTITIONS_AT_ONCE):
             part = run[start : start + _PARTITIONS_AT_ONCE]
-            wanted = [info for info in part if info.rows]
-            yield from _read_run(part, _Reading(shuffle_id, wanted, connections))
+            filled = [info for info in part if info.rows]
+            yield from _read_run(part, _Reading(shuffle_id, filled, connections))
 
 
 def _read_run(
@@ -110,24 +113,24 @@ def _rows(by_partition: Iterator[tuple[int, Iterator[_Tagged]]]) -> Iterator[pa.
 
 
 class _Reading:
-    """One reading of some partitions of one placement, from one location after the other."""
+    """One reading of some partitions with the same locations, from one location after another."""
 
     def __init__(
         self,
         shuffle_id: str,
-        wanted: Sequence[PartitionInfo],
+        partitions: Sequence[PartitionInfo],
         connections: Connections,
         partition_slice: PartitionSlice | None = None,
     ) -> None:
         self._shuffle_id = shuffle_id
-        self._wanted = wanted
+        self._partitions = partitions
         self._connections = connections
         self._partition_slice = partition_slice
         self._seen: list[BlockTag] = []
 
     def blocks(self) -> Iterator[_Tagged]:
-        """The blocks, partition after partition, all that were promised of one before the next."""
-        locations = self._wanted[0].locations
+        """Yield the blocks, partition by partition; each one is complete before the next."""
+        locations = self._partitions[0].locations
         for location in locations:
             try:
                 yield from self._from(location)
@@ -140,10 +143,10 @@ class _Reading:
                 self._connections.forget(location)
 
     def _from(self, location: str) -> Iterator[_Tagged]:
-        """The blocks that are still to come, from one location."""
+        """Yield the blocks that have not been read yet, from one location."""
         already = iter(self._seen[:])
-        expected = iter(self._wanted)
-        info, missing = next(expected), self._wanted[0].rows
+        expected = iter(self._partitions)
+        info, missing = next(expected), self._partitions[0].rows
         for tag, message in self._stream(location):
             while tag.partition != info.partition:
                 self._check_complete(info, missing, location)
@@ -165,8 +168,8 @@ class _Reading:
             self._check_complete(info, info.rows, location)
 
     def _stream(self, location: str) -> Iterator[tuple[BlockTag, pa.RecordBatch]]:
-        first, *others = (info.partition for info in self._wanted)
-        epoch, generation = self._wanted[0].epoch, self._wanted[0].generation
+        first, *others = (info.partition for info in self._partitions)
+        epoch, generation = self._partitions[0].epoch, self._partitions[0].generation
         ticket = ReadTicket(
             self._shuffle_id, first, epoch, True, tuple(others), self._partition_slice, generation
         )
@@ -180,7 +183,7 @@ class _Reading:
                     raise ProtocolError(f"{location} did not answer with blocks")
                 return stream
 
-            for message in _listening.messages(
+            for message in _stall_detector.messages(
                 open_stream, self._connections.timeouts.idle_timeout_s
             ):
                 yield BlockTag.decode(message.app_metadata), message.data
@@ -189,8 +192,8 @@ class _Reading:
         try:
             return decode_block(from_wire(message, tag))
         except CorruptBlockError as error:
-            told = f"partition {tag.partition} of shuffle {self._shuffle_id!r}, of {location}"
-            raise _about(tag.partition, CorruptBlockError(f"{told}: {error}")) from error
+            where = f"partition {tag.partition} of shuffle {self._shuffle_id!r}, of {location}"
+            raise _about(tag.partition, CorruptBlockError(f"{where}: {error}")) from error
 
     def _check_complete(self, info: PartitionInfo, missing: int, location: str) -> None:
         if missing and not self._partition_slice:
@@ -213,9 +216,9 @@ class _Reading:
             )
 
     def _names(self) -> str:
-        if len(self._wanted) == 1:
-            return f"partition {self._wanted[0].partition}"
-        return f"partitions {self._wanted[0].partition} to {self._wanted[-1].partition}"
+        if len(self._partitions) == 1:
+            return f"partition {self._partitions[0].partition}"
+        return f"partitions {self._partitions[0].partition} to {self._partitions[-1].partition}"
 
 
 def _about(partition: int, error: ShuffleError) -> ShuffleError:

@@ -1,4 +1,4 @@
-"""A shuffle as its users hold it: write maps, read partitions, drop it."""
+"""A handle of a shuffle: write maps, read partitions, drop it."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ log = logging.getLogger(__name__)
 
 
 class Shuffle(InCommon, msgspec.Struct, frozen=True):
-    """A shuffle on a cluster, made by `Cluster.create_shuffle`.
+    """A shuffle on a cluster; made by `Cluster.create_shuffle`.
 
-    Pickles to a few hundred bytes and works in any process that reaches the
-    servers: it holds names only and connects where it is used.
+    It pickles to a few hundred bytes and works in any process that can reach the servers: it has
+    names only, and connects where it is used.
     """
 
     metadata: str
-    """Location of the metadata server."""
+    """The location of the metadata server."""
     id: str
     partitions: int
     timeouts: Timeouts = DEFAULT_TIMEOUTS
     token: str = ""
-    """What tells it from another shuffle that is given its name once it is dropped."""
+    """The shuffle's id among shuffles of the same name: see `mrflight.ids`."""
 
     def writer(
         self,
@@ -53,20 +53,19 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
         buffer_bytes: int = BUFFER_BYTES,
         writer_id: str | None = None,
     ) -> ShuffleWriter:
-        """A writer of one map attempt, to be used as a context manager.
+        """Return a writer of one map attempt, to be used as a context manager.
 
-        Rows go to the partition of their ``key`` columns' hash, or where
-        ``partitioner`` puts them. ``compression`` is none, lz4 or zstd;
-        ``buffer_bytes`` is what the writer holds at most of rows that are not sent yet;
-        ``writer_id`` is for who makes sure that no two writers write one attempt, and may have
-        to `drop_stale_attempts`: no other writer has the one that is made up otherwise.
-        Raises ShuffleNotFoundError where the shuffle is not there, JobError without
-        any of the two.
+        A row goes to the partition of its ``key`` columns' hash, or where ``partitioner`` puts it.
+        ``compression`` is none, lz4 or zstd. ``buffer_bytes`` limits the rows that are not sent
+        yet. ``writer_id`` is random by default; a caller that makes sure that each attempt has one
+        writer, and may have to call `drop_stale_attempts`, passes its own.
+        Raises ShuffleNotFoundError if there is no such shuffle, and JobError without a key and a
+        partitioner.
         """
         if partitioner is None and not key:
             raise JobError("Shuffle.writer: name the key columns, or give a partitioner")
         if isinstance(key, str):
-            raise JobError(f"Shuffle.writer: key is a list of columns, [{key!r}]")
+            raise JobError(f"Shuffle.writer: key must be a list of columns, [{key!r}]")
         source = check_attempt(map_id, attempt, writer_id or new_writer_id())
         partitioner = partitioner or HashPartitioner(tuple(key), self.partitions)
         connections = Connections(self.timeouts)
@@ -82,23 +81,23 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
         )
 
     def reader(self, partition: int, *, maps: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition that committed maps wrote, in order of the map ids.
+        """Yield the rows of a partition that committed maps wrote, in order of the map ids.
 
-        Maps that are committed later have no rows here. Nobody knows how many there will be but
-        who writes them: tell ``maps``, and MapOutputMissingError is raised as long as fewer are
-        committed; without it where none is, as a shuffle without any is read too early. 0 takes
-        what is there. Raises IncompletePartitionError where the rows are not all there.
+        Rows of maps that are committed later are left out. With the number of ``maps`` that the
+        shuffle will have, raises MapOutputMissingError while fewer are committed; by default,
+        raises it while none is, because the shuffle is then read too early. 0 reads what is there.
+        Raises IncompletePartitionError if rows are missing.
         """
         with Connections(self.timeouts) as connections:
             _, (info,) = self._layout(connections, maps, partition)
             yield from map(decode_dictionaries, read_partition(self.id, info, connections))
 
     def schema(self) -> pa.Schema:
-        """Of the rows that were written; without columns before the first map is committed."""
+        """Return the schema of the rows; it has no columns before the first map is committed."""
         return self.layout()[0]
 
     def layout(self, *, maps: int | None = 0) -> tuple[pa.Schema, list[PartitionInfo]]:
-        """The schema, and of each partition its locations, rows and bytes so far.
+        """Return the schema, and the locations, rows and bytes of each partition so far.
 
         ``maps`` is as in `reader`.
         """
@@ -106,22 +105,22 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
             return self._layout(connections, maps)
 
     def health(self) -> ShuffleHealth:
-        """How often the placement has changed, and which maps have to be written again.
+        """Return the placement's version, and the maps that must be written again.
 
-        Renews the lease, where the shuffle was made with one.
+        Renews the lease if the shuffle has one.
         """
         with Connections(self.timeouts) as connections:
             return self._metadata(connections).health(self.id, self.token)
 
     def committed_maps(self) -> list[int]:
-        """The numbers of the maps that are committed, in their order."""
+        """Return the sorted ids of the committed maps."""
         with Connections(self.timeouts) as connections:
             return sorted(self._committed(connections))
 
     def placement(self) -> list[tuple[str, ...]]:
-        """The locations of each partition.
+        """Return the locations of each partition.
 
-        NoDataServersError where one is lost and there is no server for it.
+        Raises NoDataServersError if a partition is lost and there is no server for it.
         """
         with Connections(self.timeouts) as connections:
             metadata = self._metadata(connections)
@@ -131,10 +130,11 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
     def report_loss(
         self, location: str, partitions: list[int] | None = None, *, insists: bool = False
     ) -> bool:
-        """Say that what a location holds cannot be used; whether the shuffle goes without it now.
+        """Report that what a location holds of this shuffle, or of some partitions, is unusable.
 
-        Of all its partitions there, or of some. The metadata server looks for itself, unless one
-        ``insists``. Maps that are lost by it are then to be written again: see `health`.
+        Returns whether the placement no longer has that location. The metadata server checks that
+        the location is unreachable, unless ``insists`` is set or partitions are named. Maps whose
+        rows are lost must then be written again: see `health`.
         """
         with Connections(self.timeouts) as connections:
             metadata = self._metadata(connections)
@@ -143,10 +143,9 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
             )
 
     def report(self, error: Exception) -> bool:
-        """Say what a writer or a reader has raised; whether the shuffle goes without something now.
+        """Report an error of a writer or a reader as `report_loss` does.
 
-        As `report_loss`, of what the error is about. False where it is about nothing that could be
-        lost.
+        Returns False if the error does not name anything that could be lost.
         """
         lost = classify_failure(error)
         if lost is None or lost.location == self.metadata:
@@ -154,41 +153,41 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
         return self.report_loss(lost.location, lost.partitions, insists=lost.insists)
 
     def drop_stale_attempts(self, map_id: int, attempts: int, writer_id: str) -> None:
-        """Let the data servers forget what attempts of a committed map put that did not win.
+        """Have the data servers discard attempts of a committed map that were not committed.
 
-        Those are the first so many, by one writer, none of which runs any more. What a server
-        that cannot be reached keeps is never read, so that it costs memory only.
+        These are the first ``attempts`` attempts by one writer, none of which runs any more. What
+        an unreachable server keeps is never read, so it costs memory only.
         """
-        kept = "blocks of lost attempts of shuffle %s are kept: %s"
+        kept = "blocks of stale attempts of shuffle %s are kept: %s"
         try:
-            losers, locations = self._losers(map_id, attempts, writer_id)
+            stale, locations = self._stale_attempts(map_id, attempts, writer_id)
         except MrflightError as error:
             log.warning(kept, self.id, error)
             return
-        for loser in losers:
-            request = DiscardAttempt(self.id, *loser)
+        for attempt in stale:
+            request = DiscardAttempt(self.id, *attempt)
             failed = notify(locations, DataAction.DISCARD_ATTEMPT, request)
             for failure in failed.values():
                 log.warning(kept, self.id, failure)
             locations = [location for location in locations if location not in failed]
 
-    def _losers(
+    def _stale_attempts(
         self, map_id: int, attempts: int, writer_id: str
     ) -> tuple[list[MapAttempt], list[str]]:
-        """Those of the first so many attempts of a map whose blocks nobody reads, and where."""
+        """Return the first ``attempts`` attempts without committed ones, and the data servers."""
         with Connections(self.timeouts) as connections:
             metadata = self._metadata(connections)
             commits = [c.source for c in metadata.commits(self.id, 0) if c.source.map_id == map_id]
             tried = (MapAttempt(map_id, number, writer_id) for number in range(attempts))
-            # Whoever answered first, the blocks of one that is committed are read.
-            losers = [attempt for attempt in tried if commits and attempt not in commits]
-            locations = metadata.describe_shuffle(self.id).locations if losers else []
-        return losers, locations
+            # Whichever result the driver saw first, readers read the committed attempts.
+            stale = [attempt for attempt in tried if commits and attempt not in commits]
+            locations = metadata.describe_shuffle(self.id).locations if stale else []
+        return stale, locations
 
     def drop(self) -> None:
-        """Forget the shuffle on all servers.
+        """Drop the shuffle on all servers.
 
-        A data server that cannot be reached now forgets it at its next heartbeat.
+        A data server that cannot be reached now drops it at its next heartbeat.
         """
         with Connections(self.timeouts) as connections:
             locations = self._metadata(connections).drop_shuffle(self.id, self.token)
@@ -199,7 +198,7 @@ class Shuffle(InCommon, msgspec.Struct, frozen=True):
     def _layout(
         self, connections: Connections, maps: int | None, only: int | None = None
     ) -> tuple[pa.Schema, list[PartitionInfo]]:
-        # Counted first: what is committed between the two is then in the layout.
+        # Count first, so that maps that are committed in between are in the layout.
         if maps and (found := len(self._committed(connections))) < maps:
             raise MapOutputMissingError(
                 f"shuffle {self.id!r}: {found} of {maps} maps are committed, and the rows of the "
