@@ -11,11 +11,10 @@ from mrflight.config.spec import JobSpec, ReduceSection
 from mrflight.errors import JobFileError
 from mrflight.planner.keys import rows_of
 from mrflight.sources.base import Source
-from mrflight.tasks.joined_tables import JoinCoGroup
+from mrflight.tasks.cogroup import JoinCoGroup, SqlCoGroup
 from mrflight.tasks.mapper import RowMap, mapped_schema
 from mrflight.tasks.operators.hash_join import How, Join, can_broadcast
 from mrflight.tasks.operators.sql_reduce import SqlReduce
-from mrflight.tasks.queried_tables import SqlCoGroup
 from mrflight.tasks.stage_rows import CoGroup
 
 AUTO_BROADCAST_BYTES = 8 * 2**20

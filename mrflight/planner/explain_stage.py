@@ -23,7 +23,7 @@ from mrflight.planner.stage_plan import MIN_COMPRESSED_BYTES, StagePlan
 from mrflight.planner.stages import Stage
 from mrflight.sources.base import Reader, Source, Split
 from mrflight.sources.formats import format_of
-from mrflight.tasks.joined_tables import JoinCoGroup
+from mrflight.tasks.cogroup import JoinCoGroup
 from mrflight.tasks.mapper import RowMap
 from mrflight.tasks.operators.partial_columns import needed_columns
 from mrflight.tasks.partitioner import PartitionerSpec

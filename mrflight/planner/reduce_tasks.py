@@ -20,7 +20,7 @@ from mrflight.errors import InconsistentMapOutputError
 from mrflight.planner.keys import ONLY_SIDE
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
-from mrflight.tasks.portion import Portion
+from mrflight.tasks.side_slice import Portion
 from mrflight.tasks.stage_rows import StagePartition
 
 _TASKS_PER_WORKER = 16

@@ -47,7 +47,7 @@ def worker_modules(spec: JobSpec) -> list[str]:
     if len(spec.all_inputs) > 1:  # which may meet where one of them is read
         modules.append("mrflight.tasks.broadcast_join")
     if any(reduce is not None and reduce.sql for reduce in spec.all_reduces):
-        modules.append("mrflight.tasks.queried_tables")
+        modules.append("mrflight.tasks.cogroup")
     if spec.has_sql:  # after the workers' module, without which it would load pandas
         modules += ["datafusion", "mrflight.compute.sql.planned_query"]
     return modules

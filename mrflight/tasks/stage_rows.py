@@ -21,8 +21,8 @@ from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.sources.base import Reader, Split
 from mrflight.system.in_common import InCommon
-from mrflight.tasks.portion import Portion
 from mrflight.tasks.reducer import ReduceSpec
+from mrflight.tasks.side_slice import Portion
 from mrflight.tasks.task_memory import TaskMemory
 
 Rows = tuple[pa.Schema, Iterator[pa.RecordBatch]]

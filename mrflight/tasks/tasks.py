@@ -6,7 +6,7 @@ behind counts only once its attempt is committed.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from itertools import chain, groupby
 from operator import attrgetter
@@ -19,9 +19,11 @@ from mrflight.compute.layout import canonical_schema, decode_dictionaries, to_ca
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sorting import check_sortable
 from mrflight.config.sort_key import SortKey, columns_of
+from mrflight.errors import AttemptSupersededError
 from mrflight.shuffle.client.partitioners import OnePartitioner
 from mrflight.shuffle.client.reader import read_slice
 from mrflight.shuffle.client.shuffle import Shuffle
+from mrflight.shuffle.client.writer import ShuffleWriter
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
@@ -32,9 +34,8 @@ from mrflight.system.prefetch import prefetch
 from mrflight.tasks.mapper import Mapper, RowMap
 from mrflight.tasks.operators.combiner import combine_partial_rows
 from mrflight.tasks.partitioner import PartitionerSpec
-from mrflight.tasks.portion import Portion
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.shuffler import shuffle_batches
+from mrflight.tasks.side_slice import Portion
 from mrflight.tasks.stage_rows import SharedSide, StagePartition, StageRows
 
 
@@ -253,3 +254,23 @@ def _checked(task: MapTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
             task.partitioner.check(batch.schema)
             task.reduce_spec.check(batch.schema)
         yield batch
+
+
+def shuffle_batches(batches: Iterable[pa.RecordBatch], writer: ShuffleWriter) -> int:
+    """Write all batches and commit the attempt; the number of rows that were sent.
+
+    Whatever the batches raise ends the attempt uncommitted. Where another attempt was committed
+    meanwhile, its rows are the same, and that is as good.
+    """
+    rows = 0
+    is_complete = False
+    try:
+        with writer as out:
+            for batch in batches:
+                out.write(batch)
+                rows += batch.num_rows
+            is_complete = True
+    except AttemptSupersededError:
+        if not is_complete:
+            raise
+    return rows

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 import mrflight
 from mrflight.planner.reduce_tasks import ReduceTaskPlan, check_slices
 from mrflight.shuffle.wire.partition_info import PartitionInfo
-from mrflight.tasks.portion import Portion
+from mrflight.tasks.side_slice import Portion
 from tests.support.cluster import standing_cluster
 from tests.support.driver import write_job
 from tests.support.heavy_partition import FILES, ORDER, ROWS, watch_shares, write_rows

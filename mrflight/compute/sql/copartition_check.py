@@ -14,13 +14,20 @@ import pyarrow as pa
 
 from mrflight.compute.join_types import joinable
 from mrflight.compute.sql.copartitioned_joins import joined
-from mrflight.compute.sql.grouping_sets import columns_of_all
-from mrflight.compute.sql.key_columns import CONSTANT, KeyColumn, equalities, not_nulls, shown
-from mrflight.compute.sql.partitioned_plan import OR_ONE, PartitionedPlan
+from mrflight.compute.sql.key_columns import (
+    CONSTANT,
+    OR_ONE,
+    KeyColumn,
+    PartitionedPlan,
+    equalities,
+    not_nulls,
+    shown,
+)
 from mrflight.compute.sql.plans import scanned_table
 
 if TYPE_CHECKING:
-    from datafusion import DataFrame, LogicalPlan
+    from datafusion import DataFrame, Expr, LogicalPlan
+
 
 Keys = Mapping[str, Sequence[str]]
 """The key columns of each table that is in partitions."""
@@ -242,3 +249,22 @@ def _in_subquery(plan: LogicalPlan, whole: Collection[str]) -> str | None:
 def _names(node: Any) -> list[str]:
     """Of the columns that it gives."""
     return list(node.schema().field_names()) if hasattr(node, "schema") else []
+
+
+_BEGIN, _BETWEEN, _END = "GROUPING SETS ((", "), (", "))"
+
+
+def columns_of_all(groups: Sequence[Expr], names: Sequence[str]) -> frozenset[str]:
+    """Those that are in each set, called as in ``names``, the aggregate's columns.
+
+    None of them where the sets are not clear: only what is shown of them is known.
+    """
+    shown = groups[0].canonical_name() if len(groups) == 1 else ""
+    columns = names[: names.index("__grouping_id")] if "__grouping_id" in names else []
+    is_clear = shown.startswith(_BEGIN) and shown.endswith(_END)
+    if not is_clear or any(sign in name for name in columns for sign in "(),"):
+        return frozenset()
+    sets = [frozenset(each.split(", ")) for each in shown[len(_BEGIN) : -len(_END)].split(_BETWEEN)]
+    if any(not each <= set(columns) for each in sets):
+        return frozenset()
+    return frozenset.intersection(*sets)

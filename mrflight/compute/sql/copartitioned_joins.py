@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from mrflight.compute.join_types import joinable
-from mrflight.compute.sql.key_columns import CONSTANT, KeyColumn, shown
-from mrflight.compute.sql.partitioned_plan import OR_ONE, PartitionedPlan
+from mrflight.compute.sql.key_columns import CONSTANT, OR_ONE, KeyColumn, PartitionedPlan, shown
 from mrflight.compute.sql.plans import is_null_aware
 
 if TYPE_CHECKING:

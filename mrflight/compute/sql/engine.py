@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from mrflight.system.lazy_pandas import lazy_pandas
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, RuntimeEnvBuilder, SessionContext
+
 
 _LONGEST = 300
 """Characters of what DataFusion says: it may show all of its plan."""
@@ -124,3 +126,28 @@ def _last_part(name: str) -> str:
     if name.endswith('"'):
         return name[:-1].rpartition('"')[2]
     return name.rpartition(".")[2]
+
+
+MAX_CACHED_PLANS = 32
+"""Of maps, and of reduces, in a process. Each has a session without rows."""
+
+
+@dataclass(frozen=True)
+class TableSchemas:
+    """The tables that a query is planned over: equal where the schemas and their metadata are."""
+
+    schemas: tuple[tuple[str, pa.Schema], ...]
+
+    @classmethod
+    def of(cls, schemas: Mapping[str, pa.Schema]) -> TableSchemas:
+        """TableSchemas by their names."""
+        return cls(tuple(schemas.items()))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TableSchemas):
+            return NotImplemented
+        both = zip(self.schemas, other.schemas, strict=False)
+        return len(self.schemas) == len(other.schemas) and all(
+            name == name_there and schema.equals(there, check_metadata=True)
+            for (name, schema), (name_there, there) in both
+        )

@@ -14,13 +14,14 @@ from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.engine import (
     EXACT,
+    MAX_CACHED_PLANS,
+    TableSchemas,
     add_table,
     check_installed,
     new_session,
     query,
     translate_errors,
 )
-from mrflight.compute.sql.plan_cache import MAX_CACHED_PLANS, TableSchemas
 from mrflight.compute.sql.plans import explain_not_row_wise, reads_floats, result_of, used_columns
 from mrflight.errors import ColumnNotFoundError, JobFileError
 from mrflight.system.in_common import InCommon

@@ -18,12 +18,12 @@ from typing import Protocol
 import pyarrow as pa
 
 from mrflight.compute.layout import canonical_schema, to_canonical
-from mrflight.compute.schemas import empty_batch
+from mrflight.compute.schemas import describe_difference, empty_batch
+from mrflight.errors import SchemaMismatchError
 from mrflight.tasks.operators.aggregates import Aggregate
-from mrflight.tasks.operators.agreeing_rows import check_same_columns
 from mrflight.tasks.operators.partial_aggregates import PartialAggregates, plan_partials
 from mrflight.tasks.operators.partial_columns import needed_columns
-from mrflight.tasks.operators.row_buffer import RowBuffer
+from mrflight.tasks.operators.spill_partitions import RowBuffer
 
 SAMPLE_ROWS = 2**16
 """That the first look groups, and a batch at a time."""
@@ -182,3 +182,25 @@ class _Merger:
 
     def _let_go(self) -> Iterator[pa.RecordBatch]:
         yield from self._groups.pop().to_batches()
+
+
+def check_same_columns(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches as they are; SchemaMismatchError for one whose columns differ from the first's.
+
+    Layouts may differ.
+    """
+    first: pa.Schema | None = None
+    for number, batch in enumerate(batches):
+        schema = canonical_schema(batch.schema)
+        first = first or schema
+        if difference := describe_difference(first, schema):
+            raise SchemaMismatchError(
+                f"mapped batch {number} does not agree with the first: {difference}"
+            )
+        yield batch
+
+
+def to_same_layout(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches as `check_same_columns` gives them, in the layout that rows travel in."""
+    for batch in check_same_columns(batches):
+        yield to_canonical(batch, canonical_schema(batch.schema))

@@ -18,8 +18,12 @@ from mrflight.config.sort_key import SortKey, columns_of
 from mrflight.shuffle.client.range_partitioner import RangePartitioner, choose_boundaries
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.key_sample import KeySample
-from mrflight.tasks.operators.row_buffer import RowBuffer
-from mrflight.tasks.operators.spill_partitions import GracePartitioner, SpillPartition, cut
+from mrflight.tasks.operators.spill_partitions import (
+    GracePartitioner,
+    RowBuffer,
+    SpillPartition,
+    cut,
+)
 
 LEAST_RANGES = 4
 """Three boundaries: they are of several keys, or the one key's rows are a range of their own. So

@@ -18,8 +18,7 @@ from mrflight.compute.sorting import check_sortable, has_order, indices
 from mrflight.config.sort_key import SortKey, ascending, columns_of
 from mrflight.errors import ColumnNotFoundError
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.agreeing_rows import to_same_layout
-from mrflight.tasks.operators.combiner import combine_where_it_pays
+from mrflight.tasks.operators.combiner import combine_where_it_pays, to_same_layout
 from mrflight.tasks.operators.grouped_aggregation import PartialAggregation
 from mrflight.tasks.operators.singleton_groups import split_singleton_groups
 

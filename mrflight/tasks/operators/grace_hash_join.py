@@ -19,11 +19,11 @@ from mrflight.compute.arrays import to_arrow
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.build_side import SLICE_ROWS, BuildSide, Mask
 from mrflight.tasks.operators.join_output import JoinPlan, JoinSide
-from mrflight.tasks.operators.row_buffer import RowBuffer
 from mrflight.tasks.operators.spill_partitions import (
     MAX_LEVEL,
     SPILL_FANOUT,
     GracePartitioner,
+    RowBuffer,
     SpillPartition,
     cut,
     spill_partition_ids,

@@ -26,8 +26,13 @@ from mrflight.tasks.operators.partial_aggregates import (
     concat_partial_rows,
     plan_all_partials,
 )
-from mrflight.tasks.operators.row_buffer import RowBuffer
-from mrflight.tasks.operators.spill_partitions import MAX_LEVEL, SpillPartition, cut, hash_writer
+from mrflight.tasks.operators.spill_partitions import (
+    MAX_LEVEL,
+    RowBuffer,
+    SpillPartition,
+    cut,
+    hash_writer,
+)
 
 _SMALL = 0.5
 """Of the rows' share of memory: merged rows that take no more are held on."""

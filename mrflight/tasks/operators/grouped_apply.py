@@ -9,8 +9,13 @@ import pyarrow as pa
 
 from mrflight.compute import kernel
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.row_buffer import RowBuffer
-from mrflight.tasks.operators.spill_partitions import MAX_LEVEL, SpillPartition, cut, hash_writer
+from mrflight.tasks.operators.spill_partitions import (
+    MAX_LEVEL,
+    RowBuffer,
+    SpillPartition,
+    cut,
+    hash_writer,
+)
 
 
 class GroupedApply:

@@ -7,7 +7,7 @@ from random import Random
 
 import pyarrow as pa
 
-from mrflight.tasks.operators.row_buffer import RowBuffer
+from mrflight.tasks.operators.spill_partitions import RowBuffer
 
 LEAST_KEYS = 512
 """That are kept however large they are."""

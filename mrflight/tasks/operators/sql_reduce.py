@@ -15,6 +15,8 @@ from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.copartition_check import explain_not_copartitioned
 from mrflight.compute.sql.engine import (
     EXACT,
+    MAX_CACHED_PLANS,
+    TableSchemas,
     add_table,
     check_installed,
     error_text,
@@ -23,7 +25,6 @@ from mrflight.compute.sql.engine import (
     quoted,
     translate_errors,
 )
-from mrflight.compute.sql.plan_cache import MAX_CACHED_PLANS, TableSchemas
 from mrflight.compute.sql.plans import (
     explain_not_sliceable,
     order_at_the_end,
@@ -33,8 +34,12 @@ from mrflight.compute.sql.plans import (
 )
 from mrflight.errors import ColumnNotFoundError, JobFailedError, JobFileError
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.row_buffer import RowBuffer
-from mrflight.tasks.operators.spill_partitions import GracePartitioner, SpillPartition, local_files
+from mrflight.tasks.operators.spill_partitions import (
+    GracePartitioner,
+    RowBuffer,
+    SpillPartition,
+    local_files,
+)
 from mrflight.units import format_bytes
 
 if TYPE_CHECKING:

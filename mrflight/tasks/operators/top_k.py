@@ -20,9 +20,9 @@ from mrflight.compute.sort_codes import sort_codes
 from mrflight.compute.sorting import check_sortable, sort_indices
 from mrflight.config.sort_key import SortKey, columns_of
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.agreeing_rows import to_same_layout
+from mrflight.tasks.operators.combiner import to_same_layout
 from mrflight.tasks.operators.external_sort import ExternalSort
-from mrflight.tasks.operators.row_buffer import RowBuffer
+from mrflight.tasks.operators.spill_partitions import RowBuffer
 
 
 class TopK(msgspec.Struct, frozen=True):

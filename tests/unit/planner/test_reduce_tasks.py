@@ -17,7 +17,7 @@ from mrflight.planner.reduce_tasks import (
 )
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
-from mrflight.tasks.portion import Portion
+from mrflight.tasks.side_slice import Portion
 from mrflight.tasks.stage_rows import StagePartition
 
 MIB = 2**20

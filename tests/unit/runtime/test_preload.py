@@ -60,7 +60,7 @@ def test_datafusion_is_for_jobs_with_sql(has_sql: bool) -> None:
 def test_what_makes_tables_meet_is_for_jobs_with_several() -> None:
     inputs = {name: {"path": f"{name}.csv"} for name in ("left", "right")}
     modules = modules_for(job(inputs=inputs, reduce={"sql": "select 1 from left", "group_by": []}))
-    meet = {"mrflight.tasks.broadcast_join", "mrflight.tasks.queried_tables"}
+    meet = {"mrflight.tasks.broadcast_join", "mrflight.tasks.cogroup"}
     assert meet <= set(modules)
     assert [module for module in modules if find_spec(module) is None] == []
     assert not meet & set(modules_for(job()))

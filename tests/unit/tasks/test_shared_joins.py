@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.tasks.joined_tables import JoinCoGroup
+from mrflight.tasks.cogroup import JoinCoGroup
 from mrflight.tasks.operators.hash_join import How, Join
 from mrflight.tasks.stage_rows import SharedTable
 from mrflight.tasks.task_memory import TaskMemory

@@ -7,7 +7,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from mrflight.tasks.operators.row_buffer import RowBuffer
+from mrflight.tasks.operators.spill_partitions import RowBuffer
 
 BATCH = pa.record_batch({"k": pa.array(range(10), pa.int64())})  # of 80 bytes
 

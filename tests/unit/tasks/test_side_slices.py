@@ -11,7 +11,7 @@ from mrflight.errors import InconsistentMapOutputError
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.tasks.broadcast_join import as_now
-from mrflight.tasks.portion import Portion
+from mrflight.tasks.side_slice import Portion
 from mrflight.tasks.stage_rows import (
     PartitionSplit,
     StagePartition,
