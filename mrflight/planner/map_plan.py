@@ -20,7 +20,7 @@ from mrflight.sources.base import Source, Split
 from mrflight.tasks.mapper import RowMap, mapped_schema
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.tasks import MapTask, SampleTask
+from mrflight.tasks.tasks import MapTask, SampleTask, WriteLimits
 
 SAMPLE_SPLITS = 64
 SAMPLE_ROWS_PER_PARTITION = 100
@@ -133,9 +133,7 @@ def _plan_maps(
             stage.row_maps[source.name],
             partitioner,
             begun,
-            stage.compression,
-            memory.writer,
-            memory.combiner,
+            WriteLimits(stage.compression, memory.writer, memory.combiner),
         )
 
 

@@ -20,7 +20,7 @@ from mrflight.errors import InconsistentMapOutputError
 from mrflight.planner.keys import ONLY_SIDE
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
-from mrflight.tasks.side_slice import Portion
+from mrflight.tasks.side_slice import SideSlice
 from mrflight.tasks.stage_rows import StagePartition
 
 _TASKS_PER_WORKER = 16
@@ -57,7 +57,7 @@ class ReduceTaskPlan(NamedTuple):
     """The part files of one reduce task, and the partitions of each."""
 
     files: tuple[File, ...]
-    portion: Portion | None = None
+    side_slice: SideSlice | None = None
     """The slice that the task reads of its only partition, if that is skewed."""
 
     @property
@@ -71,20 +71,20 @@ class ReduceTaskPlan(NamedTuple):
         return [partition for file in self.files for partition in file]
 
     @property
-    def share(self) -> PartitionSlice | None:
+    def partition_slice(self) -> PartitionSlice | None:
         """The slice of the sliced side; None if the task reads its partitions whole."""
-        return self.portion.share if self.portion else None
+        return self.side_slice.partition_slice if self.side_slice else None
 
     @property
-    def shared(self) -> PartitionInfo:
+    def sliced(self) -> PartitionInfo:
         """The partition of the sliced side."""
-        assert self.portion is not None, self
-        return self.partition.infos[self.portion.side]
+        assert self.side_slice is not None, self
+        return self.partition.infos[self.side_slice.side]
 
     def with_partitions(self, partitions: Mapping[int, StagePartition]) -> ReduceTaskPlan:
         """Return the same plan with newer locations and sizes of its partitions."""
         files = tuple(tuple(partitions[each.partition] for each in file) for file in self.files)
-        return ReduceTaskPlan(files, self.portion)
+        return ReduceTaskPlan(files, self.side_slice)
 
     def is_away_from(self, placements: Sequence[Sequence[tuple[str, ...]]]) -> bool:
         """Return whether a partition is elsewhere in ``placements``, one for each side."""
@@ -104,7 +104,7 @@ class ReduceTaskPlan(NamedTuple):
 
     def has_other_slices(self, before: ReduceTaskPlan) -> bool:
         """Return whether the slice has other rows, because the partition was written again."""
-        return self.share is not None and any(
+        return self.partition_slice is not None and any(
             now.generation != then.generation
             for now, then in zip(self.partition.infos, before.partition.infos, strict=True)
         )
@@ -112,11 +112,13 @@ class ReduceTaskPlan(NamedTuple):
     @property
     def position(self) -> tuple[int, int]:
         """The position of the task's results among those of all tasks."""
-        return self.partition.partition, self.portion.number if self.portion else 0
+        return self.partition.partition, self.side_slice.number if self.side_slice else 0
 
     @property
     def size_bytes(self) -> int:
-        return sum(map(_file_size, self.files)) // (self.share.of if self.share else 1)
+        return sum(map(_file_size, self.files)) // (
+            self.partition_slice.of if self.partition_slice else 1
+        )
 
 
 def plan_reduce_tasks(
@@ -177,8 +179,10 @@ def split_skewed(
         count = int(side_bytes // slice_bytes)
         if count > 1 and 2 * side_bytes >= each.size_bytes:
             has_remainder = sides[side] and each.rows > each.infos[side].rows
-            portions = (Portion(number, count, side) for number in range(count + has_remainder))
-            planned += [ReduceTaskPlan(((each,),), portion) for portion in portions]
+            side_slices = (
+                SideSlice(number, count, side) for number in range(count + has_remainder)
+            )
+            planned += [ReduceTaskPlan(((each,),), side_slice) for side_slice in side_slices]
     return planned
 
 

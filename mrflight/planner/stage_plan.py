@@ -100,7 +100,7 @@ class StagePlan(msgspec.Struct, frozen=True):
             return ONLY_SIDE
         names = [side.name for side in self.sides]
         by_name = dict(zip(names, map(canonical_schema, schemas), strict=True))
-        sliceable = self.cogroup.shared(by_name)
+        sliceable = self.cogroup.sliceable(by_name)
         return {names.index(name): has_remainder for name, has_remainder in sliceable.items()}
 
     @property

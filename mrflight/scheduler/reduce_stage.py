@@ -25,12 +25,13 @@ from mrflight.scheduler.stage_output import StageOutput
 from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.sinks.base import PartWriter
-from mrflight.tasks.stage_rows import check_cut_alike
+from mrflight.tasks.stage_rows import check_same_generation
 from mrflight.tasks.task_memory import TaskMemory
 from mrflight.tasks.tasks import (
     PartialAggregateTask,
     ReduceResult,
     ReduceTask,
+    WriteLimits,
     run_partial_aggregate,
     run_reduce,
 )
@@ -86,7 +87,9 @@ class ReduceStage(msgspec.Struct, frozen=True):
             lambda results: f"{sum(result.rows_out for result in results):,} rows written",
         )
         done = list(zip(recovery.planned, results, strict=True))
-        check_slices([(each.shared, result.share_rows) for each, result in done if each.share])
+        check_slices(
+            [(each.sliced, result.share_rows) for each, result in done if each.partition_slice]
+        )
         return [result for _, result in sorted(done, key=lambda pair: pair[0].position)]
 
     def _sliceable_sides(self, schemas: Sequence[pa.Schema]) -> Mapping[int, bool]:
@@ -105,25 +108,24 @@ class ReduceStage(msgspec.Struct, frozen=True):
         """Aggregate each slice, and send the result to its partition of a second shuffle."""
         partitions = mapped.shuffle.partitions
         shuffle = mapped.run.shuffles.create(f"{mapped.shuffle.id}-aggregated", partitions)
+        limits = WriteLimits(self.plan.compression, self.memory.writer, self.memory.combiner)
         tasks = [
             PartialAggregateTask(
                 each.partition.infos[0],
-                each.share,
+                each.partition_slice,
                 mapped.shuffle,
                 schema,
                 self.plan.reduce_spec,
                 shuffle,
                 number,
-                self.plan.compression,
-                self.memory.writer,
-                self.memory.combiner,
+                limits,
             )
             for number, each in enumerate(slices)
-            if each.share is not None
+            if each.partition_slice is not None
         ]
         merged = AggregatedOutput(mapped, shuffle, tasks)
         rows = merged.write()
-        check_slices(list(zip((each.shared for each in slices), rows, strict=True)))
+        check_slices(list(zip((each.sliced for each in slices), rows, strict=True)))
         return StageOutput(self.plan, (merged,))
 
 
@@ -152,10 +154,10 @@ class AggregatedOutput(ShuffleOutput[PartialAggregateTask, int]):
     def refresh(self) -> None:
         """Point the tasks to the slices' current locations.
 
-        Raises InconsistentMapOutputError as `check_cut_alike`.
+        Raises InconsistentMapOutputError as `check_same_generation`.
         """
         infos = self._mapped.infos()
         for number, task in enumerate(self.tasks):
             info = infos[task.info.partition]
-            check_cut_alike(info, task.info)
+            check_same_generation(info, task.info)
             self.tasks[number] = replace(task, info=info)

@@ -27,8 +27,8 @@ from mrflight.tasks.stage_rows import (
     StageReader,
     StageRows,
     StageSide,
-    portion_of,
     split_of,
+    split_of_slice,
 )
 from mrflight.tasks.task_memory import TaskMemory
 from mrflight.tasks.tasks import MapResult, MapTask, SampleTask, run_map
@@ -122,8 +122,8 @@ class StageOutput(msgspec.Struct, frozen=True):
                 yield split_of(stage, whole)
                 whole = []
             for each in slices[partition]:
-                assert each.portion is not None, each
-                yield portion_of(stage, partition, each.portion)
+                assert each.side_slice is not None, each
+                yield split_of_slice(stage, partition, each.side_slice)
         if whole:
             yield split_of(stage, whole)
 
@@ -207,9 +207,9 @@ class MapOutput(ShuffleOutput[MapTask, MapResult]):
         done = zip(self.tasks, results, strict=True)
         read = [(task.split, result.share_rows) for task, result in done]
         check_slices(
-            (split.shared, rows)
+            (split.sliced, rows)
             for split, rows in read
-            if isinstance(split, PartitionSplit) and split.share is not None
+            if isinstance(split, PartitionSplit) and split.partition_slice is not None
         )
         return results
 
@@ -227,7 +227,7 @@ def relocate_tasks(
 ) -> list[ReadingTask]:
     """Return the tasks with the current locations of the partitions of ``inputs`` that they read.
 
-    Raises InconsistentMapOutputError as `check_cut_alike`.
+    Raises InconsistentMapOutputError as `check_same_generation`.
     """
     now = {
         tuple(output.shuffle.id for output in stage.sides): stage.by_number() for stage in inputs

@@ -24,7 +24,7 @@ from mrflight.tasks.stage_rows import (
     StagePartition,
     StageReader,
     StageSide,
-    check_cut_alike,
+    check_same_generation,
 )
 from mrflight.tasks.task_memory import TaskMemory
 
@@ -52,7 +52,7 @@ class StreamReader(Reader):
     row_map: RowMap | None
     tables: tuple[BroadcastTable, ...]
     cogroup: CoGroup
-    space: TaskMemory
+    task_memory: TaskMemory
     schema: pa.Schema | None
     rows_read: int = 0
     """Of the input, until now."""
@@ -70,7 +70,7 @@ class StreamReader(Reader):
                 (info,) = table.partition.infos
                 rows = read_partition(side.shuffle.id, info, connections)
                 tables[side.name] = side.schema, map(decode_dictionaries, rows)
-            schema, batches = self.cogroup.apply(tables, self.space)
+            schema, batches = self.cogroup.apply(tables, self.task_memory)
             yield empty_batch(schema)
             yield from batches
         self.rows_read += mapper.rows_in
@@ -103,7 +103,7 @@ def as_now(reader: Reader, split: Split, now: Now) -> tuple[Reader, Split]:
         moved = structs.replace(
             split, partitions=tuple(of[each.partition] for each in split.partitions)
         )
-        if split.share is not None:
-            check_cut_alike(moved.shared, split.shared)
+        if split.partition_slice is not None:
+            check_same_generation(moved.sliced, split.sliced)
         return reader, moved
     return reader, split

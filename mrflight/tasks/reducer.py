@@ -153,7 +153,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
         partition: int,
         schema: pa.Schema,
         batches: Iterator[pa.RecordBatch],
-        space: TaskMemory,
+        task_memory: TaskMemory,
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The result's schema, and its batches as they are made.
 
@@ -164,7 +164,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
         """
         if self.keeps_rows:
             return schema, batches
-        results = self.of_rows(schema)._results(partition, schema, batches, space)
+        results = self.of_rows(schema)._results(partition, schema, batches, task_memory)
         first = next(results)
         return first.schema, _batches_of(chain([first], results))
 
@@ -173,13 +173,13 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
         partition: int,
         schema: pa.Schema,
         batches: Iterator[pa.RecordBatch],
-        space: TaskMemory,
+        task_memory: TaskMemory,
     ) -> Iterator[pa.Table]:
         """The result in tables, at least one."""
         made = self.groups or self.function or self.kept
         stages = [made, self._has_duplicates, self.sort_by]
-        rows_bytes = space.rows_bytes // max(1, sum(map(bool, stages)))
-        with ScratchFolder("reduce", space.folder) as scratch:
+        rows_bytes = task_memory.rows_bytes // max(1, sum(map(bool, stages)))
+        with ScratchFolder("reduce", task_memory.folder) as scratch:
             if self.groups:
                 tables = self._groups(schema, batches, rows_bytes, scratch)
             elif self.function:

@@ -1,4 +1,4 @@
-"""What one of several tasks makes of a partition that is too large for one of them."""
+"""The part of a skewed partition that one of several tasks makes."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from typing import NamedTuple
 from mrflight.shuffle.wire.tickets import PartitionSlice
 
 
-class Portion(NamedTuple):
-    """A share of one side's rows, with all of the others'; or the rest.
+class SideSlice(NamedTuple):
+    """A slice of one side's rows with all rows of the other sides, or the outer remainder.
 
-    The rest is what no share can know of: the others' rows that meet none of any share. It is a
-    portion of the joins that have such rows, comes after all shares, and reads every side whole.
+    The outer remainder is what no slice can know: the rows of the other sides that match no row of
+    any slice. Only joins that keep such rows have one. It comes after all slices, and its task
+    reads every side whole.
     """
 
     number: int
-    """Among all of the partition."""
-    shares: int
-    """How many of the portions are shares."""
+    """The position among the slices of the partition and the outer remainder."""
+    slices: int
+    """The number of slices, without the outer remainder."""
     side: int = 0
-    """That is shared."""
+    """The side that is sliced."""
 
     @property
-    def share(self) -> PartitionSlice | None:
-        """None: the rest."""
-        return PartitionSlice(self.number, self.shares) if self.number < self.shares else None
+    def partition_slice(self) -> PartitionSlice | None:
+        """The slice of the side's rows; None for the outer remainder."""
+        return PartitionSlice(self.number, self.slices) if self.number < self.slices else None
 
     def __str__(self) -> str:
-        return f"share {self.share}" if self.share else "the rest"
+        return f"slice {self.partition_slice}" if self.partition_slice else "the outer remainder"

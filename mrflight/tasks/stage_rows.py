@@ -1,4 +1,4 @@
-"""What a stage makes of its partitions: rows for part files, or for the maps of another stage."""
+"""The rows of a stage's result, for part files or for the maps of another stage."""
 
 from __future__ import annotations
 
@@ -22,49 +22,50 @@ from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.sources.base import Reader, Split
 from mrflight.system.in_common import InCommon
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.side_slice import Portion
+from mrflight.tasks.side_slice import SideSlice
 from mrflight.tasks.task_memory import TaskMemory
 
 Rows = tuple[pa.Schema, Iterator[pa.RecordBatch]]
-"""A table whose rows come once, batch by batch."""
+"""A table as its schema and its batches, which can be read once."""
 
 
-class SharedTable(NamedTuple):
-    """The table of which several tasks each have a share, as one of them is told of it."""
+class SlicedTable(NamedTuple):
+    """The table that is sliced over several tasks, as one of these tasks sees it."""
 
     name: str
-    is_rest: bool
-    """Whether what is wanted is what the shares leave out, of all of the table."""
+    is_remainder: bool
+    """Whether the task makes the outer remainder, and has the whole table."""
 
 
 class CoGroup(Protocol):
     """Makes one table of the tables of a partition. Picklable."""
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-        """The schema of what is made of tables of these names; raises JobError."""
+        """Return the schema of the result for these tables. Raises JobError."""
 
-    def shared(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, bool]:
-        """The tables that tasks can each have a share of, with all of the others. As `check`.
+    def sliceable(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, bool]:
+        """Return the tables that can be sliced over tasks, which each read the others whole.
 
-        And of each whether the results for all shares leave a rest, which one more task makes.
+        The value says whether the table leaves an outer remainder for one more task. Raises as
+        `check` does.
         """
 
     def apply(
-        self, tables: Mapping[str, Rows], space: TaskMemory, shared: SharedTable | None = None
+        self, tables: Mapping[str, Rows], task_memory: TaskMemory, sliced: SlicedTable | None = None
     ) -> Rows:
-        """The rows; files in the workspace are removed when they end or are closed.
+        """Return the rows. Local files are removed when they end or are closed.
 
-        Those for all shares of ``shared``, and for the rest where they leave one, are those of
-        all of its rows, in the same schema.
+        The rows for all slices of ``sliced`` and for the outer remainder, if there is one, are
+        together the rows for the whole table. All have the same schema.
         """
 
 
 class StagePartition(NamedTuple):
-    """A partition of every side of a stage."""
+    """A partition with the rows of every side of a stage."""
 
     partition: int
     infos: tuple[PartitionInfo, ...]
-    """In the order of the sides; the only one of a side that is broadcast."""
+    """One for each side, in the order of the sides. A broadcast side has only one partition."""
 
     @property
     def rows(self) -> int:
@@ -72,27 +73,27 @@ class StagePartition(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """As they were sent."""
+        """The bytes of the rows as they were sent."""
         return sum(info.size_bytes for info in self.infos)
 
 
 class StageSide(msgspec.Struct, frozen=True):
-    """One of the tables of a stage, and the shuffle that it went through."""
+    """One of the tables of a stage, with its shuffle."""
 
     name: str
     shuffle: Shuffle
     schema: pa.Schema
 
 
-class SharedSide:
-    """The side of a partition that is shared, and the portion that is read of it.
+class SlicedSide:
+    """Reads the sliced side of a partition, and counts the rows of a slice.
 
-    The rows of a share are counted, as no server knows how many it has: whoever knows those of all
-    shares compares. Those of the rest are all, and are not.
+    No server knows how many rows a slice has. The driver compares the sum over all slices with the
+    rows of the partition. The outer remainder reads all rows, so it does not count them.
     """
 
-    def __init__(self, portion: Portion) -> None:
-        self.portion = portion
+    def __init__(self, side_slice: SideSlice) -> None:
+        self.side_slice = side_slice
         self.rows_read = 0
         self._rows: Iterator[pa.RecordBatch] = iter(())
 
@@ -102,15 +103,15 @@ class SharedSide:
         info: PartitionInfo,
         connections: Connections,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the share, or all."""
-        share = self.portion.share
-        if share is None:
+        """Return the rows of the slice, or all rows for the outer remainder."""
+        part = self.side_slice.partition_slice
+        if part is None:
             return read_partition(shuffle_id, info, connections)
-        self._rows = self._counted(read_slice(shuffle_id, info, share, connections))
+        self._rows = self._counted(read_slice(shuffle_id, info, part, connections))
         return self._rows
 
-    def read_on(self) -> None:
-        """Count what nobody wanted: a join needs no rows that can meet none."""
+    def drain(self) -> None:
+        """Count the rows that were not read: a join stops reading once no row can match."""
         for _ in self._rows:
             pass
 
@@ -121,57 +122,57 @@ class SharedSide:
 
 
 class StageRows(InCommon, msgspec.Struct, frozen=True):
-    """Fetches the partitions of a stage, and makes its result of them. Picklable."""
+    """Fetches the partitions of a stage and makes the stage's result. Picklable."""
 
     sides: tuple[StageSide, ...]
-    """One, unless tables meet."""
+    """There are several if the stage has a co-group."""
     cogroup: CoGroup | None
     reduce_spec: ReduceSpec
-    space: TaskMemory
+    task_memory: TaskMemory
 
     @property
     def schema(self) -> pa.Schema | None:
-        """Of the result; None where a function will say it."""
+        """The schema of the result; None if a function decides it."""
         schemas = {side.name: side.schema for side in self.sides}
-        met = self.cogroup.check(schemas) if self.cogroup else self.sides[0].schema
-        return self.reduce_spec.made_schema(met)
+        cogrouped = self.cogroup.check(schemas) if self.cogroup else self.sides[0].schema
+        return self.reduce_spec.made_schema(cogrouped)
 
     @property
     def passes_rows_on(self) -> bool:
-        """Whether the result is the rows of the only side, as they were sent."""
+        """Whether the result is the unchanged rows of the only side."""
         return self.cogroup is None and self.reduce_spec.keeps_rows
 
     def of(
         self,
         partitions: Sequence[StagePartition],
-        shared: SharedSide | None = None,
+        sliced: SlicedSide | None = None,
     ) -> Generator[Rows]:
-        """The result of each partition, to be used up before the next is asked for.
+        """Yield the result of each partition. Each must be read before the next one is asked for.
 
-        ``shared`` is of the only partition; it has been counted once that is used up. Where
-        the rows are only passed on, a column of few strings may come as a dictionary, whatever the
-        schema says: written to parquet like this, a TPC-H lineitem takes 233 MB of memory instead
-        of 418.
+        ``sliced`` is the sliced side of the only partition; its count is complete once the result
+        has been read. If the rows are only passed on, a column of few
+        strings may be a dictionary, whatever the schema says: a TPC-H lineitem written to parquet
+        like this takes 233 MB of memory instead of 418.
         """
         with Connections(self.sides[0].shuffle.timeouts) as connections:
-            tables = self._tables(partitions, shared, connections)
+            tables = self._tables(partitions, sliced, connections)
             for partition, of_partition in zip(partitions, tables, strict=True):
                 if not self.passes_rows_on:
                     of_partition = {
                         name: (schema, map(decode_dictionaries, rows))
                         for name, (schema, rows) in of_partition.items()
                     }
-                schema, batches = self._met(of_partition, shared)
-                yield self.reduce_spec.apply(partition.partition, schema, batches, self.space)
+                schema, batches = self._cogroup(of_partition, sliced)
+                yield self.reduce_spec.apply(partition.partition, schema, batches, self.task_memory)
 
     def _tables(
         self,
         partitions: Sequence[StagePartition],
-        shared: SharedSide | None,
+        sliced: SlicedSide | None,
         connections: Connections,
     ) -> Iterator[dict[str, Rows]]:
-        """Of each partition the tables by their names."""
-        if len(self.sides) == 1 and shared is None:
+        """Yield the tables of each partition by their names."""
+        if len(self.sides) == 1 and sliced is None:
             (side,) = self.sides
             infos = [each.infos[0] for each in partitions]
             for batches in read_partitions(side.shuffle.id, infos, connections):
@@ -180,45 +181,47 @@ class StageRows(InCommon, msgspec.Struct, frozen=True):
         for partition in partitions:
             tables: dict[str, Rows] = {}
             for number, (side, info) in enumerate(zip(self.sides, partition.infos, strict=True)):
-                if shared is not None and shared.portion.side == number:
-                    rows = shared.read(side.shuffle.id, info, connections)
+                if sliced is not None and sliced.side_slice.side == number:
+                    rows = sliced.read(side.shuffle.id, info, connections)
                 else:
                     rows = read_partition(side.shuffle.id, info, connections)
                 tables[side.name] = side.schema, rows
             yield tables
-            if shared is not None:
-                shared.read_on()
+            if sliced is not None:
+                sliced.drain()
 
-    def _met(self, tables: Mapping[str, Rows], shared: SharedSide | None) -> Rows:
+    def _cogroup(self, tables: Mapping[str, Rows], sliced: SlicedSide | None) -> Rows:
         if self.cogroup is None:
             return next(iter(tables.values()))
-        if shared is None:
-            return self.cogroup.apply(tables, self.space)
-        portion = shared.portion
-        table = SharedTable(self.sides[portion.side].name, is_rest=portion.share is None)
-        return self.cogroup.apply(tables, self.space, table)
+        if sliced is None:
+            return self.cogroup.apply(tables, self.task_memory)
+        side_slice = sliced.side_slice
+        table = SlicedTable(
+            self.sides[side_slice.side].name, is_remainder=side_slice.partition_slice is None
+        )
+        return self.cogroup.apply(tables, self.task_memory, table)
 
 
 class PartitionSplit(Split, frozen=True):
-    """Some partitions of a stage, or a portion of one, for a map of the next one."""
+    """Some partitions of a stage, or a slice of one, for a map task of the next stage."""
 
     partitions: tuple[StagePartition, ...] = ()
-    portion: Portion | None = None
+    side_slice: SideSlice | None = None
 
     @property
-    def share(self) -> PartitionSlice | None:
-        """None where it is of whole partitions."""
-        return self.portion.share if self.portion else None
+    def partition_slice(self) -> PartitionSlice | None:
+        """The slice; None for whole partitions and for the outer remainder."""
+        return self.side_slice.partition_slice if self.side_slice else None
 
     @property
-    def shared(self) -> PartitionInfo:
-        """What the share is of."""
-        assert self.portion is not None, self
-        return self.partitions[0].infos[self.portion.side]
+    def sliced(self) -> PartitionInfo:
+        """The partition of the sliced side."""
+        assert self.side_slice is not None, self
+        return self.partitions[0].infos[self.side_slice.side]
 
     def cut(self, count: int) -> list[Split]:
-        """At most ``count`` splits of neighbours, as many partitions in each; a portion is one."""
-        if self.portion is not None:
+        """Return at most ``count`` splits of neighbouring partitions. A slice is not cut."""
+        if self.side_slice is not None:
             return [self]
         total = len(self.partitions)
         count = max(1, min(count, total))
@@ -229,27 +232,27 @@ class PartitionSplit(Split, frozen=True):
 
 
 def split_of(stage: str, partitions: Sequence[StagePartition]) -> PartitionSplit:
-    """Neighbouring partitions of a stage as one split."""
+    """Return neighbouring partitions of a stage as one split."""
     first, last = partitions[0].partition, partitions[-1].partition
     size = sum(each.size_bytes for each in partitions)
     return PartitionSplit(stage, first, last + 1, size, partitions=tuple(partitions))
 
 
-def portion_of(stage: str, partition: StagePartition, portion: Portion) -> PartitionSplit:
-    """A portion of a partition as a split."""
+def split_of_slice(stage: str, partition: StagePartition, side_slice: SideSlice) -> PartitionSplit:
+    """Return a slice of a partition as a split."""
     split = split_of(stage, [partition])
-    size = split.size_bytes // (portion.shares if portion.share else 1)
-    return replace(split, size_bytes=size, portion=portion)
+    size = split.size_bytes // (side_slice.slices if side_slice.partition_slice else 1)
+    return replace(split, size_bytes=size, side_slice=side_slice)
 
 
-def check_cut_alike(now: PartitionInfo, then: PartitionInfo) -> None:
-    """Raise InconsistentMapOutputError where a partition was written again since ``then``.
+def check_same_generation(now: PartitionInfo, then: PartitionInfo) -> None:
+    """Raise InconsistentMapOutputError if a partition was written again since ``then``.
 
-    Its blocks are others, so that its shares are not those of which some have been sent already.
+    Its blocks are other ones, so its slices differ from those that have been sent on already.
     """
     if now.generation != then.generation:
         raise InconsistentMapOutputError(
-            f"partition {now.partition} was lost while its shares were sent on"
+            f"partition {now.partition} was lost while its slices were sent on"
         )
 
 
@@ -257,33 +260,33 @@ def check_cut_alike(now: PartitionInfo, then: PartitionInfo) -> None:
 class StageReader(Reader):
     """Reads the result of a stage as the input of another one.
 
-    It counts, so that every task has its own.
+    Each task has its own reader, because it counts rows.
     """
 
     rows: StageRows
     schema: pa.Schema | None
     of_shares: int | None = 0
-    """Rows that it has read; None until it has read all."""
+    """The rows of slices that were read; None until all have been."""
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """The rows partition by partition; of each at least a batch, which may be empty."""
+        """Yield the rows by partition. Each gives at least one batch, which may be empty."""
         rows = self.read_encoded(split)
         return map(decode_dictionaries, rows) if self.rows.passes_rows_on else rows
 
     def read_encoded(self, split: Split) -> Iterator[pa.RecordBatch]:
         """See `Reader.read_encoded`."""
         assert isinstance(split, PartitionSplit), split
-        shared = SharedSide(split.portion) if split.portion else None
-        if shared is not None:
+        sliced = SlicedSide(split.side_slice) if split.side_slice else None
+        if sliced is not None:
             self.of_shares = None
-        for schema, batches in self.rows.of(split.partitions, shared):
+        for schema, batches in self.rows.of(split.partitions, sliced):
             yield empty_batch(schema)
             yield from batches
-        if shared is not None:
-            self.of_shares = shared.rows_read
+        if sliced is not None:
+            self.of_shares = sliced.rows_read
 
     def file_rows(self, rows: int) -> int:
-        """None: they were counted where they were read."""
+        """Return 0: the rows were counted when they were read from files."""
         return 0
 
     def share_rows(self) -> int | None:

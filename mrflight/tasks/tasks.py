@@ -1,7 +1,7 @@
-"""The tasks that workers run: what each needs, and what it answers.
+"""The tasks that workers run, with what each of them needs and returns.
 
-A task runs whole in one worker process and may be run again: what it leaves
-behind counts only once its attempt is committed.
+A task runs in one worker process and may run again. What it leaves behind counts only once its
+attempt is committed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,22 @@ from mrflight.tasks.mapper import Mapper, RowMap
 from mrflight.tasks.operators.combiner import combine_partial_rows
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.side_slice import Portion
-from mrflight.tasks.stage_rows import SharedSide, StagePartition, StageRows
+from mrflight.tasks.side_slice import SideSlice
+from mrflight.tasks.stage_rows import SlicedSide, StagePartition, StageRows
+
+
+class WriteLimits(msgspec.Struct, frozen=True):
+    """How a map task compresses what it sends, and how much it may hold."""
+
+    compression: str
+    writer_bytes: int
+    """The rows that the shuffle writer holds."""
+    combiner_bytes: int
+    """The rows and groups that the combiner holds."""
 
 
 class MapTask(msgspec.Struct, frozen=True):
-    """One split of one input: read, mapped, and sent to its partitions."""
+    """Reads one split of one input, maps its rows, and sends them to their partitions."""
 
     input_name: str
     map_id: int
@@ -49,11 +59,8 @@ class MapTask(msgspec.Struct, frozen=True):
     row_map: RowMap | None
     partitioner: PartitionerSpec
     reduce_spec: ReduceSpec
-    """What will be made of the rows: checked against the first of them, and begun with here."""
-    compression: str
-    writer_bytes: int
-    """What the shuffle writer holds."""
-    combiner_bytes: int
+    """The reduce of the rows: it is checked against the first batch, and the combiner starts it."""
+    limits: WriteLimits
 
     @property
     def name(self) -> str:
@@ -61,18 +68,18 @@ class MapTask(msgspec.Struct, frozen=True):
 
 
 class MapResult(msgspec.Struct, frozen=True):
-    """What a committed map attempt read and wrote."""
+    """The numbers of rows that a committed map attempt read and wrote."""
 
     rows_in: int
     file_rows: int
-    """Of these, or of those that these were made of, how many were read from files."""
+    """The rows among ``rows_in``, or behind them, that were read from files."""
     rows_out: int
     share_rows: int | None
-    """That were read of a share of an earlier stage's partition; None where some were left."""
+    """The rows that were read of a slice of an earlier stage's partition; None if some were not."""
 
 
 class SampleTask(msgspec.Struct, frozen=True):
-    """A small split whose keys are sampled, for the boundaries of a range partitioner."""
+    """Samples the keys of a small split, for the boundaries of a range partitioner."""
 
     reader: Reader
     split: Split
@@ -86,61 +93,67 @@ class SampleTask(msgspec.Struct, frozen=True):
 
 
 class PartialAggregateTask(msgspec.Struct, frozen=True):
-    """A share of a partition of partial rows: merged, and sent to that partition of ``merged``."""
+    """Aggregates a slice of a partition, and sends the result to the partition of another shuffle.
+
+    The rows of the partition are partial aggregates. ``output`` is the other shuffle.
+    """
 
     info: PartitionInfo
-    share: PartitionSlice
+    partition_slice: PartitionSlice
     shuffle: Shuffle
     schema: pa.Schema
     reduce_spec: ReduceSpec
-    merged: Shuffle
+    output: Shuffle
     map_id: int
-    """In ``merged``: shares in the order of the partition's rows."""
-    compression: str
-    writer_bytes: int
-    combiner_bytes: int
+    """The map of ``output``: slices are in the order of the partition's rows."""
+    limits: WriteLimits
 
     @property
     def name(self) -> str:
-        return f"merge of share {self.share} of partition {self.info.partition}"
+        return (
+            f"partial aggregate of slice {self.partition_slice} of partition {self.info.partition}"
+        )
 
 
 class ReduceTask(msgspec.Struct, frozen=True):
-    """Some partitions, or a portion of one: fetched and reduced, and written as part files."""
+    """Fetches and reduces some partitions, or a slice of one, and writes part files."""
 
     files: tuple[tuple[StagePartition, ...], ...]
-    """Of each part file the partitions whose results it holds, one after the other."""
-    portion: Portion | None
-    """Of the one partition."""
+    """For each part file, the partitions whose results it holds in this order."""
+    side_slice: SideSlice | None
+    """The slice, if the task has only a part of its one partition."""
     rows: StageRows
     part_writer: PartWriter
     overlaps: bool
-    """Whether the next rows are fetched and reduced while those before are encoded. Where every
-    core has a task of its own, the two would only take turns, at a tenth of the time."""
+    """Whether rows are fetched and reduced while earlier ones are encoded. If every core has a task
+    of its own, the two threads only take turns, which costs a tenth of the time."""
 
     @property
     def name(self) -> str:
         numbers = [info.partition for file in self.files for info in file]
         if len(numbers) == 1:
-            portion = f"{self.portion} of " if self.portion else ""
-            return f"reduce of {portion}partition {numbers[0]}"
+            part = f"{self.side_slice} of " if self.side_slice else ""
+            return f"reduce of {part}partition {numbers[0]}"
         return f"reduce of partitions {numbers[0]} to {numbers[-1]}"
 
 
 class ReduceResult(msgspec.Struct, frozen=True):
-    """What a reduce attempt wrote."""
+    """The part files that a reduce attempt wrote."""
 
     rows_out: int
     schema: pa.Schema
-    """Of rows that it wrote; where it wrote none, of what it made of none."""
+    """The schema of the rows; without rows, the schema of the empty result."""
     parts: tuple[PartFile, ...]
     share_rows: int = 0
-    """That were read of a share."""
+    """The rows that were read of a slice."""
 
 
 def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> MapResult:
-    """Run one attempt of a map; its rows, or those of a twin, are committed when this returns."""
-    combiner = task.reduce_spec.combiner(task.combiner_bytes)
+    """Run one attempt of a map.
+
+    When this returns, the rows of this attempt or of a speculative one are committed.
+    """
+    combiner = task.reduce_spec.combiner(task.limits.combiner_bytes)
     user_sees_rows = task.row_map is not None or task.partitioner.function is not None
     is_sent_as_read = combiner is None and not user_sees_rows
     mapper = Mapper(task.reader, task.split, task.row_map, encoded=is_sent_as_read)
@@ -148,8 +161,8 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
         task.map_id,
         attempt,
         partitioner=task.partitioner.partitioner(task.map_id),
-        compression=task.compression,
-        buffer_bytes=task.writer_bytes,
+        compression=task.limits.compression,
+        buffer_bytes=task.limits.writer_bytes,
         writer_id=writer_id,
     )
     batches = _checked(task, mapper.batches())
@@ -161,7 +174,7 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
 
 
 def run_sample(task: SampleTask) -> pa.Table:
-    """Keys of at most ``task.rows`` rows of one batch of the split, as columns "0", "1", ..."""
+    """Return the keys of at most ``task.rows`` rows of one batch, as columns "0", "1", ..."""
     batches = Mapper(task.reader, task.split, task.row_map).batches()
     batch = next(batches)
     while not batch.num_rows and (other := next(batches, None)) is not None:
@@ -177,15 +190,18 @@ def run_sample(task: SampleTask) -> pa.Table:
 
 
 def run_partial_aggregate(task: PartialAggregateTask, attempt: int, writer_id: str) -> int:
-    """Run one attempt of a merge; the rows that it read. Those it sent are committed then."""
+    """Run one attempt of a partial aggregate, and return the number of rows that it read.
+
+    When this returns, the rows that it sent are committed.
+    """
     plan = task.reduce_spec.partials(task.schema)
-    assert plan is not None, "the driver shares out partial rows only"
-    writer = task.merged.writer(
+    assert plan is not None, "the driver slices partial rows only"
+    writer = task.output.writer(
         task.map_id,
         attempt,
-        partitioner=OnePartitioner(task.info.partition, task.merged.partitions),
-        compression=task.compression,
-        buffer_bytes=task.writer_bytes,
+        partitioner=OnePartitioner(task.info.partition, task.output.partitions),
+        compression=task.limits.compression,
+        buffer_bytes=task.limits.writer_bytes,
         writer_id=writer_id,
     )
     rows_in = 0
@@ -197,18 +213,18 @@ def run_partial_aggregate(task: PartialAggregateTask, attempt: int, writer_id: s
             yield batch
 
     with Connections(task.shuffle.timeouts) as connections:
-        sent = read_slice(task.shuffle.id, task.info, task.share, connections)
+        sent = read_slice(task.shuffle.id, task.info, task.partition_slice, connections)
         rows = counted(map(decode_dictionaries, sent))
-        shuffle_batches(combine_partial_rows(plan, rows, task.combiner_bytes), writer)
+        shuffle_batches(combine_partial_rows(plan, rows, task.limits.combiner_bytes), writer)
     return rows_in
 
 
 def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
-    """Run one attempt of a reduce; its part files count once the driver commits them."""
+    """Run one attempt of a reduce. Its part files count once the driver commits them."""
     parts: list[PartFile] = []
     schema = task.rows.sides[0].schema
-    shared = SharedSide(task.portion) if task.portion else None
-    reduced = _reduced(task, shared)
+    sliced = SlicedSide(task.side_slice) if task.side_slice else None
+    reduced = _reduced(task, sliced)
     with (
         closing(prefetch(reduced) if task.overlaps else reduced) as results,
         Closings(task.part_writer.closing_files) as closings,
@@ -217,30 +233,33 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
             first: _Result = next(of_file)
             filled = (each.batch for each in chain([first], of_file) if each.batch.num_rows)
             head = next(filled, None)
-            if head is None:  # what a function makes of no rows says nothing of others' types
+            if head is None:  # a function's result for no rows may have other types
                 schema = schema if parts else first.batch.schema
                 continue
             schema = head.schema
             rows = chain([head], filled)
             partition = task.files[file][0].partition
-            number = task.portion.number if task.portion else None
+            number = task.side_slice.number if task.side_slice else None
             parts += task.part_writer.write(partition, attempt, schema, rows, number, closings)
     rows_out = sum(part.rows for part in parts if not part.is_key_file)
-    return ReduceResult(rows_out, schema, tuple(parts), shared.rows_read if shared else 0)
+    return ReduceResult(rows_out, schema, tuple(parts), sliced.rows_read if sliced else 0)
 
 
 class _Result(NamedTuple):
-    """Rows for one of a task's part files."""
+    """Rows of one of the task's part files."""
 
     file: int
     batch: pa.RecordBatch
 
 
-def _reduced(task: ReduceTask, shared: SharedSide | None) -> Generator[_Result]:
-    """The results of all partitions, file after file: of each at least a batch without rows."""
+def _reduced(task: ReduceTask, sliced: SlicedSide | None) -> Generator[_Result]:
+    """Yield the results of all partitions in the order of the files.
+
+    Each partition gives at least a batch without rows.
+    """
     partitions = [partition for file in task.files for partition in file]
     numbers = (number for number, file in enumerate(task.files) for _ in file)
-    with closing(task.rows.of(partitions, shared)) as results:
+    with closing(task.rows.of(partitions, sliced)) as results:
         for number, (schema, batches) in zip(numbers, results, strict=True):
             yield _Result(number, empty_batch(schema))
             for batch in batches:
@@ -248,7 +267,7 @@ def _reduced(task: ReduceTask, shared: SharedSide | None) -> Generator[_Result]:
 
 
 def _checked(task: MapTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Check the first batch against what is to come, so that a wrong name fails early."""
+    """Yield the batches, and check the first one, so that a wrong name fails early."""
     for i, batch in enumerate(batches):
         if i == 0:
             task.partitioner.check(batch.schema)
@@ -257,10 +276,10 @@ def _checked(task: MapTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def shuffle_batches(batches: Iterable[pa.RecordBatch], writer: ShuffleWriter) -> int:
-    """Write all batches and commit the attempt; the number of rows that were sent.
+    """Write all batches, commit the attempt, and return the number of rows.
 
-    Whatever the batches raise ends the attempt uncommitted. Where another attempt was committed
-    meanwhile, its rows are the same, and that is as good.
+    If the batches raise, the attempt is not committed. If another attempt has been committed
+    meanwhile, this returns as well: its rows are the same.
     """
     rows = 0
     is_complete = False

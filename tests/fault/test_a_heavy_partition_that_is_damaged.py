@@ -116,7 +116,7 @@ def server_of(shuffle: Shuffle, partition: int) -> psutil.Process:
 SENT_AGAIN = "2 of 2 aggregate tasks run again, as their output was lost with"
 HERE = "going on at a replica, as"
 WITHOUT = "going on without"
-ANEW = "all maps and reduces run again: partition 23 was lost while its shares were sent on"
+ANEW = "all maps and reduces run again: partition 23 was lost while its slices were sent on"
 MAPS_AGAIN = "4 of 4 map tasks run again, as their output was lost with"
 
 # 4 maps, 2 merges and 6 reduces, where nothing is lost.
@@ -201,6 +201,6 @@ def test_a_merge_that_has_no_room_anywhere(
     watch_merges(monkeypatch, fill_disk_of_merged, None)
     with pytest.raises(SpillError, match=r"cannot spill .*File too large; make room") as caught:
         mrflight.run(write_job(tmp_path, job_of(servers=1, replicas=1)))
-    assert any("merge of share" in note for note in caught.value.__notes__)
+    assert any("partial aggregate of slice" in note for note in caught.value.__notes__)
     assert not list((tmp_path / "out").glob("*"))
     check_nothing_is_left(tmp_path)

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 import mrflight
 from mrflight.planner.reduce_tasks import ReduceTaskPlan, check_slices
 from mrflight.shuffle.wire.partition_info import PartitionInfo
-from mrflight.tasks.side_slice import Portion
+from mrflight.tasks.side_slice import SideSlice
 from tests.support.cluster import standing_cluster
 from tests.support.driver import write_job
 from tests.support.heavy_partition import FILES, ORDER, ROWS, watch_shares, write_rows
@@ -57,9 +57,9 @@ def rows(tmp_path: Path) -> pa.Table:
     return write_rows(tmp_path / "in", seed=11)
 
 
-def portions(shares: int) -> list[Portion]:
+def side_slices(shares: int) -> list[SideSlice]:
     """So many shares of the first input, and no rest."""
-    return [Portion(number, shares) for number in range(shares)]
+    return [SideSlice(number, shares) for number in range(shares)]
 
 
 def run(folder: Path, reduce: str = "", partitioner: str = "") -> mrflight.JobResult:
@@ -77,7 +77,7 @@ def test_rows_are_written_by_the_tasks_that_share_them(
     tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
 ) -> None:
     result = run(tmp_path)
-    (heavy,) = {share.partition.partition for share in shares}
+    (heavy,) = {partition_slice.partition.partition for partition_slice in shares}
     of_heavy = [name for name in parts(tmp_path) if name.startswith(f"part-{heavy:05d}")]
     assert len(of_heavy) == len(shares) >= 3
     assert all(name.startswith(f"part-{heavy:05d}.") for name in of_heavy)
@@ -200,7 +200,7 @@ def test_a_heavy_key_of_sql_is_shared_where_shares_make_the_answer(
     sql = sql.replace("(from ", "(select 1 from ")
     result = mrflight.run(write_job(tmp_path, JOB.replace("PARTITIONER", "") + SQL + f'"{sql}"'))
     assert bool(shares) == is_shared
-    assert [share.portion for share in shares] == portions(len(shares))
+    assert [partition_slice.side_slice for partition_slice in shares] == side_slices(len(shares))
     with duckdb.connect() as database:
         for name, folder in (("rows", "in"), ("others", "others")):
             database.execute(f"create view {name} as from '{tmp_path}/{folder}/*.parquet'")
@@ -245,7 +245,7 @@ def test_a_heavy_key_of_a_stage_is_shared_by_the_maps_that_read_it(
     others = write_others(tmp_path)
     result = mrflight.run(write_job(tmp_path, STAGES))
     assert len(shares) >= 2
-    assert [share.portion for share in shares] == portions(len(shares))
+    assert [partition_slice.side_slice for partition_slice in shares] == side_slices(len(shares))
     joined = rows.join(others, "key", join_type="inner").sort_by("value")
     table = pa.TableGroupBy(joined, "name", use_threads=False).aggregate(
         [([], "count_all"), ("value", "first"), ("value", "last")]

@@ -156,9 +156,9 @@ def check_shares(shares: list[ReduceTaskPlan], sides: Sides, how: How) -> None:
     is_shared, leaves_rest = sides.shared(how)
     assert bool(shares) == is_shared
     for each in shares:
-        assert each.portion is not None
-        assert each.portion.side == 0  # the first of the inputs
-        assert each.portion.shares == len(shares) - leaves_rest >= 2
+        assert each.side_slice is not None
+        assert each.side_slice.side == 0  # the first of the inputs
+        assert each.side_slice.shares == len(shares) - leaves_rest >= 2
 
 
 @on_either_side

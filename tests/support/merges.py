@@ -57,9 +57,9 @@ def write_rows(
     parts: list[PartFile] = []
     for partition in range(PARTITIONS):
         mine = pa.array([number == partition for number in ids.to_pylist()], pa.bool_())
-        space = TaskMemory(memory_bytes, folder)
+        task_memory = TaskMemory(memory_bytes, folder)
         schema, results = reduce_spec.apply(
-            partition, rows.schema, iter([batch.filter(mine)]), space
+            partition, rows.schema, iter([batch.filter(mine)]), task_memory
         )
         parts += sink.part_writer.write(partition, 0, schema, results)
     return tuple(parts), rows.schema

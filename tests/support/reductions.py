@@ -41,8 +41,8 @@ def reduce(
     reduce_spec: ReduceSpec, table: pa.Table, memory_bytes: int, folder: Path, rows: int = 200
 ) -> pa.Table:
     batches = iter(table.to_batches(max_chunksize=rows))
-    space = TaskMemory(memory_bytes, folder)
-    schema, results = reduce_spec.apply(3, table.schema, batches, space)
+    task_memory = TaskMemory(memory_bytes, folder)
+    schema, results = reduce_spec.apply(3, table.schema, batches, task_memory)
     return pa.Table.from_batches(results, schema)
 
 

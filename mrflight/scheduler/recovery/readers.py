@@ -93,4 +93,4 @@ class ReduceRecovery(PlacementRecovery[ReduceTask]):
     def _task(self, number: int) -> ReduceTask:
         plan = self.planned[number]
         rows = self._rows[id(self._read_by[number])]
-        return self._make_task(plan.files, plan.portion, rows)
+        return self._make_task(plan.files, plan.side_slice, rows)

@@ -93,14 +93,14 @@ class JoinPlan(msgspec.Struct, frozen=True):
         """The other side."""
         return self.right if side is self.left else self.left
 
-    def of_share(self, side: JoinSide) -> JoinPlan:
+    def for_slice(self, side: JoinSide) -> JoinPlan:
         """What is made of some of this side's rows and all of the other's.
 
         Not the other's rows that meet none of them: they may meet this side's other rows.
         """
         return self._with(replace(self.other(side), keeps_unmet=False))
 
-    def rest(self, side: JoinSide) -> JoinPlan:
+    def outer_remainder(self, side: JoinSide) -> JoinPlan:
         """What is not made of any share of this side: the other's rows that meet none at all."""
         narrow = replace(side.of_keys, keeps_unmet=False)
         return replace(self._with(narrow), keeps_pairs=False)

@@ -166,7 +166,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
                 f"{reason}"
             )
 
-    def shared(self, schemas: Mapping[str, pa.Schema]) -> list[str]:
+    def sliceable(self, schemas: Mapping[str, pa.Schema]) -> list[str]:
         """The tables in partitions of which the query may be told a share, and all of the others.
 
         Raises as `check`.

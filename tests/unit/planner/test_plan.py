@@ -39,7 +39,7 @@ def test_a_plan_carries_what_the_job_says(plan: Plan) -> None:
     for task in planned.map_tasks:
         assert (task.partitioner.kind, task.partitioner.key) == ("hash", ("url",))
         assert task.partitioner.partitions == 5
-        assert task.compression == "zstd"
+        assert task.limits.compression == "zstd"
         assert task.reduce_spec == planned.reduce_spec
 
 

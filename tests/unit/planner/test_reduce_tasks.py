@@ -17,7 +17,7 @@ from mrflight.planner.reduce_tasks import (
 )
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
-from mrflight.tasks.side_slice import Portion
+from mrflight.tasks.side_slice import SideSlice
 from mrflight.tasks.stage_rows import StagePartition
 
 MIB = 2**20
@@ -33,8 +33,8 @@ def numbers(tasks: list[ReduceTaskPlan]) -> list[list[list[int]]]:
     return [[[info.partition for info in file] for file in task.files] for task in tasks]
 
 
-def shared(tasks: list[ReduceTaskPlan]) -> list[tuple[int, PartitionSlice | None]]:
-    return [(task.partition.partition, task.share) for task in tasks]
+def sliced(tasks: list[ReduceTaskPlan]) -> list[tuple[int, PartitionSlice | None]]:
+    return [(task.partition.partition, task.partition_slice) for task in tasks]
 
 
 def test_large_partitions_are_a_task_each_the_largest_first() -> None:
@@ -93,7 +93,7 @@ def test_every_partition_with_rows_is_reduced_once_and_in_order(
 
 def test_a_partition_with_half_of_all_rows_is_shared() -> None:
     heavy = partitions(40 * MIB, 40 * MIB, 280 * MIB, 40 * MIB, 40 * MIB)
-    assert shared(split_skewed(heavy, 2)) == [(2, PartitionSlice(n, 5)) for n in range(5)]
+    assert sliced(split_skewed(heavy, 2)) == [(2, PartitionSlice(n, 5)) for n in range(5)]
 
 
 def test_more_workers_make_more_shares_but_none_below_the_least() -> None:
@@ -126,7 +126,7 @@ def test_shares_are_weighed_as_what_they_are() -> None:
     tasks = largest_first(
         [*plan_reduce_tasks(heavy[:2], 2, coalesces=False), *split_skewed(heavy, 2)]
     )
-    assert shared(tasks) == [*((2, PartitionSlice(n, 6)) for n in range(6)), (1, None), (0, None)]
+    assert sliced(tasks) == [*((2, PartitionSlice(n, 6)) for n in range(6)), (1, None), (0, None)]
     assert [task.position for task in sorted(tasks, key=lambda task: task.position)] == [
         *((0, 0), (1, 0)),
         *((2, n) for n in range(6)),
@@ -160,10 +160,10 @@ def test_a_task_more_makes_what_shares_of_a_side_leave_out(
     tasks = split_skewed(partitions, 2, leaves_rest)
     shares = len(tasks) - rests
     assert shares > 1
-    assert [task.portion for task in tasks] == [
-        Portion(number, shares, side) for number in range(shares + rests)
+    assert [task.side_slice for task in tasks] == [
+        SideSlice(number, shares, side) for number in range(shares + rests)
     ]
-    assert [task.share for task in tasks] == [
+    assert [task.partition_slice for task in tasks] == [
         *(PartitionSlice(number, shares) for number in range(shares)),
         *[None] * rests,
     ]

@@ -59,12 +59,12 @@ def test_a_function_gets_heavy_keys_apart_though_their_hashes_begin_alike(folder
     keys = [key for key in alike for _ in range(1000)]
     table = pa.table({"k": keys, "v": range(len(keys))})
     reduce_spec = ReduceSpec(function=function_of("sizes"), key=("k",))
-    space = TaskMemory(384_000, folder)
-    _, results = reduce_spec.apply(0, table.schema, iter(table.to_batches(500)), space)
+    task_memory = TaskMemory(384_000, folder)
+    _, results = reduce_spec.apply(0, table.schema, iter(table.to_batches(500)), task_memory)
     result = pa.Table.from_batches(results)
     assert sorted(result["k"].to_pylist()) == alike
     assert set(result["rows"].to_pylist()) == {1000}
-    assert max(result["of"].to_pylist()) * 16 <= space.rows_bytes
+    assert max(result["of"].to_pylist()) * 16 <= task_memory.rows_bytes
 
 
 def test_results_of_a_function_that_do_not_agree(folder: Path) -> None:

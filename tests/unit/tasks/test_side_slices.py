@@ -11,41 +11,47 @@ from mrflight.errors import InconsistentMapOutputError
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.tasks.broadcast_join import as_now
-from mrflight.tasks.side_slice import Portion
+from mrflight.tasks.side_slice import SideSlice
 from mrflight.tasks.stage_rows import (
     PartitionSplit,
     StagePartition,
     StageReader,
     StageRows,
-    portion_of,
+    split_of_slice,
 )
 
-SHARES = [Portion(number, 2, side=1) for number in range(2)]
-REST = Portion(2, 2, side=1)
+SLICES = [SideSlice(number, 2, side=1) for number in range(2)]
+REMAINDER = SideSlice(2, 2, side=1)
 
 INFOS = tuple(PartitionInfo(7, ("here",), 1, 10, size, generation=1) for size in (100, 900))
 
 
-def test_the_rest_comes_after_the_shares_and_is_none() -> None:
-    assert [each.share for each in (*SHARES, REST)] == [
+def test_the_outer_remainder_comes_after_the_slices() -> None:
+    assert [each.partition_slice for each in (*SLICES, REMAINDER)] == [
         PartitionSlice(0, 2),
         PartitionSlice(1, 2),
         None,
     ]
-    assert [str(each) for each in (*SHARES, REST)] == ["share 0-of-2", "share 1-of-2", "the rest"]
+    assert [str(each) for each in (*SLICES, REMAINDER)] == [
+        "slice 0-of-2",
+        "slice 1-of-2",
+        "the outer remainder",
+    ]
 
 
-def test_a_split_of_the_rest_weighs_what_it_reads() -> None:
-    splits = [portion_of("s", StagePartition(7, INFOS), each) for each in (*SHARES, REST)]
+def test_the_size_of_a_split_is_what_it_reads() -> None:
+    splits = [split_of_slice("s", StagePartition(7, INFOS), each) for each in (*SLICES, REMAINDER)]
     assert [split.size_bytes for split in splits] == [500, 500, 1000]
     assert all(split.cut(3) == [split] for split in splits)
 
 
-def test_a_partition_that_was_written_again_has_other_shares_and_the_same_rest() -> None:
+def test_slices_of_a_partition_that_was_written_again_are_refused() -> None:
     reader = StageReader(StageRows((), None, None, None), None)  # type: ignore[arg-type]
     again = StagePartition(7, (INFOS[0], replace(INFOS[1], generation=2)))
-    share, rest = (portion_of("s", StagePartition(7, INFOS), each) for each in (SHARES[0], REST))
-    with pytest.raises(InconsistentMapOutputError, match="partition 7 was lost while its shares"):
-        as_now(reader, share, {(): {7: again}})
-    moved = cast(PartitionSplit, as_now(reader, rest, {(): {7: again}})[1])
-    assert moved == replace(rest, partitions=(again,))
+    one, remainder = (
+        split_of_slice("s", StagePartition(7, INFOS), each) for each in (SLICES[0], REMAINDER)
+    )
+    with pytest.raises(InconsistentMapOutputError, match="partition 7 was lost while its slices"):
+        as_now(reader, one, {(): {7: again}})
+    moved = cast(PartitionSplit, as_now(reader, remainder, {(): {7: again}})[1])
+    assert moved == replace(remainder, partitions=(again,))

@@ -48,8 +48,8 @@ def distinct(
         of_part = [
             batch.filter(pa.array(placing.ids(batch).to_numpy() == number)) for batch in sent
         ]
-        space = TaskMemory(memory_bytes, folder)
-        found, results = reduce_spec.apply(number, schema, iter(of_part), space)
+        task_memory = TaskMemory(memory_bytes, folder)
+        found, results = reduce_spec.apply(number, schema, iter(of_part), task_memory)
         assert found == schema
         parts.append(pa.Table.from_batches(results, found))
     return pa.concat_tables(parts)
@@ -76,8 +76,8 @@ def test_what_does_not_fit_goes_through_files(combines: bool, tmp_path: Path) ->
     rows = np.random.default_rng(1).integers(0, 3000, 20_000)
     table = pa.table({"k": rows, "t": [f"text {row % 7}" for row in rows]})
     reduce_spec = ReduceSpec(distinct=True, combines=combines)
-    space = TaskMemory(100_000, tmp_path)
-    _, results = reduce_spec.apply(0, table.schema, in_batches(table, 300), space)
+    task_memory = TaskMemory(100_000, tmp_path)
+    _, results = reduce_spec.apply(0, table.schema, in_batches(table, 300), task_memory)
     first = next(results)
     assert list(tmp_path.rglob("*.arrows"))
     found = pa.Table.from_batches([first, *results])

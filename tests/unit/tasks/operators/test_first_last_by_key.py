@@ -128,8 +128,8 @@ def test_a_reduction_that_keeps_rows(tmp_path: Path) -> None:
     assert combiner is not None
     sent = list(combiner.combine(table.to_batches()))
     for batches in (table.to_batches(), sent, []):
-        space = TaskMemory(MUCH, tmp_path)
-        schema, results = reduce_spec.apply(0, table.schema, iter(batches), space)
+        task_memory = TaskMemory(MUCH, tmp_path)
+        schema, results = reduce_spec.apply(0, table.schema, iter(batches), task_memory)
         rows = pa.Table.from_batches(results, schema).to_pylist()
         assert rows == ([{"k": None, "v": 2}, {"k": "a", "v": 3}] if batches else [])
 

@@ -75,6 +75,6 @@ def test_not_in_is_of_a_share_of_its_own_table_with_all_of_the_other(
     text: str, rows: list[list[Row]], tmp_path: Path
 ) -> None:
     tables = tables_of(rows)
-    assert SqlReduce(text, "reduce.sql", keys=KEYS).shared(SCHEMAS) == ["a"]
+    assert SqlReduce(text, "reduce.sql", keys=KEYS).sliceable(SCHEMAS) == ["a"]
     shares = {"a": ["id"]}  # any will do: b is whole in each
     assert of_partitions(text, tables, shares, 8, tmp_path) == by_duckdb(text, tables)

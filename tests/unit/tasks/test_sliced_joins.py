@@ -1,4 +1,4 @@
-"""What tasks make of shares of a join's side, and of what these leave out, is the whole join."""
+"""The joins of all slices of a side and of the outer remainder are the whole join."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mrflight.tasks.cogroup import JoinCoGroup
 from mrflight.tasks.operators.hash_join import How, Join
-from mrflight.tasks.stage_rows import SharedTable
+from mrflight.tasks.stage_rows import SlicedTable
 from mrflight.tasks.task_memory import TaskMemory
 from tests.support.join_tables import has_no_common_type, joins
 from tests.support.joined import by_duckdb, rows_of, told
@@ -24,11 +24,11 @@ Tables = dict[str, pa.Table]
 
 
 def made(
-    cogroup: JoinCoGroup, tables: Tables, shared: SharedTable, folder: Path, memory_bytes: int
+    cogroup: JoinCoGroup, tables: Tables, sliced: SlicedTable, folder: Path, memory_bytes: int
 ) -> list[tuple[object, ...]]:
     """The rows, of the whole join's schema."""
     rows = {name: (table.schema, iter(table.to_batches())) for name, table in tables.items()}
-    schema, batches = cogroup.apply(rows, TaskMemory(memory_bytes, folder), shared)
+    schema, batches = cogroup.apply(rows, TaskMemory(memory_bytes, folder), sliced)
     assert schema == cogroup.check({name: table.schema for name, table in tables.items()})
     return rows_of([pa.Table.from_batches(batches, schema)])
 
@@ -39,32 +39,32 @@ def made(
     cuts=st.lists(st.integers(0, 30), max_size=4),
     memory_bytes=st.sampled_from([MUCH, 1]),
 )
-def test_shares_and_what_they_leave_out_are_the_whole(
+def test_slices_and_the_outer_remainder_are_the_whole_join(
     drawn: tuple[Join, pa.Table, pa.Table], cuts: list[int], memory_bytes: int
 ) -> None:
-    """Some shares are empty."""
+    """Some slices are empty."""
     join, left, right = drawn
     if has_no_common_type(join, left, right):
         return
     wanted = told(by_duckdb(join, left, right))
     cogroup, tables = JoinCoGroup("lefts", "rights", join), {"lefts": left, "rights": right}
-    for name, leaves_rest in cogroup.shared({}).items():
-        rows, of_share = tables[name], SharedTable(name, is_rest=False)
+    for name, has_remainder in cogroup.sliceable({}).items():
+        rows, for_slice = tables[name], SlicedTable(name, is_remainder=False)
         bounds = sorted(min(cut, len(rows)) for cut in [0, *cuts, len(rows)])
         shares = [rows.slice(start, stop - start) for start, stop in pairwise(bounds)]
         with tempfile.TemporaryDirectory() as temporary:
             folder, found = Path(temporary), []
-            for share in shares:
-                some = {**tables, name: share}
-                found += made(cogroup, some, of_share, folder, memory_bytes)
-            if leaves_rest:
-                rest = SharedTable(name, is_rest=True)
+            for partition_slice in shares:
+                some = {**tables, name: partition_slice}
+                found += made(cogroup, some, for_slice, folder, memory_bytes)
+            if has_remainder:
+                rest = SlicedTable(name, is_remainder=True)
                 found += made(cogroup, tables, rest, folder, memory_bytes)
         assert told(found) == wanted
 
 
 @pytest.mark.parametrize(
-    ("how", "shared"),
+    ("how", "sliced"),
     [
         ("inner", {"lefts": False, "rights": False}),
         ("left", {"lefts": False, "rights": True}),
@@ -74,18 +74,21 @@ def test_shares_and_what_they_leave_out_are_the_whole(
         ("anti", {"lefts": False}),
     ],
 )
-def test_which_sides_can_be_shared_and_which_leave_a_rest(
-    how: How, shared: dict[str, bool]
+def test_which_sides_can_be_sliced_and_which_have_an_outer_remainder(
+    how: How, sliced: dict[str, bool]
 ) -> None:
-    assert JoinCoGroup("lefts", "rights", Join(how, ("k",), ("k",))).shared({}) == shared
+    assert JoinCoGroup("lefts", "rights", Join(how, ("k",), ("k",))).sliceable({}) == sliced
 
 
-def test_of_the_side_that_is_shared_the_rest_needs_the_key_alone() -> None:
+def test_the_outer_remainder_needs_only_the_key_of_the_sliced_side() -> None:
     schemas = [pa.schema({"k": pa.int64(), name: pa.string()}) for name in ("l", "r")]
     plan = Join("full", ("k",), ("k",)).plan(*schemas)
     columns = {
-        side.name: [each.schema.names for each in (plan.rest(side).left, plan.rest(side).right)]
+        side.name: [
+            each.schema.names
+            for each in (plan.outer_remainder(side).left, plan.outer_remainder(side).right)
+        ]
         for side in (plan.left, plan.right)
     }
     assert columns == {"left": [["k"], ["k", "r"]], "right": [["k", "l"], ["k"]]}
-    assert plan.rest(plan.left).result == plan.result
+    assert plan.outer_remainder(plan.left).result == plan.result
