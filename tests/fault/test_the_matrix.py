@@ -1,6 +1,6 @@
-"""The fault matrix: who dies or stands still, and when, and what exactly that costs.
+"""The fault matrix: which process is killed or suspended, when, and how many attempts that costs.
 
-Where each other fault is tested test_the_matrix_is_whole.py says.
+test_the_matrix_is_whole.py says where each other fault is tested.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fault_matrix import KILLED, TWICE, Cell, check_goes_on
+from tests.support.fault_deeds import DO
+from tests.support.fault_matrix import KILLED, TWICE, Cell, at_the_moment, check, check_goes_on
 
 AGAIN = r"[35] of 5 map tasks run again, as their output was lost with \S+/data\d\.sock\n"
-TWIN = r"(map 3 .*|reduce of partition \d) has taken \d s, .*; a speculative attempt is started"
+SPECULATIVE = (
+    r"(map 3 .*|reduce of partition \d) has taken \d s, .*; a speculative attempt is started"
+)
 SILENT = "the metadata server has not answered for 2 s and is ended"
 RESTARTED = "the metadata server was killed by SIGKILL; it is started again"
 
@@ -39,9 +42,9 @@ CELLS = [
     Cell("worker", "kill", "shuffle", 6, 8, 1, KILLED),
     Cell("worker", "kill", "reduce", 5, 9, 1, KILLED),
     Cell("worker", "kill", "commit", 5, 8),
-    Cell("worker", "stop", "map", 6, 8, 0, TWIN, PATIENT),
-    Cell("worker", "stop", "shuffle", 6, 8, 0, TWIN, PATIENT),
-    Cell("worker", "stop", "reduce", 5, 9, 0, TWIN, PATIENT),
+    Cell("worker", "stop", "map", 6, 8, 0, SPECULATIVE, PATIENT),
+    Cell("worker", "stop", "shuffle", 6, 8, 0, SPECULATIVE, PATIENT),
+    Cell("worker", "stop", "reduce", 5, 9, 0, SPECULATIVE, PATIENT),
     Cell("worker", "stop", "commit", 5, 8),
     Cell("worker", "pause", "map", 5, 8),
     Cell("data server", "kill", "map", 10, 8, 0, AGAIN),
@@ -81,3 +84,21 @@ CELLS = [
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_the_job_goes_on(cell: Cell, tmp_path: Path) -> None:
     check_goes_on(cell, tmp_path)
+
+
+def test_a_reduce_that_has_read_its_rows_runs_again_if_their_server_is_lost(
+    tmp_path: Path,
+) -> None:
+    """Of two data servers one holds partitions 4 and 6, and is killed once 4 and 5 were read.
+
+    If reduce 5 ends first, its worker begins 6 and finds the server gone, while reduce 4 still
+    runs. So two reduces run again: ten in all, not nine.
+    """
+    two = "cluster.data_servers=2"
+    cell = Cell("data server", "kill", "reduce", 10, 10, 0, AGAIN, (two, *ALONE))
+    with at_the_moment(tmp_path, "reduce", *cell.options) as (run, victims):
+        DO["kill"](run, victims["data server"])
+        run.go_on(run.call_of(5))
+        run.has_said("reduce of partition 6 runs again")
+        run.go_on()
+        check(cell, run.finish(), tmp_path)

@@ -132,6 +132,10 @@ class FaultyRun:
         told = (self.folder / "places").glob("read *")
         return {int(path.name.split()[1]) for path in told}
 
+    def call_of(self, partition: int) -> str:
+        """The place where the reduce of a partition has stopped."""
+        return os.readlink(self.folder / "places" / f"read {partition}")
+
     def server_of(self, partition: int) -> psutil.Process:
         """The embedded data server that a partition is read from."""
         with mrflight.connect(self.metadata()) as cluster:

@@ -69,8 +69,17 @@ class OnRay(ThisMachine):
         return RayRun(run.job, run.driver, run.mark, run.temporary, run.standing, self)
 
     def options_of(self, cell: Cell) -> tuple[str, ...]:
-        """A map that waits for a server, which takes longer to start, may get a twin."""
+        """Return the options of a cell on Ray.
+
+        A map that waits for a server, which takes longer to start, may get a speculative attempt.
+        A data server that is lost in the reduce is one of four, as it is without Ray. With two,
+        partitions 4 and 6 are on the same server: reduce 4, which has been read and whose end the
+        driver may not know yet, then runs again as well, in some runs.
+        """
         options = tuple(IN_OTHER_SIZES.get((cell.who, option), option) for option in cell.options)
+        is_single = "cluster.data_servers=1" in cell.options
+        if (cell.who, cell.when) == ("data server", "reduce") and not is_single:
+            options += ("cluster.data_servers=4",)
         if cell.who == "metadata server" or (cell.who, cell.fault) == ("data server", "stop"):
             options += ALONE
         return options
