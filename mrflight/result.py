@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mrflight.units import format_bytes
+from mrflight.units import format_bytes, format_count
 
 
 class StageSeconds(msgspec.Struct, frozen=True):
@@ -77,7 +77,8 @@ class JobResult(msgspec.Struct, frozen=True):
         version = "" if self.version is None else f", version {self.version}"
         read = "".join(f"{name}, version {v}, " for name, v in self.input_versions.items())
         return (
-            f"{self.rows_in:,} rows in, {self.rows_out:,} rows out, {self.partitions} partitions, "
+            f"{format_count(self.rows_in, 'row')} in, {format_count(self.rows_out, 'row')} out, "
+            f"{format_count(self.partitions, 'partition')}, "
             f"{format_bytes(self.bytes_shuffled)} shuffled\n"
             f"{seconds.total:.2f} s: {stages}, commit {seconds.commit:.2f}; "
             f"at most {format_bytes(self.peak_memory_bytes)} of memory\n"
@@ -89,6 +90,8 @@ class JobResult(msgspec.Struct, frozen=True):
         if isinstance(merged, msgspec.UnsetType):
             return ""
         return (
-            f"\n{merged.rows_updated:,} rows updated, {merged.rows_deleted:,} deleted; "
-            f"{merged.files_rewritten:,} files rewritten, {merged.files_removed:,} removed"
+            f"\n{format_count(merged.rows_updated, 'row')} updated, "
+            f"{merged.rows_deleted:,} deleted; "
+            f"{format_count(merged.files_rewritten, 'file')} rewritten, "
+            f"{merged.files_removed:,} removed"
         )

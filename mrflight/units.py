@@ -73,6 +73,11 @@ def format_bytes(size: float) -> str:
     return f"{size / 1024:.1f} EiB"
 
 
+def format_count(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural if need be: ``1 file``, ``2 files``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def _parse(text: str, units: dict[str, float] | dict[str, int], what: str, example: str) -> float:
     match = _QUANTITY.fullmatch(text)
     unit = match[2].lower() if match else ""

@@ -12,13 +12,13 @@ from mrflight.config.settings import RunSettings
 from mrflight.config.spec import JobSpec, OutputSection
 from mrflight.ids import new_job_id
 from mrflight.planner.analyze import analyze, plan_inputs
-from mrflight.planner.explain_stage import Line, StageExplanation, counted
+from mrflight.planner.explain_stage import Line, StageExplanation
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.stages import Stage
 from mrflight.storage import locate
 from mrflight.storage.prepare import prepare_storage
 from mrflight.system.deadlines import Deadline
-from mrflight.units import format_bytes
+from mrflight.units import format_bytes, format_count
 
 _LABEL_WIDTH = 15
 
@@ -74,7 +74,7 @@ def format_plan(spec: JobSpec, plan: JobPlan, settings: RunSettings) -> list[str
 def _job(spec: JobSpec, plan: JobPlan, settings: RunSettings) -> Iterator[Line]:
     cluster = spec.cluster
     by_ray = cluster.executor == "ray" and cluster.ray_address is not None
-    yield "job", f"{spec.job.name}, {counted(len(plan.stages), 'stage')}"
+    yield "job", f"{spec.job.name}, {format_count(len(plan.stages), 'stage')}"
     if cluster.executor == "ray":
         yield "ray", cluster.ray_address or "started and ended by the job"
     reason = f" ({_ON_THIS_MACHINE})" if by_ray and cluster.workers is None else ""

@@ -28,7 +28,7 @@ from mrflight.tasks.mapper import RowMap
 from mrflight.tasks.operators.partial_columns import needed_columns
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.stage_rows import CoGroup
-from mrflight.units import format_bytes
+from mrflight.units import format_bytes, format_count
 
 Line = tuple[str, str]
 """A label, which is indented if it belongs to the line before, and its value."""
@@ -100,7 +100,7 @@ class StageExplanation(msgspec.Struct, frozen=True):
         kind = section.format or format_of(section.path) or _guess_format(source)
         version = "" if source.version is None else f"version {source.version}"
         size = format_bytes(source.size_bytes)
-        values = [kind, version, counted(len(source.files), "file"), size]
+        values = [kind, version, format_count(len(source.files), "file"), size]
         yield f"input {name}", ", ".join(filter(None, values))
         largest = format_bytes(max(split.size_bytes for split in splits))
         yield "  maps", f"{len(splits):,}, up to {largest} each"
@@ -213,11 +213,6 @@ def explain_count(count: PartitionCount) -> str:
     return f"{reason}: about {rows} of rows, up to {each} each"
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural if need be."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def _guess_format(source: Source) -> str:
     """Return the format of an input whose path does not end with one."""
     if source.version is not None:
@@ -230,7 +225,7 @@ def _partitioning(partitioner: PartitionerSpec, samples: int) -> str:
     if partitioner.kind == "hash":
         return f"by hash of {key or 'all columns'}"
     if partitioner.kind == "range":
-        return f"by range of {_order(partitioner.sort_keys)} ({counted(samples, 'sample')})"
+        return f"by range of {_order(partitioner.sort_keys)} ({format_count(samples, 'sample')})"
     if partitioner.kind == "one":
         return "to one partition"
     if partitioner.kind == "round_robin":

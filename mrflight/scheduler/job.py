@@ -35,6 +35,7 @@ from mrflight.system.memory_sampler import MemorySampler
 from mrflight.system.progress import ProgressReport
 from mrflight.system.scratch import ScratchFolder, remove_dead_folders
 from mrflight.system.signals import Interrupts
+from mrflight.units import format_count
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.config.functions import FunctionRef
@@ -253,8 +254,8 @@ class _Job:
         self._interrupts.job_ends()
         self._interrupts.clean_up(sink.finish)
         self._progress.advance()
-        files = sum(not part.is_key_file for part in parts)
-        self._progress.end(f"{files} files" + ("" if version is None else f", version {version}"))
+        files = format_count(sum(not part.is_key_file for part in parts), "file")
+        self._progress.end(files + ("" if version is None else f", version {version}"))
         return version
 
     def _sink_tasks(self, *, is_within_commit: bool = False) -> SinkTasks:

@@ -35,6 +35,7 @@ from mrflight.tasks.tasks import (
     run_partial_aggregate,
     run_reduce,
 )
+from mrflight.units import format_count
 
 
 class ReduceStage(msgspec.Struct, frozen=True):
@@ -84,7 +85,7 @@ class ReduceStage(msgspec.Struct, frozen=True):
                 lambda task, attempt: runner.submit(run_reduce, task, attempt),
                 recovery=recovery,
             ),
-            lambda results: f"{sum(result.rows_out for result in results):,} rows written",
+            lambda results: f"{format_count(sum(r.rows_out for r in results), 'row')} written",
         )
         done = list(zip(recovery.planned, results, strict=True))
         check_slices(

@@ -34,7 +34,7 @@ from mrflight.sinks.base import PartWriter
 from mrflight.system.deadlines import Deadline
 from mrflight.tasks.task_memory import TaskMemory
 from mrflight.tasks.tasks import MapResult, MapTask, ReduceResult, run_sample
-from mrflight.units import format_bytes
+from mrflight.units import format_bytes, format_count
 
 
 class JobContext(msgspec.Struct, frozen=True):
@@ -139,7 +139,7 @@ class _StagesRun:
             metrics = self._context.metrics
             metrics.rows_in, metrics.bytes_shuffled = self._rows_read, self._bytes_shuffled
             read = sum(result.rows_in for result in results)
-            return f"{read:,} rows read, {format_bytes(size)} shuffled"
+            return f"{format_count(read, 'row')} read, {format_bytes(size)} shuffled"
 
         output.write(note)
 

@@ -97,7 +97,7 @@ def test_a_driver_that_is_killed_as_it_rewrites(tmp_path: Path) -> None:
         running_command(driver_command(merge), environment) as driver,
     ):
         assert driver.stderr is not None
-        assert any(line.startswith("reduce: 1 rows") for line in driver.stderr)  # up to that one
+        assert any(line.startswith("reduce: 1 row ") for line in driver.stderr)  # up to that one
         driver.send_signal(signal.SIGKILL)
         driver.communicate(timeout=60)
     path.unlink()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.units import format_bytes, parse_bytes, parse_seconds
+from mrflight.units import format_bytes, format_count, parse_bytes, parse_seconds
 
 examples = settings(max_examples=200, derandomize=True)
 
@@ -128,3 +128,8 @@ def test_sizes_read_well(size: int, text: str) -> None:
 @given(st.integers(0, 2**60))
 def test_what_is_shown_is_read_back_within_its_rounding(size: int) -> None:
     assert parse_bytes(format_bytes(size)) == pytest.approx(size, rel=0.06, abs=0.5)
+
+
+def test_one_of_a_thing_is_in_the_singular() -> None:
+    shown = [format_count(number, "file") for number in (0, 1, 2, 1000)]
+    assert shown == ["0 files", "1 file", "2 files", "1,000 files"]

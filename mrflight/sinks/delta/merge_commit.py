@@ -25,6 +25,7 @@ from mrflight.storage.delta import (
     import_deltalake,
     other_client,
 )
+from mrflight.units import format_count
 
 
 class Merge:
@@ -116,7 +117,7 @@ class Merge:
 def _told(results: list[list[Rewritten]]) -> str:
     files = [each for of_task in results for each in of_task]
     changed = sum(each.is_changed for each in files)
-    return f"{len(files):,} files looked into, {changed:,} with rows of the keys"
+    return f"{format_count(len(files), 'file')} looked into, {changed:,} with rows of the keys"
 
 
 def check_mergeable(table: DeltaTable, keys: Sequence[str]) -> None:
