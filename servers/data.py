@@ -23,7 +23,7 @@ from mrflight.compute.layout import decode_dictionaries
 from mrflight.config.locations import parse_location
 from mrflight.errors import JobFileError, ProtocolError
 from mrflight.ids import check_attempt
-from mrflight.shuffle.store.block_memory import exactly, tune_malloc
+from mrflight.shuffle.store.block_memory import exact_copy, tune_malloc
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.store.canonical_slices import canonical_slices
 from mrflight.shuffle.wire.block import (
@@ -206,7 +206,7 @@ def _batches(
         message.data.validate(full=True)
         for piece in canonical_slices(message.data):
             block = encode_block([piece], options)
-            yield partition, block._replace(body=exactly(block.body))
+            yield partition, block._replace(body=exact_copy(block.body))
 
 
 def _plain(blocks: Iterator[Block]) -> Iterator[pa.RecordBatch]:

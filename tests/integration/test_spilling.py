@@ -204,7 +204,7 @@ def test_a_bit_that_changed_on_disk_is_told_to_both_kinds_of_readers(tmp_path: P
 
 def assert_corrupt(server: Spilling, shuffle: mrflight.Shuffle) -> None:
     """Partition 0 is refused to our own reader and to a plain client."""
-    with pytest.raises(CorruptBlockError, match="were written; it must be fetched from a replica"):
+    with pytest.raises(CorruptBlockError, match="were written; fetch it from a replica"):
         list(shuffle.reader(0))
     with pytest.raises(flight.FlightServerError, match="were written") as caught:
         plain_rows(server.cluster, shuffle.id, 0)
@@ -265,7 +265,7 @@ def test_a_block_that_changed_on_its_way_is_refused_when_it_is_put(tmp_path: Pat
     block = encode_block([batch(0, 0)], ipc_options("none"))
     with spilling(LARGE, tmp_path) as server:
         shuffle = server.cluster.create_shuffle("way", partitions=1)
-        with pytest.raises(CorruptBlockError, match="map be done again"), from_flight("it", "put"):
+        with pytest.raises(CorruptBlockError, match="run its map again"), from_flight("it", "put"):
             put_tagged(server.location, "way", block, [block.xxh3, block.xxh3 ^ 1])
         assert server.stats().blocks == 1, "the one before it, of an attempt that cannot commit"
         shuffle.drop()

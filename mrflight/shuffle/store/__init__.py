@@ -1,1 +1,1 @@
-"""What a data server holds: blocks in memory within a budget, and what is spilled to disk."""
+"""The block store of a data server: blocks in memory within a budget, and blocks on disk."""

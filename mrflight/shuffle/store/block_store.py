@@ -1,4 +1,4 @@
-"""The blocks that a data server holds. Knows nothing of sockets or messages."""
+"""The blocks that a data server holds. This module knows no sockets or messages."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from mrflight.system.closeable import Closeable
 from mrflight.system.scratch import ScratchFolder
 
 PUT_TIMEOUT_S = 120.0
-"""How long a put waits for memory. A budget of 2 GiB is written in that time by a slow disk."""
+"""How long a put waits for memory. A slow disk writes a budget of 2 GiB in that time."""
 
 
 class StoreStats(msgspec.Struct, frozen=True):
-    """What a store holds. Bytes are those of the blocks' bodies but where said otherwise."""
+    """What a store holds. Bytes are those of the blocks' bodies unless stated otherwise."""
 
     shuffles: int
     blocks: int
     size_bytes: int
     memory_bytes: int = 0
-    """Counted against the budget: bodies in memory and the objects around them."""
+    """Bytes that count against the budget: bodies in memory, and the objects around them."""
     spilled_blocks: int = 0
     spilled_bytes: int = 0
     dead_bytes: int = 0
-    """On disk of attempts that were discarded; freed when their shuffle is dropped."""
+    """Bytes of discarded attempts on disk, which are freed when their shuffle is dropped."""
 
 
 class BlockStore(Closeable):
     """Blocks by shuffle, partition and map attempt. Safe for many threads.
 
-    A shuffle is opened before its first block and gone after `drop`: a block
-    that comes late finds no shuffle, and nothing of a dropped one is left.
+    A shuffle is opened before its first block and removed by `drop`. A block that arrives
+    after that is refused, so that nothing of a dropped shuffle is left.
 
-    At most ``memory_bytes`` are held, or one block where it is larger; beyond
-    a part of that, the coldest partitions are written below ``scratch``, which
-    is the caller's to close. `close` ends the thread that does it.
+    At most ``memory_bytes`` are held, or one block that is larger. Beyond a part of that, a thread
+    spills the coldest partitions below ``scratch``, which the caller closes. `close` ends the
+    thread.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class BlockStore(Closeable):
         self._spiller = Spiller(self._changed, self._budget, self._shuffles.values, scratch)
 
     def open(self, shuffle_id: str, partitions: int, token: str = "") -> None:
-        """Make room for a shuffle; nothing happens where one of this name is open."""
+        """Open a shuffle; do nothing if one of this name is open."""
         with self._changed:
             if shuffle_id not in self._shuffles:
                 shuffle = StoredShuffle(shuffle_id, next(self._serials), partitions, token)
@@ -75,17 +75,16 @@ class BlockStore(Closeable):
         return shuffle_id in self._shuffles
 
     def token(self, shuffle_id: str) -> str | None:
-        """Which shuffle of this name is open; None where none is."""
+        """Return the token of the open shuffle of this name; None if none is open."""
         shuffle = self._shuffles.get(shuffle_id)
         return None if shuffle is None else shuffle.token
 
     def put(self, shuffle_id: str, partition: int, source: MapAttempt, block: Block) -> None:
-        """Keep a block, behind those that this attempt put there before.
+        """Store a block after those that this attempt has put into the partition before.
 
-        Waits while memory is short. Raises ShuffleNotFoundError and
-        AttemptSupersededError where the shuffle is dropped or the attempt discarded
-        meanwhile, SpillError where spilling fails, DeadlineExceededError,
-        ServerUnavailableError where the store is closed.
+        Waits while memory is short. Raises ShuffleNotFoundError or AttemptSupersededError if the
+        shuffle is dropped or the attempt discarded meanwhile, SpillError if spilling fails,
+        DeadlineExceededError, and ServerUnavailableError if the store is closed.
         """
         with self._changed:
             shuffle = self._opened(shuffle_id, partition)
@@ -96,7 +95,7 @@ class BlockStore(Closeable):
             try:
                 shuffle.put(partition, source, block, size)
             except BaseException:
-                self._budget.give_back(size)  # the system has no pages left
+                self._budget.give_back(size)  # for example, the system has no pages left
                 raise
             shuffle.partition(partition).touched = self._clock()
 
@@ -107,14 +106,12 @@ class BlockStore(Closeable):
         attempts: Iterable[MapAttempt],
         partition_slice: PartitionSlice | None = None,
     ) -> Iterator[Block]:
-        """The blocks of these attempts in order of their map ids, each map's as they were put.
+        """Yield the blocks of these attempts in order of their map ids, each map's as put.
 
-        Only a share of them, if asked.
-
-        Maps are numbered in the order of the input, so a partition's rows come
-        back in input order whatever the order of the commits. The blocks are
-        those that are here now, and each is fetched when it is asked for: see
-        `PartitionReader.blocks` for what that may raise.
+        With a slice, yields only its blocks. Maps are numbered in the order of the input, so a
+        partition's rows come back in input order, whatever the order of the commits. The blocks are
+        those that are here now, and each is fetched as it is needed; see `PartitionReader.blocks`
+        for the errors.
         """
         with self._changed:
             shuffle = self._opened(shuffle_id, partition)
@@ -123,19 +120,19 @@ class BlockStore(Closeable):
         return PartitionReader(self._changed, shuffle, held, order, self._clock).blocks()
 
     def size_bytes(self, shuffle_id: str, partitions: Iterable[int], source: MapAttempt) -> int:
-        """Of the blocks that an attempt put into some partitions."""
+        """Return the bytes of the blocks that an attempt put into some partitions."""
         with self._changed:
             found = 0
             for partition in partitions:
                 held = self._opened(shuffle_id, partition).partition(partition)
                 order = self._shuffles[shuffle_id].reading_order(held, [source])
-                found += sum(held.size_at(place) for place, _ in order)
+                found += sum(held.size_at(position) for position, _ in order)
             return found
 
     def discard(self, shuffle_id: str, source: MapAttempt) -> None:
-        """Forget what an attempt put; nothing happens where there is nothing.
+        """Discard the blocks of an attempt, if it has any.
 
-        On disk it is dead space until the shuffle is dropped.
+        Blocks on disk take space until the shuffle is dropped.
         """
         with self._changed:
             shuffle = self._shuffles.get(shuffle_id)
@@ -151,15 +148,15 @@ class BlockStore(Closeable):
             self._budget.give_back(shuffle.discard(source))
 
     def drop(self, shuffle_id: str) -> None:
-        """Forget a shuffle and remove its files; nothing happens where it is not open."""
+        """Forget a shuffle and remove its files; do nothing if it is not open."""
         if (forgotten := self.forget(shuffle_id)) is not None:
             self.remove_files(forgotten)
 
     def forget(self, shuffle_id: str, token: str = "") -> StoredShuffle | None:
-        """Let go of a shuffle's blocks at once, whatever the disk does.
+        """Free a shuffle's blocks in memory, without waiting for the disk.
 
-        What is returned is for `remove_files`; None where it is not open, or, with a token, only
-        another one of its name.
+        Returns the shuffle, to be passed to `remove_files`; None if it is not open, or if the open
+        shuffle of this name has another token.
         """
         with self._changed:
             shuffle = self._shuffles.get(shuffle_id)
@@ -173,22 +170,22 @@ class BlockStore(Closeable):
             return shuffle
 
     def remove_files(self, forgotten: StoredShuffle) -> None:
-        """Remove what is on disk of a shuffle; takes as long as the disk does."""
+        """Remove the files of a shuffle; this takes as long as the disk does."""
         self._spiller.remove_files(forgotten)
 
     def close(self) -> None:
-        """End the spilling; a put that waits for memory, or later would, raises instead."""
+        """Stop spilling; puts that wait for memory, now or later, raise an error instead."""
         with self._changed:
             self._budget.close(lambda: ServerUnavailableError("the data server is stopping"))
         self._spiller.stop()
 
     def shuffles(self) -> list[str]:
-        """The ids of the open shuffles."""
+        """Return the ids of the open shuffles."""
         with self._changed:
             return list(self._shuffles)
 
     def tokens(self) -> dict[str, str]:
-        """Those of the open shuffles, by their ids."""
+        """Return the tokens of the open shuffles by their ids."""
         with self._changed:
             return {shuffle.id: shuffle.token for shuffle in self._shuffles.values()}
 

@@ -1,4 +1,4 @@
-"""Record batches of plain clients, cut before they are decoded: see `decoded_size`."""
+"""Cuts record batches of plain clients before they are decoded: see `decoded_size`."""
 
 from __future__ import annotations
 
@@ -14,44 +14,45 @@ from mrflight.shuffle.store.decoded_size import Sizes, fixed_bytes, is_list, num
 from mrflight.units import format_bytes
 
 SLICE_BYTES = 4 * 2**20
-"""Decoded at a time. Encoding them as a block takes three times as much for a moment."""
+"""Bytes that are decoded at a time. To encode them as a block briefly takes three times as much."""
 
-LARGEST_ROW_BYTES = 64 * 2**20
-"""Of a row that is larger once decoded than all bytes of the message that it came in."""
+MAX_ROW_BYTES = 64 * 2**20
+"""The size of a decoded row, unless the message that it came in was larger."""
 
 _ROWS_AT_ONCE = 2**18
-"""Whose sizes are computed together."""
+"""Rows whose sizes are computed at a time."""
 
 
 def canonical_slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """All rows of ``batch`` in order and in their plain layout; one batch where there are none.
+    """Yield all rows of ``batch`` in order, in their canonical layout; one batch if there are none.
 
-    Each has at most `SLICE_BYTES`, or one row; what is never decoded is not counted. ProtocolError
-    for a row of more than `LARGEST_ROW_BYTES` that is larger than the message as it came, and for
-    so much that is not decoded.
+    Each slice has at most `SLICE_BYTES`, or one row; types that are never decoded do not count.
+    Raises ProtocolError for a row that has more than `MAX_ROW_BYTES` and more than its message, and
+    for a slice of types that are never decoded that does.
     """
     schema = canonical_schema(batch.schema)
-    # What several columns share, as a message may say, is counted for each: each encodes it.
+    # Bytes that columns of a message share are counted for each column, as each encodes them.
     if batch.nbytes <= SLICE_BYTES and batch.schema.equals(schema):
         yield to_canonical(batch, schema)
         return
-    most = max(_received_bytes(batch), LARGEST_ROW_BYTES)
-    for piece in _cut(batch, most):
-        columns = [_without_the_rest(column) for column in piece.columns]
+    max_bytes = max(_received_bytes(batch), MAX_ROW_BYTES)
+    for piece in _cut(batch, max_bytes):
+        columns = [_compact(column) for column in piece.columns]
         compact = pa.RecordBatch.from_arrays(columns, schema=batch.schema) if columns else piece
-        plain = to_canonical(compact, schema)
-        if plain.nbytes > most:  # of unions and list views
+        rows = to_canonical(compact, schema)
+        if rows.nbytes > max_bytes:  # unions and list views
             raise ProtocolError(
-                f"columns that share bytes have {format_bytes(plain.nbytes)} together, and at most "
-                f"{format_bytes(most)} are taken of this message; send each with bytes of its own"
+                f"columns that share bytes have {format_bytes(rows.nbytes)} together, and at most "
+                f"{format_bytes(max_bytes)} are accepted from this message; send each with bytes "
+                "of its own"
             )
-        yield plain
+        yield rows
 
 
 def _received_bytes(batch: pa.RecordBatch) -> int:
-    """The bytes that are there, each counted once: nothing keeps buffers of a message apart.
+    """Return the bytes of a message, each counted once, because its buffers may overlap.
 
-    Without dictionaries that are within other values.
+    Dictionaries within other values are not counted.
     """
     found = until = 0
     for start, end in sorted(
@@ -71,11 +72,11 @@ def _buffers(column: pa.Array) -> Iterator[pa.Buffer | None]:
         yield from column.dictionary.buffers()
 
 
-def _cut(batch: pa.RecordBatch, most_of_a_row: int) -> Iterator[pa.RecordBatch]:
+def _cut(batch: pa.RecordBatch, max_row_bytes: int) -> Iterator[pa.RecordBatch]:
     varying = [column for column in batch.columns if fixed_bytes(column.type) is None]
     fixed = sum(fixed_bytes(column.type) or 0.0 for column in batch.columns)
     if not varying:
-        _check_row(fixed, most_of_a_row)
+        _check_row(fixed, max_row_bytes)
         rows = max(1, int(SLICE_BYTES // fixed)) if fixed else max(1, batch.num_rows)
         for start in range(0, max(1, batch.num_rows), rows):
             yield batch.slice(start, rows)
@@ -85,7 +86,7 @@ def _cut(batch: pa.RecordBatch, most_of_a_row: int) -> Iterator[pa.RecordBatch]:
         sizes = np.full(window.num_rows, fixed)
         for column in varying:
             sizes += row_bytes(column.slice(start, _ROWS_AT_ONCE))
-        _check_row(float(sizes.max(initial=0.0)), most_of_a_row)
+        _check_row(float(sizes.max(initial=0.0)), max_row_bytes)
         yield from _cut_at(window, sizes)
 
 
@@ -101,16 +102,17 @@ def _cut_at(window: pa.RecordBatch, sizes: Sizes) -> Iterator[pa.RecordBatch]:
         start, done = end, float(until[end - 1])
 
 
-def _check_row(size: float, most: int) -> None:
-    if size > most:
+def _check_row(size: float, max_row_bytes: int) -> None:
+    if size > max_row_bytes:
         raise ProtocolError(
-            f"a row has {format_bytes(size)} once it is decoded, and at most {format_bytes(most)} "
-            "are taken of this message; send its values as they are, not as a dictionary's"
+            f"a row has {format_bytes(size)} once it is decoded, and at most "
+            f"{format_bytes(max_row_bytes)} are accepted from this message; send its values "
+            "without a dictionary"
         )
 
 
-def _without_the_rest(column: pa.Array) -> pa.Array:
-    """The same rows. A cast of a slice of lists would decode the elements of all lists."""
+def _compact(column: pa.Array) -> pa.Array:
+    """Return the same rows without other elements of lists, which a cast would decode as well."""
     kind = column.type
     buffers: list[pa.Buffer] = []
     if types.is_struct(kind):
@@ -125,6 +127,6 @@ def _without_the_rest(column: pa.Array) -> pa.Array:
         buffers = [pa.py_buffer(offsets - offsets[0])]
     else:
         return column
-    children = [_without_the_rest(child) for child in children]
+    children = [_compact(child) for child in children]
     validity = column.is_valid().buffers()[1] if column.null_count else None
     return pa.Array.from_buffers(kind, len(column), [validity, *buffers], children=children)

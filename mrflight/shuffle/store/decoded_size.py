@@ -1,8 +1,8 @@
-"""How large values will be once they are decoded, computed without decoding them.
+"""The size of values once they are decoded, computed without decoding them.
 
-A dictionary's value, a run's, or the bytes that views share, are on the wire once and in the
-plain layout (`mrflight.compute.layout`) as often as rows refer to them: a message of 1 KB may
-stand for 8 GB. Sizes are floats, as what a hostile message claims does not fit into integers.
+The value of a dictionary or a run, or bytes that views share, are on the wire once, and in the
+canonical layout (`mrflight.compute.layout`) as often as rows refer to them: a message of 1 KB may
+stand for 8 GB. Sizes are floats, because what a hostile message claims does not fit into integers.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from mrflight.compute.arrays import values_in
 from mrflight.errors import ProtocolError
 
 Sizes = npt.NDArray[np.floating[Any]]
-Places = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 
 _VALIDITY_BYTES = 1 / 8
 _OFFSET_BYTES = 4
 _AT_ONCE = 2**18
-"""Elements that are looked at together, which takes some MiB."""
+"""Elements that are processed at a time, which takes some MiB."""
 
 
 def row_bytes(column: pa.Array) -> Sizes:
-    """By row, the bytes of its value in the plain layout. Takes memory for each row."""
+    """Return the bytes of each row's value in the canonical layout. Takes memory for each row."""
     rows = np.arange(len(column), dtype=np.int64)
     if fixed_bytes(column.type) is None and types.is_run_end_encoded(column.type):
         ends = numbers_of(column.run_ends)
@@ -37,9 +37,9 @@ def row_bytes(column: pa.Array) -> Sizes:
 
 
 def fixed_bytes(kind: pa.DataType) -> float | None:
-    """The bytes of a value of this type in the plain layout; None where values differ in it.
+    """Return the bytes of a value of this type in the canonical layout; None if values differ.
 
-    What is never decoded, a union or a list view, counts for nothing.
+    Types that are never decoded, unions and list views, count as 0.
     """
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return fixed_bytes(kind.value_type)
@@ -60,20 +60,20 @@ def fixed_bytes(kind: pa.DataType) -> float | None:
 
 
 def numbers_of(integers: pa.Array) -> npt.NDArray[np.integer[Any]]:
-    """The numbers of an array of integers, whatever those are that are null; not to be written to.
+    """Return a read-only view of an array's integers, with arbitrary values where it is null.
 
-    Arrow's own ``to_numpy`` imports pandas, 36 MB of a server's memory.
+    Arrow's own ``to_numpy`` imports pandas, which takes 36 MB of a server's memory.
     """
     return values_in(integers.buffers()[1], str(integers.type), len(integers), integers.offset)
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether its values are lists of as many elements as each has."""
+    """Return whether the type is a list whose values have different lengths."""
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind))
 
 
-def _decoded_bytes(array: pa.Array, starts: Places, ends: Places) -> Sizes:
-    """Of each run of elements, those from ``starts`` to before ``ends``, the bytes together."""
+def _decoded_bytes(array: pa.Array, starts: Positions, ends: Positions) -> Sizes:
+    """Return the bytes of each run of elements, from ``starts`` to before ``ends``."""
     kind = array.type
     counts = ends - starts
     if (fixed := fixed_bytes(kind)) is not None:
@@ -84,7 +84,7 @@ def _decoded_bytes(array: pa.Array, starts: Places, ends: Places) -> Sizes:
     if isinstance(kind, pa.BaseExtensionType):
         return _decoded_bytes(array.storage, starts, ends)
     if types.is_dictionary(kind):
-        return _added_up(starts, ends, lambda at: _of_indices(array, at))
+        return _sum_by_run(starts, ends, lambda at: _of_indices(array, at))
     if types.is_struct(kind):
         fields = [array.field(i) for i in range(kind.num_fields)]
         return own + sum(_decoded_bytes(field, starts, ends) for field in fields)
@@ -93,8 +93,8 @@ def _decoded_bytes(array: pa.Array, starts: Places, ends: Places) -> Sizes:
         return own + _decoded_bytes(array.values, first * kind.list_size, last * kind.list_size)
     if _is_view(kind):
         views = values_in(array.buffers()[1], np.int32, len(array) * 4, array.offset * 4)
-        sizes = views[::4]  # of the four words of a view the first
-        return own + _added_up(starts, ends, lambda at: np.maximum(sizes[at], 0).astype(float))
+        sizes = views[::4]  # the first of the four words of each view
+        return own + _sum_by_run(starts, ends, lambda at: np.maximum(sizes[at], 0).astype(float))
     if _is_text(kind):
         width = np.int64 if kind in (pa.large_string(), pa.large_binary()) else np.int32
         offsets = values_in(array.buffers()[1], width, len(array) + 1, array.offset).astype(
@@ -107,7 +107,8 @@ def _decoded_bytes(array: pa.Array, starts: Places, ends: Places) -> Sizes:
     return own + _decoded_bytes(array.values, offsets[starts], offsets[ends])
 
 
-def _of_indices(array: pa.DictionaryArray, at: Places) -> Sizes:
+def _of_indices(array: pa.DictionaryArray, at: Positions) -> Sizes:
+    """Return the bytes of a dictionary array's elements at these positions."""
     first = int(at.min())
     indices = array.indices.slice(first, int(at.max()) - first + 1)
     found = np.zeros(len(at))
@@ -120,14 +121,16 @@ def _of_indices(array: pa.DictionaryArray, at: Places) -> Sizes:
     return found
 
 
-def _of_each(array: pa.Array, at: Places) -> Sizes:
-    """Of the elements at these places, each computed once however often it is there."""
-    places, inverse = np.unique(at, return_inverse=True)
-    return _decoded_bytes(array, places, places + 1)[inverse]
+def _of_each(array: pa.Array, at: Positions) -> Sizes:
+    """Return the bytes of the elements at these positions; repeated ones are computed once."""
+    positions, inverse = np.unique(at, return_inverse=True)
+    return _decoded_bytes(array, positions, positions + 1)[inverse]
 
 
-def _added_up(starts: Places, ends: Places, bytes_at: Callable[[Places], Sizes]) -> Sizes:
-    """Of each run the sum over its elements, of which not all are looked at together."""
+def _sum_by_run(
+    starts: Positions, ends: Positions, bytes_at: Callable[[Positions], Sizes]
+) -> Sizes:
+    """Return the sum of the bytes of each run's elements, computed `_AT_ONCE` at a time."""
     counts = ends - starts
     until = np.cumsum(counts)
     found = np.zeros(len(starts))
@@ -135,8 +138,8 @@ def _added_up(starts: Places, ends: Places, bytes_at: Callable[[Places], Sizes])
     for first in range(0, total, _AT_ONCE):
         elements = np.arange(first, min(first + _AT_ONCE, total))
         runs = np.searchsorted(until, elements, side="right")
-        places = starts[runs] + elements - (until[runs] - counts[runs])
-        found += np.bincount(runs, bytes_at(places), len(starts))
+        positions = starts[runs] + elements - (until[runs] - counts[runs])
+        found += np.bincount(runs, bytes_at(positions), len(starts))
     return found
 
 

@@ -1,4 +1,7 @@
-"""The memory that a store may hold, and who waits for some of it. Knows nothing of blocks."""
+"""The memory budget of a store, and the queue of puts that wait for it.
+
+This module knows no blocks.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from mrflight.errors import DeadlineExceededError, MrflightError
 from mrflight.units import format_bytes
 
 SOFT_MARK = 0.8
-"""Of the budget: above it spilling starts, so that writers rarely have to wait."""
+"""The fraction of the budget above which spilling starts, so that writers rarely have to wait."""
 LOW_MARK = 0.5
-"""Of the budget: spilling goes on down to it, so that it writes much at a time."""
+"""The fraction of the budget at which spilling stops, so that it writes much at a time."""
 
 Owner = TypeVar("Owner")
 
@@ -27,11 +30,10 @@ class _Wait(Generic[Owner]):
 
 
 class MemoryBudget(Generic[Owner]):
-    """Counts held bytes; lets nobody go beyond the budget, first come, first served.
+    """Counts held bytes and keeps them within the budget; waiting puts are served in order.
 
-    What is larger than the whole budget is let in when nothing else is held.
-    Every method is called with the lock of ``changed`` held; `take` lets go of
-    it while it waits.
+    Something larger than the whole budget is admitted when nothing else is held. Every method must
+    be called with the lock of ``changed`` held; `take` releases it while it waits.
     """
 
     def __init__(self, budget_bytes: int, changed: threading.Condition) -> None:
@@ -44,9 +46,9 @@ class MemoryBudget(Generic[Owner]):
 
     @property
     def excess_bytes(self) -> int:
-        """How much is to be spilled now: 0 below the soft mark, else down to the low one.
+        """The bytes to spill now: 0 below the soft mark, otherwise as much as is above the low one.
 
-        While spilling fails, only somebody who waits is a reason to try again.
+        While spilling fails, it is only tried again if a put waits.
         """
         low = int(self._budget * LOW_MARK)
         if self._waits and not self._fits(self._waits[0].size):
@@ -57,13 +59,13 @@ class MemoryBudget(Generic[Owner]):
         return 0
 
     def is_short(self, size: int) -> bool:
-        """Whether ``size`` bytes more would have something spilled."""
+        """Return whether ``size`` bytes more would start spilling."""
         return self.held_bytes + size > self._budget * SOFT_MARK
 
     def take(self, size: int, owner: Owner, timeout_s: float) -> None:
-        """Hold ``size`` bytes more, waiting until they fit.
+        """Hold ``size`` bytes more; wait until they fit.
 
-        Raises what it was refused with, or DeadlineExceededError.
+        Raises DeadlineExceededError, or the error that the wait is refused with.
         """
         if self._waits or not self._fits(size):
             self._wait(_Wait(owner, size), timeout_s)
@@ -77,23 +79,23 @@ class MemoryBudget(Generic[Owner]):
         self._changed.notify_all()
 
     def spilled(self) -> None:
-        """Spilling works."""
+        """Note that spilling works."""
         self._spilling_fails = False
 
     def spilling_failed(self, error: Callable[[], MrflightError]) -> None:
-        """Nothing will be given back soon: everybody who waits raises an ``error``."""
+        """Note that spilling fails: every waiting put raises an ``error``."""
         self._spilling_fails = True
         self.refuse(lambda _: True, error)
 
     def refuse(self, which: Callable[[Owner], bool], error: Callable[[], MrflightError]) -> None:
-        """Let those waits end that are of ``which`` owners; each raises an ``error``."""
+        """End the waits of some owners; each raises an ``error``."""
         for wait in [wait for wait in self._waits if which(wait.owner)]:
             wait.refusal = error()
-            self._waits.remove(wait)  # at once: it is no reason any more to spill
+            self._waits.remove(wait)  # at once, so that nothing is spilled for it
         self._changed.notify_all()
 
     def close(self, error: Callable[[], MrflightError]) -> None:
-        """From now on nobody waits; who would raises an ``error``."""
+        """End all waits, now and later; each raises an ``error``."""
         self._closed = error
         self.refuse(lambda _: True, error)
 

@@ -1,4 +1,4 @@
-"""Reads a partition out of memory and off the disk, a run of blocks at a time."""
+"""Reads a partition from memory and from disk, a run of blocks at a time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mrflight.shuffle.store.stored_shuffle import StoredAttempt, StoredPartition
 from mrflight.shuffle.wire.block import Block
 
 RUN_BYTES = 2**20
-"""Of small blocks that are read together: 2,000 partitions make blocks of some KiB."""
+"""The size of a run of small blocks: with 2,000 partitions, blocks have some KiB."""
 
 
 class PartitionReader:
-    """The blocks of one partition in a given order, each looked for when its turn comes.
+    """The blocks of one partition in a given order; each is looked up when it is next.
 
-    So nothing is held for a reader but the run of blocks that it is at. What
-    is spilled meanwhile it finds on disk, and what it reads there is not kept.
+    So only the current run of blocks is held for a reader. Blocks that are spilled meanwhile are
+    read from disk, and blocks that are read from disk are not kept.
     """
 
     def __init__(
@@ -36,11 +36,10 @@ class PartitionReader:
         self._clock = clock
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks, once.
+        """Yield the blocks, once.
 
-        Raises ShuffleNotFoundError where the shuffle is dropped meanwhile,
-        IncompletePartitionError where an attempt of these is discarded, and
-        SpillError.
+        Raises ShuffleNotFoundError if the shuffle is dropped meanwhile, IncompletePartitionError if
+        one of the attempts is discarded, and SpillError.
         """
         done = 0
         file: SpillFile | None = None
@@ -59,16 +58,16 @@ class PartitionReader:
                 file.close()
 
     def _next_run(self, done: int) -> tuple[list[Block], list[SpilledBlock]]:
-        """Some blocks that are in memory, or some neighbours on disk: one at least."""
+        """Return some blocks in memory, or some adjacent blocks on disk; at least one block."""
         self._check_shuffle()
         resident: list[Block] = []
         spilled: list[SpilledBlock] = []
         size = 0
         while done < len(self._order) and size < RUN_BYTES:
-            place, attempt = self._order[done]
+            position, attempt = self._order[done]
             self._check_attempt(attempt)
-            if place < self._partition.spilled_count:
-                on_disk = self._partition.spilled_at(place)
+            if position < self._partition.spilled_count:
+                on_disk = self._partition.spilled_at(position)
                 follows = not spilled or sum(spilled[-1][:2]) == on_disk.offset
                 if resident or not follows:
                     break
@@ -77,7 +76,7 @@ class PartitionReader:
             else:
                 if spilled:
                     break
-                resident.append(self._partition.resident_at(place))
+                resident.append(self._partition.resident_at(position))
                 size += resident[-1].body.size
             done += 1
         return resident, spilled
@@ -87,7 +86,7 @@ class PartitionReader:
             return file.read(run)
         except SpillError:
             with self._lock:
-                self._check_shuffle()  # what is dropped has no file any more
+                self._check_shuffle()  # a dropped shuffle has no files
             raise
 
     def _check_shuffle(self) -> None:

@@ -1,7 +1,7 @@
-"""The file that a partition is spilled to: bodies of blocks one behind the other, no more.
+"""The file that a partition is spilled to: the bodies of its blocks, one after the other.
 
-What lies where is known to the server alone. Nobody could use the file without
-it: the blocks of a server that died are made again by their maps.
+Only the server knows where each block is. The file is of no use without it: the
+maps of a server that died write their blocks again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from mrflight.errors import SpillError
 from mrflight.shuffle.wire.block import Block
 from mrflight.system.closeable import Closeable
 
-_MOST_VECTORS = os.sysconf("SC_IOV_MAX")
+_MAX_VECTORS = os.sysconf("SC_IOV_MAX")
 
 
 class SpilledBlock(NamedTuple):
-    """Where a block lies, and the hash that it came with: whoever decodes it checks that."""
+    """The position of a block in the file, and its hash, which is checked when it is decoded."""
 
     offset: int
     size: int
@@ -32,9 +32,9 @@ class SpilledBlock(NamedTuple):
 
 
 def append_blocks(path: Path, offset: int, blocks: Sequence[Block]) -> list[SpilledBlock]:
-    """Write blocks one behind the other from ``offset`` on; where each lies.
+    """Write blocks one after the other from ``offset`` on, and return where each is.
 
-    OSError leaves the file as long as it was, as far as the system allows.
+    If it raises OSError, the file is as long as before, unless the system does not allow that.
     """
     spilled = []
     bodies = [memoryview(block.body) for block in blocks]
@@ -46,7 +46,7 @@ def append_blocks(path: Path, offset: int, blocks: Sequence[Block]) -> list[Spil
     try:
         _write_all(file, offset, [body for body in bodies if body.nbytes])
     except OSError:
-        with suppress(OSError):  # what is too much is written over by the next append
+        with suppress(OSError):  # the next append overwrites what is too much
             os.ftruncate(file, offset)
         raise
     finally:
@@ -57,7 +57,7 @@ def append_blocks(path: Path, offset: int, blocks: Sequence[Block]) -> list[Spil
 def _write_all(file: int, offset: int, bodies: list[memoryview]) -> None:
     first = 0
     while first < len(bodies):
-        written = os.pwritev(file, bodies[first : first + _MOST_VECTORS], offset)
+        written = os.pwritev(file, bodies[first : first + _MAX_VECTORS], offset)
         if written == 0:
             raise OSError(errno.EIO, "nothing more is written")
         offset += written
@@ -69,7 +69,7 @@ def _write_all(file: int, offset: int, bodies: list[memoryview]) -> None:
 
 
 class SpillFile(Closeable):
-    """A partition's file for one reader, opened by its first read."""
+    """The file of a partition for one reader, opened by its first read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -81,10 +81,9 @@ class SpillFile(Closeable):
             self._file = -1
 
     def read(self, run: Sequence[SpilledBlock]) -> list[Block]:
-        """Blocks that lie one behind the other, in one read.
+        """Read adjacent blocks at once.
 
-        SpillError where the file cannot be read, or ends too early. That the
-        bytes are those that were written is not checked.
+        Raises SpillError if the file cannot be read or ends too early. The hashes are not checked.
         """
         start = run[0].offset
         data = pa.allocate_buffer(sum(block.size for block in run))
@@ -94,7 +93,7 @@ class SpillFile(Closeable):
             self._fill(memoryview(data), start)
         except OSError as error:
             raise SpillError(
-                f"cannot read {self._path}: {error}; the maps of its blocks must be redone"
+                f"cannot read {self._path}: {error}; the maps of its blocks must run again"
             ) from error
         return [
             Block(block.rows, data.slice(block.offset - start, block.size), block.xxh3)

@@ -1,4 +1,4 @@
-"""The thread that writes a store's coldest partitions out when memory gets short."""
+"""The thread that writes a store's coldest partitions to disk when memory gets short."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from mrflight.units import format_bytes
 log = logging.getLogger(__name__)
 
 PIECE_BYTES = 16 * 2**20
-"""Written at a time; then its memory is given back, and who waits goes on."""
+"""Bytes that are written at a time. Then their memory is given back, and waiting puts continue."""
 
 DROP_TIMEOUT_S = 20.0
-"""How long a drop waits for the piece that is being written. Its caller gives up after 2 s, and
-the files go none the less."""
+"""How long a drop waits for the piece that is being written. Its caller gives up after 2 s, and the
+files are removed all the same."""
 
 STOP_TIMEOUT_S = 20.0
 
@@ -38,7 +38,7 @@ Key = TypeVar("Key")
 
 
 class Resident(NamedTuple, Generic[Key]):
-    """A partition's bytes in memory, and when it was last used, as a number that grows."""
+    """The bytes of a partition in memory, and its last use as a number that grows."""
 
     partition: Key
     size_bytes: int
@@ -46,11 +46,10 @@ class Resident(NamedTuple, Generic[Key]):
 
 
 def plan_spill(resident: Sequence[Resident[Key]], excess_bytes: int) -> list[Key]:
-    """The partitions to spill, in order, until ``excess_bytes`` are in memory no more.
+    """Return the partitions to spill, in order, to free ``excess_bytes``.
 
-    The coldest first, of those that hold an average share or more: a write is
-    then large, and what is small may still grow. After them the others,
-    coldest first as well.
+    Partitions of at least average size come first, the coldest of them first: their writes are
+    large, and small partitions may still grow. The others follow, also the coldest first.
     """
     total = sum(each.size_bytes for each in resident)
     chosen: list[Key] = []
@@ -85,31 +84,30 @@ class Spiller:
         self._budget = budget
         self._shuffles = shuffles
         self._scratch = scratch
-        self.idle = True  # nothing is being written, nor will be before memory gets short
+        self.idle = True  # nothing is written until memory gets short again
         self._writing: StoredShuffle | None = None
         self._stopped = False
         self._freed_bytes = 0
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Spill from now on where there is need. Called with the lock held."""
+        """Start spilling when there is need. Must be called with the lock held."""
         if self._thread is None and not self._stopped:
             self._thread = threading.Thread(target=self._run, name="spiller", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, after the piece that it is writing."""
+        """End the thread after the piece that it is writing."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join(STOP_TIMEOUT_S)  # a disk that hangs is left to hang
+            self._thread.join(STOP_TIMEOUT_S)  # do not wait for a disk that hangs
 
     def remove_files(self, shuffle: StoredShuffle) -> None:
-        """Remove what was spilled of a dropped shuffle, once nothing more is being written of it.
+        """Remove the files of a dropped shuffle, once nothing more of it is being written.
 
-        A piece that takes too long is waited for by nobody: the thread removes
-        the files when it ends.
+        If a piece takes too long, this returns, and the thread removes the files after the piece.
         """
         with self._changed:
             ended = self._changed.wait_for(lambda: self._writing is not shuffle, DROP_TIMEOUT_S)
@@ -133,7 +131,7 @@ class Spiller:
                 log.warning("%s", error)
                 self._fail(str(error))
             except Exception as error:
-                log.exception("spilling failed for a reason that was not foreseen")
+                log.exception("spilling failed for an unexpected reason")
                 self._fail(f"cannot spill: {error!r}")
 
     def _victims(self, excess: int) -> list[Victim]:
@@ -193,7 +191,7 @@ class Spiller:
     ) -> list[WrittenBlock | None]:
         """Write blocks in the order in which they will be read, as far as they are here."""
         order = sorted(
-            ((place, block) for place, block in enumerate(blocks) if block is not None),
+            ((position, block) for position, block in enumerate(blocks) if block is not None),
             key=lambda placed: placed[1].attempt.source,
         )
         held_bytes = shuffle.spilled_bytes + shuffle.dead_bytes
@@ -215,8 +213,8 @@ class Spiller:
                 f"{format_bytes(held_bytes)} of the shuffle"
             ) from error
         written: list[WrittenBlock | None] = [None] * len(blocks)
-        for (place, resident), block in zip(order, spilled, strict=True):
-            written[place] = WrittenBlock(resident.attempt, block)
+        for (position, resident), block in zip(order, spilled, strict=True):
+            written[position] = WrittenBlock(resident.attempt, block)
         return written
 
     def _fail(self, message: str) -> None:

@@ -1,11 +1,11 @@
-"""What a store knows of a shuffle: its attempts, and each partition's blocks in order of arrival.
+"""A shuffle in a store: its attempts, and each partition's blocks in order of arrival.
 
-A block's place in that order never changes. The blocks that are spilled are
-always the first ones, so a place says whether a block is in memory or on disk.
-What is on disk is known by five numbers in an array: with blocks of 16 KiB
-that is a 400th of the data, and objects would be ten times as much.
+A block's position in that order never changes. Spilled blocks are always the
+first ones, so the position tells whether a block is in memory or on disk. A
+block on disk is five numbers in an array: with blocks of 16 KiB that is a 400th
+of the data, and objects would take ten times as much.
 
-Nothing here locks: it is the store's to hold its lock.
+Nothing here locks; the store holds its lock.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from mrflight.shuffle.wire.block import Block
 from mrflight.shuffle.wire.tickets import PartitionSlice, in_slice
 
 BLOCK_OVERHEAD_BYTES = 512
-"""Counted for a block in memory beside its body and pages: the objects around it. Blocks of a few
-bytes would else hold many times the budget."""
+"""Bytes that a block in memory counts for, besides its body and pages: the objects around it.
+Otherwise blocks of a few bytes would hold many times the budget."""
 
-_NUMBERS = 5  # of a spilled block: its attempt, then SpilledBlock
+_NUMBERS = 5  # per spilled block: its attempt, then the fields of SpilledBlock
 
-_NOTHING = (2**64 - 1, 0, 0, 0, 0)
-"""Where a discarded block was: no attempt has this number."""
+_DISCARDED = (2**64 - 1, 0, 0, 0, 0)
+"""The numbers of a discarded block; no attempt has this number."""
 
 
 @dataclass(eq=False)
 class StoredAttempt:
-    """What is stored of one map attempt; ``number`` is its place in the shuffle."""
+    """What is stored of one map attempt; ``number`` is its position in `StoredShuffle.attempts`."""
 
     source: MapAttempt
     number: int
@@ -47,7 +47,7 @@ class StoredAttempt:
 
 
 class ResidentBlock(NamedTuple):
-    """A block in memory, and what it counts for in the memory budget."""
+    """A block in memory, and the bytes that it counts for in the memory budget."""
 
     attempt: StoredAttempt
     block: Block
@@ -62,7 +62,7 @@ class WrittenBlock(NamedTuple):
 
 
 class StoredPartition:
-    """The blocks of a partition, in order of arrival; None where a discarded one was."""
+    """The blocks of a partition in order of arrival; None in place of discarded ones."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -76,53 +76,53 @@ class StoredPartition:
 
     @property
     def spilled_count(self) -> int:
-        """How many of the first blocks are not in memory any more."""
+        """The number of blocks, the first ones, that are not in memory any more."""
         return len(self._spilled) // _NUMBERS
 
     def held_bytes(self, size: int) -> int:
-        """What a block of ``size`` bytes will count for."""
+        """Return the bytes that a block of ``size`` bytes will count for."""
         fits = size > PACKED_BYTES or (self._chunk is not None and self._chunk.has_room(size))
         return size + BLOCK_OVERHEAD_BYTES + (0 if fits else PAGE_BYTES)
 
     def add(self, attempt: StoredAttempt, block: Block, held_bytes: int) -> None:
-        """Hold a block: a small one as a copy, a larger one as it lies."""
+        """Hold a block: a small one is copied, a large one is not."""
         size = block.body.size
         if size <= PACKED_BYTES:
             if self._chunk is None or not self._chunk.has_room(size):
                 self._chunk = Chunk.after(self._chunk, size)
-            block = block._replace(body=self._chunk.copied(block.body))
+            block = block._replace(body=self._chunk.copy(block.body))
         self.resident.append(ResidentBlock(attempt, block, held_bytes))
         self.resident_bytes += held_bytes
 
     def discard(self, attempt: StoredAttempt) -> int:
-        """Forget an attempt's blocks in memory; what they counted for.
+        """Forget an attempt's blocks in memory, and return the bytes that they counted for.
 
-        Small ones share pages with blocks that stay, and count until those go.
+        Small blocks share pages with blocks that stay, and count until those are freed.
         """
         before = self.resident_bytes
-        for place, resident in enumerate(self.resident):
+        for position, resident in enumerate(self.resident):
             if resident is not None and resident.attempt is attempt:
-                self.resident[place] = None
+                self.resident[position] = None
                 if resident.block.body.size <= PACKED_BYTES:
                     self._garbage_bytes += resident.held_bytes
                 else:
                     self.resident_bytes -= resident.held_bytes
-        self._let_go_of_garbage()
+        self._free_garbage()
         return before - self.resident_bytes
 
-    def _let_go_of_garbage(self) -> None:
+    def _free_garbage(self) -> None:
         if self.resident_bytes == self._garbage_bytes:
             self.resident_bytes = self._garbage_bytes = 0
             self._chunk = None
 
     def forget_blocks(self) -> None:
-        """Let go of all memory."""
+        """Free all memory."""
         self.resident.clear()
         self.resident_bytes = self._garbage_bytes = 0
         self._chunk = None
 
     def first_resident(self, size_bytes: int) -> list[ResidentBlock | None]:
-        """The longest in memory, of this size together, or a little more."""
+        """Return the oldest blocks in memory, up to this size together or a little more."""
         for end, resident in enumerate(self.resident, 1):
             size_bytes -= resident.block.body.size if resident else 0
             if size_bytes <= 0:
@@ -130,14 +130,14 @@ class StoredPartition:
         return self.resident[:]
 
     def move_to_disk(self, written: Sequence[WrittenBlock | None]) -> list[WrittenBlock]:
-        """The first blocks are on disk now and not in memory: what ``written`` says of each.
+        """Note that the first blocks in memory are on disk now, at the positions in ``written``.
 
         Returns those whose attempts are not discarded.
         """
         alive = []
         for each, resident in zip(written, self.resident, strict=False):
             if each is None:
-                self._spilled.extend(_NOTHING)
+                self._spilled.extend(_DISCARDED)
                 continue
             self._spilled.extend((each.attempt.number, *each.block))
             self.file_bytes += each.block.size
@@ -145,36 +145,36 @@ class StoredPartition:
                 alive.append(each)
                 self.resident_bytes -= resident.held_bytes
         del self.resident[: len(written)]
-        self._let_go_of_garbage()
+        self._free_garbage()
         return alive
 
-    def places(self) -> list[int]:
-        """By place: the number of its attempt, or of none where a discarded block was."""
+    def positions(self) -> list[int]:
+        """Return the number of each block's attempt; discarded blocks have one of no attempt."""
         return [
             *self._spilled[::_NUMBERS],
             *(-1 if resident is None else resident.attempt.number for resident in self.resident),
         ]
 
-    def spilled_at(self, place: int) -> SpilledBlock:
-        """Where the block of a place that is below `spilled_count` lies."""
-        return SpilledBlock(*self._spilled[place * _NUMBERS + 1 : (place + 1) * _NUMBERS])
+    def spilled_at(self, position: int) -> SpilledBlock:
+        """Return where the block at a position below `spilled_count` is."""
+        return SpilledBlock(*self._spilled[position * _NUMBERS + 1 : (position + 1) * _NUMBERS])
 
-    def size_at(self, place: int) -> int:
-        """Of the block's body, wherever it is."""
-        if place < self.spilled_count:
-            return self.spilled_at(place).size
-        return self.resident_at(place).body.size
+    def size_at(self, position: int) -> int:
+        """Return the size of a block's body, in memory or on disk."""
+        if position < self.spilled_count:
+            return self.spilled_at(position).size
+        return self.resident_at(position).body.size
 
-    def resident_at(self, place: int) -> Block:
-        """The block of a place that is not, and is of an attempt that is not discarded."""
-        resident = self.resident[place - self.spilled_count]
+    def resident_at(self, position: int) -> Block:
+        """Return the block at a position that is in memory and not discarded."""
+        resident = self.resident[position - self.spilled_count]
         assert resident is not None
         return resident.block
 
 
 @dataclass(eq=False)
 class StoredShuffle:
-    """A shuffle of a store; ``serial`` tells two of one name apart here, ``token`` everywhere."""
+    """A shuffle in a store. ``serial`` is unique in the store, and ``token`` everywhere."""
 
     id: str
     serial: int
@@ -192,19 +192,19 @@ class StoredShuffle:
     by_source: dict[MapAttempt, StoredAttempt] = field(default_factory=dict)
 
     def spill_path(self, partition: StoredPartition) -> Path:
-        """The file of a partition that something was spilled of."""
+        """Return the file of a partition that has spilled blocks."""
         assert self.spill_folder is not None
         return self.spill_folder / f"{partition.number}.blocks"
 
     def partition(self, number: int) -> StoredPartition:
-        """A partition, empty where nothing was put."""
+        """Return a partition; it is created empty if nothing was put into it."""
         found = self.partitions.get(number)
         if found is None:
             found = self.partitions[number] = StoredPartition(number)
         return found
 
     def attempt(self, source: MapAttempt) -> StoredAttempt:
-        """An attempt, new where it has put nothing yet, or was discarded."""
+        """Return an attempt; it is created if it has put nothing yet, or was discarded."""
         found = self.by_source.get(source)
         if found is None:
             found = self.by_source[source] = StoredAttempt(source, len(self.attempts))
@@ -213,7 +213,7 @@ class StoredShuffle:
 
     @property
     def resident_bytes(self) -> int:
-        """What its blocks in memory count for."""
+        """The bytes that its blocks in memory count for."""
         return sum(partition.resident_bytes for partition in self.partitions.values())
 
     def put(self, partition: int, source: MapAttempt, block: Block, held_bytes: int) -> None:
@@ -225,13 +225,16 @@ class StoredShuffle:
         self.size_bytes += block.body.size
 
     def forget_blocks(self) -> None:
-        """Let go of all memory, whoever else still knows this shuffle."""
+        """Free all memory, even if readers still have this shuffle."""
         for partition in self.partitions.values():
             partition.forget_blocks()
         self.partitions.clear()
 
     def discard(self, source: MapAttempt) -> int:
-        """Forget an attempt; what its blocks in memory counted for. On disk they are dead space."""
+        """Forget an attempt, and return the bytes that its blocks in memory counted for.
+
+        Its blocks on disk are dead space from then on.
+        """
         attempt = self.by_source.pop(source, None)
         if attempt is None:
             return 0
@@ -246,7 +249,7 @@ class StoredShuffle:
     def move_to_disk(
         self, partition: StoredPartition, written: Sequence[WrittenBlock | None]
     ) -> int:
-        """The first blocks of a partition have been written; what they counted for in memory."""
+        """Note that blocks have been written, and return the bytes that they counted for."""
         before = partition.resident_bytes
         size = sum(each.block.size for each in written if each is not None)
         alive = 0
@@ -265,21 +268,21 @@ class StoredShuffle:
         sources: Iterable[MapAttempt],
         partition_slice: PartitionSlice | None = None,
     ) -> list[tuple[int, StoredAttempt]]:
-        """The places of these attempts' blocks: by map, and each map's in order of arrival.
+        """Return the positions of these attempts' blocks: by map, and each map's by arrival.
 
-        Those of one share, where it is given.
+        With a slice, returns only the positions of its blocks.
         """
-        places: dict[int, list[int]] = {}
-        for place, number in enumerate(partition.places()):
-            places.setdefault(number, []).append(place)
-        wanted = (self.by_source.get(source) for source in sorted(sources))
+        positions: dict[int, list[int]] = {}
+        for position, number in enumerate(partition.positions()):
+            positions.setdefault(number, []).append(position)
+        attempts = (self.by_source.get(source) for source in sorted(sources))
         order = [
-            (place, attempt)
-            for attempt in wanted
+            (position, attempt)
+            for attempt in attempts
             if attempt is not None
-            for place in places.get(attempt.number, ())
+            for position in positions.get(attempt.number, ())
         ]
         if partition_slice is None:
             return order
-        sizes = [partition.size_at(place) for place, _ in order]
+        sizes = [partition.size_at(position) for position, _ in order]
         return list(compress(order, in_slice(sizes, sum(sizes), partition_slice)))

@@ -111,7 +111,7 @@ def test_what_is_small_stays_in_one_piece(batch: pa.RecordBatch) -> None:
 
 
 def test_a_row_that_is_large_by_itself_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LARGEST_ROW_BYTES", WIDE)
+    monkeypatch.setattr(module, "MAX_ROW_BYTES", WIDE)
     large = pa.array(["x" * SLICE_BYTES * 2, "y"]).dictionary_encode()
     pieces = list(canonical_slices(pa.record_batch({"a": large})))
     assert [piece.num_rows for piece in pieces] == [1, 1]
