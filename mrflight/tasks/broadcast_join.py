@@ -1,4 +1,4 @@
-"""Rows that meet small tables where they are read, instead of going to a partition by their key."""
+"""Joins rows with broadcast tables where they are read, so that they are not shuffled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mrflight.tasks.stage_rows import (
 from mrflight.tasks.task_memory import TaskMemory
 
 Now = Mapping[tuple[str, ...], Mapping[int, StagePartition]]
-"""The partitions of stages by their numbers; a stage is told by the ids of its shuffles."""
+"""The partitions of stages by their numbers. The ids of a stage's shuffles identify it."""
 
 
 class BroadcastTable(msgspec.Struct, frozen=True):
@@ -41,13 +41,13 @@ class BroadcastTable(msgspec.Struct, frozen=True):
 
 @dataclass
 class StreamReader(Reader):
-    """Reads splits of one input; its rows, as they are mapped, meet the broadcast tables.
+    """Reads splits of one input, maps its rows, and joins them with the broadcast tables.
 
-    It counts, so that every task has its own.
+    Each task has its own reader, because it counts rows.
     """
 
     name: str
-    """Of the input."""
+    """The name of the input."""
     reader: Reader
     row_map: RowMap | None
     tables: tuple[BroadcastTable, ...]
@@ -55,10 +55,10 @@ class StreamReader(Reader):
     task_memory: TaskMemory
     schema: pa.Schema | None
     rows_read: int = 0
-    """Of the input, until now."""
+    """The rows of the input that were read so far."""
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """What is made of the split's rows; at least a batch, which may be empty."""
+        """Yield the joined rows of a split: at least one batch, which may be empty."""
         mapper = Mapper(self.reader, split, self.row_map)
         mapped = mapper.batches()
         first = next(mapped)
@@ -76,20 +76,20 @@ class StreamReader(Reader):
         self.rows_read += mapper.rows_in
 
     def file_rows(self, rows: int) -> int:
-        """Of those of its input: what is made of them may be fewer, or more."""
+        """Return the count for rows of the input: the joined rows may be fewer or more."""
         return self.reader.file_rows(self.rows_read)
 
     def share_rows(self) -> int | None:
-        """As its input's own reader has them."""
+        """Return what the input's own reader returns."""
         return self.reader.share_rows()
 
     def pieces(self, split: Split, count: int) -> list[Split]:
-        """As the input's own reader has them."""
+        """Return what the input's own reader returns."""
         return self.reader.pieces(split, count)
 
 
 def as_now(reader: Reader, split: Split, now: Now) -> tuple[Reader, Split]:
-    """A reader and its split with the partitions that they read where they are now."""
+    """Return a reader and its split with the current locations of the partitions that they read."""
     if isinstance(reader, StreamReader):
         inner, split = as_now(reader.reader, split, now)
         tables = tuple(

@@ -13,23 +13,23 @@ from mrflight.errors import UserFunctionError
 from mrflight.sources.base import Reader, Split
 
 RowMap = FunctionRef | SqlMap
-"""What makes other rows of an input's."""
+"""The map of an input: a function or SQL."""
 
 
 def mapped_schema(schema: pa.Schema | None, row_map: RowMap | None) -> pa.Schema | None:
-    """Of mapped rows; None where a function will say it. JobError where sql is told of others."""
+    """Return the schema of mapped rows; None if a function decides it. Raises JobError for SQL."""
     if schema is None or isinstance(row_map, FunctionRef):
         return None
     return schema if row_map is None else row_map.check(schema)
 
 
 class Mapper:
-    """Maps the batches of one split; counts the rows that it read."""
+    """Maps the batches of one split, and counts the rows that it reads."""
 
     def __init__(
         self, reader: Reader, split: Split, row_map: RowMap | None, *, encoded: bool = False
     ) -> None:
-        """``encoded`` reads by `Reader.read_encoded`, for rows that are passed on as they are."""
+        """Read by `Reader.read_encoded` if ``encoded``, for rows that are passed on unchanged."""
         self._reader = reader
         self._open = reader.read_encoded if encoded else reader.read
         self._split = split
@@ -38,17 +38,17 @@ class Mapper:
         self.rows_in = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The mapped batches, at least one: it is empty where the split has no rows.
+        """Return the mapped batches: at least one, which is empty if the split has no rows.
 
-        UserFunctionError carries the user's own traceback, the file and the
-        batch; InputError and its kind say what cannot be read.
+        A UserFunctionError carries the user's own traceback, the file and the batch. An InputError
+        says what cannot be read.
         """
         if isinstance(self._row_map, SqlMap):
             return self._row_map.stream(self._read())
         return (self._map(batch, number) for number, batch in enumerate(self._read(), 1))
 
     def _read(self) -> Iterator[pa.RecordBatch]:
-        """The split's batches, at least one."""
+        """Yield the batches of the split, at least one."""
         is_empty = True
         for batch in self._open(self._split):
             is_empty = False
@@ -81,10 +81,10 @@ class Mapper:
 
 
 def _validate_new_columns(mapped: pa.RecordBatch, given: pa.RecordBatch) -> None:
-    """Raise ArrowInvalid for columns that contradict themselves: their reader could not say whose.
+    """Raise ArrowInvalid for malformed columns, before a reader fails for them elsewhere.
 
-    Columns that the source made and that were passed on need no second look, which takes 0.2 ms
-    a MiB: as much as a sixth of reading them.
+    Columns of the source that are passed on are not checked again. A check takes 0.2 ms a MiB,
+    which is up to a sixth of reading them.
     """
     mapped.validate()
     known = [_identity(column) for column in given.columns]
@@ -94,6 +94,6 @@ def _validate_new_columns(mapped: pa.RecordBatch, given: pa.RecordBatch) -> None
 
 
 def _identity(column: pa.Array) -> tuple[object, ...]:
-    """The same for two columns that are the same values in the same place of memory."""
+    """Return a value that is equal for columns with the same values in the same place of memory."""
     buffers = tuple(buffer.address if buffer else None for buffer in column.buffers())
     return column.type, column.offset, len(column), buffers

@@ -21,29 +21,29 @@ from mrflight.system.in_common import InCommon
 
 
 class PartitionerSpec(InCommon, msgspec.Struct, frozen=True):
-    """``hash``, ``range``, ``one``, ``round_robin`` or ``function``, with what it needs."""
+    """A partitioner: ``hash``, ``range``, ``one``, ``round_robin`` or ``function``."""
 
     kind: str
     key: tuple[str, ...]
-    """With none, ``hash`` looks at all columns."""
+    """The key columns. Without any, ``hash`` uses all columns."""
     partitions: int
     function: FunctionRef | None = None
     sort_keys: tuple[SortKey, ...] = ()
     """The order of a range partitioner; its columns are the key."""
     boundaries: pa.RecordBatch | None = None
-    """Of a range partitioner, once the input has been sampled."""
+    """The boundaries of a range partitioner, once the input has been sampled."""
     maps: int | None = None
-    """Of a range partitioner that may spread the rows of one key: how many maps there are."""
+    """The number of maps, for a range partitioner that may spread the rows of one key."""
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise where rows of this schema cannot be partitioned so."""
+        """Raise if rows of this schema cannot be partitioned like this."""
         if self.kind == "hash":
             kernel.check_key_types(schema, self.key or schema.names)
         elif self.kind == "range":
             check_sortable(schema, self.sort_keys)
 
     def partitioner(self, map_id: int) -> Partitioner:
-        """The partitioner of one map."""
+        """Return the partitioner of one map task."""
         if self.kind == "hash":
             return HashPartitioner(self.key, self.partitions)
         if self.kind == "range":

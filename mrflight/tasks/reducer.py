@@ -1,4 +1,4 @@
-"""Makes the result of one partition's rows, holding at most what its workspace allows."""
+"""Makes the result of one partition's rows within the memory of its task."""
 
 from __future__ import annotations
 
@@ -39,41 +39,41 @@ _RESULT = "a row of the result"
 
 
 class MapCombiner(Protocol):
-    """Makes fewer of one map's rows before they are sent."""
+    """Reduces the rows of one map task before they are sent."""
 
     def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What is sent of mapped batches; of no batches none, else at least one."""
+        """Yield the rows to send for mapped batches: at least one batch if there are any."""
 
 
 class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
-    """What is made of each partition: groups, a function's table, some of its rows, or all.
+    """What each partition is reduced to: groups, a function's table, some of its rows, or all.
 
-    These, at most one of them, come before `sort_by` and `limit`.
+    At most one of these is set. `sort_by` and `limit` apply to its result.
     """
 
     group_by: tuple[str, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
-    """Of each group; without ``group_by`` of all rows, which become one row, be there none."""
+    """The aggregates of each group. Without ``group_by`` there is one group, even without rows."""
     function: FunctionRef | None = None
     distinct: bool = False
-    """Rows that are equal in all columns become one: groups by all columns, whatever they are."""
+    """Whether equal rows become one: groups by all columns, whatever these are."""
     kept: FirstLastByKey | None = None
-    """How the rows of each key become one."""
+    """How one row of each key is kept."""
     sort_by: tuple[SortKey, ...] = ()
-    """Rows, or groups, come in this order; set where partitions are ranges of it."""
+    """The order of the rows or groups; set if partitions are ranges of it."""
     limit: int | None = None
-    """So many of them, the first in that order or the first that come."""
+    """The number of rows to keep: the first in that order, or the first that come."""
     key: tuple[str, ...] = ()
-    """The partition's key, for a function: a partition that is too large is cut between keys. Set
-    where all inputs are partitioned by the hash of the same columns."""
+    """The key of the partition, for a function: a partition that is too large is cut between keys.
+    Set if all inputs are partitioned by the hash of the same columns."""
     unique: MergeDedup | None = None
-    """How the result has one row of each key; for merges."""
+    """How one row of each key of the result is kept, for output mode merge."""
     combines: bool = False
-    """Whether maps send what `combiner` makes of their rows. Only where the partitioner looks at
-    no column but those of the group."""
+    """Whether maps send what `combiner` makes of their rows. That requires that the partitioner
+    looks at no column but those of the group."""
 
     def check(self, schema: pa.Schema, rows: str = MAPPED) -> None:
-        """Raise where rows of this schema, which messages call ``rows``, cannot be reduced so."""
+        """Raise if rows of this schema cannot be reduced like this. Messages call them ``rows``."""
         plain = canonical_schema(schema)
         if self.distinct:
             check_distinct(plain, rows)
@@ -90,7 +90,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
             self.unique.check(plain, rows)
 
     def result_schema(self, schema: pa.Schema) -> pa.Schema | None:
-        """Of the result of rows of this schema; None where a function will say it."""
+        """Return the schema of the result for these rows; None if a function decides it."""
         plain = canonical_schema(schema)
         if self.function:
             return None
@@ -99,13 +99,13 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
         return plain
 
     def made_schema(self, shuffled: pa.Schema) -> pa.Schema | None:
-        """Of what `apply` makes of a shuffle of this schema; None where a function will say it."""
+        """Return the schema of the result of `apply`; None if a function decides it."""
         if (partials := self.partials(shuffled)) is not None:
             return partials.finish(partials.schema.empty_table()).schema
         return self.result_schema(shuffled)
 
     def combiner(self, memory_bytes: int) -> MapCombiner | None:
-        """For one map's rows, which hold at most so much; None where they are sent as they are."""
+        """Return a combiner for one map task's rows; None if they are sent unchanged."""
         if self.limit is not None and self._takes_rows:
             return TopK(self.limit, self.sort_by).combiner(memory_bytes)
         if not self.combines:
@@ -117,14 +117,14 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
         return Combiner(self.group_by, self.aggregates, memory_bytes) if self.groups else None
 
     def of_rows(self, schema: pa.Schema) -> ReduceSpec:
-        """The same for rows of this schema, whose columns are the groups of ``distinct``."""
+        """Return the spec for rows of this schema, with ``distinct`` as a group by all columns."""
         if not self.distinct:
             return self
         return replace(self, group_by=tuple(schema.names), distinct=False)
 
     @property
     def groups(self) -> bool:
-        """Whether the result is groups, or one of all rows."""
+        """Whether the result is groups, or one row for all rows."""
         return bool(self.group_by or self.aggregates)
 
     @property
@@ -134,17 +134,17 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
 
     @property
     def sorts_rows(self) -> bool:
-        """Whether the result is the rows themselves, in another order."""
+        """Whether the result is the rows themselves in another order."""
         return self._takes_rows and bool(self.sort_by) and self.limit is None
 
     @property
     def _takes_rows(self) -> bool:
-        """Whether what is sorted, if at all, are the rows themselves."""
+        """Whether the rows themselves are the result, or are sorted for it."""
         made = self.groups or self.function or self.distinct or self.kept or self.unique
         return not made
 
     def partials(self, schema: pa.Schema) -> PartialAggregates | None:
-        """How shuffled rows of this schema are merged; None where they are no partial rows."""
+        """Return how shuffled rows of this schema are combined; None for plain rows."""
         group_by = tuple(schema.names) if self.distinct else self.group_by
         return partials_of(schema, group_by, self.aggregates) if self.combines else None
 
@@ -155,12 +155,11 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
         batches: Iterator[pa.RecordBatch],
         task_memory: TaskMemory,
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The result's schema, and its batches as they are made.
+        """Return the schema of the result, and its batches as they are made.
 
-        ``schema`` is that of the shuffle. A function is called once before this
-        returns, the rest is done as the batches are asked for. Files in the
-        workspace are removed when the batches end or are closed. The batches
-        may raise JobError, and JobFailedError where files cannot be written.
+        ``schema`` is that of the shuffle. A function is called once before this returns; all else
+        happens as the batches are read. Local files are removed when the batches end or are closed.
+        The batches may raise JobError, and JobFailedError if files cannot be written.
         """
         if self.keeps_rows:
             return schema, batches
@@ -175,7 +174,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
         batches: Iterator[pa.RecordBatch],
         task_memory: TaskMemory,
     ) -> Iterator[pa.Table]:
-        """The result in tables, at least one."""
+        """Yield the result in tables, at least one."""
         made = self.groups or self.function or self.kept
         stages = [made, self._has_duplicates, self.sort_by]
         rows_bytes = task_memory.rows_bytes // max(1, sum(map(bool, stages)))
@@ -197,7 +196,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
 
     @property
     def _has_duplicates(self) -> bool:
-        """Whether there may be several rows of a key that are to be one."""
+        """Whether several rows of the result may have one key, of which one is to be kept."""
         if self.unique is None:
             return False
         return not self.groups or not set(self.group_by) <= set(self.unique.keys)
@@ -280,7 +279,7 @@ class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
 
 
 def _at_least_one(tables: Iterator[pa.Table], empty: Callable[[], pa.Table]) -> Iterator[pa.Table]:
-    """The tables, or where there is none an empty one."""
+    """Yield the tables, or an empty one if there are none."""
     first = next(tables, None)
     yield empty() if first is None else first
     yield from tables

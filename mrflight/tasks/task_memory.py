@@ -1,4 +1,4 @@
-"""What a reduce task may use of its machine."""
+"""The memory and the local folder of a reduce task."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import msgspec
 
 
 class TaskMemory(msgspec.Struct, frozen=True):
-    """The memory of one reduce task, and where it puts what does not fit."""
+    """The memory of one reduce task, and the folder for rows that do not fit."""
 
     memory_bytes: int
     folder: Path
-    """Where a private folder is made, if need be; it is removed with the task."""
+    """A private folder is made in it if needed, and removed with the task."""
 
     @property
     def rows_bytes(self) -> int:
-        """How many Arrow bytes of rows are worked on together: a sixth.
+        """The Arrow bytes of rows that an operator works on together: a sixth of the memory.
 
-        Grouping keys that come once takes six to seven times their bytes beside them (a table of
-        32 MiB, 204 MiB for its sums and 236 MiB for a count_distinct), and sorting them twice:
-        experiments/combine.py measures what a process grows by.
+        Grouping keys that come once takes six to seven times their bytes in addition (204 MiB for
+        the sums and 236 MiB for a count_distinct of a table of 32 MiB). Sorting takes twice their
+        bytes. experiments/combine.py measures the growth of a process.
         """
         return max(1, self.memory_bytes // 6)

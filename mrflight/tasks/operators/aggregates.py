@@ -1,4 +1,4 @@
-"""The aggregates of a job file: what they are called and what they take.
+"""The aggregates of a job file: their names and the types that they take.
 
 aggregate = { clicks = "sum(weight)", rows = "count(*)", last_seen = "max(at)" }
 """
@@ -26,9 +26,8 @@ _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\(\s*(.+?)\s*\)\s*")
 class Aggregate(NamedTuple):
     """One output column: ``name = function(column)``; column None is ``count(*)``.
 
-    Nulls are left out by every function but ``count(*)``; a group without any
-    value has the count 0 and null for the rest. ``first`` and ``last`` go by
-    the order of the input.
+    Every function but ``count(*)`` ignores nulls. A group without any value has a count of 0, and
+    null for the other functions. ``first`` and ``last`` go by the order of the input.
     """
 
     name: str
@@ -37,12 +36,12 @@ class Aggregate(NamedTuple):
 
     @property
     def is_count(self) -> bool:
-        """Whether it is 0, and not null, where there is nothing."""
+        """Whether the result for no values is 0 and not null."""
         return self.function in ("count", "count_distinct")
 
 
 def parse_aggregate(name: str, text: str) -> Aggregate:
-    """The aggregate that ``text`` calls; JobFileError says which there are."""
+    """Parse the call of an aggregate. The JobFileError names the functions."""
     match = _CALL.fullmatch(text)
     function, column = (match[1].lower(), match[2]) if match else ("", "")
     is_star = column == "*"
@@ -61,19 +60,18 @@ def check_aggregates(
     aggregates: tuple[Aggregate, ...],
     rows: str = MAPPED,
 ) -> None:
-    """Raise where rows of ``schema``, in their plain layout, cannot be aggregated so.
+    """Raise if rows of ``schema``, in their canonical layout, cannot be aggregated like this.
 
-    ``rows`` is what messages call them.
-    ColumnNotFoundError for a column that is not there, KeyTypeError for a
-    group that cannot be hashed, JobFileError for an aggregate of a type that
-    it does not take.
+    Messages call the rows ``rows``. Raises ColumnNotFoundError for a column that is missing,
+    KeyTypeError for a group that cannot be hashed, and JobFileError for an aggregate that does not
+    take the type of its column.
     """
     for column in group_by:
         _type_of(schema, column, f"reduce.group_by: {rows}")
     if group_by:
         kernel.check_key_types(schema, group_by)
     if not group_by and aggregates and all(each.column is None for each in aggregates):
-        for column in schema.names[:1]:  # by which rows are counted that have no group
+        for column in schema.names[:1]:  # rows without a group are counted by it
             _type_of(schema, column, f"reduce.aggregate: {rows}")
     for aggregate in aggregates:
         if aggregate.column is not None:
@@ -81,10 +79,10 @@ def check_aggregates(
 
 
 def check_distinct(schema: pa.Schema, rows: str = MAPPED) -> None:
-    """Raise where rows of ``schema``, in their plain layout, cannot be compared in all columns.
+    """Raise if rows of ``schema``, in their canonical layout, cannot be compared in all columns.
 
-    SchemaMismatchError for a name that two columns have, KeyTypeError for a column of a type that
-    cannot be hashed.
+    Raises SchemaMismatchError for two columns of one name, and KeyTypeError for a column of a type
+    that cannot be hashed.
     """
     for field in schema:
         _type_of(schema, field.name, f"reduce.distinct: {rows}")

@@ -1,4 +1,4 @@
-"""Rows of one side of a join by their keys, which batches of the other side meet."""
+"""The build side of a hash join: rows held by key, which batches of the other side probe."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from mrflight.shuffle.store.decoded_size import fixed_bytes, row_bytes
 from mrflight.tasks.operators.join_output import JoinPlan, JoinSide
 
 SLICE_ROWS = 2**16
-"""Of the result that are made at a time."""
+"""The result rows that are made at a time."""
 
 SLICE_BYTES = 16 * 2**20
-"""Of the result that are made at a time, or one row."""
+"""The result bytes that are made at a time, unless one row is larger."""
 
 Pair = tuple[pa.UInt32Array, pa.UInt32Array]
 Mask = npt.NDArray[np.bool_]
 
 
 class _Rows:
-    """Rows with what is needed of them when they meet others."""
+    """Rows of one side, with what a join needs of them."""
 
     def __init__(self, side: JoinSide, table: pa.Table) -> None:
         self.side = side
@@ -48,12 +48,15 @@ class _Rows:
 
     @cached_property
     def largest(self) -> float:
-        """No row has more bytes."""
+        """An upper bound for the bytes of a row."""
         columns = self.table.columns
         return sum(max(map(_longest, column.chunks), default=0.0) for column in columns)
 
     def take(self, rows: pa.UInt32Array) -> pa.Table:
-        """These rows; without a copy where they are all, as where each meets one."""
+        """Return these rows.
+
+        All rows in order are not copied, which is common if each row matches one.
+        """
         numbers = rows.to_numpy()
         if len(numbers) == len(self.table) and np.array_equal(numbers, np.arange(len(numbers))):
             return self.table
@@ -61,24 +64,25 @@ class _Rows:
 
 
 class BuildSide:
-    """Rows of one side that are in memory, by the hashes of their keys.
+    """The rows of one side in memory, by the hashes of their keys.
 
-    Beside their bytes they take about 20 for each row, and 16 more where whole rows are wanted.
+    Beside their bytes they take about 20 bytes a row, and 16 more if the other side's rows are
+    wanted.
     """
 
     def __init__(self, plan: JoinPlan, side: JoinSide, table: pa.Table) -> None:
         self._plan = plan
         self._side = side
         self._other = plan.other(side)
-        # In one chunk: else taking rows looks for the chunk of each.
+        # The table is made one chunk, because otherwise taking rows looks for the chunk of each.
         self._held = _Rows(side, table.combine_chunks())
         self._by_hash = kernel.hash_table(self._held.hashes)
         self._met = np.zeros(len(table), np.bool_)
 
     def meet(self, batch: pa.RecordBatch, met: Mask) -> Iterator[pa.Table]:
-        """The pairs with rows of the other side, if they are wanted; ``met`` is set for its rows.
+        """Yield the wanted pairs with rows of the other side, and set ``met`` for its rows.
 
-        To be called to the end.
+        The iterator must be read to its end.
         """
         others = _Rows(self._other, pa.Table.from_batches([batch]))
         only_first = not self._plan.keeps_pairs and self._has_one_key_per_hash
@@ -92,7 +96,7 @@ class BuildSide:
                 yield from self._joined(others, probes, rows)
 
     def rest(self) -> Iterator[pa.Table]:
-        """The held rows that are in the result alone, once all of the other side have been met."""
+        """Yield the held rows that are in the result alone, once the other side has been read."""
         if self._side.keeps_rows:
             wanted = self._all_met() if self._side.keeps_met else ~self._all_met()
             rows = np.flatnonzero(wanted)
@@ -101,7 +105,10 @@ class BuildSide:
                 yield self._plan.alone(self._side, found)
 
     def _all_met(self) -> Mask:
-        """Where of each key only the first row is said to be met, its other rows are as well."""
+        """Return which held rows have matched.
+
+        If only the first row of each key was marked, mark the rest.
+        """
         if not self._plan.keeps_pairs and self._has_one_key_per_hash:
             for rows, firsts in self._by_hash.pairs(self._held.hashes, SLICE_ROWS, only_first=True):
                 self._met[rows.to_numpy()] = self._met[firsts.to_numpy()]
@@ -109,7 +116,10 @@ class BuildSide:
 
     @cached_property
     def _has_one_key_per_hash(self) -> bool:
-        """Whether held rows of equal hashes have equal keys: all but always, so it is looked."""
+        """Whether held rows with equal hashes have equal keys.
+
+        That is nearly always so, but is checked.
+        """
         if self._side.has_one_key_per_hash:
             return True
         pairs = self._by_hash.pairs(self._held.hashes, SLICE_ROWS, only_first=True)
@@ -117,7 +127,7 @@ class BuildSide:
         return all(_equal_rows(keys, rows, keys, firsts) is None for rows, firsts in pairs)
 
     def _equal(self, others: _Rows, pair: Pair) -> Pair:
-        """The pairs whose keys are equal, as their hashes are."""
+        """Return those of the pairs, whose hashes are equal, that have equal keys."""
         same = _equal_rows(others.keys, pair[0], self._held.keys, pair[1])
         return pair if same is None else (pair[0].filter(same), pair[1].filter(same))
 
@@ -134,7 +144,7 @@ class BuildSide:
     def _slices(
         self, others: _Rows, probes: pa.UInt32Array, rows: pa.UInt32Array
     ) -> Iterator[tuple[int, int]]:
-        """Where to cut the pairs, so that one long row in many of them does not fill the memory."""
+        """Yield slices of the pairs, so that a long row in many pairs does not fill the memory."""
         if len(rows) * (others.largest + self._held.largest) <= SLICE_BYTES:
             yield 0, len(rows)
             return
@@ -149,14 +159,14 @@ class BuildSide:
 
 
 def _longest(column: pa.Array) -> float:
-    """The bytes of the longest value, or a little more."""
+    """Return the bytes of the longest value, or a little more."""
     import pyarrow.compute as pc
 
     fixed = fixed_bytes(column.type)
     if fixed is not None:
         return fixed
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-        return float(5 + (pc.max(pc.binary_length(column)).as_py() or 0))  # and its offset
+        return float(5 + (pc.max(pc.binary_length(column)).as_py() or 0))  # with its offset
     return float(row_bytes(column).max(initial=0.0))
 
 
@@ -171,7 +181,10 @@ def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
 def _equal_rows(
     ones: list[pa.ChunkedArray], rows: pa.Array, others: list[pa.ChunkedArray], partners: pa.Array
 ) -> pa.ChunkedArray | None:
-    """Of pairs of rows whether all columns, which have no nulls, are equal; None: all pairs are."""
+    """Return for pairs of rows whether all columns are equal; None if all pairs are.
+
+    The columns have no nulls.
+    """
     import pyarrow.compute as pc
 
     found = None

@@ -1,12 +1,12 @@
-"""Combines the rows of a map before they are sent, where that pays.
+"""Combines the rows of a map task before they are sent, if that reduces them enough.
 
-What is sent has only the columns that groups and aggregates are made of, and
-where the aggregates can be taken apart it is partial rows, whether they have
-been merged or not. Merging costs what Acero's grouping costs, 15 ns a row for
-few keys and 95 for keys that come once; a row that is not sent saves placing,
-sending, receiving and grouping it: see experiments/combine.py. So a look at
-the first rows decides, and now and then a look at later ones, as data may
-change along a file.
+Only the columns that groups and aggregates need are sent. If all aggregates have partial forms, the
+rows that are sent are partial rows, whether they were combined or not.
+
+Combining costs what Acero's grouping costs: 15 ns a row for few keys, and 95 ns for keys that come
+once. A row that is not sent saves partitioning, sending, receiving and grouping it: see
+experiments/combine.py. So a sample of the first rows decides, and from time to time a sample of
+later rows, because data may change along a file.
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ from mrflight.tasks.operators.partial_columns import needed_columns
 from mrflight.tasks.operators.spill_partitions import RowBuffer
 
 SAMPLE_ROWS = 2**16
-"""That the first look groups, and a batch at a time."""
+"""The rows of a sample, and of the batches that are converted at a time."""
 
 RESAMPLE_EVERY_ROWS = 2**22
-"""Where merging did not pay: a look then costs about 1 ns per row."""
+"""The rows between two samples while combining does not pay. A sample then costs about 1 ns a
+row."""
 
 GATHER_ROWS = 2**18
-"""That are merged at a time: more of them are not merged faster."""
+"""The rows that are combined at a time. More rows are not combined faster."""
 
 MAX_GROUPS_PER_ROW = 0.5
-"""Of the rows that were looked at, where merging pays.
+"""The most groups per row of a sample for which combining pays.
 
-That is 60 thousand keys that come equally often. Merging them costs about 40 ns a row, and
-leaves 0.23 of 256k rows; a row that is left out saves 60 to 80 ns, and what the wire takes.
+That is 60 thousand keys that come equally often. Combining them costs about 40 ns a row and leaves
+0.23 of 256k rows. A row that is left out saves 60 to 80 ns, and the bytes on the wire.
 """
 
 MIN_COMPACTED_ROWS = 2**16
-"""Of groups that are held, before they are merged with each other."""
+"""The groups that are held before they are combined with each other."""
 
 _SHRUNK = 0.8
-"""Of the groups that were held, where merging them once more has been worth it."""
+"""Groups are held on if combining them again leaves at most this fraction of them."""
 
 
 class Combiner:
-    """Makes of one map's rows what is sent of them; counts the rows in and out.
+    """Makes the rows that a map task sends from its mapped rows, and counts both.
 
-    ``memory_bytes`` is what it holds: half of it rows that wait to be merged,
-    half groups. Where ``group_by`` is None the groups are of rows that are equal in all columns,
-    and where it is empty all rows are one.
+    Half of ``memory_bytes`` is for rows that wait to be combined, and half for groups. If
+    ``group_by`` is None, rows that are equal in all columns form a group. If it is empty, all rows
+    form one.
     """
 
     def __init__(
@@ -66,10 +67,11 @@ class Combiner:
         self.rows_out = 0
 
     def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What is sent of mapped batches, in their order; of no batches none, else at least one.
+        """Yield the rows to send for mapped batches, in their order.
 
-        The batches have been checked (`check_aggregates`); their layout may
-        be any. Raises SchemaMismatchError where their columns differ from those of the first.
+        The batches have been checked with `check_aggregates` and may have any layout. Without
+        batches there are none; otherwise there is at least one. Raises SchemaMismatchError if the
+        columns of a batch differ from those of the first.
         """
         for batch in self._combined(iter(batches)):
             self.rows_out += batch.num_rows
@@ -81,7 +83,9 @@ class Combiner:
             return
         group_by = first.schema.names if self._group_by is None else self._group_by
         columns = needed_columns(group_by, self._aggregates)
-        columns = columns or first.schema.names[:1]  # of no column nobody knows how many rows
+        columns = (
+            columns or first.schema.names[:1]
+        )  # without a column, a batch would not say its number of rows
         schema = canonical_schema(first.schema.empty_table().select(columns).schema)
         plan = plan_partials(schema, group_by, self._aggregates)
         rows = self._needed(first, batches, schema)
@@ -94,7 +98,7 @@ class Combiner:
     def _needed(
         self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """The columns of ``schema``, in its plain layout, some rows at a time."""
+        """Yield the columns of ``schema`` in its canonical layout, some rows at a time."""
         for batch in check_same_columns(chain([first], others)):
             self.rows_in += batch.num_rows
             used = batch.select(schema.names)
@@ -105,33 +109,33 @@ class Combiner:
 def combine_partial_rows(
     plan: PartialAggregates, batches: Iterable[pa.RecordBatch], memory_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """Partial rows merged as long as that pays, in their order; at least one batch."""
+    """Yield partial rows, combined as long as that pays, in their order; at least one batch."""
     yield empty_batch(plan.schema)
     yield from combine_where_it_pays(plan, batches, memory_bytes)
 
 
 class Mergeable(Protocol):
-    """How rows of one key are made fewer, where they can be."""
+    """Something that can combine the rows of a key."""
 
     def merge(self, rows: pa.Table) -> pa.Table | None:
-        """One row per key; None where these rows cannot be merged."""
+        """Return one row per key; None if these rows cannot be combined."""
 
 
 def combine_where_it_pays(
     plan: Mergeable, batches: Iterable[pa.RecordBatch], memory_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """Rows merged where that makes far fewer of them; those of one key keep their order."""
+    """Yield rows, combined if that makes far fewer of them. Rows of a key keep their order."""
     yield from _Merger(plan, memory_bytes).merge(batches)
 
 
 class _Merger:
-    """Merges rows as long as that pays, and passes them on as they are otherwise."""
+    """Combines rows as long as that pays, and otherwise passes them on unchanged."""
 
     def __init__(self, plan: Mergeable, memory_bytes: int) -> None:
         self._plan = plan
         self._most_bytes = memory_bytes // 2
         self._pays: bool | None = None
-        """None before the first look."""
+        """Whether combining pays; None before the first sample."""
         self._gathered = RowBuffer()
         self._groups = RowBuffer()
         self._rows_since_look = 0
@@ -154,7 +158,7 @@ class _Merger:
             yield from self._let_go()
 
     def _look(self) -> Iterator[pa.RecordBatch]:
-        """Merge what is gathered, and see what comes of it."""
+        """Combine the gathered rows, and decide from the result whether combining pays."""
         rows, groups = self._merge_gathered()
         self._rows_since_look = 0
         self._pays = groups <= rows * MAX_GROUPS_PER_ROW
@@ -164,14 +168,14 @@ class _Merger:
             yield from self._compact()
 
     def _merge_gathered(self) -> tuple[int, int]:
-        """Put the groups of what is gathered to those that are held: how many came of how many."""
+        """Combine the gathered rows, hold the groups, and return the numbers of both."""
         rows = self._gathered.pop()
         merged = self._plan.merge(rows)
         self._groups.append(rows if merged is None else merged)
         return len(rows), len(rows if merged is None else merged)
 
     def _compact(self) -> Iterator[pa.RecordBatch]:
-        """Merge the groups that are held, and let them go where they do not become fewer."""
+        """Combine the groups that are held, and send them if they do not become fewer."""
         held = self._groups.pop()
         merged = self._plan.merge(held)
         self._groups.append(held if merged is None else merged)
@@ -185,9 +189,9 @@ class _Merger:
 
 
 def check_same_columns(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches as they are; SchemaMismatchError for one whose columns differ from the first's.
+    """Yield the batches, which must have the columns of the first one.
 
-    Layouts may differ.
+    Raises SchemaMismatchError. Their layouts may differ.
     """
     first: pa.Schema | None = None
     for number, batch in enumerate(batches):
@@ -201,6 +205,6 @@ def check_same_columns(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 
 def to_same_layout(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches as `check_same_columns` gives them, in the layout that rows travel in."""
+    """Yield the batches in the canonical layout, checked as by `check_same_columns`."""
     for batch in check_same_columns(batches):
         yield to_canonical(batch, canonical_schema(batch.schema))

@@ -1,9 +1,9 @@
 """Sorts a stream of rows of any size in bounded memory.
 
-What does not fit is written to a local file while its keys are sampled, then
-cut into ranges that do fit, by boundaries from the sample; each is sorted by
-itself, or cut again if it is still too large. A key that fills a range has it
-alone: such rows need no sorting, and stream in their order.
+Rows that do not fit are written to a local file while their keys are sampled. The file is then cut
+into ranges that fit, by boundaries from the sample. Each range is sorted by itself, or cut again if
+it is still too large. A key that fills a range has it alone: its rows need no sorting, and are
+streamed in their order.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ from mrflight.tasks.operators.spill_partitions import (
 )
 
 LEAST_RANGES = 4
-"""Three boundaries: they are of several keys, or the one key's rows are a range of their own. So
-every range that is cut again is smaller than what it was cut from."""
+"""The fewest ranges, which have three boundaries. Either these are different keys, or one key's
+rows are a range of their own. So a range that is cut again is always smaller than before."""
 
 MOST_RANGES = 64
-"""That rows are cut into at a time, each by its own file."""
+"""The most ranges at a time. Each has a file of its own."""
 
 PLACED_SHARE = 3
-"""A third of the rows' memory is put into ranges at a time: that sorts them, and copies them twice.
-The process then grows by three times the rows' memory, and by seven where all is placed at once,
-which is no faster (8 million rows of 16 bytes in 5.3 MiB: 15 and 35 MiB)."""
+"""A third of the rows' memory is put into ranges at a time, because that sorts these rows and
+copies them twice. The process then grows by three times the rows' memory. If all is put into ranges
+at once it grows by seven times, and is no faster (8 million rows of 16 bytes in 5.3 MiB: 15 and 35
+MiB)."""
 
 SAMPLES_PER_RANGE = 100
-"""Ranges are then within about ten per cent of even, and are planned half as large as may be."""
+"""Ranges are then within about ten per cent of even. They are planned half as large as they may
+be."""
 
 
 class ExternalSort:
-    """Sorts as `sort_indices` does: rows of equal keys keep their order."""
+    """Sorts as `sort_indices` does: rows with equal keys keep their order."""
 
     def __init__(
         self, sort_keys: Sequence[SortKey], rows_bytes: int, scratch: ScratchFolder
@@ -52,7 +54,7 @@ class ExternalSort:
         self._scratch = scratch
 
     def results(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """All rows in their order. JobFailedError where local files cannot be written."""
+        """Yield all rows in order. Raises JobFailedError if local files cannot be written."""
         sample = self._sample()
         rows = sample.taken_of(rows)
         held = RowBuffer()
@@ -82,7 +84,7 @@ class ExternalSort:
         yield from self._by_ranges(piece, sample.keys(), name)
 
     def _by_ranges(self, piece: SpillPartition, keys: pa.Table, name: str) -> Iterator[pa.Table]:
-        """The rows of a piece that is too large, range by range, given a sample of its keys."""
+        """Yield the rows of a spill partition range by range, given a sample of its keys."""
         ranges = min(MOST_RANGES, max(LEAST_RANGES, -(-2 * piece.bytes // self._rows_bytes)))
         boundaries = choose_boundaries(keys, self._sort_keys, ranges, repeats=True)
         place = RangePartitioner(self._sort_keys, boundaries, boundaries.num_rows + 1)
@@ -102,7 +104,7 @@ class ExternalSort:
 
 
 def _is_all_in(number: int, piece: SpillPartition, place: RangePartitioner) -> bool:
-    """Whether all rows of a piece are in one range; the first batch with others tells."""
+    """Whether all rows are in one range. Reading stops at the first batch with other rows."""
     return all((place.ids(batch).to_numpy() == number).all() for batch in piece.peek())
 
 

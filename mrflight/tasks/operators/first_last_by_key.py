@@ -1,4 +1,4 @@
-"""Of the rows of each key one: the first or the last by some order."""
+"""Keeps one row of each key: the first or the last in some order."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ Flags = npt.NDArray[np.bool_]
 
 
 class FirstLastByKey(msgspec.Struct, frozen=True):
-    """The rows of one key become one; null is a key like any other.
+    """Keeps one row of each key. Null is a key like any other.
 
-    It is the first or the last in the order of ``order_by``. Of rows that are equal in that, the
-    first or last by all other columns that have an order, so that every attempt keeps the same;
-    of rows that differ in none of them it is the one that came first or last. Without
-    ``order_by`` that alone counts.
+    It is the first or the last row in the order of ``order_by``. Ties are broken by all other
+    columns that have an order, so that every attempt keeps the same row, and then by the order of
+    the input. Without ``order_by``, only the order of the input counts.
     """
 
     key: tuple[str, ...]
@@ -41,7 +40,7 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
     order_by: tuple[SortKey, ...] = ()
 
     def check(self, schema: pa.Schema, rows: str) -> None:
-        """ColumnNotFoundError or KeyTypeError where rows of this schema have no such columns."""
+        """Raise ColumnNotFoundError or KeyTypeError if the schema lacks a key or an order."""
         for name in self.key:
             if name not in schema.names:
                 raise ColumnNotFoundError.among(name, schema.names, f"reduce.keep: {rows}")
@@ -51,14 +50,15 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
     def results(
         self, rows: Iterator[pa.RecordBatch], rows_bytes: int, scratch: ScratchFolder
     ) -> Iterator[pa.Table]:
-        """The rows that are kept, each in one of the tables; none where there are no rows.
+        """Yield the rows that are kept, in tables; no table if there are no rows.
 
-        All rows of a key are among ``rows``. JobFailedError where local files cannot be written.
+        ``rows`` must hold all rows of each of its keys. Raises JobFailedError if local files cannot
+        be written.
         """
         yield from PartialAggregation(self, rows_bytes, scratch).results(rows, "kept")
 
     def combiner(self, memory_bytes: int) -> FirstLastByKeyCombiner:
-        """For one map's rows, where the partitioner looks at no column but those of the key."""
+        """Return a combiner for a map task whose partitioner looks only at the key."""
         return FirstLastByKeyCombiner(self, memory_bytes)
 
     @property
@@ -66,7 +66,7 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
         return self.key
 
     def merge(self, rows: pa.Table) -> pa.Table:
-        """The rows that are kept of these, in their order."""
+        """Return the rows that are kept, in their order."""
         alone, shared = split_singleton_groups(rows, self.key)
         if not shared.num_rows:
             return rows
@@ -76,7 +76,7 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
     merge_widening = finish = merge
 
     def _kept(self, table: pa.Table) -> Rows:
-        """The rows of a table that are kept, in their order."""
+        """Return the numbers of the rows that are kept, in ascending order."""
         order, is_best, is_tied = self._ordered(table, self.order_by)
         if not self.order_by or not is_tied.any():
             return np.sort(order[is_best])
@@ -87,10 +87,10 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
         return np.sort(np.concatenate([order[is_best & ~is_tied], chosen]))
 
     def _ordered(self, table: pa.Table, keys: Sequence[SortKey]) -> tuple[Rows, Flags, Flags]:
-        """The rows in an order, and what each of them is.
+        """Return the rows sorted by key, the best of each key first, with two flags a row.
 
-        Those of one key stand together, the best first. Flags say whether a row is the best of its
-        key, and whether it is as good as the best and not alone in that.
+        The first flag says whether the row is the best of its key, the second whether it ties with
+        the best one.
         """
         groups = group_codes(table, self.key)
         codes = groups.combine(sort_codes(table, keys))
@@ -105,7 +105,7 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
         return order, is_best, is_tied
 
     def _others(self, schema: pa.Schema) -> tuple[SortKey, ...]:
-        """The columns that `key` and `order_by` do not look at, where they have an order."""
+        """Return the columns that have an order and are neither in `key` nor in `order_by`."""
         known = {*self.key, *columns_of(self.order_by)}
         return ascending(
             field.name
@@ -117,16 +117,16 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
 
 
 class FirstLastByKeyCombiner:
-    """Makes of one map's rows those that may be kept of all, where that makes them fewer."""
+    """Drops rows of one map task that cannot be kept, if that makes far fewer of them."""
 
     def __init__(self, wanted: FirstLastByKey, memory_bytes: int) -> None:
         self._wanted = wanted
         self._memory_bytes = memory_bytes
 
     def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What is sent of mapped batches; of no batches none, else at least one.
+        """Yield the rows to send for mapped batches: at least one batch if there are any.
 
-        Several rows of a key may be left. Raises SchemaMismatchError where the batches' columns
+        Several rows of a key may be left. Raises SchemaMismatchError if the columns of a batch
         differ from those of the first.
         """
         rows = to_same_layout(iter(batches))
@@ -138,7 +138,7 @@ class FirstLastByKeyCombiner:
 
 
 def _begins(ordered: npt.NDArray[np.uint64]) -> Flags:
-    """Of sorted numbers whether each is another one than the number before."""
+    """Return for sorted numbers whether each differs from the one before."""
     begins = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
     return begins

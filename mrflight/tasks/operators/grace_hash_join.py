@@ -1,10 +1,10 @@
-"""Joins two streams of rows of any size in bounded memory.
+"""Joins two streams of rows of any size in bounded memory, by a grace hash join.
 
-Both sides are read until one has ended: its rows are held, and those of the other stream past them.
-Where neither ends in its share of the memory both go to local files, in pieces by the hash of the
-key, and piece meets piece; a piece that is too large on both sides is cut again. Where that is in
-vain, as of a key with very many rows, its smaller side is held part by part, and the other is read
-for each part.
+Both sides are read until one has ended. Its rows are the build side, which the rows of the other
+probe. If neither side ends within its part of the memory, both are spilled to local files, in
+partitions by the hash of the key, and each pair of partitions is joined. A pair that is too large
+on both sides is partitioned again. If that would be in vain, because of a key with very many rows,
+the smaller side is held in several parts, and the other is read once for each part.
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ from mrflight.tasks.operators.spill_partitions import (
 )
 
 MAX_BUILD_PASSES = 3
-"""The other side is rather read so often than written and read once more, as cutting both would."""
+"""The other side is read up to this often. Partitioning both sides again would write it and read it
+once more, which is no cheaper."""
 
 SHRINKS = 0.5
-"""Of what was cut, where a key has so many rows that cutting it again is in vain."""
+"""Partitioning again is in vain if it leaves more than this fraction of the bytes, as for one
+key."""
 
 BATCH_BYTES = 2**20
-"""Of small batches that are put together before they meet the other side, up to `SLICE_ROWS`."""
+"""Small batches are put together up to these bytes, or `SLICE_ROWS`, before they probe."""
 
 Batches = Iterator[pa.RecordBatch]
 
 
 class GraceHashJoin:
-    """One join of two sides, of each of which it holds about ``rows_bytes``."""
+    """Joins two sides, and holds about ``rows_bytes`` of each."""
 
     def __init__(self, plan: JoinPlan, rows_bytes: int, scratch: ScratchFolder) -> None:
         self._plan = plan
@@ -50,7 +52,7 @@ class GraceHashJoin:
         self._scratch = scratch
 
     def results(self, left: Batches, right: Batches) -> Iterator[pa.Table]:
-        """The result of plain batches that have the columns of their sides; some may be empty."""
+        """Yield the result for canonical batches. Tables may be empty."""
         rows = {"left": left, "right": right}
         held = {"left": RowBuffer(), "right": RowBuffer()}
         ended = self._read(rows, held)
@@ -63,7 +65,10 @@ class GraceHashJoin:
         yield from self._met(side, _whole(held[ended], side), lambda: streamed)
 
     def _read(self, rows: dict[str, Batches], held: dict[str, RowBuffer]) -> str | None:
-        """Hold both sides, the smaller one first, until one has ended; None if neither does."""
+        """Hold both sides, the smaller one first, until one ends, and return it.
+
+        Return None if neither side ends within the memory.
+        """
         while True:
             smaller = min(rows, key=lambda name: held[name].bytes)
             if held[smaller].bytes > self._rows_bytes:
@@ -76,7 +81,7 @@ class GraceHashJoin:
     def _cut(
         self, rows: dict[str, Batches], held: dict[str, RowBuffer], name: str, level: int
     ) -> Iterator[pa.Table]:
-        """Cut both sides by their hashes, and join piece by piece."""
+        """Partition both sides by their hashes, and join each pair of partitions."""
         pieces: dict[str, dict[int, SpillPartition]] = {}
         for side in (self._plan.left, self._plan.right):
             writer = _writer(self._scratch, f"{name}-{side.name}", side, level)
@@ -96,7 +101,7 @@ class GraceHashJoin:
     def _piece(
         self, both: dict[str, SpillPartition], name: str, level: int, cut_bytes: int
     ) -> Iterator[pa.Table]:
-        """Join a piece of each side. What was cut had ``cut_bytes`` on its smaller side."""
+        """Join a partition of each side. Before the cut, the smaller side had ``cut_bytes``."""
         smaller = min(both, key=lambda side: both[side].bytes)
         side, size = self._plan.side(smaller), both[smaller].bytes
         other = both[self._plan.other(side).name]
@@ -114,7 +119,10 @@ class GraceHashJoin:
             yield from self._cut(rows, {side: RowBuffer() for side in both}, name, level)
 
     def _meeting_none(self, both: dict[str, SpillPartition]) -> Iterator[pa.Table]:
-        """The rows whose keys have a null. Only those came here that are in the result."""
+        """Yield the rows whose keys have a null.
+
+        Only rows that are in the result are in this partition.
+        """
         for name, piece in both.items():
             side = self._plan.side(name)
             for batch in piece.batches():
@@ -126,15 +134,17 @@ class GraceHashJoin:
         parts: Iterator[tuple[pa.Table, bool]],
         others: Callable[[], Batches],
     ) -> Iterator[pa.Table]:
-        """All rows of one side, part by part and whether it is the last, with all of the other.
+        """Join all rows of one side, in parts, with all rows of the other.
 
-        These are asked for once for each part, and come in the same batches.
+        Each part has a flag that says whether it is the last.
+
+        The other side is read once for each part, in the same batches.
         """
         other = self._plan.other(side)
         met_before: list[bytes] = []
         for table, is_last in parts:
             held = BuildSide(self._plan, side, table)
-            del table  # it has been copied
+            del table  # the build side has a copy
             met_now: list[bytes] = []
             for number, batch in enumerate(_in_larger(others())):
                 met = _unpacked(met_before[number], batch) if met_before else _none_of(batch)
@@ -147,7 +157,7 @@ class GraceHashJoin:
             yield from held.rest()
 
     def _alone(self, side: JoinSide, batch: pa.RecordBatch, met: Mask) -> Iterator[pa.Table]:
-        """The rows of a batch that are in the result alone."""
+        """Yield the rows of a batch that are in the result alone."""
         if side.keeps_rows:
             wanted = met if side.keeps_met else ~met
             rows = batch if wanted.all() else batch.filter(to_arrow(wanted))
@@ -155,12 +165,12 @@ class GraceHashJoin:
 
 
 def _whole(held: RowBuffer, side: JoinSide) -> Iterator[tuple[pa.Table, bool]]:
-    """All that is held, as the only part; nothing keeps it here."""
+    """Yield all rows that are held as the only part, and keep no reference to them."""
     yield held.pop() if held.rows else side.schema.empty_table(), True
 
 
 def _writer(scratch: ScratchFolder, name: str, side: JoinSide, level: int) -> GracePartitioner:
-    """Into pieces by the hash of the key, and one more for rows that meet none."""
+    """Return a partitioner by the key's hash, with one more partition for unmatched rows."""
 
     def ids(batch: pa.RecordBatch) -> pa.Int32Array:
         hashes = side.hashes(batch)
@@ -170,7 +180,7 @@ def _writer(scratch: ScratchFolder, name: str, side: JoinSide, level: int) -> Gr
 
 
 def _parts(batches: Batches, most_bytes: int) -> Iterator[tuple[pa.Table, bool]]:
-    """Tables of about so many bytes, of which there are some, and whether it is the last."""
+    """Yield tables of about so many bytes, at least one, each with a flag for the last one."""
     held = RowBuffer()
     for batch in batches:
         if held.bytes > most_bytes:
@@ -180,7 +190,7 @@ def _parts(batches: Batches, most_bytes: int) -> Iterator[tuple[pa.Table, bool]]
 
 
 def _in_larger(batches: Batches) -> Batches:
-    """The rows in batches of `BATCH_BYTES` or `SLICE_ROWS`, as each costs some calls."""
+    """Yield larger batches, of `BATCH_BYTES` or `SLICE_ROWS`: each batch costs some calls."""
     held = RowBuffer()
     for batch in batches:
         if not held.rows and _is_large(batch.num_rows, batch.nbytes):

@@ -1,14 +1,13 @@
 """Groups a stream of rows of any size in bounded memory.
 
-Rows are gathered up to a share of the memory and merged to partial rows. Where
-those stay small, as with few keys or one, that goes on to the end. Where they
-do not, all goes to local files, in pieces by the hash of the group's columns,
-and each piece is grouped by itself, and cut again if it is still too large.
+Rows are gathered up to a part of the memory and combined to partial rows. While these stay small,
+as they do with few keys or one, that goes on to the end. Otherwise all rows are spilled to local
+files, in partitions by the hash of the key. Each partition is grouped by itself, and partitioned
+again if it is still too large.
 
-Rows that fit are grouped in one go. Cutting them in memory first, so that the
-hash tables stay in the caches, was slower for everything but 1.5 million rows
-and more of keys that come once (18 bytes), where it saved a quarter; with few
-keys it took three times as long.
+Rows that fit are grouped in one go. Partitioning them in memory first, so that the hash tables stay
+in the caches, was slower in all cases but one: 1.5 million rows and more with keys of 18 bytes that
+come once, where it saved a quarter. With few keys it took three times as long.
 """
 
 from __future__ import annotations
@@ -35,28 +34,28 @@ from mrflight.tasks.operators.spill_partitions import (
 )
 
 _SMALL = 0.5
-"""Of the rows' share of memory: merged rows that take no more are held on."""
+"""Combined rows are held on if they take at most this fraction of the rows' memory."""
 
 _PAYS = 0.7
-"""Merged rows per row, where rows that go to files are merged before."""
+"""Rows are combined before they are spilled if that leaves at most this fraction of them."""
 
 
 class Merging(Protocol):
-    """How rows of one key are made fewer, as often as that is asked for."""
+    """Something that can combine the rows of a key any number of times."""
 
     @property
     def group_by(self) -> tuple[str, ...]:
-        """The key."""
+        """The columns of the key."""
 
     def merge_widening(self, rows: pa.Table) -> pa.Table:
-        """One row per key, which may be merged with others again."""
+        """Return one row per key, which may be combined with others again."""
 
     def finish(self, rows: pa.Table) -> pa.Table:
-        """The result of all rows of some keys, whether some were merged or not."""
+        """Return the result for all rows of some keys, whether they were combined or not."""
 
 
 class PartialAggregation:
-    """Groups that can be made of what parts of their rows have become: ``plan`` says how."""
+    """Groups whose aggregates are made of partial rows, as ``plan`` says."""
 
     def __init__(self, plan: Merging, rows_bytes: int, scratch: ScratchFolder) -> None:
         self._plan = plan
@@ -66,10 +65,10 @@ class PartialAggregation:
     def results(
         self, rows: Iterator[pa.RecordBatch], name: str = "groups", level: int = 0
     ) -> Iterator[pa.Table]:
-        """The groups of partial rows, each in one of the tables; none where there are no rows.
+        """Yield the groups of partial rows, in tables; no table if there are no rows.
 
-        ``level`` is how often the rows have been cut before. Raises JobError for a sum that does
-        not fit its type, JobFailedError where local files cannot be written.
+        ``level`` is how often the rows have been partitioned before. Raises JobError for a sum that
+        does not fit its type, and JobFailedError if local files cannot be written.
         """
         held = RowBuffer(concat_partial_rows)
         pieces = self._held_or_cut(rows, held, name, level)
@@ -84,7 +83,7 @@ class PartialAggregation:
     def _held_or_cut(
         self, rows: Iterator[pa.RecordBatch], held: RowBuffer, name: str, level: int
     ) -> list[SpillPartition]:
-        """Pieces with all rows, or none where all of them, merged or not, can be held."""
+        """Return spill partitions with all rows, or none if all rows could be held in ``held``."""
         merge = self._plan.merge_widening
         while held.fill(rows, self._rows_bytes):
             before = held.rows
@@ -97,11 +96,10 @@ class PartialAggregation:
 
 
 class CompleteAggregation:
-    """Groups with aggregates that are made of all rows at once: count_distinct, decimal means.
+    """Groups with aggregates that need all rows at once: count_distinct and means of decimals.
 
-    What is too large is cut by the hash of the group's columns. A piece that
-    is too large because of one group is first made of its distinct values,
-    which are merged as groups of their own, and then counted.
+    Rows that do not fit are partitioned by the hash of the key. If a partition is too large because
+    of one group, its distinct values are made first, as groups of their own, and are counted then.
     """
 
     def __init__(
@@ -121,7 +119,7 @@ class CompleteAggregation:
     def results(
         self, rows: Iterator[pa.RecordBatch], name: str = "groups", level: int = 0
     ) -> Iterator[pa.Table]:
-        """The groups of plain rows, as `PartialAggregation.results`."""
+        """Yield the groups of plain rows, as `PartialAggregation.results` does."""
         held = RowBuffer()
         if not held.fill(rows, self._rows_bytes):
             if held.rows:
@@ -148,7 +146,7 @@ class CompleteAggregation:
     def _partial_rows(
         self, plan: PartialAggregates, piece: SpillPartition, name: str
     ) -> Iterator[pa.RecordBatch]:
-        """Rows for all aggregates but count_distinct, then for each of those its values."""
+        """Yield partial rows for all aggregates but count_distinct, then the distinct values."""
         yield from map(plan.from_rows, piece.peek())
         counted = [each.column for each in self._aggregates if each.function == "count_distinct"]
         for number, column in enumerate(dict.fromkeys(counted)):

@@ -1,4 +1,4 @@
-"""Calls a user's reduce function with a partition of any size, in bounded memory where it can."""
+"""Calls a user's reduce function for a partition of any size, in bounded memory where possible."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from mrflight.tasks.operators.spill_partitions import (
 
 
 class GroupedApply:
-    """Calls ``function`` with tables that hold every row of the keys that are in them.
+    """Calls ``function`` with tables that hold all rows of each of their keys.
 
-    A partition that fits is one table; a larger one is cut by the hash of
-    ``key``. One key's rows stay together however many they are, and without a
-    key all rows do.
+    A partition that fits is one table. A larger one is partitioned by the hash of ``key``. The rows
+    of a key stay together however many they are; without a key all rows do.
     """
 
     def __init__(
@@ -43,9 +42,9 @@ class GroupedApply:
     def results(
         self, rows: Iterator[pa.RecordBatch], name: str = "rows", level: int = 0
     ) -> Iterator[pa.Table]:
-        """What the function made, table by table: at least one, as it is called without rows too.
+        """Yield the tables that the function returns, at least one.
 
-        JobFailedError where local files cannot be written, and what the function raises.
+        Raises JobFailedError if local files cannot be written, and whatever the function raises.
         """
         held = RowBuffer()
         can_cut = bool(self._key) and level < MAX_LEVEL
@@ -61,7 +60,7 @@ class GroupedApply:
             pa.default_memory_pool().release_unused()
 
     def _is_one_key(self, piece: SpillPartition) -> bool:
-        """Whether all rows have the same hash, so that cutting goes on in vain."""
+        """Whether all rows have the same hash, so that partitioning again would be in vain."""
         seen: set[int] = set()
         for batch in piece.peek():
             hashes = kernel.hash_rows([batch[name] for name in self._key]).to_numpy()

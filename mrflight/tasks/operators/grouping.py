@@ -1,9 +1,8 @@
-"""Groups and aggregates the rows of one partition, with Acero.
+"""Groups and aggregates the rows of one partition with Acero.
 
-What Acero does not do by itself is done here, so that the result is that of
-SQL for every type: -0.0 and 0.0 are one key and so are all NaNs (as in the
-hash that brought them together), integer sums never wrap around, and first
-and last take every type.
+This module adds what Acero lacks, so that the result is that of SQL for every type: -0.0 and 0.0
+are one key and so are all NaNs (as in the hash that partitioned them), integer sums never wrap
+around, and first and last take every type.
 """
 
 from __future__ import annotations
@@ -21,42 +20,43 @@ from mrflight.errors import JobError
 from mrflight.tasks.operators.aggregates import Aggregate, AggregateFunction
 
 _WIDE = Context(prec=80)
-"""Digits of a decimal256, and some."""
+"""More digits than a decimal256 has."""
 
 _ROUNDED_UP = 1 + 1e-6
-"""What doubles may lose in adding up the numbers of a partition, and far more."""
+"""Far more than doubles can lose in adding up the numbers of a partition."""
 
 
 class Call(NamedTuple):
-    """One output column, ``name = function(column)``, for an aggregate that errors will name."""
+    """One output column, ``name = function(column)``; errors name the aggregate ``asked``."""
 
     name: str
     function: AggregateFunction
     column: str | None
     asked: Aggregate
     fits: bool = True
-    """Whether a sum is brought into its own type, or left in one that has room for it."""
+    """Whether a sum is cast to its own type. Otherwise it stays in a type that has room for it."""
 
 
 def group(table: pa.Table, group_by: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
-    """One row per distinct key, null a key like others: the keys, then the aggregates in order.
+    """Return one row per distinct key: the keys, then the aggregates in order.
 
-    Without ``group_by`` all rows have one key; `group_of_nothing` is for where there are none. The
-    rows come in no particular order. The table's columns are plain (no dictionaries or views), as
-    they come from a shuffle. Raises JobError for a sum that does not fit its type.
+    Null is a key like others. Without ``group_by`` all rows have one key; use `group_of_nothing` if
+    there are no rows. The rows come in no particular order. The table's columns are in the
+    canonical layout, as they come from a shuffle. Raises JobError for a sum that does not fit its
+    type.
     """
     calls = [Call(asked.name, asked.function, asked.column, asked) for asked in aggregates]
     return call_by_group(table, group_by, calls)
 
 
 def group_of_nothing(schema: pa.Schema, aggregates: Sequence[Aggregate]) -> pa.Table:
-    """What no rows come to where all rows are one group, in the columns of such a result."""
+    """Return the result of no rows if all rows are one group."""
     row = {each.name: [0 if each.is_count else None] for each in aggregates}
     return pa.table(row, schema=schema)
 
 
 def call_by_group(table: pa.Table, group_by: Sequence[str], calls: Sequence[Call]) -> pa.Table:
-    """`group` for single calls, whose columns are named by them."""
+    """Group as `group` does, with one column for each call."""
     columns = {f"key{i}": canonical_floats(table[name]) for i, name in enumerate(group_by)}
     if not group_by:
         columns["key"] = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int8()), len(table))])
@@ -75,7 +75,7 @@ def call_by_group(table: pa.Table, group_by: Sequence[str], calls: Sequence[Call
 
 
 def _prepare(table: pa.Table, call: Call) -> tuple[pa.ChunkedArray | None, list[str]]:
-    """The column that Acero is given for this call, and the functions it is asked for."""
+    """Return the column that Acero is given for this call, and the functions that it runs."""
     if call.column is None:
         return None, ["count_all"]
     column = table[call.column]
@@ -85,13 +85,13 @@ def _prepare(table: pa.Table, call: Call) -> tuple[pa.ChunkedArray | None, list[
         case "last":
             return _rows_with_value(column), ["max"]
         case "count_distinct" if types.is_null(column.type):
-            return column.cast(pa.int64()), ["count_distinct"]  # of nulls alone Acero counts one
+            return column.cast(pa.int64()), ["count_distinct"]  # for nulls alone Acero counts one
         case "count_distinct":
             return canonical_floats(column), ["count_distinct"]
         case "count":
             return _validity(column), ["count"]
         case "mean" if is_whole(column.type):
-            # Acero adds them up as doubles, which loses what large ones leave of each other.
+            # Acero adds integers up as doubles, and so loses small differences of large ones.
             return _summable(column, call.asked), ["sum", "count"]
         case "sum" | "mean":
             return _summable(column, call.asked), [call.function]
@@ -100,7 +100,7 @@ def _prepare(table: pa.Table, call: Call) -> tuple[pa.ChunkedArray | None, list[
 
 
 def _finish(table: pa.Table, call: Call, results: Iterator[pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Acero's next results as what the call promises."""
+    """Convert Acero's next results to the result of the call."""
     result = next(results)
     if call.column is None or call.function in ("count", "count_distinct"):
         return result
@@ -169,7 +169,7 @@ def divide_decimals(
 
 
 def _validity(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Something small that is null where the column is, for types that cannot be counted."""
+    """Return a small column that is null where this one is, for types that Acero cannot count."""
     import pyarrow.compute as pc
 
     if not types.is_nested(column.type):
@@ -178,7 +178,10 @@ def _validity(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _rows_with_value(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Row numbers, null where the column is null: their least leads to the first value."""
+    """Return row numbers, null where the column is null.
+
+    The least number leads to the first value.
+    """
     import numpy as np
     import pyarrow.compute as pc
 
@@ -187,7 +190,7 @@ def _rows_with_value(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _summable(column: pa.ChunkedArray, aggregate: Aggregate) -> pa.ChunkedArray:
-    """The column as a type whose sum does not wrap around, whatever the values."""
+    """Return the column as a type whose sum does not wrap around, whatever the values."""
     kind = column.type
     if types.is_duration(kind):
         column, kind = column.cast(pa.int64()), pa.int64()
@@ -203,10 +206,10 @@ def _summable(column: pa.ChunkedArray, aggregate: Aggregate) -> pa.ChunkedArray:
 
 
 def may_overflow(column: pa.ChunkedArray) -> bool:
-    """Whether a sum of some of these numbers could leave the type that Acero adds them up in.
+    """Whether a sum of some of these numbers may overflow the type in which Acero adds them up.
 
-    From the count and the extremes; in decimals of 76 digits, which have no
-    wider type to go to, from the sum of all magnitudes as well.
+    That follows from their count and extremes. Decimals of 76 digits have no wider type; for these
+    the sum of all magnitudes is looked at as well.
     """
     import pyarrow.compute as pc
 
@@ -230,9 +233,9 @@ def may_overflow(column: pa.ChunkedArray) -> bool:
 
 
 def _magnitudes_below(column: pa.ChunkedArray) -> int:
-    """What decimals of 128 bits are not above, as whole numbers: by the upper half of their bits.
+    """Return a bound for the magnitudes of 128-bit decimals, from the upper half of their bits.
 
-    A tenth of the time of finding their extremes. What lies where there is a null counts as well.
+    That takes a tenth of the time of finding their extremes. Memory behind nulls counts as well.
     """
     import numpy as np
 
@@ -246,7 +249,7 @@ def _magnitudes_below(column: pa.ChunkedArray) -> int:
 
 
 def _wider(kind: pa.DataType, aggregate: Aggregate) -> pa.DataType:
-    """A type for sums that ``kind`` has no room for."""
+    """Return a type for sums that ``kind`` has no room for."""
     if types.is_integer(kind):
         return pa.decimal128(38, 0)
     if not types.is_decimal256(kind):
@@ -255,11 +258,11 @@ def _wider(kind: pa.DataType, aggregate: Aggregate) -> pa.DataType:
 
 
 def fit_sum(aggregate: Aggregate, kind: pa.DataType, result: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A sum in its own type.
+    """Return a sum in its own type.
 
-    int64 for integers (uint64 of uint64) and booleans, a duration of
-    durations, a decimal of 38 digits of those that have no more. ``kind`` is
-    the column's type. Raises JobError where it does not fit.
+    The type is int64 for integers and booleans (uint64 for uint64), a duration for durations, and a
+    decimal of 38 digits for decimals that have no more. ``kind`` is the type of the column. Raises
+    JobError if the sum does not fit.
     """
     if types.is_duration(kind):
         return fit_sum(aggregate, pa.int64(), result).cast(kind)

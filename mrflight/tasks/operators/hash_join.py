@@ -1,4 +1,4 @@
-"""Joins two inputs by equal keys, of any size, in bounded memory."""
+"""Joins two inputs of any size by equal keys, in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,37 +21,36 @@ How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 
 def can_broadcast(how: How, *, is_left: bool) -> bool:
-    """Whether a side of a join can be with everyone: none of its rows is in the result alone."""
+    """Whether every task may have all rows of this side: none of them is in the result alone."""
     return how in (("inner", "right") if is_left else ("inner", "left", "semi", "anti"))
 
 
 class Join(msgspec.Struct, frozen=True):
-    """Rows of two inputs whose keys are equal. Picklable.
+    """A join of two inputs by equal keys. Picklable.
 
-    A row with a null in its key meets none. NaN is equal to NaN and -0.0 to 0.0, as in DuckDB.
-    ``semi`` has the left's rows that meet any, ``anti`` those that meet none, each once.
+    A row with a null in its key matches none. NaN equals NaN and -0.0 equals 0.0, as in DuckDB.
+    ``semi`` returns each left row that matches any right row, ``anti`` each that matches none.
     """
 
     how: How
     left_on: tuple[str, ...]
     right_on: tuple[str, ...]
     key_path: str = "reduce.join"
-    """Where the job file has it, for messages."""
+    """The key path in the job file, for messages."""
     rows: tuple[str, str] | None = None
-    """What messages call the left and the right rows that have no such key, with where the job
-    file has the key."""
+    """What messages call left and right rows that lack a key, with the key path in the job file."""
 
     def result_schema(self, left: pa.Schema, right: pa.Schema) -> pa.Schema:
-        """The left's columns, then the right's, in their plain types.
+        """Return the left's columns, then the right's, in their plain types.
 
-        A key that both call the same is there once: as the left has it, of a right join as the
-        right has it, and of a full one in a type for both. Raises ColumnNotFoundError and
-        KeyTypeError for a key, JobFileError for a column that both have.
+        A key with the same name on both sides is there once. It has the type of the left, or of the
+        right in a right join, or a common type in a full one. Raises ColumnNotFoundError and
+        KeyTypeError for a key, and JobFileError for a column that both sides have.
         """
         return self.plan(left, right).result
 
     def plan(self, left: pa.Schema, right: pa.Schema) -> JoinPlan:
-        """What is made of rows of these schemas; raises as `result_schema`."""
+        """Return the plan of a join of rows with these schemas. Raises as `result_schema` does."""
         left, right = canonical_schema(left), canonical_schema(right)
         self._check_keys(left, right)
         merged = frozenset(a for a, b in zip(self.left_on, self.right_on, strict=True) if a == b)
@@ -111,7 +110,7 @@ class Join(msgspec.Struct, frozen=True):
                 )
 
     def _merged(self, left: pa.Schema, right: pa.Schema, name: str) -> pa.Field:
-        """The key column that both sides have."""
+        """Return the field of a key column that both sides have."""
         if self.how == "right":
             return right.field(name)
         if self.how != "full":
@@ -138,11 +137,11 @@ class Join(msgspec.Struct, frozen=True):
 def joined(
     plan: JoinPlan, left: Batches, right: Batches, rows_bytes: int, scratch: ScratchFolder
 ) -> Iterator[pa.Table]:
-    """The result, table by table, at least one; its rows come in no order that is promised.
+    """Yield the result in tables, at least one. The order of its rows is not defined.
 
-    Batches may be in other layouts of their types, and have more columns. The same ones give the
-    same rows in the same order. Of each side about ``rows_bytes`` are held; what is more goes
-    through local files. Raises JobFailedError where those cannot be written.
+    Batches may have other layouts of their types, and more columns. The same batches give the same
+    rows in the same order. About ``rows_bytes`` of each side are held; larger sides go through
+    local files. Raises JobFailedError if those cannot be written.
     """
     join = GraceHashJoin(plan, rows_bytes, scratch)
     is_empty = True
@@ -155,7 +154,7 @@ def joined(
 
 
 def _needed(batches: Batches, side: JoinSide) -> Batches:
-    """What a join needs of a side's rows, in their plain layout."""
+    """Yield the columns and rows of a side that the join needs, in their canonical layout."""
     import pyarrow.compute as pc
 
     for batch in batches:

@@ -1,4 +1,4 @@
-"""What a join makes of rows that meet, and of those that meet none."""
+"""The columns and rows that a join makes of matched and of unmatched rows."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ class JoinSide(msgspec.Struct, frozen=True):
 
     name: str
     schema: pa.Schema
-    """Plain; of no more columns than the join needs."""
+    """A plain schema with no more columns than the join needs."""
     on: tuple[str, ...]
     partners: tuple[pa.DataType, ...]
-    """The types of the key columns that these are to meet."""
+    """The types of the other side's key columns."""
     keeps_met: bool = False
-    """Whether each row that meets another is in the result once, alone."""
+    """Whether each matched row is in the result once, without the row that it matches."""
     keeps_unmet: bool = False
-    """Whether each row that meets none is in the result."""
+    """Whether each unmatched row is in the result."""
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether it is to be known of each row if it met another."""
+        """Whether the join must know for each row if it matched."""
         return self.keeps_met or self.keeps_unmet
 
     @property
     def of_keys(self) -> JoinSide:
-        """Of no more columns than it takes to know which rows meet which."""
+        """The side with its key columns alone."""
         keys = (self.schema.field(name) for name in dict.fromkeys(self.on))
         return replace(self, schema=pa.schema(keys))
 
     @property
     def has_one_key_per_hash(self) -> bool:
-        """Whether rows of equal hashes have equal keys, always."""
+        """Whether rows with equal hashes always have equal keys."""
         return len(self.on) == 1 and has_one_value_per_hash(self.schema.field(self.on[0]).type)
 
     def hashes(self, rows: pa.RecordBatch) -> pa.UInt64Array:
-        """Of each row's key; null for rows that can meet none."""
+        """Return the hash of each row's key; null for rows that can match none."""
         import pyarrow.compute as pc
 
         hashes = kernel.hash_rows([rows[name] for name in self.on])
@@ -51,7 +51,7 @@ class JoinSide(msgspec.Struct, frozen=True):
         return hashes if unmet is None else pc.if_else(unmet, None, hashes)
 
     def unmet(self, rows: pa.RecordBatch) -> pa.BooleanArray | None:
-        """The rows that can meet none, with a null in their key; None where all can."""
+        """Return which rows have a null in their key and match none; None if there are none."""
         import pyarrow.compute as pc
 
         found = None
@@ -62,7 +62,7 @@ class JoinSide(msgspec.Struct, frozen=True):
         return found
 
     def keys(self, rows: pa.Table) -> list[pa.ChunkedArray]:
-        """The key columns as they are compared with those of the other side."""
+        """Return the key columns in the form in which the two sides are compared."""
         return [
             pa.chunked_array(
                 [comparable_values(chunk, partner) for chunk in rows[name].chunks],
@@ -73,35 +73,36 @@ class JoinSide(msgspec.Struct, frozen=True):
 
 
 class JoinPlan(msgspec.Struct, frozen=True):
-    """Two sides and the columns of what is made of them."""
+    """The two sides of a join, and the columns of its result."""
 
     left: JoinSide
     right: JoinSide
     result: pa.Schema
     from_left: int
-    """The result's first columns are the left's."""
+    """The number of columns of the result that are the left's; they come first."""
     merged: frozenset[str]
-    """The keys that both call the same: the left's, where there are rows of the left."""
+    """The keys with the same name on both sides. They are the left's in rows that have a left
+    row."""
     keeps_pairs: bool
-    """Whether each two rows that meet are one of the result."""
+    """Whether each pair of matching rows is a row of the result."""
 
     def side(self, name: str) -> JoinSide:
-        """The side "left" or "right"."""
+        """Return the side "left" or "right"."""
         return self.left if name == "left" else self.right
 
     def other(self, side: JoinSide) -> JoinSide:
-        """The other side."""
+        """Return the other side."""
         return self.right if side is self.left else self.left
 
     def for_slice(self, side: JoinSide) -> JoinPlan:
-        """What is made of some of this side's rows and all of the other's.
+        """Return the plan for a slice of this side's rows and all of the other's.
 
-        Not the other's rows that meet none of them: they may meet this side's other rows.
+        It leaves out the other's unmatched rows, as these may match this side's other rows.
         """
         return self._with(replace(self.other(side), keeps_unmet=False))
 
     def outer_remainder(self, side: JoinSide) -> JoinPlan:
-        """What is not made of any share of this side: the other's rows that meet none at all."""
+        """Return the plan for the other side's rows that match no row of any slice of this side."""
         narrow = replace(side.of_keys, keeps_unmet=False)
         return replace(self._with(narrow), keeps_pairs=False)
 
@@ -109,7 +110,7 @@ class JoinPlan(msgspec.Struct, frozen=True):
         return replace(self, left=side) if side.name == "left" else replace(self, right=side)
 
     def table(self, rows: Mapping[str, pa.Table], count: int) -> pa.Table:
-        """So many rows of both sides, or of the one that is given; the other's are null."""
+        """Return ``count`` rows of both sides, or of one with nulls for the other."""
         columns = []
         for number, field in enumerate(self.result):
             side = "left" if number < self.from_left else "right"
@@ -123,5 +124,5 @@ class JoinPlan(msgspec.Struct, frozen=True):
         return pa.Table.from_arrays(columns, schema=self.result)
 
     def alone(self, side: JoinSide, rows: pa.Table) -> pa.Table:
-        """Rows of one side that met none, or of which it only counts whether they did."""
+        """Return rows of one side without rows of the other."""
         return self.table({side.name: rows}, rows.num_rows)

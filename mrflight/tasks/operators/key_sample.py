@@ -1,4 +1,4 @@
-"""A sample of the keys of rows that go by, in bounded memory."""
+"""A sample of the keys of streamed rows, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pyarrow as pa
 from mrflight.tasks.operators.spill_partitions import RowBuffer
 
 LEAST_KEYS = 512
-"""That are kept however large they are."""
+"""The keys that are kept however large they are."""
 
 
 class KeySample:
-    """Keys of rows that are about ``step_bytes`` apart; of more than ``most_bytes`` every other.
+    """Samples keys about every ``step_bytes`` of rows, and every other one beyond ``most_bytes``.
 
-    The distances are random, as rows often come in cycles (every day of every shop), of which
-    even steps see one part. The same rows give the same sample.
+    The distances are random, because rows often come in cycles (every day of every shop), of which
+    even steps would see one part. The same rows give the same sample.
     """
 
     def __init__(self, names: Sequence[str], step_bytes: int, most_bytes: int) -> None:
@@ -30,13 +30,13 @@ class KeySample:
         self._keys = RowBuffer()
 
     def taken_of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches, which are sampled on their way: the first row, then some."""
+        """Yield the batches and sample them: the first row, then some."""
         for batch in batches:
             self._take(batch)
             yield batch
 
     def keys(self) -> pa.Table:
-        """The columns ``names`` of the rows taken so far, in the order of the rows."""
+        """Return the columns ``names`` of the rows taken so far, in their order."""
         keys = self._keys.pop()
         self._keys.append(keys)
         return keys

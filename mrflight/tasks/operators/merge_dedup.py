@@ -1,4 +1,4 @@
-"""Of the rows of a result one for each key, as a merge needs them, in bounded memory."""
+"""Keeps one row of each key of a result, as a Delta merge needs it, in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from mrflight.tasks.operators.grouped_apply import GroupedApply
 from mrflight.tasks.operators.singleton_groups import split_singleton_groups
 
 Rows = npt.NDArray[np.int64]
-"""Numbers of rows."""
+"""Row numbers."""
 
 
 class MergeDedup(msgspec.Struct, frozen=True):
-    """How the rows of one key become one. All of them are in one partition."""
+    """Keeps one row of each key. All rows of a key are in one partition."""
 
     keys: tuple[str, ...]
     order_by: str | None = None
-    """The greatest counts: null is lower than every value, NaN greater."""
+    """The row with the greatest value is kept: null is lower than every value, NaN greater."""
     shuffle_key: tuple[str, ...] = ()
-    """What the rows were partitioned by, where a function may have made others of them."""
+    """The columns that the rows were partitioned by; set if a function may have changed them."""
     partitions: int = 0
-    """Of the shuffle, by the hash of that key."""
+    """The partitions of the shuffle by the hash of that key."""
 
     def check(self, schema: pa.Schema, rows: str) -> None:
-        """ColumnNotFoundError or KeyTypeError where rows of this schema have no such columns."""
+        """Raise ColumnNotFoundError or KeyTypeError if the schema lacks a key or an order."""
         self.check_names(schema.names, rows)
         kernel.check_key_types(schema, self.keys)
         if self.order_by is not None:
             check_sortable(schema, [SortKey(self.order_by)], rows)
 
     def check_names(self, names: Sequence[str], rows: str) -> None:
-        """ColumnNotFoundError where the rows, which messages call so, lack a column."""
+        """Raise ColumnNotFoundError if a column is missing. Messages call the rows ``rows``."""
         ordered = [] if self.order_by is None else [("output.order_by", self.order_by)]
         for section, name in [*(("output.keys", name) for name in self.keys), *ordered]:
             if name not in names:
@@ -57,10 +57,10 @@ class MergeDedup(msgspec.Struct, frozen=True):
         rows_bytes: int,
         scratch: ScratchFolder,
     ) -> Iterator[pa.Table]:
-        """Tables, of which there is at least one, with one row of each key.
+        """Yield tables, at least one, with one row of each key.
 
-        Raises OutputError where several rows have one key and nothing tells which counts, and
-        where a key is null; JobFailedError where local files cannot be written.
+        ``tables`` has at least one table. Raises OutputError if several rows have one key and none
+        can be chosen, and if a key is null. Raises JobFailedError if local files cannot be written.
         """
         first = next(tables)
         schema = canonical_schema(first.schema)
@@ -74,7 +74,7 @@ class MergeDedup(msgspec.Struct, frozen=True):
     def _checked(
         self, partition: int, first: pa.Table, tables: Iterator[pa.Table], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """The rows, each in the partition that its key belongs to."""
+        """Yield the rows, checked to be in the partition that their key belongs to."""
         for batch in first.to_batches():
             yield self._in_place(partition, to_canonical(batch, schema))
         for table in tables:
@@ -98,7 +98,7 @@ class MergeDedup(msgspec.Struct, frozen=True):
 
 
 def unique(table: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Table:
-    """One row of each key. OutputError where nothing tells which, and for a key that is null."""
+    """Return one row of each key. Raise OutputError for a null key, or if no row can be chosen."""
     check_no_nulls(table, keys)
     alone, shared = split_singleton_groups(table, keys)
     if not shared.num_rows:
@@ -112,7 +112,7 @@ def unique(table: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Tab
 
 
 def check_no_nulls(table: pa.Table, keys: Sequence[str]) -> None:
-    """OutputError where a key is null."""
+    """Raise OutputError if a key is null."""
     for name in keys:
         if table[name].null_count:
             raise OutputError(
@@ -122,7 +122,7 @@ def check_no_nulls(table: pa.Table, keys: Sequence[str]) -> None:
 
 
 def _greatest_first(table: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Array:
-    """The rows by their keys, and of one key the greatest first."""
+    """Return the rows sorted by their keys, the greatest row of each key first."""
     codes = group_codes(table, keys)
     if order_by is not None:
         codes = codes.combine(sort_codes(table, [SortKey(order_by, descending=True)]))
@@ -132,9 +132,9 @@ def _greatest_first(table: pa.Table, keys: Sequence[str], order_by: str | None) 
 def _check_told_apart(
     ordered: pa.Table, winners: Rows, keys: Sequence[str], order_by: str | None
 ) -> None:
-    """OutputError where a row other than the one that counts might count as well.
+    """Raise OutputError if another row could be kept as well as the one that is.
 
-    ``winners`` has of each row the one that counts of its key.
+    ``winners`` has the number of the row that is kept for each row.
     """
     others = np.flatnonzero(winners != np.arange(len(winners)))
     if order_by is None:
@@ -156,7 +156,7 @@ def _check_told_apart(
 
 
 def _same(table: pa.Table, ones: Rows, others: Rows) -> npt.NDArray[np.bool_]:
-    """Of pairs of rows whether they are equal in all columns; null is null here, NaN is NaN."""
+    """Return for pairs of rows whether they are equal in all columns. Null equals null, NaN NaN."""
     equal = np.ones(len(ones), np.bool_)
     for column in table.columns:
         one, other = column.take(pa.array(ones)), column.take(pa.array(others))
@@ -181,7 +181,7 @@ def _same_values(one: pa.ChunkedArray, other: pa.ChunkedArray) -> npt.NDArray[np
 
 
 def _told(rows: pa.Table | pa.RecordBatch, row: int) -> str:
-    """A row's values as a message has them: ``id = 5 and day = '2026-11-20'``."""
+    """Return a row's values for a message: ``id = 5 and day = '2026-11-20'``."""
     (values,) = rows.slice(row, 1).to_pylist()
     texts = {name: repr(v) if isinstance(v, str) else str(v) for name, v in values.items()}
     return " and ".join(f"{name} = {text}" for name, text in texts.items())

@@ -1,15 +1,13 @@
-"""Partial aggregates: what some of a group's rows come to, so that the rest can be added later.
+"""Partial aggregates: the state of a group after some of its rows, to which others can be added.
 
-A partial row has the columns of the key and some partial columns, sums,
-counts, extremes, first and last values, from which every aggregate is
-finished. A row of the input is a partial row of its own, so that merging is
-always optional: rows that have been merged and rows that have not go together
-as long as they keep their order. All maps of a shuffle send the same columns.
+A partial row has the columns of the key and some partial columns, which are sums, counts, extremes,
+and first and last values. Every aggregate is finished from these. A row of the input is a partial
+row as well, so combining is always optional: rows that have been combined and rows that have not go
+together as long as they keep their order. All maps of a shuffle send the same columns.
 
-Nothing is lost: integers and decimals are only merged where the sum fits the
-partial column, or else in a wider one (`PartialAggregates.merge_widening`, where the
-result does not travel). Sums and means of floats depend on the order in which
-they are added, as everywhere.
+Nothing is lost. Integers and decimals are only combined if the sum fits the partial column, or else
+in a wider one (`PartialAggregates.merge_widening`, for results that do not travel). Sums and means
+of floats depend on the order in which they are added, as everywhere.
 """
 
 from __future__ import annotations
@@ -36,28 +34,31 @@ from mrflight.tasks.operators.partial_columns import PartialColumn, columns_of, 
 from mrflight.tasks.operators.singleton_groups import split_singleton_groups
 
 MAX_COUNT = 2**31 - 1
-"""Of the counts on the wire."""
+"""The largest count on the wire."""
 
 
 @dataclass(frozen=True)
 class PartialAggregates:
-    """How the aggregates of a job are taken apart and put together; made by `plan_partials`."""
+    """How the aggregates of a job are split into partial columns and finished.
+
+    See `plan_partials`.
+    """
 
     group_by: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     schema: pa.Schema
-    """Of partial rows: the keys, then `columns`."""
+    """The schema of partial rows: the keys, then `columns`."""
     means: tuple[pa.DataType | None, ...]
-    """By aggregate, the type of a mean of decimals."""
+    """The type of each aggregate that is a mean of decimals; None for the others."""
 
     @cached_property
     def columns(self) -> tuple[PartialColumn, ...]:
         return columns_of(self.group_by, self.aggregates)
 
     def from_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Each row as a partial row. Columns that need no conversion are not copied.
+        """Return each row as a partial row. Columns that need no conversion are not copied.
 
-        The batch is plain, of the schema that this was planned for, or a projection of it.
+        The batch has the canonical schema that this was planned for, or a part of its columns.
         """
         made = {
             partial.name: partial.of_single_rows(batch, self.schema.field(partial.name).type)
@@ -66,7 +67,7 @@ class PartialAggregates:
         return self._partial_rows(batch, made)
 
     def from_distinct(self, batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
-        """Distinct pairs of key and ``column`` as partial rows that count one, or none for null."""
+        """Return distinct pairs of key and ``column`` as partial rows with a count of 1 or 0."""
         counted = {
             partial.name: ones(batch[column], self.schema.field(partial.name).type)
             for partial in self.columns
@@ -75,7 +76,7 @@ class PartialAggregates:
         return self._partial_rows(batch, counted)
 
     def _partial_rows(self, batch: pa.RecordBatch, made: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """The keys and some partial columns; the others add nothing."""
+        """Return the keys and the given partial columns; the others add nothing."""
         columns = [batch[name] for name in self.group_by]
         for partial in self.columns:
             if partial.name in made:
@@ -87,7 +88,7 @@ class PartialAggregates:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def merge(self, rows: pa.Table) -> pa.Table | None:
-        """One partial row per key, of the same schema; None where a sum might not fit it.
+        """Return one partial row per key in the same schema; None if a sum might not fit it.
 
         Groups come in the order of their first rows.
         """
@@ -96,18 +97,17 @@ class PartialAggregates:
         return self._merge(rows, fits=True).cast(self.schema)
 
     def merge_widening(self, rows: pa.Table) -> pa.Table:
-        """As `merge`, with columns as wide as the sums may need.
+        """Return one partial row per key, in columns as wide as the sums may need.
 
-        ``rows`` may have come of this before. Raises JobError for sums of more
-        than 76 digits.
+        ``rows`` may be results of this method. Raises JobError for sums of more than 76 digits.
         """
         return self._merge(rows, fits=False)
 
     def finish(self, rows: pa.Table) -> pa.Table:
-        """The result: one row per key, as `grouping.group` makes it of all rows.
+        """Return the result: one row per key, as `grouping.group` makes it of all rows.
 
-        ``rows`` are partial rows of all kinds, in input order. Raises JobError for a sum that
-        does not fit its type.
+        ``rows`` are partial rows of all kinds, in input order. Raises JobError for a sum that does
+        not fit its type.
         """
         lone, others = split_singleton_groups(rows, self.group_by)
         results = [self._finish_merged(self._as_merged(lone))] if len(lone) else []
@@ -116,7 +116,7 @@ class PartialAggregates:
         return pa.concat_tables(results)
 
     def _as_merged(self, lone: pa.Table) -> pa.Table:
-        """Partial rows whose key comes once, as `_merge` gives them."""
+        """Return partial rows whose key comes once as `_merge` would return them."""
         columns = [canonical_floats(lone[name]) for name in self.group_by]
         for partial in self.columns:
             column = lone[partial.name]
@@ -126,7 +126,7 @@ class PartialAggregates:
         return pa.table(columns, names=[*self.group_by, *(each.name for each in self.columns)])
 
     def _finish_merged(self, merged: pa.Table) -> pa.Table:
-        """The aggregates of rows that have a key each."""
+        """Return the aggregates of rows that each have a key of their own."""
         names = {(partial.function, partial.column): partial.name for partial in self.columns}
         outputs = [merged[name] for name in self.group_by]
         for aggregate, mean in zip(self.aggregates, self.means, strict=True):
@@ -158,10 +158,10 @@ class PartialAggregates:
 def plan_partials(
     schema: pa.Schema, group_by: Sequence[str], aggregates: Sequence[Aggregate]
 ) -> PartialAggregates | None:
-    """How rows of a plain schema are combined; None where an aggregate cannot be, or not exactly.
+    """Return how rows of a plain schema are combined; None if an aggregate cannot be, exactly.
 
-    Those are count_distinct, and means of decimals, which are rounded in their own type. The
-    columns are there and of types that `check_aggregates` lets through.
+    That is so for count_distinct, and for means of decimals, which are rounded in their own type.
+    The columns have passed `check_aggregates`.
     """
     for aggregate in aggregates:
         if aggregate.function == "count_distinct":
@@ -174,7 +174,7 @@ def plan_partials(
 def plan_all_partials(
     schema: pa.Schema, group_by: Sequence[str], aggregates: Sequence[Aggregate]
 ) -> PartialAggregates:
-    """As `plan_partials`, for every aggregate, where partial rows stay in one process.
+    """Return how rows are combined for every aggregate, if partial rows stay in one process.
 
     A count_distinct adds up counts of values that are known to be distinct
     (`PartialAggregates.from_distinct`). A mean of decimals is divided exactly at the end.
@@ -196,10 +196,10 @@ def plan_all_partials(
 def partials_of(
     schema: pa.Schema, group_by: Sequence[str], aggregates: Sequence[Aggregate]
 ) -> PartialAggregates | None:
-    """What partial rows of ``schema`` were planned with; None where it is of no partial rows.
+    """Return what partial rows of ``schema`` were planned with; None if these are no partial rows.
 
-    Needed columns alone are never taken for partial rows: a partial column's
-    name is longer than that of every column that is aggregated.
+    Columns that are merely needed are never mistaken for partial rows: the name of a partial column
+    is longer than that of every aggregated column.
     """
     names = [*group_by, *(partial.name for partial in columns_of(group_by, aggregates))]
     if schema.names != names:
@@ -208,7 +208,7 @@ def partials_of(
 
 
 def concat_partial_rows(tables: Sequence[pa.Table]) -> pa.Table:
-    """Partial rows of one plan one after the other, each sum as wide as the widest of them."""
+    """Concatenate partial rows of one plan. Each sum gets the widest of its types."""
     schema = tables[0].schema
     if all(table.schema == schema for table in tables):
         return pa.concat_tables(tables)
@@ -229,7 +229,7 @@ def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _room(kind: pa.DataType) -> int:
-    """Orders the types that one sum may have: a duration or int32, int64, then decimals."""
+    """Return the rank of a type of sums: a duration or int32, then int64, then decimals."""
     if types.is_decimal(kind):
         return kind.bit_width
     return 64 if types.is_int64(kind) else 0
@@ -245,7 +245,7 @@ def _finish(
     parts: Sequence[pa.ChunkedArray],
     kinds: Sequence[pa.DataType],
 ) -> pa.ChunkedArray:
-    """An aggregate from its merged parts, whose types on the wire are ``kinds``."""
+    """Finish an aggregate from its combined parts, whose types on the wire are ``kinds``."""
     match aggregate.function:
         case "sum":
             return fit_sum(aggregate, kinds[0], parts[0])

@@ -1,4 +1,4 @@
-"""The columns of partial rows: which ones an aggregate is taken apart into, and of what types."""
+"""The columns of partial rows: those that each aggregate needs, and their types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mrflight.tasks.operators.aggregates import Aggregate, AggregateFunction
 
 
 class PartialColumn(NamedTuple):
-    """One column of partial rows: ``function(column)`` of the rows that were merged."""
+    """One column of partial rows: ``function(column)`` of the rows that were combined."""
 
     name: str
     function: AggregateFunction
@@ -26,11 +26,11 @@ class PartialColumn(NamedTuple):
 
     @property
     def merging(self) -> AggregateFunction:
-        """The function that makes one value of several."""
+        """The function that combines several values to one."""
         return "sum" if self.is_count else self.function
 
     def type_in(self, schema: pa.Schema) -> pa.DataType:
-        """Its type where rows of ``schema`` are merged; the type of the result follows from it."""
+        """Return the type of the column for rows of ``schema``; it decides the result type."""
         if self.function == "count":
             return pa.int32()
         if self.function == "count_distinct":
@@ -47,10 +47,8 @@ class PartialColumn(NamedTuple):
         return kind if types.is_duration(kind) or types.is_uint64(kind) else pa.int64()
 
     def of_single_rows(self, batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
-        """What each row alone comes to, of the type ``kind``."""
-        if (
-            self.function == "count_distinct"
-        ):  # counted apart, see `PartialAggregates.from_distinct`
+        """Return the value for each single row, in the type ``kind``."""
+        if self.function == "count_distinct":  # `PartialAggregates.from_distinct` counts them
             return pa.repeat(pa.scalar(0, kind), batch.num_rows)
         if self.column is None:
             return pa.repeat(pa.scalar(1, kind), batch.num_rows)
@@ -60,12 +58,12 @@ class PartialColumn(NamedTuple):
         if types.is_float16(column.type) and self.function == "sum":
             column = column.cast(pa.float32())
         if types.is_decimal128(kind) and types.is_decimal128(column.type):
-            return column.view(kind)  # of as many digits after the point, and room for more before
+            return column.view(kind)  # the same scale, and more digits
         return column if column.type == kind else column.cast(kind)
 
 
 def needed_columns(group_by: Sequence[str], aggregates: Sequence[Aggregate]) -> list[str]:
-    """The columns that groups and aggregates are made of, the group's first, none twice."""
+    """Return the columns that groups and aggregates need, the group's first, each once."""
     given = [aggregate.column for aggregate in aggregates if aggregate.column is not None]
     return list(dict.fromkeys([*group_by, *given]))
 
@@ -73,7 +71,7 @@ def needed_columns(group_by: Sequence[str], aggregates: Sequence[Aggregate]) -> 
 def columns_of(
     group_by: Sequence[str], aggregates: Sequence[Aggregate]
 ) -> tuple[PartialColumn, ...]:
-    """The partial columns that the aggregates share."""
+    """Return the partial columns that the aggregates share."""
     found: dict[tuple[AggregateFunction, str | None], PartialColumn] = {}
     for aggregate in aggregates:
         for function, column in parts_of(aggregate):
@@ -85,14 +83,14 @@ def columns_of(
 
 
 def parts_of(aggregate: Aggregate) -> list[tuple[AggregateFunction, str | None]]:
-    """The partial columns of an aggregate, as function and column."""
+    """Return the partial columns of an aggregate, as function and column."""
     if aggregate.function == "mean":
         return [("sum", aggregate.column), ("count", aggregate.column)]
     return [(aggregate.function, aggregate.column)]
 
 
 def ones(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """One for each value, nothing for null."""
+    """Return 1 for each value and 0 for null."""
     if column.null_count == 0:
         return pa.repeat(pa.scalar(1, kind), len(column))
     return column.is_valid().cast(kind)

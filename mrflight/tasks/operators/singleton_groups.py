@@ -1,9 +1,9 @@
-"""Which rows of a table have a key that no other row has.
+"""Finds the rows of a table whose key no other row has.
 
-Such a row is a group by itself, so it need not go through a hash table: where
-keys come once, that is most of the time of grouping. Sorting the keys' hashes
-tells, at a tenth of the cost: 18 against 170 ns a row of 750,000 strings of 18
-characters (NumPy sorts 64-bit integers with AVX2 or AVX-512 instructions).
+Such a row is a group by itself, so it need not go through a hash table. If keys come once, the hash
+table is most of the time of grouping. Sorting the hashes of the keys finds these rows at a tenth of
+the cost: 18 against 170 ns a row for 750,000 strings of 18 characters (NumPy sorts 64-bit integers
+with AVX2 or AVX-512 instructions).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mrflight.compute.arrays import to_arrow
 _SAMPLE_ROWS = 2**13
 
 _MOST_ROWS_PER_KEY = 1.5
-"""As the sample suggests: with more, few rows would be found alone."""
+"""With more rows per key in the sample, too few rows would be found."""
 
 
 def split_singleton_groups(table: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """The rows whose key is no other row's, and the others; each part in the order of the table.
+    """Split a table into rows whose key comes once and the others, both in their order.
 
-    A lone row may be among the others: where there seem to be few, or where a
-    different key has the same hash. ``key`` has columns that can be hashed; where it has none, all
-    rows have the same.
+    A row whose key comes once may be among the others, if there seem to be few of them or if
+    another key has the same hash. The columns of ``key`` can be hashed. Without any, all rows have
+    the same key.
     """
     nothing = table.slice(0, 0)
     if not key:
@@ -48,7 +48,7 @@ def split_singleton_groups(table: pa.Table, key: Sequence[str]) -> tuple[pa.Tabl
 
 
 def _repeated(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Each hash once less than it comes."""
+    """Return each hash once less often than it occurs."""
     ordered = np.sort(hashes)
     return ordered[1:][ordered[1:] == ordered[:-1]]
 

@@ -1,8 +1,7 @@
-"""Rows that do not fit into memory, cut into pieces in local files.
+"""Rows that do not fit into memory, in partitions in local files.
 
-A piece is an Arrow IPC stream, or several where its columns became wider
-while it was written. What is local and private to one task needs no checksum
-and no name that lasts.
+A spill partition is an Arrow IPC stream, or several if its columns became wider while it was
+written. The files are private to one task, so they need no checksum and no lasting name.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from mrflight.system.scratch import ScratchFolder
 
 
 class RowBuffer:
-    """Tables in their order; ``concat`` makes one of them."""
+    """Tables in their order, with their rows and bytes; ``concat`` makes one table of them."""
 
     def __init__(self, concat: Callable[[Sequence[pa.Table]], pa.Table] = pa.concat_tables) -> None:
         self._concat = concat
@@ -36,9 +35,9 @@ class RowBuffer:
         self.bytes += table.nbytes
 
     def fill(self, batches: Iterator[pa.RecordBatch], most_bytes: float) -> bool:
-        """Take batches until what is held passes so many bytes; False where they end before.
+        """Take batches until more than ``most_bytes`` are held. Return False if they end before.
 
-        With the last of them it may pass as well: then True, and the next call takes nothing.
+        If the last batch passes the bound, this returns True, and the next call takes nothing.
         """
         for batch in batches:
             self.append(pa.Table.from_batches([batch]))
@@ -47,26 +46,27 @@ class RowBuffer:
         return False
 
     def pop(self) -> pa.Table:
-        """All of them as one; nothing is left. With nothing held it has no columns."""
+        """Return all tables as one, and hold none. If none was held, the table has no columns."""
         tables, self._tables, self.rows, self.bytes = self._tables, [], 0, 0
         return self._concat(tables) if tables else pa.table({})
 
 
 SPILL_FANOUT = 16
-"""That rows are cut into at a time: each gets 1/16 of what is held, still in large writes."""
+"""The spill partitions at a time. Each gets 1/16 of what is held, in writes that are still
+large."""
 
 _BITS = 4
-"""Of the hash that tell so many pieces apart."""
+"""The bits of the hash that number so many spill partitions."""
 
 WRITE_BYTES = 8 * 2**20
-"""Of rows that are put in their places at a time."""
+"""The bytes of rows that are partitioned at a time."""
 
 MAX_LEVEL = 8
-"""Of cutting by a hash: that takes its 32 lowest bits. Up to 2^24 partitions are told apart by
-the highest."""
+"""How often rows can be partitioned by a hash, which uses its 32 lowest bits. Up to 2^24 partitions
+of a shuffle are told apart by its highest bits."""
 
 Ids = Callable[[pa.RecordBatch], pa.Int32Array]
-"""The piece of each row, as a partitioner's ``ids``."""
+"""Returns the partition of each row, as the ``ids`` of a partitioner does."""
 
 
 @dataclass
@@ -74,19 +74,19 @@ class SpillPartition:
     """Rows in local files, in the order in which they were written."""
 
     number: int
-    """Of the piece among those that it was cut with."""
+    """The number among the spill partitions that were written together."""
     paths: list[Path] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
-    """As Arrow counts them in memory."""
+    """The bytes that the rows take in memory."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows; files are removed as soon as they have been read to the end."""
+        """Yield the rows, and remove each file once it has been read."""
         yield from self.peek()
         self.remove()
 
     def peek(self) -> Iterator[pa.RecordBatch]:
-        """The rows; they can be read again."""
+        """Yield the rows, which can be read again."""
         for path in self.paths:
             with local_files(path), pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as rows:
                 yield from rows
@@ -99,10 +99,10 @@ class SpillPartition:
 
 
 class GracePartitioner(Closeable):
-    """Writes rows into the pieces that ``ids`` says, below a scratch folder.
+    """Writes rows to the spill partitions that ``ids`` returns, in a scratch folder.
 
-    Batches may be of any schemas: reading gives them back one after the other.
-    Without ``ids`` there is one piece, which gets all rows.
+    Batches may have any schemas, and are read back in the order of writing. Without ``ids`` there
+    is one spill partition with all rows.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class GracePartitioner(Closeable):
         self._files = ExitStack()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows to their pieces. JobFailedError where the files cannot be written."""
+        """Write rows to their partitions. Raises JobFailedError if the files cannot be written."""
         if self._schema != batch.schema:
             self._end_files()
             self._schema = batch.schema
@@ -138,7 +138,7 @@ class GracePartitioner(Closeable):
         return [(number, ordered.slice(a, b - a)) for number, (a, b) in enumerate(bounds)]
 
     def write_all(self, held: RowBuffer, batch_bytes: int) -> None:
-        """Write what is held, in even batches of about that size; then nothing is."""
+        """Write all that is held, in even batches of about that size, and hold nothing."""
         count, table = max(1, round(held.bytes / max(1, batch_bytes))), held.pop()
         rows = max(1, -(-len(table) // count))
         for start in range(0, len(table), rows):
@@ -146,7 +146,7 @@ class GracePartitioner(Closeable):
                 self.write(batch)
 
     def finish(self) -> list[SpillPartition]:
-        """The pieces in order; those without rows have no files."""
+        """Return the partitions in order. Those without rows have no files."""
         self._end_files()
         return self._pieces
 
@@ -171,14 +171,14 @@ class GracePartitioner(Closeable):
 def hash_writer(
     scratch: ScratchFolder, name: str, columns: Sequence[str], level: int
 ) -> GracePartitioner:
-    """Cuts by the hash of some columns into `SPILL_FANOUT`; rows of equal keys go together.
+    """Return a partitioner into `SPILL_FANOUT` partitions by the hash of some columns.
 
-    Without columns all rows are equal, and there is one piece.
+    Rows with equal keys go together. Without columns there is one partition.
 
-    The partition is made of the highest bits of its key's hash, so that rows
-    of one partition may share them. Level n looks at four bits from the 4n-th
-    lowest on: they say nothing about the partition, whether its key is hashed
-    here or other columns, and every level has its own.
+    The shuffle's partition is made of the highest bits of the hash of its key, so rows of one
+    partition may have these in common. Level n uses the four bits from the 4n-th lowest on. These
+    are independent of the partition, whether its key or other columns are hashed here, and every
+    level has its own.
     """
     if not columns:
         return GracePartitioner(scratch, name)
@@ -190,7 +190,7 @@ def hash_writer(
 
 
 def spill_partition_ids(hashes: pa.UInt64Array, level: int) -> pa.Int32Array:
-    """Of each hash the piece at this level, of `SPILL_FANOUT`; null where that is."""
+    """Return the spill partition of each hash at this level; null for null."""
     import pyarrow.compute as pc
 
     shift, mask = pa.scalar(_BITS * level, pa.uint64()), pa.scalar(SPILL_FANOUT - 1, pa.uint64())
@@ -204,10 +204,10 @@ def cut(
     most_bytes: int,
     shrink: Callable[[pa.Table], pa.Table] | None = None,
 ) -> list[SpillPartition]:
-    """What is held and all rows that come, in pieces, none empty; closes the writer.
+    """Write what is held and all rows that come to spill partitions, and return those with rows.
 
-    ``most_bytes`` are held before they are written: as much of them as makes large writes, or
-    all where ``shrink`` makes fewer rows of them.
+    Closes the writer. At most ``most_bytes`` are held before they are written: as many as make
+    large writes, or all of them if ``shrink`` combines rows.
     """
     batch_bytes = min(most_bytes, WRITE_BYTES)
     at_once = batch_bytes if shrink is None else most_bytes
@@ -223,7 +223,7 @@ def cut(
 
 @contextmanager
 def local_files(path: Path) -> Iterator[None]:
-    """What the file system says of local files, as an error of ours."""
+    """Raise errors of local files as JobFailedError."""
     try:
         yield
     except OSError as error:

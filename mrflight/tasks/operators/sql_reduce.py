@@ -1,4 +1,4 @@
-"""A reduce that is SQL, over a partition of each input."""
+"""A reduce by SQL over a partition of each input."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from datafusion import DataFrame, SessionContext
 
 HELD_FRACTION = 3
-"""A third of the memory has inputs, as long as they fit; what does not is read from files."""
+"""A third of the memory holds inputs that fit. Others are read from files."""
 
 POOL_FRACTION = 2
-"""Half of the memory is for what DataFusion counts, and it does not count everything."""
+"""Half of the memory is DataFusion's pool. It does not count all that it allocates."""
 
 FILE_BATCH_BYTES = 2**18
-"""Of rows that are read from a file at a time: DataFusion wants memory for several such batches."""
+"""The bytes of a batch that is read from a file. DataFusion holds several such batches."""
 
 _SORT_BYTES = 10 * 2**20
 """What a sort reserves for merging its spilled runs, at most: DataFusion's default."""
@@ -72,11 +72,11 @@ _NO_MEMORY = ("Resources exhausted", "Not enough memory", "no data to spill")
 _NO_DISK = ("No space left on device", "os error")
 
 Inputs = Mapping[str, tuple[pa.Schema, Iterator[pa.RecordBatch]]]
-"""By the table's name."""
+"""Tables by their names."""
 
 
 class _Run(msgspec.Struct, frozen=True):
-    """What a query is run with."""
+    """The tables and limits of one run of a query."""
 
     tables: dict[str, list[pa.RecordBatch] | Path]
     """Rows in memory, or a file with an Arrow IPC stream."""
@@ -87,7 +87,7 @@ class _Run(msgspec.Struct, frozen=True):
     """The bytes of a row with the columns of all tables, on average."""
 
     def session(self, can_spill_joins: bool) -> SessionContext:
-        """One that knows the tables. Joins go through files where they are made by sorting."""
+        """Return a session that knows the tables. Only joins by sorting can go through files."""
         from datafusion import RuntimeEnvBuilder
 
         with local_files(self.scratch.root):
@@ -100,7 +100,9 @@ class _Run(msgspec.Struct, frozen=True):
         runtime = RuntimeEnvBuilder().with_disk_manager_specified(folder)
         session = new_session(
             options,
-            partitions=2 if can_spill_joins else 1,  # with one there are hash joins only
+            partitions=2
+            if can_spill_joins
+            else 1,  # with one partition DataFusion plans hash joins only
             runtime=runtime.with_fair_spill_pool(self.pool_bytes),
         )
         for name, rows in self.tables.items():
@@ -127,18 +129,21 @@ class _Run(msgspec.Struct, frozen=True):
 
 
 class SqlReduce(msgspec.Struct, frozen=True):
-    """A query over tables that are called as the inputs. Picklable."""
+    """A query over tables with the names of the inputs. Picklable."""
 
     text: str
     key_path: str
-    """Where the job file has it, for messages."""
+    """The key path in the job file, for messages."""
     stream: str | None = None
-    """The table of which only a share is told, where all others are whole."""
+    """The table of which the query sees a slice, while it sees all of the others."""
     keys: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Of the tables of which a partition is told, where there may be several."""
+    """The keys of the tables of which the query sees a partition, if there may be several."""
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-        """The result's schema, in plain types. Raises JobFileError and ColumnNotFoundError."""
+        """Return the schema of the result, in plain types.
+
+        Raises JobFileError and ColumnNotFoundError.
+        """
         rows = self._planned(schemas)[0]
         if self.stream and (reason := explain_not_sliceable(rows, self.stream)):
             raise JobFileError(
@@ -148,7 +153,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
         return result_of(rows, self.key_path)
 
     def check_order(self, schemas: Mapping[str, pa.Schema]) -> None:
-        """JobFileError where the query orders or limits its result, which is one of several."""
+        """Raise JobFileError if the query orders or limits its result, which is one of several."""
         if clause := order_at_the_end(self._planned(schemas)[0]):
             raise JobFileError(
                 f"{self.key_path}: this sql is told of a partition at a time, and would {clause} "
@@ -156,7 +161,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
             )
 
     def check_keys(self, schemas: Mapping[str, pa.Schema]) -> None:
-        """JobFileError where the results of the partitions are not that of all rows."""
+        """Raise JobFileError if the results of the partitions differ from that of all rows."""
         if not self.keys:
             return
         if reason := explain_not_copartitioned(self._planned(schemas)[0], self.keys, schemas):
@@ -167,17 +172,17 @@ class SqlReduce(msgspec.Struct, frozen=True):
             )
 
     def sliceable(self, schemas: Mapping[str, pa.Schema]) -> list[str]:
-        """The tables in partitions of which the query may be told a share, and all of the others.
+        """Return the partitioned tables of which the query may see a slice with all of the others.
 
-        Raises as `check`.
+        Raises as `check` does.
         """
         rows = self._planned(schemas)[0]
         return [table for table in self.keys if explain_not_sliceable(rows, table) is None]
 
     def columns(self, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
-        """Of each table those that the query needs, in their order, at least one.
+        """Return the columns that the query needs of each table, in their order, at least one.
 
-        Raises as `check`.
+        Raises as `check` does.
         """
         found = used_columns(self._planned(schemas)[0], schemas)
         chosen = {
@@ -186,18 +191,21 @@ class SqlReduce(msgspec.Struct, frozen=True):
         }
         try:
             self.check(chosen)
-        except (JobFileError, ColumnNotFoundError):  # it names one that makes no difference
+        except (
+            JobFileError,
+            ColumnNotFoundError,
+        ):  # the query names a column that it does not need
             return {table: list(schema.names) for table, schema in schemas.items()}
         return found
 
     def apply(
         self, inputs: Inputs, memory_bytes: int, scratch: ScratchFolder
     ) -> Iterator[pa.RecordBatch]:
-        """The result in plain batches, at least one.
+        """Yield the result in canonical batches, at least one.
 
-        Rows that do not fit into the memory go through files in the scratch folder, which are there
-        until it is closed. Raises JobFileError where the query cannot be told of the values, and
-        JobFailedError where memory or disk do not suffice.
+        Rows that do not fit into memory go through files in the scratch folder, which exist until
+        it is closed. Raises JobFileError if the query fails for the values, and JobFailedError if
+        memory or disk do not suffice.
         """
         schemas = {name: schema for name, (schema, _) in inputs.items()}
         planned, numbers = self._planned(schemas)
@@ -214,7 +222,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
             yield empty_batch(result)
 
     def _results(self, run: _Run, schemas: Mapping[str, pa.Schema]) -> Iterator[pa.RecordBatch]:
-        """What the query gives, joined by hash tables, or by sorting where these do not fit."""
+        """Yield the result. Joins are hash joins, or sort-merge joins if these do not fit."""
         for can_spill_joins in (False, True):
             has_begun, has_hash_join = False, False
             try:
@@ -243,7 +251,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
         )
 
     def _failed(self, error: JobFileError) -> JobFileError | JobFailedError:
-        """The error, as one of the machine where it is none of the query."""
+        """Return the error, as JobFailedError if the disk caused it and not the query."""
         if any(sign in str(error.__cause__) for sign in _NO_DISK):
             return JobFailedError(
                 f"{error}; make room there, choose another cluster.spill_dir, or take more "
@@ -276,7 +284,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
         return tables, row_bytes
 
     def _planned(self, schemas: Mapping[str, pa.Schema]) -> tuple[DataFrame, dict[str, str]]:
-        """The query of no rows, and how its numbers are read."""
+        """Return the query planned over no rows, and the options that it was planned with."""
         return _planned(self.text, self.key_path, TableSchemas.of(schemas))
 
 
@@ -298,7 +306,7 @@ def _planned_with(
     for name, schema in schemas.items():
         add_table(session, name, [empty_batch(schema)])
     rows = query(session, text)
-    rows.execution_plan()  # which finds what is wrong with types
+    rows.execution_plan()  # it finds wrong types
     return rows
 
 

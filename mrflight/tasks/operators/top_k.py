@@ -1,8 +1,8 @@
-"""The first rows of a stream by some order, without sorting all of it.
+"""The first rows of a stream in some order, without sorting all of it.
 
-The best rows so far are held, and those that beat the last of them gathered
-beside them; where twice as many are held as wanted, the best are picked again.
-So most rows of a long stream are compared with one row, and let go.
+The best rows so far are held, and rows that beat the last of them are gathered beside them. Once
+twice as many are held as wanted, the best are selected again. So most rows of a long stream are
+compared with one row and dropped.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from mrflight.tasks.operators.spill_partitions import RowBuffer
 
 
 class TopK(msgspec.Struct, frozen=True):
-    """The first ``limit`` rows in the order of the keys, of equal keys those that came first.
+    """The first ``limit`` rows in the order of the keys; ties are in the order of the input.
 
-    Without keys, the first that come.
+    Without keys, these are the first rows that come.
     """
 
     limit: int
     sort_keys: tuple[SortKey, ...] = ()
 
     def check(self, schema: pa.Schema, rows: str) -> None:
-        """ColumnNotFoundError or KeyTypeError where rows of this schema have no such order."""
+        """Raise ColumnNotFoundError or KeyTypeError if rows of this schema have no such order."""
         check_sortable(schema, self.sort_keys, rows)
 
     def results(
         self, rows: Iterator[pa.RecordBatch], rows_bytes: int, scratch: ScratchFolder
     ) -> Iterator[pa.Table]:
-        """These rows in their order; no table where there are none.
+        """Yield these rows in their order; no table if there are none.
 
-        More rows than are wanted may be left in the stream. JobFailedError where the wanted ones
-        do not fit the memory, and local files cannot be written.
+        More rows than are wanted may be left in the stream. Raises JobFailedError if the wanted
+        rows do not fit the memory and local files cannot be written.
         """
         if not self.sort_keys or not self.limit:
             yield from _up_to(self.limit, map(_table, rows))
@@ -53,29 +53,29 @@ class TopK(msgspec.Struct, frozen=True):
         if best.take(rows):
             yield from best.pop()
             return
-        # The ones that are held came before the rest, and are in the order in which they came
-        # where their keys are equal: so the sort keeps that order as well.
+        # The held rows came first, and are in the order of the input where their keys are equal, so
+        # the sort keeps that order.
         held = (batch for table in best.pop() for batch in table.to_batches())
         sort = ExternalSort(self.sort_keys, rows_bytes, scratch)
         yield from _up_to(self.limit, sort.results(chain(held, map(best.beating, rows))))
 
     def combiner(self, memory_bytes: int) -> TopKCombiner:
-        """For one map's rows, of which it holds so much."""
+        """Return a combiner for one map task, which holds at most so many bytes."""
         return TopKCombiner(self, memory_bytes)
 
 
 class TopKCombiner:
-    """Makes of one map's rows those that may be among the first of all."""
+    """Drops rows of one map task that cannot be among the first of all."""
 
     def __init__(self, wanted: TopK, memory_bytes: int) -> None:
         self._wanted = wanted
         self._memory_bytes = memory_bytes
 
     def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What is sent of mapped batches; of no batches none, else at least one.
+        """Yield the rows to send for mapped batches: at least one batch if there are any.
 
-        They are as many as wanted, and more only where those do not fit the memory. They come in
-        the order of the keys, or as they came. Raises SchemaMismatchError where their columns
+        They are as many as wanted, and more only if those do not fit the memory. They come in the
+        order of the keys, or of the input. Raises SchemaMismatchError if the columns of a batch
         differ from those of the first.
         """
         rows = to_same_layout(iter(batches))
@@ -87,7 +87,7 @@ class TopKCombiner:
         if not self._wanted.sort_keys or not self._wanted.limit:
             tables = _up_to(self._wanted.limit, map(_table, rows))
         else:
-            # Sorting takes twice what is sorted.
+            # Sorting takes twice the bytes that are sorted.
             best = _BestRows(self._wanted, self._memory_bytes // 3)
             is_all = best.take(rows)
             tables = best.pop()
@@ -98,17 +98,21 @@ class TopKCombiner:
 
 
 class _BestRows:
-    """The first rows of those that it took, and some of the others."""
+    """Holds the best of the rows that it was given, and some of the others."""
 
     def __init__(self, wanted: TopK, most_bytes: float) -> None:
         self._wanted = wanted
         self._most_bytes = most_bytes
         self._held = RowBuffer()
         self._last: pa.Table | None = None
-        """The last of the wanted rows, once there are so many: no equal row beats it later."""
+        """The last of the wanted rows, once there are as many as wanted. Later rows equal to it do
+        not beat it."""
 
     def take(self, rows: Iterator[pa.RecordBatch]) -> bool:
-        """Take rows to the end; False where the wanted ones among them pass the memory before."""
+        """Take rows to the end.
+
+        Return False if the wanted ones among them pass the memory before.
+        """
         for batch in rows:
             self._held.append(_table(self.beating(batch)))
             is_much = self._held.bytes > self._most_bytes
@@ -119,7 +123,7 @@ class _BestRows:
         return True
 
     def beating(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch that come before the last of the wanted rows so far."""
+        """Return the rows of a batch that come before the last of the wanted rows so far."""
         if self._last is None:
             return batch
         batch = _without_those_behind(batch, self._last, self._wanted.sort_keys[0])
@@ -130,13 +134,13 @@ class _BestRows:
         return batch.filter(to_arrow(codes[1:] < codes[0]))
 
     def pop(self) -> Iterator[pa.Table]:
-        """The wanted rows in their order, in at most one table; nothing is held then."""
+        """Yield the wanted rows in their order, in at most one table, and hold nothing."""
         if self._held.rows:
             self._pick()
             yield self._held.pop()
 
     def _pick(self) -> None:
-        """Hold the wanted rows only, and those in their order."""
+        """Keep only the wanted rows, in their order."""
         limit, keys = self._wanted.limit, self._wanted.sort_keys
         held = self._held.pop()
         picked = held.take(sort_indices(held, keys).slice(0, limit))
@@ -146,9 +150,9 @@ class _BestRows:
 
 
 def _without_those_behind(batch: pa.RecordBatch, last: pa.Table, key: SortKey) -> pa.RecordBatch:
-    """The rows that a look at the first key does not put behind ``last``.
+    """Drop the rows that the first key alone puts behind ``last``.
 
-    That takes 0.3 ns a row, or 5 of strings, and mostly leaves nothing. Nulls and NaN stay.
+    That takes 0.3 ns a row, or 5 ns for strings, and mostly drops all rows. Nulls and NaN stay.
     """
     import pyarrow.compute as pc
 
@@ -162,7 +166,7 @@ def _without_those_behind(batch: pa.RecordBatch, last: pa.Table, key: SortKey) -
 
 
 def _up_to(limit: int, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The first rows of tables in their order; none are asked for behind them."""
+    """Yield the first rows of the tables, and ask for no table after them."""
     while limit > 0 and (table := next(tables, None)) is not None:
         yield table.slice(0, limit)
         limit -= len(table)
