@@ -31,11 +31,11 @@ generation   the metadata server,    Rows that were lost with a data server, and
              its rows, or 0          (`mrflight.shuffle.wire.partition_info.MapCommit`).
 ===========  ======================  =============================================================
 
-Every one of them is in the wire contract (docs/reference/wire-contract.md), and no two can be one there. A generation
-is a version, so that placements have one counter and not two. An epoch is not a version: commits
-do not change the placement. The attempt could be part of the writer id, but plain Flight clients
-name it in a path and choose no writer id. A token and an incarnation do the same for a shuffle and
-for a server, and are both random.
+Every one of them is in the wire contract (docs/reference/wire-contract.md), and no two can be one
+there. A generation is a version, so that placements have one counter and not two. An epoch is not a
+version: commits do not change the placement. The attempt could be part of the writer id, but plain
+Flight clients name it in a path and choose no writer id. A token and an incarnation do the same for
+a shuffle and for a server, and are both random.
 """
 
 from __future__ import annotations
