@@ -1,4 +1,4 @@
-"""From a job and its inputs to stages, tasks and partition counts, and how they are explained.
+"""Plans a job: from its spec and its inputs to stages, tasks and numbers of partitions.
 
-Plans are pure: nothing here runs a task or starts a process.
+Plans are pure, and can be explained: nothing here runs a task or starts a process.
 """

@@ -22,7 +22,7 @@ AUTO_BROADCAST_BYTES = 8 * 2**20
 fetches it and builds a table of its keys, in some hundredths of a second."""
 
 _MIN_BROADCAST_RATIO = 8
-"""How many times larger the other input must be. Otherwise shuffling both is little work, too."""
+"""The other input must be so many times larger. Otherwise shuffling both is little work as well."""
 
 
 class StreamedSide(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What several modules of the planner need to know of keys and sides."""
+"""Keys and names of inputs, which several modules of the planner use."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from mrflight.tasks.tasks import MapTask, SampleTask, WriteLimits
 
 SAMPLE_SPLITS = 64
 SAMPLE_ROWS_PER_PARTITION = 100
-"""Of all samples together. Boundaries are then within about ten per cent of even."""
+"""Rows of all samples together. Boundaries are then within about ten per cent of even."""
 
 _INTERMEDIATE_SAMPLE_SPLITS = 4
 """Each sample of a stage's result is computed for it. Few suffice, because partitions by a hash are
@@ -32,7 +32,7 @@ random samples already."""
 
 
 class StageContext(msgspec.Struct, frozen=True):
-    """What is decided of a stage before its map tasks are planned."""
+    """The decisions about a stage that its map tasks follow from."""
 
     spec: JobSpec
     folder: str

@@ -28,7 +28,7 @@ class PartitionCount(msgspec.Struct, frozen=True):
 
     number: int
     reason: Reason
-    """What decided the number:
+    """The reason for the number:
     ``set``: the job; ``rows``: as many as the rows fill; ``workers``: one for each worker;
     ``writer``: as many as a map has memory for; ``maximum``: the limit of a shuffle.
     These reasons lead to one partition: ``limit``: maps send only their first rows; ``broadcast``:

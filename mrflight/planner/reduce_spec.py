@@ -43,9 +43,9 @@ def _check_one_kind(section: ReduceSection) -> None:
         "distinct": section.distinct,
         "keep": section.keep,
     }
-    told = [name for name, value in kinds.items() if value]
-    if len(told) > 1:
-        first, second, *_ = told
+    given = [name for name, value in kinds.items() if value]
+    if len(given) > 1:
+        first, second, *_ = given
         raise JobFileError(
             f"reduce.{second} cannot be combined with {first}; keep one, or make the other a stage "
             "of its own, [stages.NAME]"

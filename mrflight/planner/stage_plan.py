@@ -60,7 +60,7 @@ class StagePlan(msgspec.Struct, frozen=True):
     stream: StreamedSide | None
     """The input that is joined with the broadcast sides where it is read, without a shuffle."""
     cogroup: CoGroup | None
-    """How the tables of several sides become one."""
+    """The join or the sql that makes one table of several sides."""
     reduce_spec: ReduceSpec
     compression: str
     """The compression of blocks."""

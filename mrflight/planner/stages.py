@@ -25,7 +25,7 @@ class Stage(NamedTuple):
     """One stage of a job."""
 
     name: str
-    """That of ``[stages.NAME]``, or empty for the last stage, which is the job's own. The suffix
+    """NAME of ``[stages.NAME]``, or empty for the last stage, which is the job's own. The suffix
     ``.rows`` marks a stage whose rows another stage sorts or limits."""
     section: str
     """The prefix of its keys in the job file: ``stages.NAME.`` or nothing."""

@@ -1,4 +1,4 @@
-"""Runs the stages of a job to its commit: attempts, speculation, recovery and progress.
+"""Runs the stages of a job to its commit: attempts, speculation, recovery and metrics.
 
-It decides what runs again and when; a runtime says where.
+This room decides what runs, and what runs again. Where tasks run is the runtime's concern.
 """

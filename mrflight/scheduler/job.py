@@ -80,7 +80,7 @@ def run_job(
 
 
 class _Observers(msgspec.Struct, frozen=True):
-    """What a job reports to."""
+    """The objects that follow a job from outside."""
 
     progress: ProgressReport
     interrupts: Interrupts

@@ -1,4 +1,4 @@
-"""What is measured while a job runs: counts, and the time of each phase."""
+"""The metrics of a job while it runs: counts, and the time of each phase."""
 
 from __future__ import annotations
 

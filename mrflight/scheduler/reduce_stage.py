@@ -53,28 +53,8 @@ class ReduceStage(msgspec.Struct, frozen=True):
         whose rows are the result write them. Slices of partial aggregates send them to a second
         shuffle, whose partitions are reduced like the others.
         """
-        partitions = stage.partitions()
-        schemas = stage.schemas
         runner = stage.run.runner
-        sides = self._sliceable_sides(schemas)
-        slices = split_skewed(partitions, runner.workers, sides) if sides else []
-        skewed = {each.partition for each in slices}
-        planned = plan_reduce_tasks(
-            [each for each in partitions if each not in skewed],
-            runner.workers,
-            coalesces=self.plan.is_adaptive,
-            closes_late=self.part_writer.closing_files > 0,
-        )
-        tasks = [(stage, each) for each in planned]
-        if self.plan.reduce_spec.keeps_rows:
-            tasks = [(stage, each) for each in largest_first([*planned, *slices])]
-        elif slices:
-            merged = self._aggregate_slices(stage.sides[0], schemas[0], slices)
-            filled = [each for each in merged.partitions() if each.rows]
-            # Last, because losses until here would otherwise not make the recovery stale.
-            now = stage.by_number()
-            tasks = [(stage, each.with_partitions(now)) for each in planned]
-            tasks += [(merged, ReduceTaskPlan(((each,),))) for each in filled]
+        tasks = self._plan_tasks(stage)
         overlaps = len(tasks) < runner.workers
         make_task = partial(ReduceTask, part_writer=self.part_writer, overlaps=overlaps)
         recovery = ReduceRecovery(tasks, make_task, self.space)
@@ -92,6 +72,31 @@ class ReduceStage(msgspec.Struct, frozen=True):
             [(each.sliced, result.share_rows) for each, result in done if each.partition_slice]
         )
         return [result for _, result in sorted(done, key=lambda pair: pair[0].position)]
+
+    def _plan_tasks(self, stage: StageOutput) -> list[tuple[StageOutput, ReduceTaskPlan]]:
+        """Plan the reduces, each with the output that it reads; aggregate slices before."""
+        partitions = stage.partitions()
+        schemas = stage.schemas
+        runner = stage.run.runner
+        sides = self._sliceable_sides(schemas)
+        slices = split_skewed(partitions, runner.workers, sides) if sides else []
+        skewed = {each.partition for each in slices}
+        planned = plan_reduce_tasks(
+            [each for each in partitions if each not in skewed],
+            runner.workers,
+            coalesces=self.plan.is_adaptive,
+            closes_late=self.part_writer.closing_files > 0,
+        )
+        if self.plan.reduce_spec.keeps_rows:
+            return [(stage, each) for each in largest_first([*planned, *slices])]
+        if not slices:
+            return [(stage, each) for each in planned]
+        aggregated = self._aggregate_slices(stage.sides[0], schemas[0], slices)
+        filled = [each for each in aggregated.partitions() if each.rows]
+        # Last, because losses until here would otherwise not make the recovery stale.
+        now = stage.by_number()
+        tasks = [(stage, each.with_partitions(now)) for each in planned]
+        return [*tasks, *((aggregated, ReduceTaskPlan(((each,),))) for each in filled)]
 
     def _sliceable_sides(self, schemas: Sequence[pa.Schema]) -> Mapping[int, bool]:
         """See `StagePlan.sliceable_sides`; the side of partial aggregates can be sliced as well."""
@@ -124,10 +129,10 @@ class ReduceStage(msgspec.Struct, frozen=True):
             for number, each in enumerate(slices)
             if each.partition_slice is not None
         ]
-        merged = AggregatedOutput(mapped, shuffle, tasks)
-        rows = merged.write()
+        aggregated = AggregatedOutput(mapped, shuffle, tasks)
+        rows = aggregated.write()
         check_slices(list(zip((each.sliced for each in slices), rows, strict=True)))
-        return StageOutput(self.plan, (merged,))
+        return StageOutput(self.plan, (aggregated,))
 
 
 class AggregatedOutput(ShuffleOutput[PartialAggregateTask, int]):

@@ -138,7 +138,7 @@ class BroadcastJoinOutput(msgspec.Struct, frozen=True):
     tables: tuple[StageOutput, ...]
     """Each has one side and one partition."""
     inputs: tuple[StageOutput, ...]
-    """What the streamed side itself reads from shuffles."""
+    """The outputs that the streamed side itself reads from shuffles."""
 
     @property
     def shuffled(self) -> tuple[StageOutput, ...]:

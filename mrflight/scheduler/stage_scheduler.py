@@ -38,7 +38,7 @@ from mrflight.units import format_bytes, format_count
 
 
 class JobContext(msgspec.Struct, frozen=True):
-    """What the stages of a job are run with."""
+    """The services and limits that the stages of a job run with."""
 
     runner: StageRunner
     shuffles: JobShuffles
@@ -47,7 +47,7 @@ class JobContext(msgspec.Struct, frozen=True):
     deadline: Deadline
     memory: MemoryPlan
     space: TaskMemory
-    """Of a reduce task."""
+    """The memory and the local folder of a reduce task."""
     part_writer: PartWriter
 
 

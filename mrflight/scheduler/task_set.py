@@ -26,10 +26,10 @@ T = TypeVar("T", bound="Task")
 R = TypeVar("R")
 
 _LOOK_EVERY_S = 0.25
-"""How often a task set looks for changed placements, for tasks that have begun, and stragglers."""
+"""A task set looks so often for changed placements, tasks that have begun, and stragglers."""
 
 _STOP_TIMEOUT_S = 10.0
-"""How long an attempt that was stopped may take until its worker is known to be gone."""
+"""An attempt that was stopped may take so long until its worker is known to be gone."""
 
 
 class Task(Protocol):
@@ -82,7 +82,7 @@ class TaskSet(Generic[T, R]):
         self._stopped: dict[Future[R], Attempt] = {}
         self._began_s: dict[Attempt, float] = {}
         self._took_s: dict[int, float] = {}
-        """How long each finished task took."""
+        """The duration of each finished task."""
         self._results: dict[int, R] = {}
 
     def run(self, deadline: Deadline) -> list[R]:

@@ -27,7 +27,7 @@ _MAX_FAILURES_OF_A_LIVE_SERVER = 3
 it may be alive for others only."""
 
 MAX_LOSSES = 100
-"""Of servers and partitions in one job. Each loss makes tasks run again."""
+"""A job ends after so many losses of servers and partitions. Each makes tasks run again."""
 
 
 class FetchFailureReporter:

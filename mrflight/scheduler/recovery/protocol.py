@@ -1,4 +1,4 @@
-"""What a task set asks when an attempt fails or a placement has changed: what has to run again."""
+"""The interface by which a task set asks what has to run again after a loss."""
 
 from __future__ import annotations
 

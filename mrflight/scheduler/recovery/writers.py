@@ -28,7 +28,7 @@ from mrflight.shuffle.wire.protocol import ShuffleHealth
 
 
 class RunContext(msgspec.Struct, frozen=True):
-    """What all shuffles of one run of a job's stages share.
+    """The objects that all shuffles of one run of a job's stages use.
 
     Lost output is recovered within a run. If it cannot be, the job starts another run.
     """
