@@ -70,7 +70,7 @@ def run(case: Case, data: Path, workers: int) -> dict[str, dict[str, float]]:
     ran: list[Ran] = []
     with (
         tempfile.TemporaryDirectory(dir=WORK) as out,
-        mock.patch("mrflight.runtime.local.start.LocalExecutor", TimedExecutor),
+        mock.patch("mrflight.runtime.start.LocalExecutor", TimedExecutor),
         mock.patch.object(TimedExecutor, "ran", ran, create=True),
     ):
         name = "visits" if case.job in ("clicks", "zipf") else "lineitem"

@@ -30,6 +30,7 @@ from experiments import keeping
 from experiments.datasets import REPOSITORY
 from experiments.transport import clicks, echo
 from mrflight.runtime.local.cluster import EmbeddedCluster
+from mrflight.runtime.supervised_cluster import ClusterOptions
 from mrflight.shuffle.client.reader import read_partitions
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.system.fork_server.client import ForkServer
@@ -81,10 +82,8 @@ def shuffled(
     """Seconds of writing the batches into a shuffle, and of reading all of its partitions."""
     with ForkServer() as fork_server, SocketFolder() as folder:
         spill = Path(folder.path)
-        progress = QuietProgress()
-        with closing(
-            EmbeddedCluster(folder, fork_server, 1, MEMORY_BYTES, spill, 10, progress)
-        ) as servers:
+        options = ClusterOptions(1, MEMORY_BYTES, spill, heartbeat_timeout_s=10)
+        with closing(EmbeddedCluster(folder, fork_server, options, QuietProgress())) as servers:
             servers.wait()
             with mrflight.connect(servers.metadata) as cluster:
                 shuffle = cluster.create_shuffle("rate", partitions=partitions)

@@ -1,4 +1,4 @@
-"""What an executor is: it turns tasks into futures, and that is all it does.
+"""The protocol of executors, which turn tasks into futures and do nothing else.
 
 Retry, deadlines and progress live once, above it, in `mrflight.scheduler.task_set`.
 """
@@ -14,18 +14,18 @@ R = TypeVar("R")
 
 
 class Executor(Protocol):
-    """Runs functions in workers that are warm, or become so."""
+    """Runs functions in worker processes, which stay for the whole job."""
 
     workers: int
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Run a function in a worker; a lost worker ends its future with WorkerLostError."""
+        """Run a function in a worker; if that is lost, the future ends with WorkerLostError."""
 
     def stop(self, future: Future[R]) -> None:
-        """End a call now, whatever it does, without waiting for its end.
+        """End a call now, without waiting for its end.
 
-        Its future is cancelled, or ends with WorkerLostError once nothing of it runs any more.
+        Its future is cancelled, or ends with WorkerLostError when nothing of it runs any more.
         """
 
     def close(self) -> None:
-        """End all workers now, whatever they do. May be called twice."""
+        """End all workers now. May be called twice."""

@@ -1,4 +1,4 @@
-"""The place where a job runs: its workers and its servers, on this machine or on Ray."""
+"""The workers and servers of a job, and what is needed to start them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from mrflight.config.settings import RunSettings
 from mrflight.config.spec import JobSpec
-from mrflight.runtime.supervised_cluster import SupervisedCluster
+from mrflight.runtime.supervised_cluster import ClusterOptions, SupervisedCluster
 from mrflight.system.progress import ProgressReport
 from mrflight.system.signals import Interrupts
 
@@ -19,39 +19,49 @@ if TYPE_CHECKING:
 
 
 JobCluster = SupervisedCluster[Any]
-"""Servers of a job's own."""
+"""The servers of an embedded cluster."""
 
 
-class JobPlace(msgspec.Struct, frozen=True):
-    """Where a job runs. It ends with the stack that it was opened on."""
+class JobRuntime(msgspec.Struct, frozen=True):
+    """The workers and servers of a job. They end with the stack that they were opened on."""
 
     settings: RunSettings
     executor: Executor
     cluster: JobCluster | None
-    """None on a standing one."""
+    """None on a standing cluster."""
     pids: Callable[[], Iterable[int]]
-    """The job's processes on this machine, beside this one."""
+    """Returns the job's processes on this machine, without this one."""
     scratch: Path
-    """Where reduces put what does not fit; there on every machine that the job runs on."""
+    """The folder in which reduces spill, on every machine that the job runs on."""
 
 
-class Surroundings(msgspec.Struct, frozen=True):
-    """What a place is made for, and in."""
+class RuntimeOptions(msgspec.Struct, frozen=True):
+    """What is needed to start the workers and servers of a job."""
 
     spec: JobSpec
     folder: Path
-    """The job file's."""
+    """The folder of the job file."""
     settings: RunSettings
     scratch: Path
-    """The job's own, on this machine."""
+    """The job's own folder on this machine."""
     interrupts: Interrupts
     progress: ProgressReport
     owns_process: bool
     """Whether this process runs the job and nothing else, and may be forked."""
 
 
+def cluster_options(settings: RunSettings, spill_dir: Path) -> ClusterOptions:
+    """Return the options of a job's embedded cluster, which spills into ``spill_dir``."""
+    return ClusterOptions(
+        settings.data_servers,
+        settings.memory.servers,
+        spill_dir,
+        settings.heartbeat_timeout_s,
+    )
+
+
 def keep_connections() -> None:
-    """Let this process, which ends with its job, connect to the metadata server once."""
+    """Keep connections of this process open until it ends, which it does with its job."""
     from mrflight.shuffle.wire.connections import keep_idle
 
     keep_idle()

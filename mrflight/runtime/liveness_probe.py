@@ -1,4 +1,4 @@
-"""Notices that servers of a job's own live and do not answer."""
+"""Detects servers of an embedded cluster that live and do not answer."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ log = logging.getLogger(__name__)
 
 PROBE_EVERY_S = 1.0
 _LATE_CALLS = 2
-"""In a row. Of one call that is late the driver itself may have been stopped for as long."""
-_GIVEN_UP_CALL_S = 1.0
-"""Of a data server, for which the metadata server has waited already."""
+"""How many calls in a row must be late. One may be late because the driver itself was stopped."""
+_LOST_CALL_S = 1.0
+"""The timeout of a call to a data server that the metadata server has declared lost."""
 
 
 class LivenessProbe(Closeable):
-    """Asks the servers of a cluster now and then, from a thread of its own.
+    """Calls the servers of a cluster regularly, from a thread of its own.
 
-    Calls ``give_up`` there with the location of one that has been silent for ``silence_s``, and
-    goes on asking. That is the metadata server where it does not answer, and each of
-    ``data_servers()`` that the metadata server has given up and that does not answer either. A
-    server that cannot be reached is not silent: whoever supervises it knows that it ended, or
-    that it is still ``starting_late()``, which is given up as well.
+    It calls ``declare_lost`` with the location of each server that has not answered for
+    ``silence_s``, and goes on. These are the metadata server, and each of ``data_servers()`` that
+    the metadata server has declared lost and that does not answer the probe either. A server that
+    is unreachable is not silent: its supervisor knows that it has ended. Servers that are
+    ``starting_late()`` are declared lost, too.
     """
 
     def __init__(
@@ -34,46 +34,46 @@ class LivenessProbe(Closeable):
         metadata: str,
         data_servers: Callable[[], Iterable[str]],
         silence_s: float,
-        give_up: Callable[[str], None],
+        declare_lost: Callable[[str], None],
         starting_late: Callable[[], Iterable[str]] = list,
     ) -> None:
         self._metadata = metadata
         self._data_servers = data_servers
         self._call_s = silence_s / _LATE_CALLS
-        self._give_up = give_up
+        self._declare_lost = declare_lost
         self._starting_late = starting_late
         self.late_calls = 0
-        """Of the metadata server, since the last one that was not."""
+        """The late calls to the metadata server since the last one in time."""
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._probe, name="silence-probe", daemon=True)
+        self._thread = threading.Thread(target=self._probe, name="liveness-probe", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Ask no more. Does not wait for an answer that is still to come; `join` does."""
+        """Stop probing, without waiting for a call under way; `join` does that."""
         self._ending.set()
 
     def join(self, timeout_s: float) -> None:
-        """Wait until a call that is under way has ended, as it does where its server is killed."""
+        """Wait for a call under way, which ends when its server is killed."""
         self._thread.join(timeout_s)
 
     def _probe(self) -> None:
         while not self._ending.wait(PROBE_EVERY_S):
             try:
-                self._look()
-            except Exception:  # the thread would end without a word
-                log.exception("the servers cannot be looked after; this is tried again")
+                self._probe_once()
+            except Exception:  # otherwise the thread would end silently
+                log.exception("probing the servers failed; it is tried again")
 
-    def _look(self) -> None:
+    def _probe_once(self) -> None:
         for location in self._starting_late():
             self._end(location)
-        suspects = list(self._data_servers())  # those that are started meanwhile are none
+        suspects = list(self._data_servers())  # not those that are started meanwhile
         try:
             registered = self._registered()
         except DeadlineExceededError:
             self._count_late_call()
             return
         except MrflightError as error:
-            log.debug("the metadata server was asked in vain: %s", error)
+            log.debug("the metadata server did not answer: %s", error)
             registered = suspects
         self.late_calls = 0
         for location in suspects:
@@ -88,9 +88,9 @@ class LivenessProbe(Closeable):
 
     def _end(self, location: str) -> None:
         if not self._ending.is_set():
-            self._give_up(location)
+            self._declare_lost(location)
 
-    # What is imported here whoever waits for servers has loaded: the driver starts without Arrow.
+    # These imports are local because the driver starts without Arrow.
 
     def _registered(self) -> list[str]:
         from mrflight.shuffle.client.metadata_client import MetadataClient
@@ -106,10 +106,10 @@ class LivenessProbe(Closeable):
         from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
 
         try:
-            with Connections(Timeouts(call_s=_GIVEN_UP_CALL_S)) as connections:
+            with Connections(Timeouts(call_s=_LOST_CALL_S)) as connections:
                 call(connections, location, DataAction.STATS, Done(), ServerStats)
         except DeadlineExceededError:
             return True
         except MrflightError as error:
-            log.debug("the data server %s was asked in vain: %s", location, error)
+            log.debug("the data server %s did not answer: %s", location, error)
         return False

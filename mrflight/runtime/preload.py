@@ -1,7 +1,7 @@
-"""What the processes of a job will import: told by the job file, before anything is looked at.
+"""Tells from the spec of a job which modules its processes will import.
 
-The fork server loads it once. Left to the tasks, every worker imports it in its first map and
-its first reduce: 30 to 40 ms each.
+The fork server loads them once. Otherwise every worker would import them in its first map and its
+first reduce, for 30 to 40 ms each.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _ENCODERS = {"delta": "parquet", "parquet": "parquet", "csv": "csv", "arrow": "a
 
 
 def modules_for(spec: JobSpec) -> list[str]:
-    """The modules that the servers and workers of a job need, in processes of one origin."""
+    """Return the modules that the servers and workers of a job need."""
     own = [] if spec.cluster.metadata else ["metadata", "data"]
     return driver_modules(spec) + [f"mrflight.servers.{kind}" for kind in own]
 
 
 def driver_modules(spec: JobSpec) -> list[str]:
-    """Those that its workers need, and those by which the driver commits what they wrote."""
+    """Return the modules of the workers, and those with which the driver commits."""
     modules = [*worker_modules(spec), f"mrflight.sinks.{_sink(spec)}.sink"]
     if spec.output.mode == "merge":
         modules.append("mrflight.sinks.delta.merge_sink")
@@ -30,7 +30,7 @@ def driver_modules(spec: JobSpec) -> list[str]:
 
 
 def worker_modules(spec: JobSpec) -> list[str]:
-    """Those that its workers need."""
+    """Return the modules that the workers need."""
     inputs = filter(None, map(_format_of, spec.all_inputs))
     modules = [
         "mrflight.runtime.worker",
@@ -41,14 +41,14 @@ def worker_modules(spec: JobSpec) -> list[str]:
     if spec.output.mode == "merge":
         modules.append("mrflight.sinks.delta.merge_writer")
     if any(reduce is not None and reduce.groups for reduce in spec.all_reduces):
-        modules.append("pyarrow.acero")  # by which `pyarrow.Table.group_by` groups
+        modules.append("pyarrow.acero")  # `pyarrow.Table.group_by` needs it
     if any(split_pickled(text) for text in _functions(spec)):
         modules.append("cloudpickle")
-    if len(spec.all_inputs) > 1:  # which may meet where one of them is read
+    if len(spec.all_inputs) > 1:  # they may be joined where one of them is read
         modules.append("mrflight.tasks.broadcast_join")
     if any(reduce is not None and reduce.sql for reduce in spec.all_reduces):
         modules.append("mrflight.tasks.cogroup")
-    if spec.has_sql:  # after the workers' module, without which it would load pandas
+    if spec.has_sql:  # after the worker's module, which keeps it from loading pandas
         modules += ["datafusion", "mrflight.compute.sql.planned_query"]
     return modules
 
@@ -58,7 +58,7 @@ def _sink(spec: JobSpec) -> str:
 
 
 def _functions(spec: JobSpec) -> Iterator[str]:
-    """As the job names them."""
+    """Yield the functions, as the job names them."""
     shuffles = [spec.shuffle, *(stage.shuffle for stage in spec.stages.values())]
     yield from (shuffle.partitioner for shuffle in shuffles)
     named = [section.map for section in spec.all_inputs]
@@ -67,5 +67,5 @@ def _functions(spec: JobSpec) -> Iterator[str]:
 
 
 def _format_of(section: InputSpec) -> str | None:
-    """The format of an input; None where only its folder can tell."""
+    """Return the format of an input; None if only the folder can tell."""
     return section.format or (format_of(section.path) if section.path is not None else None)

@@ -1,4 +1,4 @@
-"""Servers of a job's own, wherever they run: waited for, and replaced where they end."""
+"""Supervises the servers of an embedded cluster: waits for their start, and replaces lost ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from typing import Generic, Protocol, TypeVar
+from pathlib import Path
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.runtime.liveness_probe import LivenessProbe
@@ -15,11 +18,50 @@ from mrflight.system.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
-MOST_RESTARTS = 8
-"""Of metadata servers, and of data servers, in a job: what ends so many ends the next one too, and
-with each data server maps are lost that are made again."""
+MAX_RESTARTS = 8
+"""How often a job replaces its metadata server, and data servers. What ended so many would end the
+next one, too, and with each data server the output of maps is lost, which have to run again."""
 
 _PROBE_END_TIMEOUT_S = 1.0
+
+
+class ClusterOptions(msgspec.Struct, frozen=True):
+    """The options of an embedded cluster."""
+
+    data_servers: int
+    memory_bytes: int
+    """How much all data servers hold together before they spill."""
+    spill_dir: Path
+    heartbeat_timeout_s: float
+    """A data server without a heartbeat for this long is declared lost."""
+
+    @property
+    def server_memory_bytes(self) -> int:
+        """How much one data server holds before it spills."""
+        return self.memory_bytes // max(1, self.data_servers)
+
+    def arguments(self, kind: str, metadata: str, journal: Path) -> tuple[str, ...]:
+        """Return the arguments of a server, as ``mrflight serve`` takes them.
+
+        ``metadata`` is the location of the metadata server, and ``journal`` its file.
+        """
+        if kind == "metadata":
+            timeout = f"{self.heartbeat_timeout_s} s"
+            return ("--heartbeat-timeout", timeout, "--journal", str(journal))
+        return (
+            *("--metadata", metadata),
+            *("--memory", str(self.server_memory_bytes)),
+            *("--spill-dir", str(self.spill_dir)),
+        )
+
+
+class StartLimits(NamedTuple):
+    """How long the start of servers may take."""
+
+    timeout_s: float
+    """Until all servers are ready."""
+    slow_s: float
+    """Until one server is ready; after that it counts as stuck and is replaced."""
 
 
 class Server(Protocol):
@@ -35,97 +77,94 @@ class Server(Protocol):
     def fileno(self) -> int: ...
 
     def is_started(self) -> bool:
-        """Whether whoever starts it did so, or ended before; waits for that."""
+        """Wait for its start; return False if the process that starts it ended before."""
 
     def wait_ready(self, deadline: float) -> None:
-        """Return once it is ready; JobFailedError where it ends or is too slow."""
+        """Return once it is ready; raises JobFailedError if it ends or is too slow."""
 
     def is_late(self, after_s: float) -> bool:
-        """Whether it is not ready so long after it was first asked here. Does not wait."""
+        """Return whether it is still not ready so long after this was first called."""
 
     def kill(self) -> None:
-        """End it, whatever it does; does not wait for its end."""
+        """Kill it, without waiting for its end."""
 
     def was_killed(self) -> bool:
-        """Whether it ended for no reason of its own."""
+        """Return whether something else ended it."""
 
     def how_it_ended(self) -> str:
-        """What comes after "the server", once it has ended or was killed."""
+        """Return a text to follow "the server", once it has ended or was killed."""
 
     def last_log_line(self) -> str:
-        """The last thing that it said, perhaps why it ended."""
+        """Return the last line of its log, which may say why it ended."""
 
     def close(self) -> None:
-        """End it as `kill` does, and let go of it."""
+        """Kill it, and release its resources."""
 
 
 S = TypeVar("S", bound=Server)
 
 
 class SupervisedCluster(ABC, Generic[S]):
-    """A metadata server and data servers, which start side by side, and `wait` waits for.
+    """A metadata server and data servers, which start at the same time.
 
-    From then on another one is started where one ends, or does not answer. They end with
-    `close`.
+    `wait` waits until they are ready. From then on a server that ends, or does not answer, is
+    replaced. They end with `close`.
     """
 
     def __init__(
         self,
         metadata: str,
-        data_servers: int,
-        start_timeout_s: float,
-        slow_start_s: float,
-        heartbeat_timeout_s: float,
+        options: ClusterOptions,
+        start: StartLimits,
         progress: ProgressReport,
     ) -> None:
-        """``metadata`` is where the metadata server is found, always.
+        """Prepare a cluster whose metadata server is always at the location ``metadata``.
 
-        One that is not ready after ``slow_start_s`` stands still, and another one is started; all
-        are to be ready after ``start_timeout_s``.
+        ``progress`` is notified when a server has ended, and how that is handled, from other
+        threads.
         """
         self.metadata = metadata
         self._progress = progress
-        self._start_timeout_s = start_timeout_s
-        self._slow_start_s = slow_start_s
-        self._silence_s = heartbeat_timeout_s
-        self._first = {"metadata": 1, "data": data_servers}
+        self._limits = start
+        self._silence_s = options.heartbeat_timeout_s
+        self._first = {"metadata": 1, "data": options.data_servers}
         self._started = dict.fromkeys(self._first, 0)
         self._servers: list[S] = []
-        self._changing = threading.Lock()  # of `_servers`, and of the processes in it
+        self._changing = threading.Lock()  # guards `_servers`, and the processes in it
         self._probe: LivenessProbe | None = None
-        self._supervisions: list[Supervisor[S]] = []
+        self._supervisors: list[Supervisor[S]] = []
 
     def wait(self) -> None:
-        """Return once every server is ready; JobFailedError with its log for one that is not.
+        """Return once every server is ready; raises JobFailedError with the log of one that is not.
 
-        One that is killed meanwhile, or stands still, is replaced.
+        A server that is killed meanwhile, or is stuck, is replaced.
         """
-        if self._supervisions:
+        if self._supervisors:
             return
-        deadline = time.monotonic() + self._start_timeout_s
+        deadline = time.monotonic() + self._limits.timeout_s
         metadata, *data = self._servers
-        # First, and watched at once: the others wait for it.
+        # It comes first, and is watched at once, because the others wait for it.
         metadata = self._ready(metadata, deadline)
-        self._supervisions.append(Supervisor([metadata], self._replace, self._progress))
+        self._supervisors.append(Supervisor([metadata], self._replace, self._progress))
         self._probe = LivenessProbe(
             self.metadata,
             self._data_servers,
             self._silence_s,
-            self._end_the_silent,
+            self._end_silent,
             self._starting_late,
         )
         data = [self._ready(server, deadline) for server in data]
-        self._supervisions.append(Supervisor(data, self._replace, self._progress))
+        self._supervisors.append(Supervisor(data, self._replace, self._progress))
 
     def close(self) -> None:
-        """End all servers, whatever they do: the job is over, and what they hold was for it."""
+        """Kill all servers; the job is over, and does not need what they hold."""
         if self._probe is not None:
             self._probe.close()
-        for supervision in self._supervisions:
-            supervision.close()  # first, or it would start others
+        for supervisor in self._supervisors:
+            supervisor.close()  # first, because it would start others
         with self._changing:
             for server in self._servers:
-                server.kill()  # all, before any of them is waited for
+                server.kill()  # all of them, before any is waited for
             while self._servers:
                 self._servers.pop().close()
         if self._probe is not None:
@@ -133,10 +172,10 @@ class SupervisedCluster(ABC, Generic[S]):
 
     @abstractmethod
     def _start(self, kind: str, number: int) -> S:
-        """Start a server, the ``number``-th of its kind; JobFailedError or OSError where it can't.
+        """Start the server ``number`` of its kind; raises JobFailedError or OSError.
 
-        A data server is known by its location, which the blocks of a dead one are still looked
-        for at: a new one gets its own. The metadata server is found where it always was.
+        A data server is identified by its location. Blocks of a dead one are still requested
+        there, so a new one gets another location. The metadata server keeps its location.
         """
 
     def _start_all(self) -> None:
@@ -150,78 +189,78 @@ class SupervisedCluster(ABC, Generic[S]):
         return self._start(kind, number)
 
     def _ready(self, server: S, deadline: float) -> S:
-        """The server once it is ready, or the one in its place."""
-        server.is_started()  # what is loaded before that takes its time
+        """Return the server once it is ready, or its replacement."""
+        server.is_started()  # loading the modules before the fork takes a while
         try:
-            server.wait_ready(min(deadline, time.monotonic() + self._slow_start_s))
+            server.wait_ready(min(deadline, time.monotonic() + self._limits.slow_s))
             return server
         except DeadlineExceededError:
             if time.monotonic() >= deadline:
                 raise
-            self._end(server, self._slow_start_s)
+            self._kill(server, self._limits.slow_s)
         except JobFailedError:
             if not server.was_killed():
                 raise
         other = self._replace(server)
         if other is None:
-            raise JobFailedError(f"{_called(server)} cannot be started")
+            raise JobFailedError(f"{_describe(server)} cannot be started")
         return self._ready(other, deadline)
 
     def _data_servers(self) -> list[str]:
-        """The locations of those that live, or seem to."""
+        """Return the locations of the data servers that seem to live."""
         with self._changing:
             return [server.location for server in self._servers if server.kind == "data"]
 
     def _starting_late(self) -> list[str]:
-        """The locations of those that nobody waits for, and that stand still in their start."""
+        """Return the locations of replacements that are stuck while they start."""
         with self._changing:
             return [server.location for server in self._servers if server.is_late(self._silence_s)]
 
-    def _end_the_silent(self, location: str) -> None:
-        """End a server that lives and does not answer, so that another one takes its place."""
+    def _end_silent(self, location: str) -> None:
+        """Kill a server that lives and does not answer, so that it is replaced."""
         with self._changing:
             for server in self._servers:
                 if server.location == location:
-                    self._end(server, self._silence_s)
+                    self._kill(server, self._silence_s)
 
-    def _end(self, server: S, silence_s: float) -> None:
-        """End a server, and say that it was not somebody else."""
+    def _kill(self, server: S, silence_s: float) -> None:
+        """Kill a server, and report that mrflight did it."""
         self._progress.notify(
-            f"{_called(server)} has not answered for {silence_s:g} s and is ended"
+            f"{_describe(server)} has not answered for {silence_s:g} s and is ended"
         )
         server.kill()
 
     def _replace(self, ended: S) -> S | None:
-        """What is started where a server ended, or is about to."""
+        """Start another server in place of one that has ended, or is ending."""
         with self._changing:
             self._servers.remove(ended)
-            called = _called(ended)
+            description = _describe(ended)
             how, last_line = ended.how_it_ended(), ended.last_log_line()
             ended.close()
-            other, outcome = self._start_another(ended)
-        log.info("%s %s, and said last: %s", called, how, last_line)
+            other, outcome = self._start_replacement(ended)
+        log.info("%s %s; the last line of its log: %s", description, how, last_line)
         why = "" if how.startswith("was killed") else f" ({last_line})"
-        self._progress.notify(f"{called} {how}{why}; {outcome}")
+        self._progress.notify(f"{description} {how}{why}; {outcome}")
         return other
 
-    def _start_another(self, ended: S) -> tuple[S | None, str]:
-        """Another one in its place, and what to say of it."""
+    def _start_replacement(self, ended: S) -> tuple[S | None, str]:
+        """Return the replacement, if there is one, and what to report about it."""
         kind = ended.kind
-        if self._started[kind] == self._first[kind] + MOST_RESTARTS:
-            return None, f"none takes its place, as {MOST_RESTARTS} have been replaced by now"
+        if self._started[kind] == self._first[kind] + MAX_RESTARTS:
+            return None, f"it is not replaced: the limit of {MAX_RESTARTS} restarts is reached"
         try:
             other = self._start_next(kind)
-            if not other.is_started():  # its fork server was killed; it has another one by now
+            if not other.is_started():  # its fork server was killed, and was replaced
                 other.close()
                 other = self._start_next(kind)
             if not other.is_started():
                 other.close()
-                return None, "none takes its place, as nobody is left to fork it from"
+                return None, "it is not replaced: there is no process left to fork it from"
         except (JobFailedError, OSError) as error:
-            return None, f"none takes its place: {error}"
+            return None, f"it is not replaced: {error}"
         self._servers.append(other)
         return other, f"{other.name} takes its place" if kind == "data" else "it is started again"
 
 
-def _called(server: Server) -> str:
+def _describe(server: Server) -> str:
     return f"the data server {server.name}" if server.kind == "data" else "the metadata server"

@@ -20,9 +20,9 @@ from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.ids import new_job_id
 from mrflight.result import Attempts, JobResult
-from mrflight.runtime.job_runtime import JobPlace, Surroundings
-from mrflight.runtime.placing import open_place
+from mrflight.runtime.job_runtime import JobRuntime, RuntimeOptions
 from mrflight.runtime.preload import modules_for
+from mrflight.runtime.start import open_runtime
 from mrflight.scheduler.metrics import JobMetrics
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_runner import StageRunner
@@ -71,12 +71,12 @@ def run_job(
     with ExitStack() as stack:
         scratch = stack.enter_context(ScratchFolder("job", settings.spill_root))
         _create(scratch)  # not before it is entered: an interrupt may come at any moment
-        around = Surroundings(
+        options = RuntimeOptions(
             spec, folder, settings, scratch.path, interrupts, progress, owns_process
         )
-        place = open_place(stack, around)
-        meter = stack.enter_context(MemorySampler(place.pids))
-        return _Job(spec, folder, place, _Observers(progress, interrupts, meter, metrics)).run()
+        runtime = open_runtime(stack, options)
+        meter = stack.enter_context(MemorySampler(runtime.pids))
+        return _Job(spec, folder, runtime, _Observers(progress, interrupts, meter, metrics)).run()
 
 
 class _Observers(msgspec.Struct, frozen=True):
@@ -101,21 +101,23 @@ class _FunctionCheck(msgspec.Struct, frozen=True):
 class _Job:
     """One run of one job."""
 
-    def __init__(self, spec: JobSpec, folder: Path, place: JobPlace, observers: _Observers) -> None:
-        settings = place.settings
+    def __init__(
+        self, spec: JobSpec, folder: Path, runtime: JobRuntime, observers: _Observers
+    ) -> None:
+        settings = runtime.settings
         self._spec = spec
         self._folder = folder
         self._id = new_job_id()
         self._metrics = observers.metrics
         self._metrics.job_id = self._id
-        self._executor = place.executor
-        self._cluster = place.cluster
+        self._executor = runtime.executor
+        self._cluster = runtime.cluster
         self._progress = observers.progress
         self._interrupts = observers.interrupts
         self._timer = observers.metrics.timer
         self._deadline = Deadline(self._timer.started + settings.timeout_s)
         self._runner = StageRunner(
-            place.executor,
+            runtime.executor,
             observers.progress,
             self._deadline,
             settings.attempts,
@@ -124,7 +126,7 @@ class _Job:
         self._timeouts = settings.timeouts
         self._meter = observers.meter
         self._memory = settings.memory
-        self._scratch = place.scratch
+        self._scratch = runtime.scratch
 
     def run(self) -> JobResult:
         try:

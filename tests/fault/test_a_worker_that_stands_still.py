@@ -69,7 +69,7 @@ def test_it_is_ended_and_its_task_made_again(place: str, tmp_path: Path) -> None
         done = drive(job, environment=environment)
     assert done.code == 0, done.stderr
     assert (tmp_path / "stopped").exists()
-    assert "it had been stopped, by SIGSTOP, for 2 s, and was ended" in done.stderr
+    assert "it had been stopped, by SIGSTOP, for 2 s, and was killed" in done.stderr
     assert done.result["attempts"] == {
         "map": 2 if place == "map" else 1,
         "reduce": 2 if place == "reduce" else 1,

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mrflight.runtime.ray.gateway_client import RayLink
-from mrflight.runtime.ray.messages import Connect, JobHere
+from mrflight.runtime.ray.gateway_client import GatewayClient
+from mrflight.runtime.ray.messages import Connect, JobContext
 from tests.support import faults, faulty_job
 from tests.support.fault_matrix import at_the_moment, check_table_untouched, rows_of, unlisted
 from tests.support.faults import FaultyRun, await_that, faulty_run
@@ -133,12 +133,12 @@ def test_a_gateway_that_leaves_beside_a_call_tells_of_no_error(
 
 
 @contextmanager
-def link_to(on_ray: OnRay, folder: Path) -> Iterator[RayLink]:
+def link_to(on_ray: OnRay, folder: Path) -> Iterator[GatewayClient]:
     """A gateway that knows a job; what it prints goes into ``log`` in the folder."""
     here = str(folder)
-    with RayLink(Connect(on_ray.head.address, 1, 0, "", here, ()), folder / "log") as link:
+    with GatewayClient(Connect(on_ray.head.address, 1, 0, "", here, ()), folder / "log") as link:
         home = link.wait(CONNECT_S).home
-        link.tell_job(JobHere(home, here, False, here, ()))
+        link.tell_job(JobContext(home, here, False, here, ()))
         yield link
 
 

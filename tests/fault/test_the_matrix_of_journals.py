@@ -28,7 +28,7 @@ NO_ROOM = r"the journal \S+/metadata\.journal keeps no record: .*File too large;
 IN_A_MAP = NO_ROOM + r"\n  in map [34] \(rows"
 REFUSED = (
     r"the journal \S+/metadata\.journal is damaged at byte 20, and more follows; put a whole copy "
-    r"(.*\n)*.*none takes its place, as 8 have been replaced by now\n(.*\n)*mrflight: "
+    r"(.*\n)*.*it is not replaced: the limit of 8 restarts is reached\n(.*\n)*mrflight: "
 )
 GONE = "cannot be reached"
 

@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from mrflight.runtime.ray.executor import RayExecutor
-from mrflight.runtime.ray.gateway_client import RayLink
-from mrflight.runtime.ray.messages import Connect, JobHere
+from mrflight.runtime.ray.gateway_client import GatewayClient
+from mrflight.runtime.ray.messages import Connect, JobContext
 from tests.support.faults import await_that
 
 ROOT = Path(__file__).parents[2]
@@ -145,8 +145,8 @@ def _ended(
 def ray_executor(head: RayHead, workers: int, folder: Path) -> Iterator[RayExecutor]:
     """An executor with a gateway of its own; both end with the block."""
     connect = Connect(head.address, workers, 0, "", str(folder), ())
-    with RayLink(connect, folder / "ray.log") as link:
+    with GatewayClient(connect, folder / "ray.log") as link:
         connected = link.wait(CONNECT_S)
-        link.tell_job(JobHere(connected.home, str(folder), False, str(folder), ()))
+        link.tell_job(JobContext(connected.home, str(folder), False, str(folder), ()))
         with RayExecutor(workers, link) as executor:
             yield executor

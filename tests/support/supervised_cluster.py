@@ -18,6 +18,7 @@ import pytest
 
 from mrflight.errors import MrflightError
 from mrflight.runtime.local.cluster import EmbeddedCluster
+from mrflight.runtime.supervised_cluster import ClusterOptions
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.system.fork_server.client import ForkServer
@@ -41,7 +42,7 @@ class Notices(QuietProgress):
 
 
 @dataclass
-class Surroundings:
+class ClusterHarness:
     """What a cluster is started in, and what it told."""
 
     folder: SocketFolder
@@ -53,10 +54,8 @@ class Surroundings:
         self, data_servers: int = 2, notify: Callable[[str], None] | None = None
     ) -> EmbeddedCluster:
         notices = Notices(notify or self.told.put)
-        memory_bytes = data_servers << 20
-        return EmbeddedCluster(
-            self.folder, self.fork_server, data_servers, memory_bytes, self.spill, 3.0, notices
-        )
+        options = ClusterOptions(data_servers, data_servers << 20, self.spill, 3.0)
+        return EmbeddedCluster(self.folder, self.fork_server, options, notices)
 
     def servers(self) -> dict[str, psutil.Process]:
         """All that live, by their names."""
@@ -92,7 +91,7 @@ class Surroundings:
 
 
 @contextmanager
-def surroundings(spill: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
+def surroundings(spill: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterHarness]:
     """Nothing of what is started here may be left at the end."""
     temporary = Path(tempfile.mkdtemp(prefix="mrf"))  # short, as a socket's path is
     try:
@@ -104,7 +103,7 @@ def surroundings(spill: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Surro
                 SocketFolder() as folder,
                 ForkServer([folder.path, spill], MODULES) as fork_server,
             ):
-                yield Surroundings(folder, fork_server, spill)
+                yield ClusterHarness(folder, fork_server, spill)
             assert not folder.path.exists()
     finally:
         shutil.rmtree(temporary)

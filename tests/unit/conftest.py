@@ -14,7 +14,7 @@ from tests.support.placed_shuffles import registry_with_clicks
 from tests.support.plans import Plan, planner
 from tests.support.registries import Clock
 from tests.support.spilling import Spilling
-from tests.support.supervised_cluster import Surroundings, surroundings
+from tests.support.supervised_cluster import ClusterHarness, surroundings
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def spilling(tmp_path: Path) -> Iterator[Spilling]:
 
 
 @pytest.fixture
-def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
+def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterHarness]:
     """What a cluster of real servers is started in."""
     with surroundings(tmp_path / "spill", monkeypatch) as around:
         yield around

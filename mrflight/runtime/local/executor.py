@@ -1,7 +1,7 @@
-"""Workers as processes of this machine, forked from a fork server that has loaded Arrow.
+"""Runs workers as processes of this machine, forked from a fork server that has loaded Arrow.
 
-A worker makes one call at a time. One that dies costs the call that it was
-making, and is started anew for the next.
+A worker runs one call at a time. If it dies, that call is lost, and another worker is started for
+the next one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from mrflight.errors import JobFailedError, WorkerLostError
 from mrflight.runtime.calls import decode_answer, encode_call
 from mrflight.system.closeable import Closeable
-from mrflight.system.fork_server.child import Waits
+from mrflight.system.fork_server.child import WaitLimit
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.process_info import StoppedTimer, oom_kills, signal_name
 
@@ -31,11 +31,11 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_LOOK_EVERY_S = 0.5
-"""For workers, and a fork server, that stand still."""
+_POLL_INTERVAL_S = 0.5
+"""How often to look for workers, and a fork server, that are stopped."""
 
 _END_TIMEOUT_S = 5.0
-"""Of a worker whose channel has closed, until its end is known."""
+"""How long it takes at most until the end of a worker is known, after its channel has closed."""
 
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
 
@@ -46,10 +46,10 @@ class _Call(NamedTuple):
 
 
 class LocalExecutor(Closeable):
-    """``workers`` processes, started at once; they end with the driver through ``parent_lock``.
+    """Starts ``workers`` processes at once. They end with the driver, by its ``parent_lock``.
 
-    One that somebody has stopped, and that is not let go on for ``stopped_timeout_s``, is ended.
-    The fork server, which nothing can replace, is let go on after as long.
+    A worker that has been stopped for ``stopped_timeout_s`` is killed. The fork server, which
+    nothing can replace, is continued after that time.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class LocalExecutor(Closeable):
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._closing = threading.Event()
         self._running: dict[Future[Any], _Worker] = {}
-        self._changing = threading.Lock()  # of `_running`, whose workers may be killed meanwhile
-        self._waits = Waits()
+        self._changing = threading.Lock()  # guards `_running`, whose workers may be killed
+        self._wait_limit = WaitLimit()
         self._workers = [
-            _Worker(f"worker{number}", fork_server, [str(parent_lock)], self._waits)
+            _Worker(f"worker{number}", fork_server, [str(parent_lock)], self._wait_limit)
             for number in range(workers)
         ]
         self._feeders = [
@@ -81,7 +81,7 @@ class LocalExecutor(Closeable):
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         if self._closing.is_set():
-            raise WorkerLostError("the workers have been ended; nothing more can be run on them")
+            raise WorkerLostError("the workers have been ended; they run nothing any more")
         future: Future[R] = Future()
         self._calls.put(_Call(encode_call(function, args, kwargs), future))
         return future
@@ -89,13 +89,13 @@ class LocalExecutor(Closeable):
     def stop(self, future: Future[R]) -> None:
         if future.cancel():
             return
-        with self._changing:  # a worker that is found does not go on to another call
+        with self._changing:  # a worker that is found does not begin another call
             if (worker := self._running.get(future)) is not None:
                 worker.kill()
 
     def close(self) -> None:
         self._closing.set()
-        self._waits.end()  # of the feeders, which are waited for below
+        self._wait_limit.expire()  # the feeders are waited for below
         for worker in self._workers:
             worker.close()
         for _ in self._feeders:
@@ -104,24 +104,24 @@ class LocalExecutor(Closeable):
             thread.join()
 
     def _feed(self, worker: _Worker) -> None:
-        """Give one worker call after call."""
+        """Send one worker call after call."""
         while (call := self._calls.get()) is not None:
             if self._closing.is_set():
                 call.future.cancel()
                 continue
             try:
-                worker.be_there()  # before the call runs: who is killed then is not to make it
+                worker.ensure_alive()  # before the call counts as running, and can be stopped
             except Exception as error:
                 if call.future.set_running_or_notify_cancel():
                     call.future.set_exception(error)
                 continue
-            with self._changing:  # a call that runs is one that can be stopped
+            with self._changing:  # a running call can be stopped
                 if not call.future.set_running_or_notify_cancel():
                     continue
                 self._running[call.future] = worker
             try:
-                answer = decode_answer(worker.make(call.encoded))
-            except BaseException as error:  # whoever asked for the call decides
+                answer = decode_answer(worker.run(call.encoded))
+            except BaseException as error:  # the caller handles it
                 self._end(call)
                 call.future.set_exception(error)
             else:
@@ -130,16 +130,16 @@ class LocalExecutor(Closeable):
         worker.close()
 
     def _watch_workers(self) -> None:
-        """Look after who stands still: a job's only task would wait for such a worker for ever."""
+        """Handle stopped processes: a job could wait for such a worker for ever."""
         stopped = StoppedTimer()
-        while not self._closing.wait(_LOOK_EVERY_S):
+        while not self._closing.wait(_POLL_INTERVAL_S):
             try:
                 if stopped.reached(self._fork_server.pid, self._stopped_timeout_s):
                     self._fork_server.wake()
                 for worker in self._workers:
-                    worker.look_after(self._stopped_timeout_s)
-            except Exception:  # the thread would end without a word
-                log.exception("the workers cannot be looked after; this is tried again")
+                    worker.check_stopped(self._stopped_timeout_s)
+            except Exception:  # otherwise the thread would end silently
+                log.exception("checking the workers failed; it is tried again")
 
     def _end(self, call: _Call) -> None:
         with self._changing:
@@ -147,31 +147,31 @@ class LocalExecutor(Closeable):
 
 
 class _Worker:
-    """A worker process, or the next one in its place."""
+    """A worker process, or its replacement."""
 
     def __init__(
-        self, name: str, fork_server: ForkServer, arguments: list[str], waits: Waits
+        self, name: str, fork_server: ForkServer, arguments: list[str], wait_limit: WaitLimit
     ) -> None:
         self.name = name
         self._fork_server = fork_server
         self._arguments = arguments
-        self._waits = waits
+        self._wait_limit = wait_limit
         self._starting = threading.Lock()
         self._is_closed = False
         self._is_killed = False
         self._start()
 
-    def be_there(self) -> None:
-        """Start another process where the last one has ended, or been killed."""
+    def ensure_alive(self) -> None:
+        """Start another process if the last one has ended, or was killed."""
         if self._is_killed or self._process.wait(0) is not None:
             self._restart()
 
-    def make(self, call: bytes) -> bytes:
-        """The answer to a call; WorkerLostError where the process ended before it came."""
+    def run(self, call: bytes) -> bytes:
+        """Return the answer to a call; raises WorkerLostError if the process ends before."""
         before = oom_kills()
         try:
             self._channel.send_bytes(call)
-            # A child of a dead worker may hold its channel, and leave an answer half sent.
+            # A child of a dead worker may keep its channel open, and an answer may be incomplete.
             wait([self._channel, self._process.fileno()])
             if self._channel.poll():
                 return self._channel.recv_bytes()
@@ -181,39 +181,39 @@ class _Worker:
             f"a worker process ended in the middle of a task: {self._how_it_ended(before)}"
         )
 
-    def look_after(self, timeout_s: float) -> None:
-        """End the process where it has been stopped for so long. Does not wait for anybody."""
+    def check_stopped(self, timeout_s: float) -> None:
+        """Kill the process if it has been stopped for so long. Does not wait."""
         if not self._starting.acquire(blocking=False):
-            return  # it is being started, or killed
+            return  # it is being started or killed
         try:
             if self._stopped.reached(self._process.living_pid(), timeout_s):
                 self._was_stopped_s = self._stopped.seconds()
                 self._kill()
             elif self._process.has_ended():
-                self._hang_up()
+                self._shut_down_channel()
         finally:
             self._starting.release()
 
     def close(self) -> None:
-        """End the process, whatever it does, for good."""
+        """Kill the process for good."""
         with self._starting:
             self._is_closed = True
         self.kill()
 
     def kill(self) -> None:
-        """End the process, whatever it does; the next call is made by another one."""
+        """Kill the process; the next call runs in another one."""
         with self._starting, suppress(JobFailedError):  # it was never started
             self._kill()
 
     def _kill(self) -> None:
-        self._is_killed = True  # known before the process has ended
+        self._is_killed = True  # this is known before the process has ended
         try:
             self._process.send_signal(signal.SIGKILL)
         finally:
-            self._hang_up()
+            self._shut_down_channel()
 
-    def _hang_up(self) -> None:
-        """End what is sent or read by the channel, which a child of a dead worker may hold."""
+    def _shut_down_channel(self) -> None:
+        """End reads and writes of the channel, which a child of a dead worker may keep open."""
         with socket.socket(fileno=os.dup(self._channel.fileno())) as ours:
             ours.shutdown(socket.SHUT_RDWR)
 
@@ -225,7 +225,7 @@ class _Worker:
                 "mrflight.runtime.worker:work",
                 self._arguments,
                 [theirs.fileno()],
-                waits=self._waits,
+                wait_limit=self._wait_limit,
             )
         self._channel = Connection(ours.detach())
         self._stopped = StoppedTimer()
@@ -244,7 +244,7 @@ class _Worker:
         code = self._process.wait(_END_TIMEOUT_S)
         if self._was_stopped_s:
             return (
-                f"it had been stopped, by SIGSTOP, for {self._was_stopped_s:.0f} s, and was ended"
+                f"it had been stopped, by SIGSTOP, for {self._was_stopped_s:.0f} s, and was killed"
             )
         if code is None:
             self.kill()
@@ -257,7 +257,7 @@ class _Worker:
                 )
             return "it was killed from outside"
         if code == -signal.SIGKILL:
-            return "it was killed from outside, or by the system for the memory that it took"
+            return "it was killed from outside, or by the system because memory ran out"
         if code < 0 and -code not in _CRASHES:
             return f"it was ended by {signal_name(-code)}"
         if code < 0:

@@ -1,4 +1,4 @@
-"""A server process of a job's own cluster: its log in a file, its ready line in a pipe."""
+"""A server of an embedded cluster as a local process, with its log in a file."""
 
 from __future__ import annotations
 
@@ -10,57 +10,56 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from mrflight.errors import DeadlineExceededError, JobFailedError
-from mrflight.system.fork_server.child import Waits
+from mrflight.system.fork_server.child import Streams, WaitLimit
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.process_info import signal_name
 
 START_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 5.0
-"""Of a server that was killed, until its end is known."""
-_LONGEST_LINE = 300
+"""How long it takes at most until the end of a killed server is known."""
+_MAX_LINE = 300
+
+
+class ServerCommand(NamedTuple):
+    """What to start as a server."""
+
+    kind: str
+    """Names its module of `mrflight.servers`."""
+    name: str
+    socket: Path
+    """Where it listens. A server that is gone may have left the file."""
+    arguments: Sequence[str]
+    log_path: Path
 
 
 class ServerProcess:
-    """A server, started at once; its ``kind`` names its module of `mrflight.servers`.
-
-    Its `fileno` becomes readable when it has ended.
-    """
+    """A server process, started at once. Its `fileno` becomes readable when it has ended."""
 
     def __init__(
-        self,
-        fork_server: ForkServer,
-        kind: str,
-        name: str,
-        socket: Path,
-        arguments: Sequence[str],
-        log_path: Path,
-        waits: Waits | None = None,
+        self, fork_server: ForkServer, command: ServerCommand, wait_limit: WaitLimit | None = None
     ) -> None:
-        """It listens on ``socket``, which one that is gone may have left.
-
-        ``waits`` are those for the fork server, which starts it and tells how it ended.
-        """
-        self.kind = kind
-        self.name = name
-        self.location = f"grpc+unix://{socket}"
-        socket.unlink(missing_ok=True)
-        self._log_path = log_path
+        """``wait_limit`` bounds the waits for the fork server."""
+        self.kind = command.kind
+        self.name = command.name
+        self.location = f"grpc+unix://{command.socket}"
+        command.socket.unlink(missing_ok=True)
+        self._log_path = command.log_path
         self._started = time.monotonic()
         self._is_ready = False
         self._seen_living: float | None = None
         self._reading = threading.Lock()
         self._ready, stdout = os.pipe()
         try:
-            with log_path.open("wb") as log_file:
+            with command.log_path.open("wb") as log_file:
                 self._process = fork_server.start(
-                    f"mrflight-{name}",
-                    f"mrflight.servers.{kind}:main",
-                    ["--socket", str(socket), *arguments],
-                    stdout=stdout,
-                    stderr=log_file.fileno(),
-                    waits=waits,
+                    f"mrflight-{command.name}",
+                    f"mrflight.servers.{command.kind}:main",
+                    ["--socket", str(command.socket), *command.arguments],
+                    streams=Streams(stdout, log_file.fileno()),
+                    wait_limit=wait_limit,
                 )
         except BaseException:
             os.close(self._ready)
@@ -69,18 +68,18 @@ class ServerProcess:
             os.close(stdout)
 
     def is_started(self) -> bool:
-        """Whether it was, or its fork server ended before; waits for that."""
+        """Wait for the fork; return False if the fork server ended before it."""
         return self._process.is_forked()
 
     def fileno(self) -> int:
         return self._process.fileno()
 
     def wait_ready(self, deadline: float) -> None:
-        """Return once it is ready; JobFailedError with its log where it ends or is too slow."""
+        """Return once it is ready; raises JobFailedError with its log if it ends or is too slow."""
         with self._reading:
             self._is_ready = self._is_ready or bool(_read_line(self._ready, deadline))
         if not self._is_ready:
-            # What it says ends a moment before it has.
+            # Its stdout closes a moment before it has ended.
             code = self._process.wait(max(0.0, deadline - time.monotonic()))
             if code is None:
                 raise DeadlineExceededError(
@@ -93,9 +92,9 @@ class ServerProcess:
             )
 
     def is_late(self, after_s: float) -> bool:
-        """Whether it is not ready so long after it was first asked here. Does not wait.
+        """Return whether it is still not ready so long after this was first called.
 
-        One that has ended is not late, nor is one that somebody waits for.
+        This does not wait. A server that has ended, or that a thread waits for, is not late.
         """
         now = time.monotonic()
         if self._process.living_pid() is None or not self._reading.acquire(blocking=False):
@@ -108,17 +107,17 @@ class ServerProcess:
             self._reading.release()
 
     def kill(self) -> None:
-        """End it, whatever it does; does not wait for its end."""
+        """Kill it, without waiting for its end."""
         with contextlib.suppress(JobFailedError):  # it was never started
             self._process.send_signal(signal.SIGKILL)
 
     def was_killed(self) -> bool:
-        """Whether a signal ended it."""
+        """Return whether a signal ended it."""
         code = self._process.wait(0)
         return code is not None and code < 0
 
     def how_it_ended(self) -> str:
-        """What comes after "the server", once it has ended or was killed."""
+        """Return a text to follow "the server", once it has ended or was killed."""
         code = self._process.wait(_END_TIMEOUT_S)
         if code is None:
             return "runs"
@@ -127,11 +126,11 @@ class ServerProcess:
         return f"ended with code {code}"
 
     def last_log_line(self) -> str:
-        """The last thing that it said, perhaps why it ended."""
-        return self._log_tail().splitlines()[-1][:_LONGEST_LINE]
+        """Return the last line of its log, which may say why it ended."""
+        return self._log_tail().splitlines()[-1][:_MAX_LINE]
 
     def close(self) -> None:
-        """End it as `kill` does, and let go of it."""
+        """Kill it, and release its resources."""
         self.kill()
         self._process.close()
         os.close(self._ready)
@@ -143,7 +142,7 @@ class ServerProcess:
 
 
 def _read_line(stream: int, deadline: float) -> bytes:
-    """A line of a pipe, or nothing where it ends or the deadline passes."""
+    """Read a line of a pipe; return nothing if the pipe ends or the deadline passes."""
     line = b""
     poll = select.poll()
     poll.register(stream, select.POLLIN)

@@ -1,4 +1,4 @@
-"""The servers of a job's own as actors of Ray: see `mrflight.runtime.supervised_cluster`."""
+"""The embedded cluster as actors of Ray: see `mrflight.runtime.supervised_cluster`."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from pathlib import Path
 import msgspec
 
 from mrflight.errors import DeadlineExceededError, JobFailedError
-from mrflight.runtime.ray.gateway_client import RayLink
+from mrflight.runtime.ray.gateway_client import GatewayClient
 from mrflight.runtime.ray.messages import Failed, Lost, Ready, StartServer
-from mrflight.runtime.ray.server_options import ReservedPort, ServerLayout
-from mrflight.runtime.supervised_cluster import SupervisedCluster
+from mrflight.runtime.ray.server_options import ReservedPort, ServerOptions
+from mrflight.runtime.supervised_cluster import ClusterOptions, StartLimits, SupervisedCluster
 from mrflight.system.progress import ProgressReport
 from mrflight.units import format_bytes
 
 _START_TIMEOUT_S = 120.0
 _SLOW_START_S = 60.0
-"""Of an actor: Ray starts a process, and perhaps a node, for it."""
+"""When an actor that is not ready counts as stuck. Ray starts a process, and perhaps a node."""
 
 _END_TIMEOUT_S = 1.0
-"""Of actors that were killed, of the 5 s that an interrupted job has for its end."""
+"""How long killed actors may take to end, of the 5 s that an interrupted job has."""
 
 
 class RayServer:
     """A server in an actor, started at once. Its `fileno` becomes readable when it has ended."""
 
-    def __init__(self, link: RayLink, name: str, server: StartServer, location: str = "") -> None:
-        """``location`` is where it will be, if that is known."""
+    def __init__(
+        self, gateway: GatewayClient, name: str, server: StartServer, location: str = ""
+    ) -> None:
+        """Start it; ``location`` is where it will be, if that is known."""
         self.kind = server.kind
         self.name = name
         self.location = location
         self._memory_bytes = server.memory_bytes
-        self._link = link
+        self._gateway = gateway
         self._started = time.monotonic()
         self._seen: float | None = None
         self._is_ready = threading.Event()
@@ -44,10 +46,10 @@ class RayServer:
         self._failure = ""
         self._why = "runs"
         self._pid: int | None = None
-        """Of a metadata server, which is on this machine."""
+        """The process id of a metadata server, which is on this machine."""
         self._ended, self._end = os.pipe()
         try:
-            self._number = link.start_server(server, self._take)
+            self._number = gateway.start_server(server, self._take)
         except BaseException:
             os.close(self._end)
             os.close(self._ended)
@@ -75,10 +77,10 @@ class RayServer:
         return is_starting and time.monotonic() - self._seen >= max(after_s, _SLOW_START_S)
 
     def kill(self) -> None:
-        self._link.stop(self._number)
+        self._gateway.stop(self._number)
         if self._pid is not None and not self._has_ended.is_set():
-            # Ray calls a process that stands still lost long before that is gone, and it would
-            # keep its journal from the one in its place.
+            # Ray declares a stopped process lost long before it is gone, and it would keep the
+            # journal locked for its replacement.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
@@ -93,7 +95,7 @@ class RayServer:
         return self._failure or f"it {self._why}"
 
     def close(self) -> None:
-        """Let go of it; it has ended, or is about to."""
+        """Release its resources; it has ended, or is ending."""
         self.kill()
         self._has_ended.wait(_END_TIMEOUT_S)
         os.close(self._ended)
@@ -115,51 +117,38 @@ class RayServer:
                 os.close(self._end)
 
 
-class Layout(msgspec.Struct, frozen=True):
-    """Where on Ray a job's servers are."""
+class ServerPlacement(msgspec.Struct, frozen=True):
+    """Where the servers of a job run on Ray."""
 
     home: str
-    """The driver's node. The metadata server is there, as its journal is: with the same location
-    it takes the place of one that ended."""
+    """The driver's node. The metadata server and its journal are there, so that a replacement has
+    the same location."""
     address: str
     is_local: bool
-    """Whether Ray is on this machine only: servers listen on loopback."""
+    """Whether Ray runs only on this machine. Servers then listen on loopback."""
 
 
 class RayCluster(SupervisedCluster[RayServer]):
     """A metadata server beside the driver, and data servers spread over the nodes of Ray.
 
-    They start side by side in the constructor, which does not wait. They end with `close`, or
+    They start at the same time in the constructor, which does not wait. They end with `close`, or
     with the driver.
     """
 
     def __init__(
         self,
-        link: RayLink,
-        layout: Layout,
+        gateway: GatewayClient,
+        placement: ServerPlacement,
         journal: Path,
-        data_servers: int,
-        memory_bytes: int,
-        spill_dir: Path,
-        heartbeat_timeout_s: float,
+        options: ClusterOptions,
         progress: ProgressReport,
     ) -> None:
-        """``memory_bytes`` is what all data servers hold together before they spill."""
-        self._port = ReservedPort("127.0.0.1" if layout.is_local else layout.address)
-        super().__init__(
-            self._port.location,
-            data_servers,
-            _START_TIMEOUT_S,
-            _SLOW_START_S,
-            heartbeat_timeout_s,
-            progress,
-        )
-        self._link = link
-        self._layout = layout
-        each = memory_bytes // max(1, data_servers)
-        self._servers_of = ServerLayout(
-            self._port.location, journal, heartbeat_timeout_s, each, spill_dir
-        )
+        self._port = ReservedPort("127.0.0.1" if placement.is_local else placement.address)
+        limits = StartLimits(_START_TIMEOUT_S, _SLOW_START_S)
+        super().__init__(self._port.location, options, limits, progress)
+        self._gateway = gateway
+        self._placement = placement
+        self._options = ServerOptions(self._port.location, journal, options)
         try:
             self._start_all()
         except BaseException:
@@ -175,11 +164,11 @@ class RayCluster(SupervisedCluster[RayServer]):
         server = StartServer(
             0,
             kind,
-            self._servers_of.options(kind),
+            self._options.arguments(kind),
             0 if is_data else self._port.number,
-            self._servers_of.declared_bytes(kind),
-            self._layout.is_local,
-            None if is_data else self._layout.home,
+            self._options.declared_bytes(kind),
+            self._placement.is_local,
+            None if is_data else self._placement.home,
         )
         name = f"data{number}" if is_data else "metadata"
-        return RayServer(self._link, name, server, "" if is_data else self.metadata)
+        return RayServer(self._gateway, name, server, "" if is_data else self.metadata)

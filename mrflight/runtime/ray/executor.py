@@ -1,6 +1,6 @@
-"""Workers on Ray: see `mrflight.runtime.ray.workers`.
+"""Runs tasks in workers on Ray: see `mrflight.runtime.ray.workers`.
 
-Ray's own retries are off: a call is made once, and what is lost is told.
+Ray's own retries are off: a call runs once, and a lost call is reported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from mrflight.errors import WorkerLostError
 from mrflight.runtime.calls import decode_answer, encode_call
 from mrflight.runtime.ray.common_parts import CallEncoder
-from mrflight.runtime.ray.gateway_client import RayLink
+from mrflight.runtime.ray.gateway_client import GatewayClient
 from mrflight.runtime.ray.messages import Answered, Lost
 from mrflight.system.closeable import Closeable
 
@@ -27,7 +27,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _END_TIMEOUT_S = 2.0
-"""Of calls that were stopped, of the 5 s that an interrupted job has for its end."""
+"""How long stopped calls may take to end, of the 5 s that an interrupted job has."""
 
 
 class _Call(NamedTuple):
@@ -38,31 +38,29 @@ class _Call(NamedTuple):
 
 
 class RayExecutor(Closeable):
-    """Has ``workers`` calls at Ray at a time; the others wait here, and are not pickled yet.
+    """Sends ``workers`` calls to Ray at a time. The others wait here, and are not pickled yet.
 
-    So a call whose future is running is one that a worker makes, or that waits for nothing but a
-    core that Ray has given to somebody else.
+    So a call whose future is running is in a worker, or only waits for a core that Ray has given
+    to another program.
     """
 
-    def __init__(self, workers: int, link: RayLink) -> None:
-        """``link`` is connected; it is not closed here."""
+    def __init__(self, workers: int, gateway: GatewayClient) -> None:
+        """``gateway`` must be connected, and is not closed here."""
         self.workers = workers
-        self._link = link
-        self._encoder = CallEncoder(link.send_part)
+        self._gateway = gateway
+        self._encoder = CallEncoder(gateway.send_part)
         self._waiting: deque[_Call] = deque()
         self._running: dict[Future[Any], int] = {}
-        self._changing = threading.Condition()  # of these two, and of whether it is closed
+        self._changing = threading.Condition()  # guards these two and `_is_closed`
         self._is_closed = False
-        link.start_workers(workers)
+        gateway.start_workers(workers)
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        pickle.dumps(function)  # what cannot be sent is refused at once
+        pickle.dumps(function)  # a function that cannot be sent is refused at once
         future: Future[R] = Future()
         with self._changing:
             if self._is_closed:
-                raise WorkerLostError(
-                    "the workers have been ended; nothing more can be run on them"
-                )
+                raise WorkerLostError("the workers have been ended; they run nothing any more")
             self._waiting.append(_Call(function, args, kwargs, future))
         self._feed()
         return future
@@ -70,10 +68,10 @@ class RayExecutor(Closeable):
     def on_node(
         self, node: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> Future[R]:
-        """Run a function on this node of Ray, beside what runs there."""
+        """Run a function on this node of Ray, in addition to the workers there."""
         future: Future[R] = Future()
         future.set_running_or_notify_cancel()
-        self._link.start_task(encode_call(function, args, kwargs), partial(_end, future), node)
+        self._gateway.start_task(encode_call(function, args, kwargs), partial(_end, future), node)
         return future
 
     def stop(self, future: Future[R]) -> None:
@@ -81,40 +79,40 @@ class RayExecutor(Closeable):
             return
         with self._changing:
             if (number := self._running.get(future)) is not None:
-                self._link.stop(number)
+                self._gateway.stop(number)
 
     def close(self) -> None:
         with self._changing:
             self._is_closed = True
             waiting, self._waiting = self._waiting, deque()
             for number in self._running.values():
-                self._link.stop(number)
+                self._gateway.stop(number)
         for call in waiting:
             call.future.cancel()
         with self._changing:
             if not self._changing.wait_for(lambda: not self._running, _END_TIMEOUT_S):
-                log.warning("%d tasks on Ray have been stopped, and not ended", len(self._running))
+                log.warning("%d tasks on Ray were stopped but have not ended", len(self._running))
 
     def _feed(self) -> None:
-        """Start calls while there is room for them."""
+        """Send calls while fewer than ``workers`` are running."""
         while True:
-            with self._changing:  # until it can be stopped as well
+            with self._changing:  # until the call can be stopped
                 call = self._next()
                 if call is None:
                     return
                 try:
                     encoded = self._encoder.encode(call.function, call.args, call.kwargs)
-                    tell = partial(self._take_end, call.future)
-                    self._running[call.future] = self._link.start_task(
-                        encoded.call, tell, parts=encoded.parts
+                    handler = partial(self._take_end, call.future)
+                    self._running[call.future] = self._gateway.start_task(
+                        encoded.call, handler, parts=encoded.parts
                     )
                     continue
-                except Exception as error:  # whoever asked for the call decides
+                except Exception as error:  # the caller handles it
                     failure = error
             call.future.set_exception(failure)
 
     def _next(self) -> _Call | None:
-        """The call that is to be made next, if there is room for one; it counts as running."""
+        """Take the next call, if there is room for one; it then counts as running."""
         while self._waiting and len(self._running) < self.workers and not self._is_closed:
             call = self._waiting.popleft()
             if call.future.set_running_or_notify_cancel():
@@ -134,7 +132,7 @@ def _end(future: Future[Any], message: Answered | Lost) -> None:
         if isinstance(message, Lost):
             raise WorkerLostError(f"a worker on Ray gave no answer: it {message.why}")
         answer = decode_answer(message.answer)
-    except BaseException as error:  # whoever asked for the call decides
+    except BaseException as error:  # the caller handles it
         future.set_exception(error)
     else:
         future.set_result(answer)

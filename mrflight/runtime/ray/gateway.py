@@ -1,8 +1,8 @@
-"""The process that speaks to Ray for a driver: ``python -m mrflight.runtime.ray.gateway``.
+"""The process that connects to Ray for a driver: ``python -m mrflight.runtime.ray.gateway``.
 
-Ray takes over the process that connects to it: its handler of SIGTERM, its stdout, where it tells
-what workers died, and its life, which ends when Ray's control store is gone. What it starts ends
-with the thread that started it. So that is a process of its own, and the driver goes on.
+Ray takes over the process that connects to it. It installs a handler of SIGTERM, prints on stdout
+which workers died, and ends the process when Ray's control store is gone. What it starts ends with
+the thread that started it. So the gateway is a process of its own, and the driver goes on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mrflight.runtime.ray.messages import (
     Connect,
     Connected,
     Failed,
-    JobHere,
+    JobContext,
     Lost,
     Node,
     Part,
@@ -43,72 +43,72 @@ from mrflight.runtime.ray.messages import (
     Stop,
 )
 from mrflight.runtime.ray.server import MrflightData, MrflightMetadata
-from mrflight.runtime.ray.worker import make_once
+from mrflight.runtime.ray.worker import run_once
 from mrflight.runtime.ray.workers import RayWorkers
 from mrflight.system.scratch import remove_dead_folders
 
 log = logging.getLogger(__name__)
 
 _OBJECT_STORE_BYTES = 80 * 2**20
-"""Of a Ray that is started here, which wants 75 MiB at least: blocks do not go through it."""
+"""For a Ray that is started here. It needs at least 75 MiB. Blocks do not use it."""
 
 _PR_SET_CHILD_SUBREAPER = 36
-"""Of linux/prctl.h."""
+"""The number in linux/prctl.h."""
 
 _CALL_TIMEOUT_S = 0.5
 _END_TIMEOUT_S = 1.0
-"""Of a call to Ray that does not return, and of workers that Ray is to end, of the 2.5 s that the
-driver waits for the end of this."""
+"""For a call to Ray that does not return, and for workers that Ray ends. The driver waits for 2.5 s
+for the end of the gateway."""
 
 _SERVER_CALLS = 3
-"""That a server's actor answers side by side: start, stay, and close."""
+"""How many calls a server's actor answers at the same time: start, stay and close."""
 
 
 class Gateway:
-    """Does what it is told by ``channel``, and tells what came of it, until the channel closes."""
+    """Carries out the requests of ``channel``, and reports their results, until it closes."""
 
     def __init__(self, channel: Connection) -> None:
         self._channel = channel
-        self._asked: SimpleQueue[Any] = SimpleQueue()
-        self._told: SimpleQueue[Any] = SimpleQueue()
+        self._requests: SimpleQueue[Any] = SimpleQueue()
+        self._reports: SimpleQueue[Any] = SimpleQueue()
         self._owns_ray = False
         self._scratch_roots: tuple[str, ...] = ()
         self._servers: dict[int, Any] = {}
-        """Those that have ended as well: of one that only cannot be reached that is not known."""
-        self._job: JobHere | None = None
+        """Includes servers that have ended, because one may only be unreachable."""
+        self._job: JobContext | None = None
         self._strategy: Any = "SPREAD"
-        self._asking = threading.Lock()
-        """Of Ray: kept by who leaves. A call after that starts another Ray, or ends this process
-        with what it has still to do."""
+        self._calling = threading.Lock()
+        """Held during calls to Ray, and kept by `_leave`: a later call would start another Ray, or
+        end this process before it has finished."""
         self._leaves = threading.Event()
 
     def run(self) -> None:
-        """In the main thread, with which the processes end that Ray starts for it."""
-        for target, name in ((self._listen, "listening"), (self._tell, "telling")):
+        """Run in the main thread; the processes that Ray starts end with it."""
+        for target, name in ((self._listen, "listening"), (self._report, "reporting")):
             threading.Thread(target=target, name=name, daemon=True).start()
-        wanted = self._asked.get()
+        wanted = self._requests.get()
         self._owns_ray = wanted.address is None
         self._scratch_roots = wanted.scratch_roots
         try:
             connected = _connected(wanted)
-        except Exception as error:  # whatever Ray finds wrong is told
-            self._told.put(Refused(first_line(error)))
+        except Exception as error:  # report any error of Ray
+            self._reports.put(Refused(first_line(error)))
         else:
-            if len(connected.nodes) == 1:  # where servers listen on loopback: none may join
+            if len(connected.nodes) == 1:  # servers listen on loopback, so no other node will do
                 self._strategy = _on(connected.home)
-            self._told.put(connected)
+            self._reports.put(connected)
         while not self._leaves.is_set():
-            wanted = self._asked.get()
-            with self._asking:
+            wanted = self._requests.get()
+            with self._calling:
                 self._do_unless_it_leaves(wanted)
-        while True:  # who leaves ends the process
+        while True:  # `_listen` ends the process
             signal.pause()
 
     def _listen(self) -> None:
-        """Until the driver has gone, or wants this to end: whatever Ray does just then."""
+        """Take requests until the driver is gone or closes the channel; then end the process."""
         with suppress(EOFError, OSError):
             while True:
-                self._asked.put(self._channel.recv())
+                self._requests.put(self._channel.recv())
         try:
             self._leave()
             for root in self._scratch_roots:
@@ -118,10 +118,10 @@ class Gateway:
 
     def _leave(self) -> None:
         self._leaves.set()
-        self._asking.acquire(timeout=_CALL_TIMEOUT_S)
+        self._calling.acquire(timeout=_CALL_TIMEOUT_S)
         if not self._owns_ray:
-            # It tells Ray to end all that was started here, which has happened 0.05 s later, and
-            # puts away its own statistics for 0.25 s more, for which nobody has to wait.
+            # Ray ends everything that was started here within 0.05 s, and then saves statistics
+            # for 0.25 s, which need not be waited for.
             leaving = threading.Thread(target=ray.shutdown, name="leaving", daemon=True)
             leaving.start()
             if self._job is not None and (workers := self._workers.here()):
@@ -130,35 +130,37 @@ class Gateway:
                 leaving.join()
             return
         this = psutil.Process()
-        while children := this.children(recursive=True):  # nothing of it is anybody else's
+        while children := this.children(recursive=True):  # all of them belong to this job
             for child in children:
                 with suppress(psutil.NoSuchProcess):
                     child.kill()
             psutil.wait_procs(children, 1.0)
 
-    def _tell(self) -> None:
-        """Ray's threads, which learn of ends, wait for nobody who reads them."""
-        with suppress(OSError):  # the driver is gone: so is this, in a moment
+    def _report(self) -> None:
+        """Send reports in a thread, so that Ray's threads never wait for the driver."""
+        with suppress(OSError):  # the driver is gone, and this process ends in a moment
             while True:
-                self._channel.send(self._told.get())
+                self._channel.send(self._reports.get())
 
     def _do_unless_it_leaves(self, message: Any) -> None:
         try:
             self._do(message)
-        except Exception as error:  # Ray was left beside a call that took too long
+        except Exception as error:  # `_leave` did not wait for a call that took too long
             if not self._leaves.is_set():
                 raise
-            log.info("not done, as Ray was left: %s", first_line(error))
+            log.info("not done, because the gateway is leaving Ray: %s", first_line(error))
 
     def _do(self, message: Any) -> None:
         match message:
-            case JobHere():
+            case JobContext():
                 self._job = message
-                self._workers = RayWorkers(message, self._strategy, self._told.put, self._asked.put)
+                self._workers = RayWorkers(
+                    message, self._strategy, self._reports.put, self._requests.put
+                )
             case StartWorkers(workers):
                 self._workers.keep(workers)
             case Part():
-                self._workers.know(message)
+                self._workers.add_part(message)
             case StartTask(node=None):
                 self._workers.start(message)
             case StartTask():
@@ -175,22 +177,22 @@ class Gateway:
                 later()
 
     def _start_once(self, message: StartTask) -> None:
-        """On a certain node; such a call is not stopped."""
+        """Run a call on a certain node. Such a call cannot be stopped."""
         number = message.number
         task = (
-            ray.remote(make_once)
+            ray.remote(run_once)
             .options(max_retries=0, num_cpus=0, scheduling_strategy=_on(message.node))
             .remote(self._job, message.call)
         )
 
-        def tell(ended: Future[Any]) -> None:
+        def report(ended: Future[Any]) -> None:
             try:
                 node, pid, answer = ended.result()
-                self._told.put(Answered(number, answer, node, pid))
+                self._reports.put(Answered(number, answer, node, pid))
             except Exception as error:
-                self._told.put(Lost(number, how_it_was_lost(error)))
+                self._reports.put(Lost(number, how_it_was_lost(error)))
 
-        task.future().add_done_callback(tell)
+        task.future().add_done_callback(report)
 
     def _start_server(self, message: StartServer) -> None:
         number = message.number
@@ -208,23 +210,23 @@ class Gateway:
         )
         self._servers[number] = server
 
-        def tell_ready(started: Future[Any]) -> None:
+        def report_ready(started: Future[Any]) -> None:
             try:
-                self._told.put(Ready(number, *started.result()))
-            except lost.RayTaskError as error:  # it raised
-                self._told.put(Failed(number, first_line(error.cause or error)))
-            except Exception as error:  # its end is told below
+                self._reports.put(Ready(number, *started.result()))
+            except lost.RayTaskError as error:  # the server raised an error
+                self._reports.put(Failed(number, first_line(error.cause or error)))
+            except Exception as error:  # its end is reported below
                 log.info("server %d ended in its start: %s", number, first_line(error))
 
-        def tell_end(ended: Future[Any]) -> None:
+        def report_end(ended: Future[Any]) -> None:
             error = ended.exception()
-            self._told.put(
+            self._reports.put(
                 Lost(number, how_it_was_lost(error) if error is not None else "has left")
             )
 
         started = server.start.remote(message.kind, message.options, message.port, message.is_local)
-        started.future().add_done_callback(tell_ready)
-        server.stay.remote().future().add_done_callback(tell_end)
+        started.future().add_done_callback(report_ready)
+        server.stay.remote().future().add_done_callback(report_end)
 
 
 def _connected(wanted: Connect) -> Connected:
@@ -244,7 +246,7 @@ def _connected(wanted: Connect) -> Connected:
         return _found()
     ray.init(address=wanted.address, **common)
     found = _found()
-    if len(found.nodes) > 1:  # what they are sent is said as one connects, and takes a while
+    if len(found.nodes) > 1:  # the job's folder is sent when one connects, which takes a while
         ray.shutdown()
         sent = {"working_dir": wanted.job_folder, "excludes": list(wanted.left_out)}
         ray.init(address=wanted.address, runtime_env=sent, **common)
@@ -257,11 +259,11 @@ def _found() -> Connected:
     return Connected(ray.get_runtime_context().get_node_id(), nodes)
 
 
-def _node(told: dict[str, Any]) -> Node:
-    resources = told["Resources"]
+def _node(info: dict[str, Any]) -> Node:
+    resources = info["Resources"]
     return Node(
-        told["NodeID"],
-        told["NodeManagerAddress"],
+        info["NodeID"],
+        info["NodeManagerAddress"],
         int(resources.get("CPU", 0)),
         int(resources.get("memory", 0)),
     )
@@ -272,14 +274,14 @@ def _on(node: str | None) -> NodeAffinitySchedulingStrategy:
 
 
 def main(channel: str) -> None:
-    """Serve the driver at the other end of a channel, which is an open file, to its end."""
+    """Serve the driver over a channel, which is an open file, until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides
     _adopt_orphans()
     Gateway(Connection(int(channel))).run()
 
 
 def _adopt_orphans() -> None:
-    """Become the parent of what Ray's processes leave behind, so that it is found and ended."""
+    """Become the parent of processes that Ray's processes leave, so that they can be ended."""
     with suppress(AttributeError, OSError):  # only Linux has it
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

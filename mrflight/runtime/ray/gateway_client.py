@@ -1,4 +1,4 @@
-"""The driver's end of its gateway to Ray: starts calls and servers there, and hears of their ends.
+"""The driver's end of the gateway to Ray: it starts calls and servers, and gets their results.
 
 Ray itself is loaded by the gateway, a process of its own: see `mrflight.runtime.ray.gateway`.
 """
@@ -27,7 +27,7 @@ from mrflight.runtime.ray.messages import (
     Answered,
     Connect,
     Connected,
-    JobHere,
+    JobContext,
     Lost,
     Part,
     Ready,
@@ -41,39 +41,39 @@ from mrflight.system.closeable import Closeable
 
 log = logging.getLogger(__name__)
 
-Tell = Callable[[Any], None]
-"""Is given the messages about one call, or one server; the last is its end."""
+Handler = Callable[[Any], None]
+"""Gets the messages about one call or one server. The last one is its end."""
 
 _END_TIMEOUT_S = 2.5
-"""Of the 5 s that an interrupted job has for its end."""
+"""How long the gateway may take to end, of the 5 s that an interrupted job has."""
 
 _LOG_PREFIX = re.compile(r"^\[[^]]*\] \S+: ")
-"""Of what Ray's C++ says: the time, the process, and the line of its source."""
+"""What Ray's C++ code logs before a message: the time, the process, and the source line."""
 
-_LONGEST = 120
-"""Characters of what it says: what to do comes after what happened."""
+_MAX_LOG_CHARACTERS = 120
+"""How much of a log line is shown, because advice follows it."""
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # or it warns of what it will do some day
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # otherwise it warns of a future change
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_ENABLE_AUTO_CONNECT": "0",  # or a call without a connection starts a Ray
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # otherwise a call without a connection starts a Ray
 }
 
 
-class RayLink(Closeable):
-    """Starts the gateway at once; `wait` tells what it found. Its callers wait for nobody.
+class GatewayClient(Closeable):
+    """Starts the gateway at once; `wait` returns the Ray that it has found. No other method waits.
 
-    Everything that runs on Ray for it ends with `close`, or with this process, however it ends;
-    and with the gateway, which ends all with a `Lost`. Safe for many threads.
+    Everything that runs on Ray for it ends with `close`, with this process, however it ends, or
+    with the gateway. In the last case every handler gets a `Lost`. It may be used by many threads.
     """
 
     def __init__(self, connect: Connect, log_path: Path) -> None:
         self._owns_ray = connect.address is None
         self._log_path = log_path
         self._numbers = itertools.count(1)
-        self._tells: dict[int, Tell] = {}
-        self._changing = threading.Lock()  # of `_tells`, and of whether the gateway is lost
+        self._handlers: dict[int, Handler] = {}
+        self._changing = threading.Lock()  # guards `_handlers` and `_why_lost`
         self._why_lost: str | None = None
         self._is_closing = False
         self._home = ""
@@ -90,47 +90,48 @@ class RayLink(Closeable):
             thread.start()
 
     def wait(self, timeout_s: float) -> Connected:
-        """The Ray it is connected to; JobFailedError where there is none."""
+        """Return the Ray that the gateway has connected to; raises JobFailedError."""
         try:
             return self._connected.result(timeout_s)
         except TimeoutError:
-            raise JobFailedError(f"nothing came of it for {timeout_s:.0f} s") from None
+            raise JobFailedError(f"there was no answer for {timeout_s:.0f} s") from None
 
-    def tell_job(self, job: JobHere) -> None:
-        """What all calls from now on are told; before the first."""
+    def set_job(self, job: JobContext) -> None:
+        """Set the context of all calls, before the first one."""
         self._messages.put(job)
 
     def start_workers(self, count: int) -> None:
-        """Start so many, which load what calls need; from now on others take their places."""
+        """Start so many workers, which load what calls need and are replaced when they end."""
         self._messages.put(StartWorkers(count))
 
     def send_part(self, number: int, encoded: bytes) -> None:
-        """What calls have in common: before the first of them."""
+        """Send a part that calls have in common, before the first of them."""
         self._messages.put(Part(number, encoded))
 
     def start_task(
-        self, call: bytes, tell: Tell, node: str | None = None, parts: tuple[int, ...] = ()
+        self, call: bytes, handler: Handler, node: str | None = None, parts: tuple[int, ...] = ()
     ) -> int:
-        """Start a call; its number. ``tell`` hears `Answered` or `Lost`, from another thread.
+        """Start a call and return its number; ``handler`` gets `Answered` or `Lost`.
 
-        ``parts`` are the numbers of those that were sent for it.
+        The handler runs in another thread. ``parts`` are the numbers of its parts, which have been
+        sent.
         """
-        number = self._begin(tell)
+        number = self._begin(handler)
         self._messages.put(StartTask(number, call, node, parts))
         return number
 
-    def start_server(self, server: StartServer, tell: Tell) -> int:
-        """Start a server; its number. ``tell`` hears `Ready` or `Failed`, and `Lost`."""
-        number = self._begin(tell)
+    def start_server(self, server: StartServer, handler: Handler) -> int:
+        """Start a server and return its number; ``handler`` gets `Ready`, `Failed` and `Lost`."""
+        number = self._begin(handler)
         self._messages.put(server._replace(number=number))
         return number
 
     def stop(self, number: int) -> None:
-        """End a call or a server now; its `Lost` tells when it has ended."""
+        """Stop a call or a server now; `Lost` follows when it has ended."""
         self._messages.put(Stop(number))
 
     def pids(self) -> list[int]:
-        """The job's processes on this machine, but for Ray's own; some of them may have ended."""
+        """Return the job's processes on this machine, without Ray's own; some may have ended."""
         return [self._process.pid, *self._pids.copy()]
 
     def close(self) -> None:
@@ -141,7 +142,7 @@ class RayLink(Closeable):
         try:
             self._process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            log.warning("the process that speaks to Ray does not end, and is killed")
+            log.warning("the gateway to Ray does not end, and is killed")
             self._process.kill()
             self._process.wait()
         for thread in self._threads:
@@ -152,7 +153,7 @@ class RayLink(Closeable):
         ours, theirs = socket.socketpair()
         environment = {**os.environ, **_ENVIRONMENT}
         if self._owns_ray:
-            # Ray listens on all addresses of a machine, for whoever has the token.
+            # Ray listens on all addresses of the machine, and serves every client with the token.
             token = secrets.token_hex(32)
             environment |= {
                 "RAY_AUTH_MODE": "token",
@@ -170,23 +171,23 @@ class RayLink(Closeable):
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,
-                start_new_session=True,  # a Ctrl-C is the driver's
+                start_new_session=True,  # Ctrl-C is only for the driver
             )
         self._socket = ours
         return Connection(os.dup(ours.fileno()))
 
-    def _begin(self, tell: Tell) -> int:
+    def _begin(self, handler: Handler) -> int:
         with self._changing:
             if self._why_lost is not None:
                 error = JobFailedError(self._why_lost)
-                error.retryable = False  # nobody takes its place
+                error.retryable = False  # the gateway is not replaced
                 raise error
             number = next(self._numbers)
-            self._tells[number] = tell
+            self._handlers[number] = handler
         return number
 
     def _send(self) -> None:
-        with suppress(OSError):  # the gateway is gone, which its reader knows
+        with suppress(OSError):  # the gateway is gone, which the reader thread notices
             while (message := self._messages.get()) is not None:
                 self._channel.send(message)
 
@@ -196,8 +197,8 @@ class RayLink(Closeable):
                 self._take(self._channel.recv())
         except (EOFError, OSError):
             self._lose_all()
-        except Exception:  # nobody would ever hear of what runs
-            log.exception("what the gateway to Ray said cannot be taken")
+        except Exception:  # otherwise no handler would be called any more
+            log.exception("a message of the gateway to Ray could not be handled")
             self._process.kill()
             self._lose_all()
 
@@ -214,26 +215,26 @@ class RayLink(Closeable):
                 self._pids.add(message.pid)
         with self._changing:
             is_end = isinstance(message, Answered | Lost)
-            tell = (self._tells.pop if is_end else self._tells.get)(message.number, None)
-        if tell is not None:
-            tell(message)
+            handler = (self._handlers.pop if is_end else self._handlers.get)(message.number, None)
+        if handler is not None:
+            handler(message)
 
     def _lose_all(self) -> None:
-        """End what nobody can tell the end of any more."""
-        why = "the process that speaks to Ray for the job has ended"
+        """Report everything as lost, because the gateway is gone."""
+        why = "the gateway process to Ray has ended"
         if not self._is_closing and (said := self._last_line()):
             why += f": {said}"
         with self._changing:
             self._why_lost = why
-            lost, self._tells = self._tells, {}
+            lost, self._handlers = self._handlers, {}
         if not self._connected.done():
             self._connected.set_exception(JobFailedError(why))
-        for number, tell in lost.items():
-            tell(Lost(number, f"was lost, as {why}"))
+        for number, handler in lost.items():
+            handler(Lost(number, f"was lost because {why}"))
 
     def _last_line(self) -> str:
         with suppress(OSError):
             lines = self._log_path.read_text(errors="replace").splitlines()
             last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-            return _LOG_PREFIX.sub("", last)[:_LONGEST]
+            return _LOG_PREFIX.sub("", last)[:_MAX_LOG_CHARACTERS]
         return ""

@@ -1,15 +1,15 @@
-"""What Ray says of a call, or a server, that it has ended or lost."""
+"""Describes how a call or a server on Ray was lost."""
 
 from __future__ import annotations
 
 from ray import exceptions as lost
 
-_LONGEST = 400
-"""Characters of what Ray says of an end."""
+_MAX_CHARACTERS = 400
+"""How much of a message of Ray is shown."""
 
 
 def how_it_was_lost(error: BaseException) -> str:
-    """What comes after "it", of a call or a server that Ray has ended, or lost."""
+    """Return a text to follow "it", for a call or a server that Ray has ended or lost."""
     match error:
         case lost.OutOfMemoryError():
             return (
@@ -23,7 +23,7 @@ def how_it_was_lost(error: BaseException) -> str:
         case lost.WorkerCrashedError():
             return "ended with its worker process, which was killed or crashed"
         case lost.RayTaskError():
-            return f"could not be begun: {first_line(error.cause or error)}"
+            return f"could not be started: {first_line(error.cause or error)}"
         case lost.ActorUnavailableError():
             return "cannot be reached: its process, or its node, is gone"
         case lost.ActorDiedError() if "node" in first_line(error):
@@ -35,6 +35,6 @@ def how_it_was_lost(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first thing that an error says."""
+    """Return the first line of an error's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:_LONGEST]
+    return (lines[0] if lines else type(error).__name__)[:_MAX_CHARACTERS]

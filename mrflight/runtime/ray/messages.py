@@ -1,6 +1,6 @@
-"""What the driver and its gateway to Ray say to each other, pickled, over a pipe.
+"""The messages between the driver and its gateway to Ray, which are pickled over a pipe.
 
-Calls, tasks and servers have the numbers that the driver gives them.
+The driver numbers calls and servers.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import msgspec
 
 
 class Connect(msgspec.Struct, frozen=True):
-    """The first message to a gateway: the Ray to speak to."""
+    """The first message to a gateway: the Ray to connect to."""
 
     address: str | None
-    """Absent: one of this machine that the gateway starts, and that ends with it."""
+    """None: the gateway starts a Ray on this machine, which ends with it."""
     cpus: int
     memory_bytes: int
     folder: str
-    """These three are of a Ray that it starts: what tasks and servers may ask for of it, and where
-    its files are; a short path, for sockets."""
+    """The last three are for a Ray that the gateway starts: the resources that it offers, and the
+    folder of its files, whose path is short because of sockets."""
     job_folder: str
     left_out: tuple[str, ...]
-    """Of the job's folder, which is sent to the nodes of a Ray that is there already."""
+    """What not to send of the job's folder to the nodes of a running Ray."""
     scratch_roots: tuple[str, ...] = ()
-    """Where the driver makes folders, which it cannot remove itself where it is killed."""
+    """Where the driver makes folders, which the gateway removes if the driver is killed."""
 
 
 class Node(NamedTuple):
@@ -34,7 +34,7 @@ class Node(NamedTuple):
     address: str
     cpus: int
     memory_bytes: int
-    """Each what tasks and actors may ask for in all."""
+    """Both are what tasks and actors may use in total."""
 
 
 class Connected(NamedTuple):
@@ -46,50 +46,50 @@ class Connected(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Its first answer where there will be no other."""
+    """The gateway's first and only answer, if there is no Ray."""
 
     why: str
 
 
-class JobHere(msgspec.Struct, frozen=True):
-    """What a worker is told with each call of its job."""
+class JobContext(msgspec.Struct, frozen=True):
+    """What a worker must know about its job."""
 
     home: str
-    """The driver's node: its paths are as the driver has them."""
+    """The driver's node, on which paths are the same as for the driver."""
     folder: str
-    """The job file's; other nodes have their own copy of it."""
+    """The folder of the job file. Other nodes have a copy of it."""
     is_sent: bool
-    """Whether they have."""
+    """Whether other nodes have a copy of the folder."""
     scratch_root: str
     modules: tuple[str, ...]
-    """To load before the first call."""
+    """The modules to load before the first call."""
 
 
 class StartWorkers(NamedTuple):
-    """Keep so many workers, each with a core."""
+    """Keep so many workers running, each with a core."""
 
     workers: int
 
 
 class Part(NamedTuple):
-    """What many calls have in common; see `mrflight.runtime.ray.common_parts`."""
+    """A part that many calls have in common; see `mrflight.runtime.ray.common_parts`."""
 
     number: int
     encoded: bytes
 
 
 class StartTask(NamedTuple):
-    """A call of `mrflight.runtime.calls`, by a worker, or else beside them on a certain node."""
+    """Run a call of `mrflight.runtime.calls` in a worker, or apart from them on a certain node."""
 
     number: int
     call: bytes
     node: str | None = None
     parts: tuple[int, ...] = ()
-    """The numbers of its parts, which are there by then; a worker is told each once."""
+    """The numbers of its parts, which were sent before; a worker gets each once."""
 
 
 class StartServer(NamedTuple):
-    """A server of `mrflight.servers`, by its command's options; listens on its node's address."""
+    """Start a server of `mrflight.servers` with its command's options, on its node's address."""
 
     number: int
     kind: str
@@ -102,13 +102,13 @@ class StartServer(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """End a call or a server now."""
+    """Stop a call or a server now."""
 
     number: int
 
 
 class Answered(NamedTuple):
-    """A call's end."""
+    """A call has ended with an answer."""
 
     number: int
     answer: bytes
@@ -117,7 +117,7 @@ class Answered(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A server answers."""
+    """A server is ready."""
 
     number: int
     location: str
@@ -126,15 +126,15 @@ class Ready(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A server could not start, for a reason of its own."""
+    """A server could not start because of an error of its own."""
 
     number: int
     why: str
 
 
 class Lost(NamedTuple):
-    """A call, or a server, ended without an answer: nothing of it runs any more."""
+    """A call or a server has ended without an answer. Nothing of it runs any more."""
 
     number: int
     why: str
-    """What comes after "it"."""
+    """A text to follow "it"."""

@@ -1,4 +1,4 @@
-"""A server of `mrflight.servers` in an actor of Ray's."""
+"""Runs a server of `mrflight.servers` in an actor of Ray."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 
 class HostedServer:
-    """Ends with its process, whatever it holds; `close` removes its files first."""
+    """A server that ends with its process; `close` removes its files before."""
 
     def __init__(self) -> None:
         self._open = ExitStack()
@@ -19,13 +19,13 @@ class HostedServer:
     def start(
         self, kind: str, options: Sequence[str], port: int, is_local: bool
     ) -> tuple[str, str, int]:
-        """Start the server on this node's address, or on loopback: its location, node and pid.
+        """Start the server on this node's address, or on loopback; return location, node and pid.
 
-        Port 0 takes a free one. Raises what the server's command would refuse.
+        Port 0 takes a free port. Raises the errors of the server's command.
         """
         import ray
 
-        # The library knows no server: which one it is comes from a job.
+        # The library does not import servers; the job says which one to load.
         module = importlib.import_module(f"mrflight.servers.{kind}")
         host = "127.0.0.1" if is_local else ray.util.get_node_ip_address()
         parsed = module.parser().parse_args(options)
@@ -33,11 +33,11 @@ class HostedServer:
         return running.location, ray.get_runtime_context().get_node_id(), os.getpid()
 
     def stay(self) -> None:
-        """Return when the server leaves; what Ray raises instead tells its end."""
+        """Return when the server is closed; if it ends otherwise, Ray raises an error."""
         self._leaving.wait()
 
     def close(self) -> None:
-        """Remove what it has on disk."""
+        """Remove its files."""
         try:
             self._open.close()
         finally:
@@ -45,8 +45,8 @@ class HostedServer:
 
 
 class MrflightMetadata(HostedServer):
-    """Whose name is what Ray, and ``ps``, call its process."""
+    """A metadata server; Ray and ``ps`` show its process by this name."""
 
 
 class MrflightData(HostedServer):
-    """The same for data servers."""
+    """A data server; Ray and ``ps`` show its process by this name."""

@@ -82,7 +82,7 @@ def _pattern(path: Path, folder: Path) -> str:
     return "/" + "".join(f"\\{c}" if c in "*?[]!#\\ " else c for c in inside)
 
 
-class Sight(msgspec.Struct, frozen=True):
+class PathFingerprint(msgspec.Struct, frozen=True):
     """Something of this machine that every node must see the same."""
 
     key_path: str
@@ -106,13 +106,13 @@ def look(path: str) -> str:
         return f"nothing ({error.strerror})"
 
 
-def look_all(paths: tuple[str, ...], scratch_root: str) -> tuple[str, ...]:
+def fingerprint_all(paths: tuple[str, ...], scratch_root: str) -> tuple[str, ...]:
     """On a node: what it sees of them, and why it has no scratch folder, if it has none."""
     usable = os.path.isdir(scratch_root) and os.access(scratch_root, os.W_OK | os.X_OK)
     return (*map(look, paths), "" if usable else f"no folder {scratch_root} that can be written to")
 
 
-def check_seen(
+def verify_shared_paths(
     spec: JobSpec, folder: Path, scratch_root: Path, ray: Connected, executor: RayExecutor
 ) -> None:
     """Raise JobFileError where a node does not see a path of the job as this machine does."""
@@ -120,14 +120,14 @@ def check_seen(
         sights = list(_sights(spec, folder, stack))
         paths = tuple(sight.path for sight in sights)
         looks = {
-            node: executor.on_node(node.id, look_all, paths, str(scratch_root))
+            node: executor.on_node(node.id, fingerprint_all, paths, str(scratch_root))
             for node in ray.nodes
         }
         for node, seen in looks.items():
             _check(sights, node, seen)
 
 
-def _check(sights: list[Sight], node: Node, looking: Future[tuple[str, ...]]) -> None:
+def _check(sights: list[PathFingerprint], node: Node, looking: Future[tuple[str, ...]]) -> None:
     try:
         *seen, no_scratch = looking.result(_LOOK_TIMEOUT_S)
     except TimeoutError:
@@ -152,7 +152,7 @@ def _check(sights: list[Sight], node: Node, looking: Future[tuple[str, ...]]) ->
             )
 
 
-def _sights(spec: JobSpec, folder: Path, stack: ExitStack) -> Iterator[Sight]:
+def _sights(spec: JobSpec, folder: Path, stack: ExitStack) -> Iterator[PathFingerprint]:
     """What is to be looked at. A probe lies where the output will be, for as long as the stack."""
     for key_path, path in _local_paths(spec, folder):
         if key_path == "output.table":
@@ -162,9 +162,9 @@ def _sights(spec: JobSpec, folder: Path, stack: ExitStack) -> Iterator[Sight]:
                 number, probe = tempfile.mkstemp(prefix=".mrflight-probe-", dir=path)
                 stack.callback(os.unlink, probe)
                 os.close(number)
-                yield Sight(key_path, probe, look(probe))
+                yield PathFingerprint(key_path, probe, look(probe))
         else:
-            yield Sight(key_path, str(path), look(str(path)))
+            yield PathFingerprint(key_path, str(path), look(str(path)))
 
 
 def _local_paths(spec: JobSpec, folder: Path) -> Iterator[tuple[str, Path]]:

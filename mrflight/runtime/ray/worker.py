@@ -1,4 +1,7 @@
-"""A worker process of Ray's: makes the calls of one job. Imports little: the gateway loads it."""
+"""A worker process of Ray, which runs the calls of one job.
+
+The gateway loads this module, too, so it imports little.
+"""
 
 from __future__ import annotations
 
@@ -9,59 +12,59 @@ from collections.abc import Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from mrflight.runtime.ray.messages import JobHere
+from mrflight.runtime.ray.messages import JobContext
 
 if TYPE_CHECKING:
-    from mrflight.runtime.stage_switch import Turns
+    from mrflight.runtime.worker import StageSwitch
 
 
-class _Place(NamedTuple):
-    """What this process has become."""
+class _Worker(NamedTuple):
+    """This process as a worker."""
 
     node: str
-    turns: Turns
+    switch: StageSwitch
 
 
 class MrflightWorker:
-    """An actor that makes one call at a time; Ray, and ``ps``, call its process by this name."""
+    """An actor that runs one call at a time. Ray and ``ps`` show its process by this name."""
 
-    def __init__(self, job: JobHere) -> None:
-        self._place = _become_worker(job)
+    def __init__(self, job: JobContext) -> None:
+        self._worker = _become_worker(job)
         self._parts: dict[int, bytes] = {}
 
     def here(self) -> tuple[str, int]:
-        """The node's id, and the process's."""
-        return self._place.node, os.getpid()
+        """Return the ids of the node and of the process."""
+        return self._worker.node, os.getpid()
 
-    def make(self, call: bytes, parts: Mapping[int, bytes]) -> bytes:
-        """The answer to a call, as `answer` gives it; ``parts`` are those that are new here."""
+    def run(self, call: bytes, parts: Mapping[int, bytes]) -> bytes:
+        """Return the answer to a call, like `answer`; ``parts`` are those that are new to it."""
         from mrflight.runtime.calls import answer
         from mrflight.runtime.ray.common_parts import decode_call
 
         self._parts.update(parts)
-        return answer(call, self._place.turns.about_to, partial(decode_call, parts=self._parts))
+        return answer(call, self._worker.switch.before, partial(decode_call, parts=self._parts))
 
 
-def make_once(job: JobHere, call: bytes) -> tuple[str, int, bytes]:
-    """As a task: the node's id, the process's, and the answer."""
+def run_once(job: JobContext, call: bytes) -> tuple[str, int, bytes]:
+    """Run one call as a task; return the ids of the node and the process, and the answer."""
     worker = MrflightWorker(job)
-    return *worker.here(), worker.make(call, {})
+    return *worker.here(), worker.run(call, {})
 
 
 @cache
-def _become_worker(job: JobHere) -> _Place:
-    """Load what calls need, and learn where the job's folder is; once in a process."""
+def _become_worker(job: JobContext) -> _Worker:
+    """Load what calls need, and find the job's folder, once per process."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()
     if job.is_sent and node != job.home:
         from mrflight.config import functions
 
-        functions.copies[job.folder] = os.getcwd()  # Ray starts workers in what it was sent
-    from mrflight.runtime.worker import settle
+        functions.copies[job.folder] = os.getcwd()  # Ray starts workers in the copy
+    from mrflight.runtime.worker import become_worker
 
     for module in job.modules:
         importlib.import_module(module)
-    # Ray's handler raises SystemExit in whatever runs, which would be the call's answer.
+    # Ray's handler raises SystemExit in the call, which would become its answer.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    return _Place(node, settle())
+    return _Worker(node, become_worker())

@@ -1,9 +1,9 @@
-"""The workers of a job on Ray: actors, each a process that makes one call at a time.
+"""The workers of a job on Ray: actors, each a process that runs one call at a time.
 
-They are no plain tasks, because those cannot be stopped: with ``ray.cancel(force=True)`` Ray 2.60
-kills, in one of some 30 tries, a worker that has gone on to another call, and where the answer
-comes just then Ray ends the process that asked (a failed check in task_manager.cc). An actor is
-killed with the call that it makes, and with no other.
+They are not plain tasks, because tasks cannot be stopped safely. In about one of 30 tries
+``ray.cancel(force=True)`` of Ray 2.60 kills a worker that already runs another call. If the answer
+arrives just then, Ray ends the process that called it (a failed check in task_manager.cc). An actor
+is killed together with its own call only.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ import psutil
 import ray
 
 from mrflight.runtime.ray.losses import how_it_was_lost
-from mrflight.runtime.ray.messages import Answered, JobHere, Lost, Part, StartTask
+from mrflight.runtime.ray.messages import Answered, JobContext, Lost, Part, StartTask
 from mrflight.runtime.ray.worker import MrflightWorker
 
 log = logging.getLogger(__name__)
 
 _GONE_TIMEOUT_S = 5.0
-"""Of a process that Ray says is dead."""
+"""How long to wait for the end of a process that Ray says is dead."""
 
 
 class _Worker:
-    """An actor; ``place`` is its node and its process, once it is there."""
+    """An actor; ``place`` is its node and its process, once it has started."""
 
     def __init__(self, actor: Any) -> None:
         self.actor = actor
         self.place: tuple[str, int] | None = None
         self.is_killed = False
-        self.knows: set[int] = set()
-        """The parts of calls that it has been told."""
+        self.known_parts: set[int] = set()
+        """The parts of calls that it has received."""
 
 
 class RayWorkers:
-    """Deals calls to workers. All its methods are for one thread, which `later` passes calls to."""
+    """Assigns calls to workers. Its methods run in one thread, to which ``later`` passes calls."""
 
     def __init__(
         self,
-        job: JobHere,
+        job: JobContext,
         strategy: Any,
         tell: Callable[[Any], None],
         later: Callable[[Callable[[], None]], None],
@@ -57,28 +57,29 @@ class RayWorkers:
         self._later = later
         self._wanted = 0
         self._live = 0
-        """Those that start, make calls, or wait for some."""
+        """The workers that start, run calls, or wait for calls."""
         self._idle: list[_Worker] = []
         self._busy: dict[int, _Worker] = {}
         self._waiting: deque[StartTask] = deque()
         self._parts: dict[int, bytes] = {}
 
     def keep(self, count: int) -> None:
-        """Start workers until there are so many, and others where some end."""
+        """Start so many workers, and replace those that end."""
         self._wanted = count
         self._fill()
 
-    def know(self, part: Part) -> None:
-        """What calls from now on may name."""
+    def add_part(self, part: Part) -> None:
+        """Keep a part that calls from now on may refer to."""
         self._parts[part.number] = part.encoded
 
     def start(self, call: StartTask) -> None:
+        """Run a call as soon as a worker is free."""
         self._waiting.append(call)
         self._fill()
         self._deal()
 
     def here(self) -> list[psutil.Process]:
-        """The processes of those on the driver's node. Safe for any thread."""
+        """Return the processes of the workers on the driver's node; may be called in any thread."""
         found = []
         for worker in (*self._idle.copy(), *self._busy.copy().values()):
             if worker.place is not None and worker.place[0] == self._job.home:
@@ -87,7 +88,7 @@ class RayWorkers:
         return found
 
     def stop(self, number: int) -> bool:
-        """End a call, with the worker that makes it; whether it was one that has not ended."""
+        """Stop a call, together with its worker; return False if it is not one of these."""
         if (worker := self._busy.get(number)) is not None:
             self._kill(worker)
             return True
@@ -114,13 +115,13 @@ class RayWorkers:
             self._watch(actor.here.remote(), self._begin, _Worker(actor))
 
     def _begin(self, here: Future[Any], worker: _Worker) -> None:
-        """A worker is there, and is given calls; or it has ended in its start."""
+        """Give calls to a worker that has started, or handle its failure."""
         try:
             worker.place = here.result()
         except Exception as error:
             self._live -= 1
             log.warning("a worker could not be started: %s", error)
-            if self._waiting:  # or nobody would hear of it; the next call starts another one
+            if self._waiting:  # one call fails with it; the next call starts another worker
                 number = self._waiting.popleft().number
                 self._tell(Lost(number, how_it_was_lost(error)))
             if self._waiting:
@@ -133,9 +134,11 @@ class RayWorkers:
         while self._waiting and self._idle:
             call, worker = self._waiting.popleft(), self._idle.pop()
             self._busy[call.number] = worker
-            news = {part: self._parts[part] for part in call.parts if part not in worker.knows}
-            worker.knows.update(news)
-            self._watch(worker.actor.make.remote(call.call, news), self._end, call.number)
+            new_parts = {
+                part: self._parts[part] for part in call.parts if part not in worker.known_parts
+            }
+            worker.known_parts.update(new_parts)
+            self._watch(worker.actor.run.remote(call.call, new_parts), self._end, call.number)
 
     def _end(self, made: Future[Any], number: int) -> None:
         worker = self._busy.pop(number)
@@ -164,7 +167,7 @@ class RayWorkers:
         ray.kill(worker.actor)
 
     def _wait_gone(self, worker: _Worker) -> None:
-        """Ray may say of a process that it is dead a moment before that is so."""
+        """Wait for the end of a process; Ray may report it a moment too early."""
         if worker.place is not None and worker.place[0] == self._job.home:
             with suppress(psutil.Error):
                 psutil.Process(worker.place[1]).wait(_GONE_TIMEOUT_S)

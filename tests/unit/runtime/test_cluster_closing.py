@@ -10,14 +10,14 @@ import pytest
 
 from mrflight.runtime.local.server_process import ServerProcess
 from tests.support.standing_process import standing_still
-from tests.support.supervised_cluster import Surroundings, started, until
+from tests.support.supervised_cluster import ClusterHarness, started, until
 from tests.support.threads import WAIT_S
 
 CLOSE_S = 1.5
 """Of the 5 s that an interrupted job has for its end."""
 
 
-def test_closing_waits_for_a_restart_and_ends_what_it_started(around: Surroundings) -> None:
+def test_closing_waits_for_a_restart_and_ends_what_it_started(around: ClusterHarness) -> None:
     """The restart is held up once it has started the other server, which then is ended as well."""
     told, goes_on = threading.Event(), threading.Event()
 
@@ -41,7 +41,7 @@ def test_closing_waits_for_a_restart_and_ends_what_it_started(around: Surroundin
     cluster.close()
 
 
-def test_closing_at_any_moment_leaves_nothing(around: Surroundings) -> None:
+def test_closing_at_any_moment_leaves_nothing(around: ClusterHarness) -> None:
     """Between a kill and the restart, or in it: who comes first differs from round to round."""
     replaced = 0
     for pause in range(20):
@@ -61,7 +61,7 @@ def test_closing_at_any_moment_leaves_nothing(around: Surroundings) -> None:
 
 @pytest.mark.parametrize("how", ["is stopped", "hangs"])
 def test_closing_does_not_wait_for_a_fork_server_that_stands_still_in_a_restart(
-    how: str, around: Surroundings, monkeypatch: pytest.MonkeyPatch
+    how: str, around: ClusterHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has told how a server ended, and is about to be asked for another."""
     fork_server = psutil.Process(around.fork_server.pid)

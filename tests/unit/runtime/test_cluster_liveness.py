@@ -12,11 +12,11 @@ import pytest
 from mrflight.runtime.liveness_probe import LivenessProbe
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
-from tests.support.supervised_cluster import Surroundings, alive, started, until
+from tests.support.supervised_cluster import ClusterHarness, alive, started, until
 from tests.support.threads import WAIT_S
 
 
-def test_a_metadata_server_that_stands_still_is_replaced(around: Surroundings) -> None:
+def test_a_metadata_server_that_stands_still_is_replaced(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
         around.server("metadata").suspend()
         said = [around.told.get(timeout=WAIT_S) for _ in range(2)]
@@ -29,7 +29,7 @@ def test_a_metadata_server_that_stands_still_is_replaced(around: Surroundings) -
     assert around.told.empty()
 
 
-def test_a_driver_that_stood_still_itself_ends_no_server(around: Surroundings) -> None:
+def test_a_driver_that_stood_still_itself_ends_no_server(around: ClusterHarness) -> None:
     """The call that was under way is late then, the next one is not."""
     ended: list[str] = []
     with started(around.cluster()) as cluster:
@@ -44,7 +44,7 @@ def test_a_driver_that_stood_still_itself_ends_no_server(around: Surroundings) -
         assert ended == []
 
 
-def test_data_servers_that_stand_still_are_replaced(around: Surroundings) -> None:
+def test_data_servers_that_stand_still_are_replaced(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
         for name in ("data0", "data1"):
             around.server(name).suspend()
@@ -66,7 +66,7 @@ def test_data_servers_that_stand_still_are_replaced(around: Surroundings) -> Non
     ],
 )
 def test_one_that_stands_still_before_it_listens_is_replaced_as_well(
-    around: Surroundings, name: str, calls: str, again: str
+    around: ClusterHarness, name: str, calls: str, again: str
 ) -> None:
     """It is stopped within a millisecond of its fork, or, where that was too late, the next one."""
     number = 2  # of the data server that takes the place of data0
@@ -99,7 +99,7 @@ def test_one_that_stands_still_before_it_listens_is_replaced_as_well(
     assert around.told.empty()
 
 
-def test_a_data_server_that_was_given_up_and_answers_is_not_ended(around: Surroundings) -> None:
+def test_a_data_server_that_was_given_up_and_answers_is_not_ended(around: ClusterHarness) -> None:
     """It is on its way back, or about to end by itself."""
     ended: list[str] = []
     asked = threading.Event()

@@ -11,23 +11,23 @@ import psutil
 import pytest
 
 from mrflight.errors import JobFailedError
-from mrflight.runtime.supervised_cluster import MOST_RESTARTS
+from mrflight.runtime.supervised_cluster import MAX_RESTARTS
 from mrflight.system.fork_server import client as fork_server
-from tests.support.supervised_cluster import Surroundings, alive, started, until
+from tests.support.supervised_cluster import ClusterHarness, alive, started, until
 from tests.support.threads import WAIT_S
 
 
-def test_a_job_gets_so_many_servers_of_a_kind_and_no_more(around: Surroundings) -> None:
+def test_a_job_gets_so_many_servers_of_a_kind_and_no_more(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
-        for number in range(MOST_RESTARTS):
+        for number in range(MAX_RESTARTS):
             before = around.server("metadata").pid
             said = around.kill("metadata")  # most of them before they are ready
             assert said == "the metadata server was killed by SIGKILL; it is started again", number
             assert around.server("metadata").pid != before
         said = around.kill("metadata")
         assert said == (
-            "the metadata server was killed by SIGKILL; none takes its place, as 8 have been "
-            "replaced by now"
+            "the metadata server was killed by SIGKILL; it is not replaced: the limit of 8 "
+            "restarts is reached"
         )
         assert set(around.servers()) == {"data0", "data1"}
         assert around.kill("data0").endswith("data2 takes its place")  # they are counted apart
@@ -35,7 +35,7 @@ def test_a_job_gets_so_many_servers_of_a_kind_and_no_more(around: Surroundings) 
         assert cluster.metadata == around.location("metadata")
 
 
-def test_servers_that_cannot_start_are_tried_so_often_and_no_more(around: Surroundings) -> None:
+def test_servers_that_cannot_start_are_tried_so_often_and_no_more(around: ClusterHarness) -> None:
     before = set(os.listdir("/proc/self/fd"))
     with started(around.cluster()):
         around.spill.rmdir()
@@ -48,7 +48,7 @@ def test_servers_that_cannot_start_are_tried_so_often_and_no_more(around: Surrou
         outcomes = [line.rpartition("; ")[2] for line in said]
         assert outcomes == [
             *(f"data{number} takes its place" for number in range(2, 10)),
-            "none takes its place, as 8 have been replaced by now",
+            "it is not replaced: the limit of 8 restarts is reached",
         ]
         assert set(around.servers()) == {"metada", "data1"}
         around.spill.unlink()
@@ -59,7 +59,7 @@ def test_servers_that_cannot_start_are_tried_so_often_and_no_more(around: Surrou
 
 
 def test_a_server_that_never_starts_fails_the_job_and_is_not_replaced(
-    around: Surroundings,
+    around: ClusterHarness,
 ) -> None:
     around.spill.write_text("in the way")
     cluster = around.cluster()
@@ -70,7 +70,7 @@ def test_a_server_that_never_starts_fails_the_job_and_is_not_replaced(
 
 
 def test_with_their_fork_server_all_end_and_others_take_their_places(
-    around: Surroundings,
+    around: ClusterHarness,
 ) -> None:
     with started(around.cluster()) as cluster:
         servers = list(around.servers().values())
@@ -86,15 +86,15 @@ def test_with_their_fork_server_all_end_and_others_take_their_places(
 
 
 def test_without_a_fork_server_nothing_is_started_and_that_is_told(
-    around: Surroundings, monkeypatch: pytest.MonkeyPatch
+    around: ClusterHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Too many have been killed."""
-    monkeypatch.setattr(fork_server, "MOST_RESTARTS", 0)
+    monkeypatch.setattr(fork_server, "MAX_RESTARTS", 0)
     with started(around.cluster()):
         servers = list(around.servers().values())
         os.kill(around.fork_server.pid, signal.SIGKILL)
         said = {around.told.get(timeout=WAIT_S) for _ in range(3)}
-        why = "none takes its place, as nobody is left to fork it from"
+        why = "it is not replaced: there is no process left to fork it from"
         assert said == {
             f"{called} was killed by SIGKILL; {why}"
             for called in ("the metadata server", "the data server data0", "the data server data1")

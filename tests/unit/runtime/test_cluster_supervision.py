@@ -16,7 +16,7 @@ from mrflight.shuffle.client.cluster import connect
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
-from tests.support.supervised_cluster import Surroundings, alive, started, until
+from tests.support.supervised_cluster import ClusterHarness, alive, started, until
 from tests.support.threads import WAIT_S
 
 
@@ -25,7 +25,7 @@ def stats_of(location: str) -> ServerStats:
         return call(connections, location, DataAction.STATS, Done(), ServerStats)
 
 
-def test_a_data_server_that_is_killed_is_replaced(around: Surroundings) -> None:
+def test_a_data_server_that_is_killed_is_replaced(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
         assert alive(cluster.metadata) == {"data0", "data1"}
         said = around.kill("data0")
@@ -39,7 +39,7 @@ def test_a_data_server_that_is_killed_is_replaced(around: Surroundings) -> None:
         assert len(around.servers()) == 3
 
 
-def test_the_metadata_server_is_started_where_it_was(around: Surroundings) -> None:
+def test_the_metadata_server_is_started_where_it_was(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
         before = around.server("metadata").pid
         said = around.kill("metadata")
@@ -55,7 +55,7 @@ def test_the_metadata_server_is_started_where_it_was(around: Surroundings) -> No
     ids=["metadata-stopped", "metadata-killed", "data1-killed"],
 )
 def test_what_happens_to_a_server_in_its_start_is_made_good(
-    around: Surroundings, child: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    around: ClusterHarness, child: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within a millisecond of its fork."""
     monkeypatch.setattr("mrflight.runtime.local.cluster.SLOW_START_S", 3.0)
@@ -75,7 +75,7 @@ def test_what_happens_to_a_server_in_its_start_is_made_good(
             assert sum(info.rows for info in shuffle.layout()[1]) == 1000
 
 
-def test_all_of_them_at_once(around: Surroundings) -> None:
+def test_all_of_them_at_once(around: ClusterHarness) -> None:
     with started(around.cluster(3)) as cluster:
         for process in around.servers().values():
             process.kill()
@@ -94,7 +94,7 @@ def test_all_of_them_at_once(around: Surroundings) -> None:
 
 
 def test_what_takes_the_place_has_the_same_memory_and_spills_to_the_same_folder(
-    around: Surroundings,
+    around: ClusterHarness,
 ) -> None:
     batch = pa.record_batch({"key": np.arange(1_000_000)})  # 8 MB, where each server holds 1 MiB
     with started(around.cluster()) as cluster:
@@ -116,7 +116,7 @@ def test_what_takes_the_place_has_the_same_memory_and_spills_to_the_same_folder(
         assert len(folders) == 2  # those of the dead are gone
 
 
-def test_how_it_ended_is_told(around: Surroundings) -> None:
+def test_how_it_ended_is_told(around: ClusterHarness) -> None:
     with started(around.cluster()):
         said = around.kill("data0", signal.SIGSEGV)
         assert said == "the data server data0 was killed by SIGSEGV; data2 takes its place"
@@ -126,7 +126,7 @@ def test_how_it_ended_is_told(around: Surroundings) -> None:
 
 
 def test_an_error_of_ours_costs_one_server_and_is_told(
-    around: Surroundings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    around: ClusterHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     really = ServerProcess.last_log_line
 

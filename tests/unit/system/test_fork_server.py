@@ -18,7 +18,7 @@ import pytest
 
 from mrflight.errors import JobFailedError
 from mrflight.system.fork_server import child as forked_process
-from mrflight.system.fork_server.child import NUMBER_BYTES, ForkedProcess
+from mrflight.system.fork_server.child import NUMBER_BYTES, ForkedProcess, Streams
 from mrflight.system.fork_server.client import ForkServer
 from tests.support import faults
 from tests.support.threads import WAIT_S, run_threads
@@ -40,7 +40,7 @@ def start(
 ) -> tuple[ForkedProcess, int]:
     """A child, and a pipe of what it says."""
     reading, writing = os.pipe()
-    child = server.start("test-child", target, arguments, kept, stdout=writing, stderr=writing)
+    child = server.start("test-child", target, arguments, kept, streams=Streams(writing, writing))
     os.close(writing)
     return child, reading
 
@@ -290,7 +290,7 @@ def test_closing_lets_go_of_every_descriptor() -> None:
 
 DRIVER = """
 import json, os, signal, sys, threading
-from mrflight.system.fork_server.client import ForkServer, load_here
+from mrflight.system.fork_server.client import ForkServer, Streams, load_here
 
 load_here(["tomllib"])
 signal.signal(signal.SIGTERM, lambda *_: print("a handler of the driver"))
@@ -303,7 +303,7 @@ with ForkServer(loads=["colorsys"], from_here=True) as server:
     os.read(reading, 1)  # waits for as long as somebody else has the other end
     told, theirs = os.pipe()
     code = "import json, sys; print(json.dumps([list(sys.modules), sys.path]))"
-    server.start("test-child", "builtins:exec", [code], stdout=theirs)
+    server.start("test-child", "builtins:exec", [code], streams=Streams(stdout=theirs))
     os.close(theirs)
     child_modules, child_path = json.load(open(told))
     command = open(f"/proc/{server.pid}/cmdline").read()

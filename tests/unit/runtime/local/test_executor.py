@@ -161,7 +161,7 @@ def test_a_worker_that_is_killed_for_memory_is_told_as_that(
     with pytest.raises(WorkerLostError, match=r"it was killed from outside$"):
         executor.submit(signal.raise_signal, signal.SIGKILL).result(WAIT_S)
     vmstat.unlink()
-    with pytest.raises(WorkerLostError, match="from outside, or by the system for the memory"):
+    with pytest.raises(WorkerLostError, match="from outside, or by the system because memory"):
         executor.submit(signal.raise_signal, signal.SIGKILL).result(WAIT_S)
 
 
@@ -182,14 +182,14 @@ def test_a_call_that_is_stopped_before_it_is_made_is_not_made(
 ) -> None:
     """It counts as running by then, and its worker is killed: no other one may make it."""
     is_held_up, goes_on = threading.Event(), threading.Event()
-    really_make = local._Worker.make
+    run_now = local._Worker.run
 
-    def make_later(worker: local._Worker, call: bytes) -> bytes:
+    def run_later(worker: local._Worker, call: bytes) -> bytes:
         is_held_up.set()
         assert goes_on.wait(WAIT_S)
-        return really_make(worker, call)
+        return run_now(worker, call)
 
-    monkeypatch.setattr(local._Worker, "make", make_later)
+    monkeypatch.setattr(local._Worker, "run", run_later)
     stopped = executor.submit(os.mkdir, tmp_path / "made")
     assert is_held_up.wait(WAIT_S)
     executor.stop(stopped)

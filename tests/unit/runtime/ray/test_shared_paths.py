@@ -14,7 +14,7 @@ from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError, WorkerLostError
 from mrflight.runtime.ray import shared_paths as ray_paths
 from mrflight.runtime.ray.messages import Connected, Node
-from mrflight.runtime.ray.shared_paths import check_seen, left_out, look_all
+from mrflight.runtime.ray.shared_paths import fingerprint_all, left_out, verify_shared_paths
 
 HERE = Node("a", "10.0.0.1", 2, 1 << 30)
 THERE = Node("b", "10.0.0.2", 2, 1 << 30)
@@ -60,7 +60,7 @@ def spec(**outputs: str) -> JobSpec:
 
 
 def check(job: Path, scratch: Path, nodes: NodesElsewhere, **outputs: str) -> None:
-    check_seen(spec(**outputs), job, scratch, RAY, nodes)  # type: ignore[arg-type]
+    verify_shared_paths(spec(**outputs), job, scratch, RAY, nodes)  # type: ignore[arg-type]
 
 
 def test_nodes_that_share_the_disk_are_content_and_no_probe_stays(
@@ -96,7 +96,7 @@ def test_a_node_without_mrflight_or_without_a_scratch_folder_is_told(
         check(job, tmp_path, lost)
     with pytest.raises(JobFileError, match=r"^cluster\.spill_dir: node 10\.0\.0\.1 of Ray has no"):
         check(job, tmp_path / "gone", NodesElsewhere())
-    assert look_all((), str(tmp_path)) == ("",)
+    assert fingerprint_all((), str(tmp_path)) == ("",)
 
 
 def test_modules_are_sent_and_data_is_not(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:

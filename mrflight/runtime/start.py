@@ -1,0 +1,54 @@
+"""Starts the workers and servers of a job: on Ray, or as forked processes of this machine."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from mrflight.runtime.job_runtime import (
+    JobRuntime,
+    RuntimeOptions,
+    cluster_options,
+    keep_connections,
+)
+from mrflight.runtime.local.cluster import EmbeddedCluster
+from mrflight.runtime.local.executor import LocalExecutor
+from mrflight.runtime.preload import modules_for
+from mrflight.system.fork_server.client import ForkServer
+from mrflight.system.scratch import SocketFolder
+
+
+def open_runtime(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
+    """Start the workers and servers of a job; the servers may be ready only later."""
+    if options.spec.cluster.executor == "ray":
+        from mrflight.runtime.ray.start import open_ray
+
+        return open_ray(stack, options)
+    return _open_local(stack, options)
+
+
+def _open_local(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
+    settings = options.settings
+    folder = stack.enter_context(SocketFolder())
+    fork_server = stack.enter_context(
+        ForkServer(
+            [folder.path, options.scratch],
+            modules_for(options.spec),
+            from_here=options.owns_process,
+            progress=options.progress,
+        )
+    )
+    options.interrupts.threads_begin()
+    if options.owns_process:
+        keep_connections()  # not before the fork, because servers close theirs
+    cluster = None
+    if settings.data_servers:
+        cluster = EmbeddedCluster(
+            folder, fork_server, cluster_options(settings, options.scratch), options.progress
+        )
+        stack.callback(cluster.close)
+    executor = stack.enter_context(
+        LocalExecutor(
+            settings.workers, fork_server, folder.parent_watch.path, settings.heartbeat_timeout_s
+        )
+    )
+    return JobRuntime(settings, executor, cluster, fork_server.pids, options.scratch)
