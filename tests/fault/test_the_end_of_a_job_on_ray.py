@@ -89,7 +89,7 @@ def test_a_gateway_that_is_killed_ends_the_job(tmp_path: Path) -> None:
         run.go_on()
         done = run.finish()
     assert done.code == 1, done.stderr
-    assert re.search("the process that speaks to Ray for the job has ended", done.message)
+    assert re.search("the gateway process to Ray has ended", done.message)
     check_table_untouched(tmp_path)
 
 
@@ -138,7 +138,7 @@ def link_to(on_ray: OnRay, folder: Path) -> Iterator[GatewayClient]:
     here = str(folder)
     with GatewayClient(Connect(on_ray.head.address, 1, 0, "", here, ()), folder / "log") as link:
         home = link.wait(CONNECT_S).home
-        link.tell_job(JobContext(home, here, False, here, ()))
+        link.set_job(JobContext(home, here, False, here, ()))
         yield link
 
 

@@ -15,7 +15,7 @@ from typing import Self
 
 
 class Closings:
-    """Closeable files in threads; on leaving it all are closed, or one has raised why it is not."""
+    """Closes files in threads; on leaving it all are closed, or one has raised why it is not."""
 
     def __init__(self, at_once: int) -> None:
         """At most ``at_once`` are under way; with 0 a file is closed where it is ended."""

@@ -64,7 +64,7 @@ def test_an_address_where_nobody_listens_is_told_at_once(tmp_path: Path) -> None
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{bound.getsockname()[1]}"
-        said = rf"^cluster\.ray_address: nobody answers at {address}: .*; start that Ray"
+        said = rf"^cluster\.ray_address: nothing answers at {address}: .*; start that Ray"
         with pytest.raises(JobFailedError, match=said):
             mrflight.run(write_job(tmp_path, JOB), overrides={"cluster.ray_address": address})
 
