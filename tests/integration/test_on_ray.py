@@ -76,7 +76,7 @@ def test_a_task_that_writes_a_dataset_and_is_made_again(program: Any) -> None:
 def test_what_is_wrong_is_said(program: Any) -> None:
     found = program("told")
     assert re.match("JobError: .*much", found["memory"])
-    assert found["servers"] == "JobError: data_servers: 0: a shuffle needs one at least"
+    assert found["servers"] == "JobError: data_servers must be at least 1, not 0"
     assert re.match("JobError: .*soon", found["timeout"])
     assert "call ray.init()" in found["ray"]
 
