@@ -1,10 +1,10 @@
-"""The layout that rows arrive in.
+"""The canonical layout of rows.
 
-Two maps, or two clients, may hold the same column in other layouts: strings
-as large strings, views or a dictionary. Whoever reads gets one, so that the
-blocks of a partition always go together: the values themselves, with 32-bit
-offsets (a batch of more than 2 GiB in one column is cut before). What some
-columns are while they travel is another thing: `mrflight.shuffle.wire.column_encoding`.
+Two maps, or two clients, may hold the same column in different layouts: strings
+as large strings, views or a dictionary. Readers get the canonical layout, so that
+the blocks of a partition always fit together: plain values with 32-bit offsets.
+A batch with more than 2 GiB in one column is cut before. How some columns are
+encoded on the wire is in `mrflight.shuffle.wire.column_encoding`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mrflight.compute.types import plain_type
 
 
 def canonical_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema that batches of ``schema`` travel with; metadata stays behind."""
+    """Return the schema in the canonical layout, without metadata."""
     return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
 
 
 def to_canonical(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """``batch`` in its plain layout ``schema``; columns that have it already are not copied."""
+    """Return ``batch`` in its canonical layout ``schema``; columns that have it are not copied."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     columns = [
@@ -48,10 +48,10 @@ def decode_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def null_masked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The values alone, column by column, without what memory happens to hold behind nulls.
+    """Return the columns without what memory happens to hold behind nulls.
 
-    Equal rows in the plain layout are the same bytes then, but for structs that are within lists.
-    A struct's columns come after one that says which rows it is in.
+    Equal rows in the canonical layout are then the same bytes, except for structs within lists. The
+    columns of a struct come after a column that says in which rows it is not null.
     """
     rows = pa.array(np.arange(batch.num_rows))
     columns = [
@@ -63,7 +63,7 @@ def null_masked(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _may_have_more(column: pa.Array) -> bool:
-    """Behind nulls, or in bits that are no row's."""
+    """Return whether a column may hold bytes behind nulls, or bits that belong to no row."""
     kind = column.type
     return bool(column.null_count or types.is_boolean(kind) or types.is_nested(kind))
 
@@ -78,7 +78,7 @@ def _members(column: pa.Array) -> Iterator[pa.Array]:
 
 
 def canonical_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column in its plain layout ``kind``; not copied where it has that already."""
+    """Return a column in its canonical layout ``kind``; it is not copied if it has that already."""
     if column.type == kind:
         return column
     if isinstance(column, pa.DictionaryArray):
