@@ -190,7 +190,7 @@ def test_rows_that_are_joined_in_shares(
     killing = Killing("reduce", after, shares)
     job = JOB.replace("REPLICAS", str(replicas)) + JOIN
     got = run(tmp_path, job, killing, monkeypatch, len(rows) + len(others))
-    assert [each.share for each in shares].count(None) == 1  # the first task to begin
+    assert [each.partition_slice for each in shares].count(None) == 1  # the first task to begin
     expected = rows.join(others, "key", join_type="full outer")
     order = [*ORDER, ("name", "ascending")]
     assert got.sort_by(order) == expected.select(got.column_names).sort_by(order)
