@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.types import plain_type
+from mrflight.compute.types import canonical_type
 
 
 def canonical_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema in the canonical layout, without metadata."""
-    return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
+    return pa.schema([pa.field(field.name, canonical_type(field.type)) for field in schema])
 
 
 def to_canonical(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.compute import kernel
-from mrflight.compute.types import comparable, plain_type
+from mrflight.compute.types import canonical_type, comparable
 from mrflight.config.sort_key import SortKey
 
 UInt64s = npt.NDArray[np.uint64]
@@ -136,7 +136,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if types.is_dictionary(kind):
         return _plain(column.cast(kind.value_type))
     if types.is_string_view(kind) or types.is_binary_view(kind):
-        return column.cast(plain_type(kind))
+        return column.cast(canonical_type(kind))
     return comparable(column)
 
 

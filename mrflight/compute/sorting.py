@@ -10,7 +10,7 @@ from pyarrow import types
 
 from mrflight.compute.arrays import to_arrow
 from mrflight.compute.sort_codes import Rows, group_codes, sort_codes
-from mrflight.compute.types import plain_type
+from mrflight.compute.types import canonical_type
 from mrflight.config.sort_key import SortKey
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
 
@@ -30,7 +30,7 @@ def check_sortable(schema: pa.Schema, keys: Sequence[SortKey], rows: str = "a ma
             )
         if not has_order(kind := schema.field(found[0]).type):
             raise KeyTypeError(
-                f"column {key.column!r} is {plain_type(kind)}, which has no order; take another "
+                f"column {key.column!r} is {canonical_type(kind)}, which has no order; take another "
                 "key, or make a plain column of it in the map"
             )
 
@@ -47,7 +47,7 @@ def _no_such_column(column: str, names: list[str], rows: str) -> ColumnNotFoundE
 
 def has_order(kind: pa.DataType) -> bool:
     """Whether values of this type, in whatever layout, can be sorted."""
-    kind = plain_type(kind)
+    kind = canonical_type(kind)
     return bool(
         (types.is_primitive(kind) and not types.is_interval(kind))
         or types.is_decimal(kind)

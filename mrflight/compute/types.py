@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import types
 
 
-def plain_type(
+def canonical_type(
     kind: pa.DataType,
     leaf: Callable[[pa.DataType], pa.DataType] = lambda leaf: leaf,
     *,

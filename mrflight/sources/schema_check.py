@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.compute.arrays import is_low_cardinality
-from mrflight.compute.types import plain_type
+from mrflight.compute.types import canonical_type
 from mrflight.errors import ColumnNotFoundError, InputError, SchemaMismatchError
 from mrflight.sources.discovery import FoundInput
 
@@ -80,12 +80,12 @@ def _one_layout(type: pa.DataType, now: pa.DataType) -> pa.DataType:
     be null where another file has nulls.
     """
     is_narrow = types.is_dictionary(type) or types.is_dictionary(now) or types.is_nested(type)
-    return plain_type(type) if type != now and is_narrow else type
+    return canonical_type(type) if type != now and is_narrow else type
 
 
 def same_values(a: pa.DataType, b: pa.DataType) -> bool:
     """Whether two types hold the same values, in whatever layout."""
-    return bool(plain_type(a) == plain_type(b))
+    return bool(canonical_type(a) == canonical_type(b))
 
 
 Conform = Callable[[pa.RecordBatch, pa.Schema], pa.RecordBatch]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.types import plain_type
+from mrflight.compute.types import canonical_type
 
 LARGEST_DECIMAL = 38
 """Digits of a Delta decimal."""
@@ -48,7 +48,7 @@ def file_type(kind: pa.DataType) -> pa.DataType:
 
     Raises UnstorableTypeError.
     """
-    return plain_type(kind, _file_leaf)
+    return canonical_type(kind, _file_leaf)
 
 
 def delta_type(kind: pa.DataType) -> pa.DataType:
@@ -57,7 +57,7 @@ def delta_type(kind: pa.DataType) -> pa.DataType:
     Nanoseconds become microseconds; whether that loses anything only the rows can tell.
     Raises UnstorableTypeError.
     """
-    stored = plain_type(kind, _delta_leaf, keep_fixed_size=False)
+    stored = canonical_type(kind, _delta_leaf, keep_fixed_size=False)
     if _has_map_of_ntz(stored):
         # deltalake 1.6.6 makes the table without the feature that it needs, and nobody opens it.
         raise UnstorableTypeError(

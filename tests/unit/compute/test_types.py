@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from mrflight.compute.types import comparable, plain_type
+from mrflight.compute.types import canonical_type, comparable
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from mrflight.compute.types import comparable, plain_type
     ids=str,
 )
 def test_encodings_and_wide_offsets_become_plain(type_: pa.DataType, plain: pa.DataType) -> None:
-    assert plain_type(type_) == plain
+    assert canonical_type(type_) == plain
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_encodings_and_wide_offsets_become_plain(type_: pa.DataType, plain: pa.D
 )
 def test_nested_columns_become_plain_inside(type_: pa.DataType, plain: pa.DataType) -> None:
     """Or two inputs that hold the same lists in other layouts do not go together."""
-    assert plain_type(type_) == plain
+    assert canonical_type(type_) == plain
 
 
 NEVER_NULL = pa.field("x", pa.int64(), nullable=False)
@@ -64,7 +64,7 @@ NEVER_NULL = pa.field("x", pa.int64(), nullable=False)
     ids=str,
 )
 def test_fields_within_may_be_null(type_: pa.DataType, plain: pa.DataType) -> None:
-    assert plain_type(type_) == plain
+    assert canonical_type(type_) == plain
     assert type_ != plain
 
 
@@ -83,13 +83,13 @@ def test_leaves_are_what_is_not_nested_and_list_views() -> None:
             ("d", pa.map_(pa.date32(), pa.bool_())),
         ]
     )
-    plain_type(type_, noted)
+    canonical_type(type_, noted)
     assert seen == [pa.string(), pa.binary(), pa.list_view(pa.int8()), pa.date32(), pa.bool_()]
 
 
 def test_lists_of_a_fixed_size_may_become_lists() -> None:
     type_ = pa.list_(pa.list_(pa.large_string(), 2), 3)
-    assert plain_type(type_, keep_fixed_size=False) == pa.list_(pa.list_(pa.string()))
+    assert canonical_type(type_, keep_fixed_size=False) == pa.list_(pa.list_(pa.string()))
 
 
 DECIMALS = [Decimal("1.5"), Decimal("-2.25"), None, Decimal(0)]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.compute import kernel
-from mrflight.compute.layout import plain_type
+from mrflight.compute.layout import canonical_type
 from mrflight.shuffle.client.partition_buffers import (
     ScatteredBuffers,
     SlicedBuffers,
@@ -22,7 +22,7 @@ from mrflight.shuffle.client.partition_buffers import (
 from tests.support import key_arrays
 from tests.support.buffered_rows import integers, make, placed
 
-TYPES = [type_ for type_ in key_arrays.PLAIN_TYPES if plain_type(type_) == type_]
+TYPES = [type_ for type_ in key_arrays.PLAIN_TYPES if canonical_type(type_) == type_]
 
 Blocks = Iterable[tuple[int, pa.RecordBatch]]
 
