@@ -30,8 +30,8 @@ def check_sortable(schema: pa.Schema, keys: Sequence[SortKey], rows: str = "a ma
             )
         if not has_order(kind := schema.field(found[0]).type):
             raise KeyTypeError(
-                f"column {key.column!r} is {canonical_type(kind)}, which has no order; take another "
-                "key, or make a plain column of it in the map"
+                f"column {key.column!r} is {canonical_type(kind)}, which has no order; take "
+                "another key, or make a plain column of it in the map"
             )
 
 
