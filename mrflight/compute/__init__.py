@@ -1,4 +1,4 @@
-"""Pure functions over Arrow columns: hashing, placing, sorting, types, and SQL by DataFusion.
+"""Pure functions over Arrow columns: hashing, partitioning, sorting, types, and SQL by DataFusion.
 
 Nothing here opens a file or a socket.
 """

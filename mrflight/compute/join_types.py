@@ -1,7 +1,7 @@
-"""Which types of key columns meet in a join: those whose equal values have one hash.
+"""The types of key columns that can be joined: those whose equal values have equal hashes.
 
-Values are equal as they are to the hash: numbers by their value, all NaNs are one, and a zero has
-no sign. Null is equal to nothing.
+Equality is that of the hash: numbers are equal by value, all NaNs are equal, and -0.0 equals 0.0.
+Null equals nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ _WIDTHS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 def joinable(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether equal values of two plain types have one hash. A column of nulls meets any other."""
+    """Whether equal values of two plain types have equal hashes.
+
+    Nulls can be joined with any type.
+    """
     left, right = storage_type(left), storage_type(right)
     return types.is_null(left) or types.is_null(right) or _family(left) == _family(right)
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The plain type that has the values of both, which meet; None where there is none."""
+    """Return the plain type that has the values of two joinable types; None if there is none."""
     if left == right or types.is_null(right):
         return left
     if types.is_null(left):
@@ -37,19 +40,19 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def has_one_value_per_hash(kind: pa.DataType) -> bool:
-    """Whether different values of a plain type have different hashes, always.
+    """Whether different values of a plain type always have different hashes.
 
-    True of what is hashed as 8 bytes: each step of XXH3 for so many can be undone (a rotation, an
-    odd multiplication, a xor with what the bits above say).
+    That is so for values that are hashed as 8 bytes: each step of XXH3 for 8 bytes can be undone (a
+    rotation, an odd multiplication, a xor with what the bits above say).
     """
     kind = storage_type(kind)
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind))
 
 
 def unmatched_rows(column: pa.Array, other: pa.DataType) -> pa.BooleanArray | None:
-    """The rows whose key equals nothing in a column of type ``other``; None where there are none.
+    """Return the rows whose key equals nothing in a column of type ``other``; None without any.
 
-    Nulls, and integers of 64 bits whose hash is that of a negative number.
+    These are nulls, and unsigned 64-bit integers whose hash is that of a negative number.
     """
     import pyarrow.compute as pc
 
@@ -60,7 +63,10 @@ def unmatched_rows(column: pa.Array, other: pa.DataType) -> pa.BooleanArray | No
 
 
 def comparable_values(column: pa.Array, other: pa.DataType) -> pa.Array:
-    """The values as those of columns that meet are compared, one of which has type ``other``."""
+    """Return the values in the form in which two joinable columns are compared.
+
+    ``other`` is the type of the other column.
+    """
     column, other = _storage(column), storage_type(other)
     kind = column.type
     if types.is_null(kind) or types.is_null(other):
@@ -79,7 +85,7 @@ def comparable_values(column: pa.Array, other: pa.DataType) -> pa.Array:
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType:
-    """The type behind extensions, which is what is hashed."""
+    """Return the type behind extensions, which is the one that is hashed."""
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return kind
@@ -92,7 +98,7 @@ def _storage(column: pa.Array) -> pa.Array:
 
 
 def _family(kind: pa.DataType) -> tuple[object, ...]:
-    """What types have in common that meet."""
+    """Return what joinable types have in common."""
     if types.is_integer(kind):
         return ("integer",)
     if types.is_floating(kind):
@@ -124,6 +130,6 @@ def _is_wide(kind: pa.DataType) -> bool:
 
 
 def _width(kind: pa.DataType) -> int:
-    """Of types of one family; 0 for those that have no width, which are then the same."""
+    """Return the bits of a number; 0 for types without a width, which are then equal."""
     fixed = types.is_integer(kind) or types.is_floating(kind)
     return int(kind.bit_width) if fixed else 0

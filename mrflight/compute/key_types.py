@@ -1,4 +1,4 @@
-"""Which types a key column may have, and how their values lie in Arrow's buffers."""
+"""The types that a key column may have, and the layout of their values in Arrow's buffers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import pyarrow as pa
 from pyarrow import lib
 
 _ENCODINGS_LIMIT = 8
-"""Dictionaries, runs and extensions within each other; real data has two."""
+"""The most dictionaries, runs and extensions within each other; real data has two."""
 
 
 class Layout(NamedTuple):
-    """A layout that the kernel knows, and the bytes of one value or offset (0: the layout says)."""
+    """A layout that the kernel knows, and the bytes of a value or offset.
+
+    The bytes are 0 if the layout fixes them.
+    """
 
     name: str
     width: int
@@ -54,9 +57,9 @@ _LAYOUTS = {
 
 
 def layout(type_: pa.DataType) -> Layout | None:
-    """How values of ``type_`` lie in memory; None if it has no canonical bytes.
+    """Return how values of ``type_`` lie in memory; None if it has no canonical bytes.
 
-    Looks at the outermost type only, which must be no extension type.
+    Only the outermost type is looked at, which must not be an extension type.
     """
     if type_.id == lib.Type_FIXED_SIZE_BINARY:
         return Layout("fixed", type_.byte_width)

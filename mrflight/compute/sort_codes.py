@@ -1,12 +1,10 @@
-"""Rows as unsigned integers that compare as the rows do.
+"""Rows as unsigned integers in the order of the rows: normalized keys.
 
-A column's values become integers without gaps of more than the values leave
-(their distance from the least), and those of several columns one integer, as
-digits of a number do. Where that passes 64 bits, a column's integers are
-replaced by their ranks, which take no more bits than there are rows. Sorting
-such integers, with the number of the row in the lowest bits, takes NumPy 8 ns
-a row (vectorised with AVX2 or AVX-512), where Arrow takes 160 for a date and
-an int64: experiments/sorting.py.
+The values of a column become their distances from the least one. Those of several columns become
+one integer, as digits become a number. If that needs more than 64 bits, the integers of a column
+are replaced by their ranks, which need no more bits than there are rows. NumPy sorts such integers,
+with the row number in the lowest bits, in 8 ns a row (vectorised with AVX2 or AVX-512). Arrow takes
+160 ns for a date and an int64: experiments/sorting.py.
 """
 
 from __future__ import annotations
@@ -26,20 +24,20 @@ from mrflight.config.sort_key import SortKey
 
 UInt64s = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64]
-"""Numbers of rows."""
+"""Row numbers."""
 
 _SIGN = np.uint64(2**63)
 
 
 class NormalizedKeys(msgspec.Struct, frozen=True):
-    """A number for each row."""
+    """A number for each row, in the order of the rows."""
 
     values: UInt64s
     largest: int
-    """No number is larger."""
+    """An upper bound for the numbers."""
 
     def order(self) -> Rows:
-        """The rows by their numbers; those of one number keep their order."""
+        """Return the rows in the order of their numbers; equal ones keep their order."""
         row_bits = max(0, len(self.values) - 1).bit_length()
         fits = self.largest.bit_length() + row_bits <= 64
         codes = self if fits else self.ranks()
@@ -50,7 +48,7 @@ class NormalizedKeys(msgspec.Struct, frozen=True):
         return packed.view(np.int64)
 
     def ranks(self) -> NormalizedKeys:
-        """The same order in the least numbers: equal ones have the same, from 0."""
+        """Return the ranks of the numbers, from 0; equal numbers have the same rank."""
         if not len(self.values):
             return self
         order = np.argsort(self.values)
@@ -62,7 +60,7 @@ class NormalizedKeys(msgspec.Struct, frozen=True):
         return NormalizedKeys(values, int(ranked[-1]))
 
     def combine(self, lower: NormalizedKeys) -> NormalizedKeys:
-        """Numbers that compare as these do and, where they are equal, as the lower ones."""
+        """Return numbers in the order of these, and of ``lower`` where these are equal."""
         if not self.largest or not lower.largest:
             return lower if not self.largest else self
         pair = [self, lower]
@@ -79,25 +77,24 @@ class NormalizedKeys(msgspec.Struct, frozen=True):
 
 
 def sort_codes(table: pa.Table, keys: Sequence[SortKey]) -> NormalizedKeys:
-    """Numbers in the order of the keys. The columns have been checked: `ordering.check_sortable`.
+    """Return numbers in the order of the keys. The columns have passed `sorting.check_sortable`.
 
-    Their layout may be any.
+    They may have any layout.
     """
     return _joined(table.num_rows, (_in_order(table[key.column], key) for key in keys))
 
 
 def group_codes(table: pa.Table, names: Sequence[str]) -> NormalizedKeys:
-    """Numbers that are equal where all of these columns are, in no order that means anything.
+    """Return numbers that are equal if all of these columns are; their order means nothing.
 
-    Nulls are equal here, and so are all NaNs and the zeros of both signs. The columns are of types
-    that can be hashed.
+    Nulls are equal here, and so are all NaNs and both zeros. The columns can be hashed.
     """
     columns = (_coded(_plain(table[name]), is_ordered=False) for name in names)
     return _joined(table.num_rows, (_with_nulls(codes, nulls, False) for codes, nulls in columns))
 
 
 def _joined(rows: int, columns: Iterable[NormalizedKeys]) -> NormalizedKeys:
-    """The columns as one; of none or of no rows zeros."""
+    """Return several columns as one; zeros if there are no columns or no rows."""
     nothing = NormalizedKeys(np.zeros(rows, np.uint64), 0)
     return reduce(NormalizedKeys.combine, columns, nothing) if rows else nothing
 
@@ -112,7 +109,7 @@ def _in_order(column: pa.ChunkedArray, key: SortKey) -> NormalizedKeys:
 def _with_nulls(
     codes: NormalizedKeys, nulls: npt.NDArray[np.bool_] | None, first: bool
 ) -> NormalizedKeys:
-    """The numbers with another one for nulls, below or above all others."""
+    """Return the numbers with a new one for nulls, below or above all others."""
     if nulls is None:
         return codes
     if codes.largest == 2**64 - 1:
@@ -123,7 +120,7 @@ def _with_nulls(
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values themselves, of a type that has an order."""
+    """Return the values themselves, in a type that has an order."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array(
             [chunk.storage for chunk in column.chunks], column.type.storage_type
@@ -143,7 +140,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _coded(
     column: pa.ChunkedArray, *, is_ordered: bool
 ) -> tuple[NormalizedKeys, npt.NDArray[np.bool_] | None]:
-    """A number for each value, and where there is none; a null's number may be any."""
+    """Return a number for each value, and a mask of the nulls, whose numbers may be any."""
     nulls = None
     if column.null_count:
         nulls = np.asarray(column.is_null().combine_chunks().to_numpy(zero_copy_only=False))
@@ -170,7 +167,7 @@ def _from_least(word: UInt64s, nulls: npt.NDArray[np.bool_] | None) -> Normalize
 
 
 def _by_rank(column: pa.ChunkedArray) -> NormalizedKeys:
-    """Strings and binary by their place among the distinct ones."""
+    """Return strings or binary by their rank among the distinct values."""
     if types.is_string(column.type) and column.nbytes >= 2**31:  # too much for one array
         column = column.cast(pa.large_string())
     elif types.is_binary(column.type) and column.nbytes >= 2**31:
@@ -180,10 +177,10 @@ def _by_rank(column: pa.ChunkedArray) -> NormalizedKeys:
 
 
 def _by_dictionary(column: pa.ChunkedArray) -> NormalizedKeys:
-    """Strings and binary by where they come first.
+    """Return strings or binary by where each value occurs first.
 
-    Of a million strings of which a thousand differ that takes 13 ms, and ranks 180; of which all
-    differ 154, and ranks 91: but rows of one group repeat.
+    For a million strings with a thousand distinct values that takes 13 ms, and ranks take 180. If
+    all strings differ it takes 154 ms and ranks take 91, but rows of one group repeat.
     """
     encoded = column.dictionary_encode().unify_dictionaries()
     if not encoded.num_chunks:
@@ -194,7 +191,7 @@ def _by_dictionary(column: pa.ChunkedArray) -> NormalizedKeys:
 
 
 def _words(column: pa.Array) -> list[UInt64s]:
-    """Values of a fixed width as one to four integers, the most significant first."""
+    """Return values of a fixed width as one to four integers, the most significant first."""
     kind, rows = column.type, len(column)
     buffer = column.buffers()[1]
     if buffer is None or not rows:
@@ -216,7 +213,7 @@ def _words(column: pa.Array) -> list[UInt64s]:
 
 
 def _of_floats(values: npt.NDArray[np.floating]) -> UInt64s:
-    """By their bits, of which a negative number's go the other way."""
+    """Return the bits of floats in their order; those of negative numbers are inverted."""
     wide = values.astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
     wide[np.isnan(wide)] = np.nan
     bits = wide.view(np.int64)

@@ -16,9 +16,9 @@ from mrflight.errors import ColumnNotFoundError, KeyTypeError
 
 
 def check_sortable(schema: pa.Schema, keys: Sequence[SortKey], rows: str = "a mapped row") -> None:
-    """Raise ColumnNotFoundError or KeyTypeError where rows of ``schema`` have no such order.
+    """Raise ColumnNotFoundError or KeyTypeError if rows of ``schema`` cannot be sorted like this.
 
-    Messages call them ``rows``.
+    Messages call the rows ``rows``.
     """
     for key in keys:
         found = schema.get_all_field_indices(key.column)
@@ -36,7 +36,7 @@ def check_sortable(schema: pa.Schema, keys: Sequence[SortKey], rows: str = "a ma
 
 
 def _no_such_column(column: str, names: list[str], rows: str) -> ColumnNotFoundError:
-    """The error, with how a direction is written where the last word seems to be one."""
+    """Return the error, with how to write a direction if the last word looks like one."""
     error = ColumnNotFoundError.among(column, names, rows)
     before, _, last = column.rpartition(" ")
     word = next((word for word in ("desc", "asc") if last.lower().startswith(word)), None)
@@ -46,7 +46,7 @@ def _no_such_column(column: str, names: list[str], rows: str) -> ColumnNotFoundE
 
 
 def has_order(kind: pa.DataType) -> bool:
-    """Whether values of this type, in whatever layout, can be sorted."""
+    """Whether values of this type, in any layout, can be sorted."""
     kind = canonical_type(kind)
     return bool(
         (types.is_primitive(kind) and not types.is_interval(kind))
@@ -58,20 +58,20 @@ def has_order(kind: pa.DataType) -> bool:
 
 
 def sort_indices(table: pa.Table, keys: Sequence[SortKey]) -> pa.Array:
-    """The order of the rows by the keys; rows of equal keys keep their order.
+    """Return the order of the rows by the keys. Rows with equal keys keep their order.
 
-    uint32 where that is enough: taking rows by wider numbers takes longer.
+    The numbers are uint32 if that is enough, because taking rows by wider numbers takes longer.
     """
     return indices(sort_codes(table, keys).order())
 
 
 def indices(rows: Rows) -> pa.Array:
-    """Numbers of rows for Arrow to take."""
+    """Return row numbers as an array for Arrow's take."""
     return to_arrow(rows.astype(np.uint32) if len(rows) < 2**32 else rows)
 
 
 def is_new(rows: pa.Table) -> pa.Array:
-    """Of sorted rows, whether each is another one than the row before."""
+    """Return for sorted rows whether each differs from the one before."""
     codes = group_codes(rows, rows.column_names).values
     new = np.ones(rows.num_rows, np.bool_)
     np.not_equal(codes[1:], codes[:-1], out=new[1:])

@@ -1,11 +1,10 @@
-"""Where a row goes: the hash or rank of its key, and rows in the order of their partitions.
+"""The hash or rank of each row's key, and rows in the order of their partitions.
 
-The work is done by `mrflight.compute.kernel.native` (Rust), or by
-`mrflight.compute.kernel.reference` where that has not been built; both give the same
-answers to the last bit, and `implementation` says which one is in use.
+`mrflight.compute.kernel.native` (Rust) does the work, or `mrflight.compute.kernel.reference` if the
+former has not been built. Both give the same bytes, and `implementation` says which one is in use.
 
-A key is one or more arrays of the same length, of types that `check_key_types`
-lets through. Calls of the native kernel release the interpreter lock.
+A key is one or more arrays of the same length, of types that `check_key_types` accepts. Calls of
+the native kernel release the interpreter lock.
 """
 
 from __future__ import annotations
@@ -30,45 +29,44 @@ else:
     from mrflight.compute.kernel import reference as _kernel  # type: ignore[no-redef]
 
 MAX_PLACED_PARTITIONS = 2**24
-"""In one call, whose offsets then take 128 MiB. A shuffle has fewer: `mrflight.ids`."""
+"""The most partitions in one call, whose offsets then take 128 MiB. A shuffle has fewer: see
+`mrflight.ids`."""
 
 MAX_ROWS = 2**32 - 1
-"""In one call; the rows are numbered in 32 bits."""
+"""The most rows in one call; rows are numbered in 32 bits."""
 
 
 def hash_rows(columns: Sequence[pa.Array]) -> pa.UInt64Array:
-    """The 64-bit hash of each row's key.
+    """Return the 64-bit hash of each row's key.
 
-    Raises KeyTypeError for a column that cannot be hashed, ValueError for
-    columns of different lengths or none, and for buffers that contradict
-    each other.
+    Raises KeyTypeError for a column that cannot be hashed, and ValueError for columns of different
+    lengths, for no columns, and for buffers that contradict each other.
     """
     _check_columns(columns)
     return _kernel.hash_rows(columns)
 
 
 def partition_ids(columns: Sequence[pa.Array], partitions: int) -> pa.Int32Array:
-    """The partition of each row, from 0. Raises as `hash_rows` does."""
+    """Return the partition of each row, from 0. Raises as `hash_rows` does."""
     _check_columns(columns)
     _check_partitions(partitions)
     return _kernel.partition_ids(columns, partitions)
 
 
 def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array]:
-    """The rows by partition, given the partition of each: ``(rows, offsets)``.
+    """Return ``(rows, offsets)``: the rows by partition, given the partition of each.
 
-    Rows of one partition keep their order; those of partition ``p`` are
-    ``rows[offsets[p]:offsets[p + 1]]``. Raises ValueError for an id that is
-    null or no partition, naming its row.
+    Rows of one partition keep their order. Those of partition ``p`` are ``rows[offsets[p]:offsets[p
+    + 1]]``. Raises ValueError, which names the row, for an id that is null or not a partition.
     """
     _check_ids(ids, partitions)
     return _kernel.order_by_partition(ids, partitions)
 
 
 def rank_bytes(column: pa.Array) -> pa.UInt32Array:
-    """The place of each value among the distinct ones, in the order of their bytes, from 0.
+    """Return the rank of each value among the distinct ones in the order of their bytes, from 0.
 
-    That of a null is 0. The column has strings or binary values, in no view or other encoding.
+    The rank of a null is 0. The column has strings or binary values, in no view or other encoding.
     Raises ValueError for buffers that contradict each other.
     """
     _check_arrays([column])
@@ -76,7 +74,7 @@ def rank_bytes(column: pa.Array) -> pa.UInt32Array:
 
 
 def check_partition_ids(ids: pa.Int32Array, partitions: int) -> None:
-    """Raise ValueError for an id that is null or no partition, naming its row."""
+    """Raise ValueError, which names the row, for an id that is null or not a partition."""
     _check_ids(ids, partitions)
     _kernel.check_ids(ids, partitions)
 
@@ -84,8 +82,7 @@ def check_partition_ids(ids: pa.Int32Array, partitions: int) -> None:
 class Scatter(Protocol):
     """Rows of batches by partition, each appended to growing columns of its partition.
 
-    Rows of one partition keep the order in which they came. Not for several
-    threads.
+    Rows of one partition keep the order in which they came. Only one thread may use it.
     """
 
     @property
@@ -94,69 +91,69 @@ class Scatter(Protocol):
 
     @property
     def free_bytes(self) -> int:
-        """The bytes of the buffers that have come back and are kept for the rows to come.
+        """The bytes of the returned buffers that are kept for later rows.
 
-        With `used_bytes`, they are at most the budget.
+        Together with `used_bytes` they are at most the budget.
         """
 
     def release(self) -> None:
-        """Keep no buffers before there are rows again."""
+        """Drop the buffers that are kept, until there are rows again."""
 
     def add(self, batch: pa.RecordBatch, ids: pa.Int32Array) -> None:
-        """Append the rows of a batch, of which ``ids`` are the partitions.
+        """Append the rows of a batch, whose partitions are ``ids``.
 
-        Raises ValueError, and appends nothing, for an id that is null or no
-        partition, for buffers that contradict each other, and where a column
-        of a partition would pass the 2^31 bytes that 32-bit offsets reach.
+        Raises ValueError and appends nothing for an id that is null or not a partition, for buffers
+        that contradict each other, and if a column of a partition would pass the 2^31 bytes that
+        32-bit offsets reach.
         """
 
     def measure(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """How many rows each partition has, and how many bytes they take."""
+        """Return the rows of each partition, and the bytes that they take."""
 
     def take(self, partition: int) -> pa.RecordBatch:
-        """All rows of a partition, without a copy; it is empty afterwards.
+        """Return all rows of a partition without a copy, and leave it empty.
 
-        Their buffers come back when the last array over them is gone.
+        The buffers come back when the last array over them is gone.
         """
 
 
 def scatter(
     schema: pa.Schema, partitions: int, budget_bytes: int, expected_bytes: int
 ) -> Scatter | None:
-    """An empty scatter of batches of ``schema``, which keeps no more than the budget for itself.
+    """Return an empty scatter for batches of ``schema``, which keeps at most the budget.
 
-    A partition is expected to hold so many bytes when it is taken, and gets that room at once.
+    A partition gets room for ``expected_bytes`` at once, as it is expected to hold so many when it
+    is taken.
 
-    None where the kernel in Rust has not been built, and for a schema without
-    columns, with a nested column, or one in a layout that rows do not travel in
-    (`mrflight.compute.layout`).
+    Returns None if the kernel in Rust has not been built, and for a schema without columns, with a
+    nested column, or with a layout other than the canonical one (`mrflight.compute.layout`).
     """
     _check_partitions(partitions)
     return _kernel.scatter(schema, partitions, budget_bytes, expected_bytes)
 
 
 class HashTable(Protocol):
-    """The rows of one table by the hash of their key, to be met by those of another."""
+    """The rows of one table by the hash of their key, which rows of another table probe."""
 
     def pairs(
         self, hashes: pa.UInt64Array, most: int, *, only_first: bool = False
     ) -> Iterator[tuple[pa.UInt32Array, pa.UInt32Array]]:
-        """Rows with one of ``hashes``, and the rows of the table that have the same.
+        """Yield pairs of a row with one of ``hashes`` and a row of the table with the same hash.
 
-        They come in the order of the former, then of the latter, of which there may be no more
-        than the first: ``most`` pairs at a time, at the end fewer, and never none. A null meets
-        nothing. Different keys may have one hash.
+        They come in the order of the former, then of the latter. ``only_first`` yields only the
+        first row of the table for each hash. There are ``most`` pairs at a time, fewer at the end,
+        and never none. A null matches nothing. Different keys may have one hash.
         """
 
 
 def hash_table(hashes: pa.UInt64Array) -> HashTable:
-    """Of the rows with these hashes, those that are null left out: 16 to 20 bytes for each row."""
+    """Return a table of the rows with these hashes without nulls. It takes 16 to 20 bytes a row."""
     _check_arrays([hashes])
     return _kernel.hash_table(hashes)
 
 
 def check_key_types(schema: pa.Schema, key: Sequence[str]) -> None:
-    """Raise unless every column of ``key`` is in ``schema`` once, of a type that can be hashed.
+    """Raise unless every column of ``key`` is in ``schema`` once, with a type that can be hashed.
 
     Raises ColumnNotFoundError or KeyTypeError.
     """

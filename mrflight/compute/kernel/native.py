@@ -1,7 +1,7 @@
-"""The kernel in Rust: describes key columns to it and allocates what it fills.
+"""The kernel in Rust: passes key columns to it, and allocates the buffers that it fills.
 
-No value passes through Python: the columns go over as the buffers they lie
-in, and the answers come back in buffers of Arrow's own memory pool.
+No value goes through Python. Columns are passed as their buffers, and results come back in buffers
+of Arrow's own memory pool.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SCATTERED = {"null", "bool", "signed", "unsigned", "float", "decimal", "fixed"}
 
 
 class Column(NamedTuple):
-    """An array, as the kernel reads it (``kernel/src/column.rs``)."""
+    """An array as the kernel reads it (``kernel/src/column.rs``)."""
 
     layout: str
     width: int
@@ -63,7 +63,7 @@ def check_ids(ids: pa.Int32Array, partitions: int) -> None:
 
 
 class HashTable:
-    """The rows of a table by their buckets in Rust (``kernel/src/hash_table.rs``)."""
+    """The rows of a table by their buckets, in Rust (``kernel/src/hash_table.rs``)."""
 
     def __init__(self, hashes: pa.UInt64Array) -> None:
         self._table = _kernel.HashTable(_describe(hashes))
@@ -84,7 +84,7 @@ def hash_table(hashes: pa.UInt64Array) -> HashTable:
 
 
 class Scatter:
-    """The rows of batches, in columns that grow in Rust (``kernel/src/scatter.rs``)."""
+    """The rows of batches in growing columns, in Rust (``kernel/src/scatter.rs``)."""
 
     def __init__(self, schema: pa.Schema, scatter: _kernel.Scatter, partitions: int) -> None:
         self._schema = schema
@@ -135,7 +135,7 @@ def scatter(
 
 
 def _scattered(type_: pa.DataType) -> Layout | None:
-    """The layout of a type that the kernel appends to; None for another."""
+    """Return the layout of a type that the kernel can append to; None for other types."""
     while isinstance(type_, pa.BaseExtensionType):
         type_ = type_.storage_type
     found = layout(type_)

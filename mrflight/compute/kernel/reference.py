@@ -1,16 +1,16 @@
-"""The kernel in Python: what it says of a row's key is the definition.
+"""The kernel in Python, which defines the hash and the partition of a row.
 
-A row's partition follows from its key alone, whatever client sent it and
-however Arrow lays it out, so that equal keys meet:
+A row's partition follows from its key alone, whatever client sent it and whatever its Arrow layout
+is, so rows with equal keys are in one partition:
 
-- A value has canonical bytes (`_canonical`); its hash is their XXH3, 64 bits,
-  seed 0. A null's hash is `NULL_HASH`, in columns of every type.
-- A row's hash is that of its key's column; of several columns, the XXH3 of
-  their hashes joined, 8 little-endian bytes each.
+- A value has canonical bytes (`_canonical`). Its hash is their XXH3 with 64 bits and seed 0. A
+  null's hash is `NULL_HASH`, in columns of every type.
+- A row's hash is that of its key's column. For several columns it is the XXH3 of their hashes
+  joined, 8 little-endian bytes each.
 - A row's partition is ``hash * partitions >> 64``, of the 128-bit product.
 
-`mrflight.compute.kernel` uses it where the kernel in Rust has not been built, and the
-tests hold the latter to it.
+`mrflight.compute.kernel` uses this module if the kernel in Rust has not been built, and the tests
+compare the two.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def hash_table(hashes: pa.UInt64Array) -> HashTable:
 
 
 def _valid(hashes: pa.UInt64Array) -> tuple[_Int64s, _UInt64s]:
-    """The rows that are not null, and their hashes."""
+    """Return the rows that are not null, and their hashes."""
     there = np.flatnonzero(hashes.is_valid().to_numpy(zero_copy_only=False))
     return there, hashes.take(pa.array(there)).to_numpy()
 
@@ -121,7 +121,8 @@ def _order(ids: _Int64s, partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array
 
 def _partition_ids(columns: Sequence[pa.Array], partitions: int) -> _Int64s:
     hashes = _hash_rows(columns)
-    # NumPy has no 128 bits: the high word of the product from the hash's two halves.
+    # NumPy has no 128-bit integers, so the high word of the product is made of the hash's two
+    # halves.
     high, low = hashes >> np.uint64(32), hashes & np.uint64(0xFFFFFFFF)
     count = np.uint64(partitions)
     return ((high * count + (low * count >> np.uint64(32))) >> np.uint64(32)).astype(np.int64)
@@ -136,7 +137,7 @@ def _hash_rows(columns: Sequence[pa.Array]) -> _UInt64s:
 
 
 def _hash_column(array: pa.Array) -> _UInt64s:
-    """The hash of each value; of an encoded column by its values."""
+    """Return the hash of each value. Encoded columns are hashed by their values."""
     if isinstance(array, pa.ExtensionArray):
         return _hash_column(array.storage)
     if types.is_null(array.type):
@@ -151,7 +152,7 @@ def _hash_column(array: pa.Array) -> _UInt64s:
 
 
 def _sound(array: pa.Array) -> pa.Array:
-    """The array, whose buffers do not contradict each other."""
+    """Return the array; raise ValueError if its buffers contradict each other."""
     try:
         array.validate(full=True)
     except pa.ArrowException as error:
@@ -160,7 +161,7 @@ def _sound(array: pa.Array) -> pa.Array:
 
 
 def _gather(hashes: _UInt64s, indices: pa.Array) -> _UInt64s:
-    """``hashes`` by ``indices``, of which some may be null."""
+    """Return ``hashes`` at ``indices``, some of which may be null."""
     places = indices.drop_null().to_numpy()
     if len(places) and (places.min() < 0 or places.max() >= len(hashes)):
         raise ValueError("a column is malformed: an index is outside its dictionary")
@@ -170,7 +171,7 @@ def _gather(hashes: _UInt64s, indices: pa.Array) -> _UInt64s:
 
 
 def _runs(array: pa.RunEndEncodedArray) -> _Int64s:
-    """The number of the run that each row is in."""
+    """Return the number of the run that each row is in."""
     ends = array.run_ends.to_numpy()
     rows = array.offset + np.arange(len(array))
     if len(rows) and not ((np.diff(ends, prepend=0) > 0).all() and rows[-1] < ends[-1]):
@@ -179,7 +180,7 @@ def _runs(array: pa.RunEndEncodedArray) -> _Int64s:
 
 
 def _canonical(array: pa.Array) -> pa.Array:
-    """Each value as the bytes that stand for it, in an array of a binary type."""
+    """Return the canonical bytes of each value, in an array of a binary type."""
     type_ = array.type
     if types.is_boolean(type_):
         return pc.if_else(array, pa.scalar(b"\x01"), pa.scalar(b"\x00"))
@@ -199,14 +200,14 @@ def _canonical(array: pa.Array) -> pa.Array:
 
 
 def _integers(array: pa.Array) -> pa.Array:
-    """Integers and times as 64 bits: widened by their sign, uint64 as it is."""
+    """Return integers and times as 64 bits: extended by their sign, and uint64 unchanged."""
     if types.is_temporal(array.type):
         array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
     return array.view(pa.int64()) if types.is_uint64(array.type) else array.cast(pa.int64())
 
 
 def _unscaled(array: pa.Array) -> pa.Array:
-    """The 16 low bytes of each decimal's integer, its sign extended where it has fewer."""
+    """Return the 16 low bytes of each decimal's integer, extended by its sign if it has fewer."""
     if types.is_decimal256(array.type):
         return pc.binary_slice(array.view(pa.binary(32)), 0, 16)
     if types.is_decimal128(array.type):
@@ -218,9 +219,9 @@ def _unscaled(array: pa.Array) -> pa.Array:
 
 
 def _float_bits(array: pa.DoubleArray) -> pa.Int64Array:
-    """The bits of each float, with one zero and one NaN."""
+    """Return the bits of each float, with one zero and one NaN."""
     values = array.to_numpy(zero_copy_only=False)
-    with np.errstate(invalid="ignore"):  # a NaN is as good as any
+    with np.errstate(invalid="ignore"):  # any NaN will do
         positive_zeros = values + 0.0
     bits = np.where(np.isnan(values), _CANONICAL_NAN, positive_zeros.view(np.int64))
     return pa.array(bits, mask=array.is_null().to_numpy(zero_copy_only=False))

@@ -1,4 +1,4 @@
-"""SQL over batches, by DataFusion: the one place where it is imported.
+"""SQL over batches by DataFusion. DataFusion is imported nowhere else.
 
-Columns and tables are called as the rows and inputs have them, in upper and lower case.
+The names of columns and tables are case-sensitive, and those of the rows and inputs.
 """

@@ -1,8 +1,14 @@
-"""Whether a query's answers for partitions of whole keys make the answer for all rows.
+"""Checks that the results of a query for co-partitioned tables are together that for all rows.
 
-A partition has all rows with the keys that it has, and of broadcast tables all rows. Of each part
-of the plan it is known which columns tell the key of a row: what brings rows together has to do so
-by these. Each kind of a plan's nodes is judged, and what is not shown to be right is refused.
+A partition has all rows of each of its keys, and all rows of broadcast tables. For each part of the
+plan it is known which columns determine the key of a row, and a node that brings rows together must
+do so by these columns. Nodes that are not known to be right are refused.
+
+The proof could be shorter if it accepted only plain key columns. But DataFusion rewrites plans
+before they run: it casts keys, turns subqueries into semi and anti joins, pushes equalities with
+constants around, and coalesces the keys of full joins. A check by plain names refuses queries that
+users write, or accepts some that are wrong. The tests compare the partitioned result of each
+accepted query with DuckDB's result for all rows.
 """
 
 from __future__ import annotations
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
 
 
 Keys = Mapping[str, Sequence[str]]
-"""The key columns of each table that is in partitions."""
+"""The key columns of each table that is partitioned."""
 
 _LATER = f"do that in a stage after it, {OR_ONE}"
 
@@ -41,7 +47,7 @@ _SAME_ROWS = {"Filter", "Sort", "SubqueryAlias", "Unnest", "WindowExpr"}
 def explain_not_copartitioned(
     rows: DataFrame, keys: Keys, schemas: Mapping[str, pa.Schema]
 ) -> str | None:
-    """What a query does that is not of whole keys, and what to do; None where it is of such."""
+    """Return what a query does across partitions, and what to do instead; None if it does not."""
     plan = rows.optimized_logical_plan()
     if table := _in_subquery(plan, schemas.keys() - keys.keys()):
         return (
@@ -205,7 +211,7 @@ def _united(
 
 
 def _of_all(columns: Sequence[KeyColumn]) -> KeyColumn:
-    """What tells a key in the rows of several tables: nothing where equal ones are not together."""
+    """Return the column for the rows of several tables; it has no columns if their types differ."""
     kind = columns[0].kind
     if not all(joinable(kind, column.kind) for column in columns):
         return KeyColumn(kind, frozenset(), frozenset())
@@ -229,7 +235,10 @@ _JUDGES: dict[
 
 
 def _in_subquery(plan: LogicalPlan, whole: Collection[str]) -> str | None:
-    """What an expression's subquery reads that is not whole: it is shown with the plan only."""
+    """Return a partitioned table that a subquery in an expression reads.
+
+    Only the plan's text shows such a subquery.
+    """
     depth = None
     for line in plan.display_indent().splitlines():
         words = line.lstrip()
@@ -247,7 +256,7 @@ def _in_subquery(plan: LogicalPlan, whole: Collection[str]) -> str | None:
 
 
 def _names(node: Any) -> list[str]:
-    """Of the columns that it gives."""
+    """Return the names of the columns that a node outputs."""
     return list(node.schema().field_names()) if hasattr(node, "schema") else []
 
 
@@ -255,9 +264,9 @@ _BEGIN, _BETWEEN, _END = "GROUPING SETS ((", "), (", "))"
 
 
 def columns_of_all(groups: Sequence[Expr], names: Sequence[str]) -> frozenset[str]:
-    """Those that are in each set, called as in ``names``, the aggregate's columns.
+    """Return the columns that are in each grouping set, with the names of the aggregate's columns.
 
-    None of them where the sets are not clear: only what is shown of them is known.
+    Return none if the sets are ambiguous, because only their text is known.
     """
     shown = groups[0].canonical_name() if len(groups) == 1 else ""
     columns = names[: names.index("__grouping_id")] if "__grouping_id" in names else []

@@ -1,4 +1,4 @@
-"""Whether a join in sql brings together what is in one partition of whole keys."""
+"""Checks that a join in SQL only matches rows that are in one partition."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from datafusion import Expr, LogicalPlan
 
 _KEEPING = {side: {side, f"{side}Semi", f"{side}Anti", f"{side}Mark"} for side in ("Left", "Right")}
-"""Joins that have no row but those of one side, with or without one of the other."""
+"""Joins that return no row of the other side alone."""
 
 
 def joined(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
 ) -> PartitionedPlan:
-    """What a join gives of two parts, of which one or both are of ``tables`` in partitions."""
+    """Return what is known of a join of two parts, of which at least one is partitioned."""
     left, right = parts
     how, pairs = str(node.join_type()), list(node.on())
     if left.tables and right.tables:
@@ -34,7 +34,7 @@ def joined(
     is_semi = how in ("LeftSemi", "RightSemi")
     found = tuple(column.with_equal(pairs) for column in spread.key)
     met = [column.equal - old.equal for column, old in zip(found, spread.key, strict=True)]
-    if is_semi and all(met):  # each of its rows meets those of one partition
+    if is_semi and all(met):  # each of its rows matches rows of one partition
         columns = (
             replace(column, equal=equal, or_null=column.or_null - old.or_null)
             for column, old, equal in zip(found, spread.key, met, strict=True)
@@ -82,7 +82,7 @@ def _why_apart(
     also_by_null: bool,
     tables: tuple[str, ...],
 ) -> str | None:
-    """Why rows that are to meet may be in different partitions."""
+    """Return why rows that match may be in different partitions; None if they are not."""
     equal = " and ".join(f"{shown(one)} = {shown(other)}" for one, other in pairs)
     for ours, theirs in columns:
         if not joinable(ours.kind, theirs.kind):
@@ -107,7 +107,7 @@ def _why_apart(
 
 
 def _has_one_not_in(ours: KeyColumn, theirs: KeyColumn, pairs: Sequence[tuple[Expr, Expr]]) -> bool:
-    """Whether not in is of the rows of one partition: nulls are of all, also where it has none."""
+    """Whether `not in` can be answered by partition: a null on either side concerns all of them."""
     if ours.is_same_constant(theirs):
         return True
     is_of_values = all(

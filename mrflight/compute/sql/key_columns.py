@@ -1,4 +1,4 @@
-"""Which columns tell the key of a row, in a part of a query's plan."""
+"""The columns that determine the key of a row in a part of a query's plan."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ if TYPE_CHECKING:
 
 
 _WRAPPED = {"Alias", "Cast", "TryCast"}
-"""What is around an expression that is told by it."""
+"""Nodes around an expression that do not change which column it is."""
 
 _COMPARISONS = {"=", "!=", "<", "<=", ">", ">="}
-"""That are true of no null."""
+"""Comparisons that are true for no null."""
 
 CONSTANT: frozenset[str] = frozenset()
-"""No columns: those that tell a value that is the same in all rows."""
+"""The set of columns that determines a value that is the same in all rows: none."""
 
 
 class KeyColumn(msgspec.Struct, frozen=True):
-    """What tells the value of one column of the key."""
+    """The columns that determine the value of one key column."""
 
     kind: pa.DataType
     equal: frozenset[frozenset[str]]
-    """Columns that do, each or several together, as both sides' of a full join; none of them where
-    it is the same in all rows."""
+    """Sets of columns that each determine the value, such as both keys of a full join together. The
+    set is empty if the value is the same in all rows."""
     or_null: frozenset[str]
-    """Columns with the value or null, by which rows meet that are to meet."""
+    """Columns with the value or null; matching rows have equal values in them."""
     has_null: bool = True
-    """False where no row has a null in it."""
+    """False if no row has a null in it."""
     constant: Any = None
-    """The value that it has in all rows, where it is known."""
+    """The value in all rows, if it is known."""
 
     def is_told(self, exprs: Sequence[Expr]) -> bool:
-        """Whether rows with equal values of these have an equal one of it."""
+        """Whether rows with equal values of these expressions have equal values of this column."""
         plain = {name for name in (self.column(expr) for expr in exprs) if name}
         return any(
             same <= plain or any(self.is_made(expr, same) for expr in exprs) for same in self.equal
         )
 
     def is_met(self, expr: Expr, *, also_by_null: bool = False) -> bool:
-        """Whether a row that is equal to another in this has its value, or nothing.
+        """Whether rows that are equal in this expression have equal values of this column, or null.
 
-        With ``also_by_null`` null equals null, so that it has to be the value.
+        With ``also_by_null``, null equals null, so that null does not do.
         """
         name = self.column(expr)
         if name in self.or_null and (not also_by_null or frozenset([name or ""]) in self.equal):
@@ -57,18 +57,18 @@ class KeyColumn(msgspec.Struct, frozen=True):
         return any(self.is_made(expr, same) for same in self.equal)
 
     def is_same_constant(self, other: KeyColumn) -> bool:
-        """Whether both are one known value, in all rows."""
+        """Whether both columns have one known value in all rows."""
         is_known = self.constant is not None and other.constant is not None
         return is_known and bool(self.constant == other.constant)
 
     def column(self, expr: Expr) -> str | None:
-        """The column that this is, if it is one: as it is, or in a type that keeps its values."""
+        """Return the column that an expression is, unchanged or cast without loss, or None."""
         name, casts = _column(expr), list(_casts(expr))
         is_kept = not casts or (name in self.or_null and keeps_values(self.kind, casts))
         return name if is_kept and not _may_be_lost(expr) else None
 
     def is_made(self, expr: Expr, same: frozenset[str]) -> bool:
-        """Whether it is the first that is no null of several that tell it together: coalesce."""
+        """Whether an expression is the first value that is not null of a set: coalesce."""
         if len(same) < 2 or not same <= self.or_null or _may_be_lost(expr):
             return False
         if not keeps_values(self.kind, list(_casts(expr))):
@@ -76,7 +76,7 @@ class KeyColumn(msgspec.Struct, frozen=True):
         return {self.column(part) for part in _coalesced(expr)} == same
 
     def named(self, outputs: Sequence[tuple[str, Expr]]) -> KeyColumn:
-        """The same by the names of what is made of the columns."""
+        """Return the column by the names that a projection gives."""
         plain = {name: self.column(expr) for name, expr in outputs}
         equal: set[frozenset[str]] = set()
         made: set[str] = set()
@@ -92,7 +92,7 @@ class KeyColumn(msgspec.Struct, frozen=True):
         return replace(self, equal=frozenset(equal), or_null=frozenset(made | or_null))
 
     def renamed(self, names: Mapping[str, str]) -> KeyColumn:
-        """The same by other names, without what has none."""
+        """Return the column by other names, without columns that have no new name."""
         equal = (same for same in self.equal if same <= names.keys())
         return replace(
             self,
@@ -101,7 +101,7 @@ class KeyColumn(msgspec.Struct, frozen=True):
         )
 
     def with_equal(self, pairs: Iterable[tuple[Expr, Expr]]) -> KeyColumn:
-        """With columns that are equal to one that tells it; constants need none."""
+        """Return the column with the columns added that equal one of its own in these pairs."""
         found = self
         for one, other in pairs:
             for known, new in ((one, other), (other, one)):
@@ -123,7 +123,7 @@ class KeyColumn(msgspec.Struct, frozen=True):
         return found
 
     def without_null(self, exprs: Iterable[Expr]) -> KeyColumn:
-        """The same in rows in which none of these is null."""
+        """Return the column for rows in which none of these expressions is null."""
         told = (self.column(expr) for expr in exprs)
         if any(name in self.or_null and frozenset([name or ""]) in self.equal for name in told):
             return replace(self, has_null=False)
@@ -131,7 +131,7 @@ class KeyColumn(msgspec.Struct, frozen=True):
 
 
 def equalities(expr: Expr) -> Iterator[tuple[Expr, Expr]]:
-    """What is equal in each row for which this is true."""
+    """Yield the pairs that are equal in each row for which this expression is true."""
     if expr.variant_name() == "BinaryExpr":
         node = expr.to_variant()
         if node.op() == "AND":
@@ -142,7 +142,7 @@ def equalities(expr: Expr) -> Iterator[tuple[Expr, Expr]]:
 
 
 def not_nulls(expr: Expr) -> Iterator[Expr]:
-    """What is no null in each row for which this is true."""
+    """Yield the expressions that are not null in each row for which this one is true."""
     if expr.variant_name() == "IsNotNull":
         yield expr.to_variant().expr()
     elif expr.variant_name() == "BinaryExpr":
@@ -155,20 +155,20 @@ def not_nulls(expr: Expr) -> Iterator[Expr]:
 
 
 def shown(expr: Expr) -> str:
-    """An expression in a message, without a name that the query did not give to a table."""
+    """Return an expression for a message, without table names that the query does not use."""
     name = _column(expr) or str(expr.schema_name())
     return name.rpartition(".")[2] if name.startswith("__") else name
 
 
 def _column(expr: Expr) -> str | None:
-    """The column that an expression is, in whatever type; None for all others."""
+    """Return the column that an expression is, in any type; None for other expressions."""
     while expr.variant_name() in _WRAPPED:
         expr = expr.to_variant().expr()
     return str(expr.to_variant().qualified_name()) if expr.variant_name() == "Column" else None
 
 
 def _casts(expr: Expr) -> Iterator[str]:
-    """The types that a column is cast to."""
+    """Yield the types that a column is cast to."""
     while (kind := expr.variant_name()) in _WRAPPED:
         if kind != "Alias":
             yield expr.canonical_name().rpartition(" AS ")[2].removesuffix(")")
@@ -176,7 +176,7 @@ def _casts(expr: Expr) -> Iterator[str]:
 
 
 def _may_be_lost(expr: Expr) -> bool:
-    """Whether a value becomes null where a type cannot have it."""
+    """Whether a value becomes null if it does not fit a type."""
     while (kind := expr.variant_name()) in _WRAPPED:
         if kind == "TryCast":
             return True
@@ -185,7 +185,7 @@ def _may_be_lost(expr: Expr) -> bool:
 
 
 def _coalesced(expr: Expr) -> list[Expr]:
-    """Of which it is the first that is no null, as plans have a coalesce; none for all others."""
+    """Return the arguments of a coalesce as plans have it; none for other expressions."""
     while expr.variant_name() in _WRAPPED:
         expr = expr.to_variant().expr()
     if expr.variant_name() != "Case":
@@ -203,10 +203,10 @@ def _coalesced(expr: Expr) -> list[Expr]:
 
 
 def _value(literal: Expr) -> Any:
-    """None where Python has none for it."""
+    """Return the value of a literal; None if it has none in Python."""
     try:
         return literal.python_value().as_py()
-    except Exception:  # DataFusion raises whatever it likes for the types that it does not know
+    except Exception:  # DataFusion raises any exception for types that it does not know
         return None
 
 
@@ -216,20 +216,20 @@ _WHOLE = r"U?Int\d+"
 _NONE = r"(?!)"
 
 _UNITS = {"s": "s", "ms": "ms", "us": "µs", "ns": "ns"}
-"""As DataFusion shows them, the coarsest first."""
+"""The names of units in DataFusion, the coarsest first."""
 
 
 def keeps_values(kind: pa.DataType, casts: Sequence[str]) -> bool:
-    """Whether a key of this type is told by what casts to these make of it, one after another.
+    """Whether these casts, one after another, keep different key values of this type different.
 
-    So as the values of two keys whose types meet are equal afterwards where they were before, and
-    only there. What is in no list of ours is taken to make different values equal.
+    Values of two joinable types must be equal after the casts exactly if they were before. A cast
+    that is not listed is taken to make different values equal.
     """
     return all(re.fullmatch(_kept_by(kind), cast) is not None for cast in casts)
 
 
 def is_whole(kind: pa.DataType, casts: Sequence[str]) -> bool:
-    """Whether all of it is integers, and casts to such: these make one number of each value."""
+    """Whether a type and its casts are all integers, so that each value stays one number."""
     return types.is_integer(kind) and all(re.fullmatch(_WHOLE, cast) for cast in casts)
 
 
@@ -255,16 +255,16 @@ def _kept_by(kind: pa.DataType) -> str:
 
 
 OR_ONE = "or set shuffle.partitions = 1"
-"""What can be done about anything that is not of whole keys."""
+"""The advice for every query that cannot be run by partition."""
 
 
 class PartitionedPlan(msgspec.Struct, frozen=True):
-    """Those of a part of a plan."""
+    """What is known of the rows of a part of a plan."""
 
     tables: tuple[str, ...] = ()
-    """In partitions, of which they are made: none where everyone has them."""
+    """The partitioned tables that the rows come from; none if every task has the rows."""
     key: tuple[KeyColumn, ...] = ()
-    """All columns of it where there are tables."""
+    """All columns of the key, if there are tables."""
     has_any: bool = True
     why_not: str | None = None
-    """Why they are not those of all partitions together."""
+    """Why the rows differ from those of all partitions together."""

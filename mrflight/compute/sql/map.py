@@ -1,4 +1,4 @@
-"""A map that is SQL: rows of one input, each by itself."""
+"""A map by SQL, which sees each row of one input by itself."""
 
 from __future__ import annotations
 
@@ -30,51 +30,58 @@ if TYPE_CHECKING:
     from datafusion import DataFrame
 
 GROUP_ROWS = 2**18
-"""Of small batches that go through a query together, which takes some 0.2 ms for each group."""
+"""The rows of small batches that go through a query together. A group takes about 0.2 ms."""
 
 GROUP_BYTES = 8 * 2**20
-"""As `GROUP_ROWS`, where rows are large."""
+"""The bytes of such a group."""
 
 _BATCH_ROWS = 2**16
-"""As which smaller batches of a result are put together; larger ones are as they come."""
+"""The rows that smaller batches of a result are merged to. Larger batches are passed on
+unchanged."""
 
 _OPTIONS = {"datafusion.execution.batch_size": str(_BATCH_ROWS)}
 
 
 class SqlMap(InCommon, msgspec.Struct, frozen=True):
-    """A query of one input's rows that needs no other rows. Picklable."""
+    """A query of single rows of one input. Picklable."""
 
     text: str
     table: str
-    """What the query calls the rows: as the input, unless told."""
+    """The name of the rows in the query: that of the input, if nothing else is set."""
     key_path: str
-    """Where the job file has it, for messages."""
+    """The key path in the job file, for messages."""
 
     def __str__(self) -> str:
         return self.text
 
     def check(self, schema: pa.Schema) -> pa.Schema:
-        """The result's schema, in plain types.
+        """Return the schema of the result, in plain types.
 
-        Raises JobFileError where it needs other rows or is wrong, and ColumnNotFoundError.
+        Raises JobFileError if the query needs other rows or is wrong, and ColumnNotFoundError.
         """
         return result_of(self._planned(schema)[0], self.key_path)
 
     def columns(self, schema: pa.Schema) -> list[str]:
-        """Those of ``schema`` that it needs, in their order, at least one. Raises as `check`."""
+        """Return the columns of ``schema`` that the query needs, at least one.
+
+        Raises as `check` does.
+        """
         found = used_columns(self._planned(schema)[0], {self.table: schema})[self.table]
         try:
             self.check(pa.schema([schema.field(name) for name in found]))
-        except (JobFileError, ColumnNotFoundError):  # it names one that makes no difference
+        except (
+            JobFileError,
+            ColumnNotFoundError,
+        ):  # the query names a column that it does not need
             return list(schema.names)
         return found
 
     def stream(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What becomes of the rows, in plain batches: at least one where one is given.
+        """Yield the result in canonical batches: at least one if there is any input.
 
-        All are of one schema. JobFileError where it cannot be told of the values.
+        All have one schema. Raises JobFileError if the query fails for the values.
         """
-        from mrflight.compute.sql.planned_query import (  # what it is made of takes 10 ms to load
+        from mrflight.compute.sql.planned_query import (  # importing it takes 10 ms
             PlannedQuery,
         )
 
@@ -96,7 +103,7 @@ class SqlMap(InCommon, msgspec.Struct, frozen=True):
             yield empty_batch(result)
 
     def _planned(self, schema: pa.Schema) -> tuple[DataFrame, dict[str, str]]:
-        """The query of no rows, once it has been found to need none but each; and its options."""
+        """Return the query planned over no rows, checked to need single rows, and its options."""
         return _planned(self, TableSchemas.of({self.table: schema}))
 
 
@@ -120,12 +127,12 @@ def _planned_with(options: dict[str, str], asked: SqlMap, schema: pa.Schema) -> 
         raise JobFileError(
             f"{asked.key_path}: a map is given one row at a time, and this sql {reason}"
         )
-    rows.execution_plan()  # which finds what is wrong with types
+    rows.execution_plan()  # it finds wrong types
     return rows
 
 
 def _grouped(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Small batches together, none of which is empty if another is not."""
+    """Yield groups of small batches. A group is empty only if all batches are."""
     group: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

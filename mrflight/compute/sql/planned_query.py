@@ -1,7 +1,7 @@
-"""Rows that pass through one plan: what DataFusion makes of a query runs again for others.
+"""A query that is planned once and runs for many groups of rows.
 
-To plan a query takes 2.5 ms where its data has just been read, as much as 100,000 narrow rows take
-in it. A table in memory is what its plan was made of, and cannot have other rows. One that
+Planning a query takes 2.5 ms just after its data was read. That is as long as 100,000 narrow rows
+take in it. The plan of a table in memory contains its rows and cannot run for others. A table that
 DataFusion reads by the interface of `pyarrow.dataset` is asked for its rows in each run.
 """
 
@@ -16,9 +16,9 @@ from mrflight.compute.sql.engine import new_session, query, quoted
 
 
 class PlannedQuery:
-    """A query of one table, planned once; the rows of the table are those of each call.
+    """A query of one table, planned once, that runs for the rows of each call.
 
-    It must do nothing but project and filter rows: a plan that sorts or joins may keep some.
+    The query must only project and filter rows: a plan that sorts or joins may keep some.
     """
 
     def __init__(
@@ -26,16 +26,17 @@ class PlannedQuery:
     ) -> None:
         self._table = _Table(schema)
         self._session = new_session(options)
-        # A dataset would have to do what is pushed down to it, as Arrow understands it.
+        # The rule would push filters down to the dataset, which would have to apply them with
+        # Arrow.
         self._session.remove_optimizer_rule("push_down_filter")
         self._session.register_dataset(quoted(table), self._table)
         self._plan = query(self._session, text).execution_plan()
 
     def through(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What the query gives for these rows, without batches of none.
+        """Yield the result of the query for these rows, without empty batches.
 
-        Raises what DataFusion raises, and TypeError for a batch of another schema. The call before
-        has been read to its end.
+        The result of the call before must have been read to its end. Raises what DataFusion raises,
+        and TypeError for a batch of another schema.
         """
         self._table.batches = batches
         for part in self._session.execute(self._plan, 0):
@@ -46,9 +47,9 @@ class PlannedQuery:
 
 
 class _Table(ds.Dataset):
-    """The table, its one fragment, and the scanner of that: all that DataFusion calls.
+    """The table, its one fragment and its scanner, which is all that DataFusion calls.
 
-    It has one part, which `PlannedQuery` reads.
+    `PlannedQuery` reads its one partition.
     """
 
     def __init__(self, schema: pa.Schema) -> None:

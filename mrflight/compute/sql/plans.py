@@ -1,4 +1,4 @@
-"""What a query does, by its plan."""
+"""What a query does, as its plan shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datafusion import DataFrame, LogicalPlan
 
 _OF_A_ROW = {"Projection", "Filter", "SubqueryAlias", "TableScan", "Unnest"}
-"""What needs no row but the one that it is about."""
+"""Nodes that need single rows only."""
 
 _SUBQUERY = "has a subquery, which is over other rows"
 
@@ -27,13 +27,13 @@ _OF_OTHER_ROWS = {
     "WindowExpr": "looks at several rows, in a window",
     "Join": "joins tables, whose rows have to meet first",
 }
-"""Why what is done to rows is no work on one of them."""
+"""Why these nodes cannot be applied to single rows."""
 
 _NO_ROWS = {"Explain", "Analyze", "DescribeTable"}
 
 
 def explain_not_row_wise(rows: DataFrame, table: str) -> str | None:
-    """Why a query cannot be answered row by row of one table; None where it can."""
+    """Return why a query cannot be answered row by row; None if it can."""
     plan = rows.logical_plan()
     for node in _nodes(plan):
         kind = type(node).__name__
@@ -46,13 +46,13 @@ def explain_not_row_wise(rows: DataFrame, table: str) -> str | None:
 
 _LEFT_ALONE = {"Inner", "Left", "LeftSemi", "LeftAnti", "LeftMark"}
 _RIGHT_ALONE = {"Inner", "Right", "RightSemi", "RightAnti", "RightMark"}
-"""Joins whose result has no row of the other side that met none: it can be with everyone."""
+"""Joins whose result has no unmatched row of the other side, which every task can then have."""
 
 
 def explain_not_sliceable(rows: DataFrame, stream: str) -> str | None:
-    """Why the answers for shares of one table, with all of the others, do not make the answer.
+    """Return why a query cannot be answered for slices of one table; None if it can.
 
-    None where they do.
+    Each slice is queried with all rows of the other tables.
     """
     plan = rows.optimized_logical_plan()
     if _has_subquery(plan):
@@ -67,7 +67,7 @@ def explain_not_sliceable(rows: DataFrame, stream: str) -> str | None:
 
 
 def _of_shares(plan: LogicalPlan, stream: str) -> tuple[bool, str | None]:
-    """Whether a plan has rows of the stream, and why what it does with them is not of a share."""
+    """Return whether a plan reads the table, and why it cannot be answered for slices of it."""
     node = plan.to_variant()
     kind = type(node).__name__
     if kind == "TableScan":
@@ -89,7 +89,7 @@ def _of_shares(plan: LogicalPlan, stream: str) -> tuple[bool, str | None]:
 
 
 def scanned_table(scan: Any, tables: Collection[str]) -> str:
-    """What it reads: one of the tables also where it is called with its schema, as public.a."""
+    """Return the table that a scan reads, also if it is qualified, as public.a."""
     name = str(scan.table_name())
     if name in tables:
         return name
@@ -98,15 +98,15 @@ def scanned_table(scan: Any, tables: Collection[str]) -> str:
 
 
 def is_null_aware(join: LogicalPlan) -> bool:
-    """Whether it is a `not in`, which gives nothing at all where the other side has a null.
+    """Whether a join is a `not in`, which returns nothing if the other side has a null.
 
-    Nothing but what is shown tells it. A column that is called so is taken for it.
+    Only the plan's text shows that. A column with the name of the mark is mistaken for it.
     """
     return "null_aware" in join.display()
 
 
 def order_at_the_end(rows: DataFrame) -> str | None:
-    """What a query does to its result that is no work on a part of it; None where nothing."""
+    """Return "sort" or "count" if a query orders or limits its result; None otherwise."""
     plan = rows.logical_plan()
     while True:
         kind = type(plan.to_variant()).__name__
@@ -118,7 +118,7 @@ def order_at_the_end(rows: DataFrame) -> str | None:
 
 
 def result_of(rows: DataFrame, key_path: str) -> pa.Schema:
-    """The schema of what a query gives, in plain types. JobFileError where it gives no rows."""
+    """Return the schema of a query's result, in plain types. Raise JobFileError for no result."""
     if type(rows.logical_plan().to_variant()).__name__ in _NO_ROWS:
         raise JobFileError(f"{key_path}: this sql asks for no rows; give a query that selects some")
     schema = canonical_schema(pa.schema(rows.schema()))
@@ -131,13 +131,13 @@ def result_of(rows: DataFrame, key_path: str) -> pa.Schema:
 
 
 def used_columns(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
-    """Of each table the columns that are read, in their order: one at least, or none is counted."""
+    """Return the columns that are read of each table: at least one, so that rows can be counted."""
     plan = rows.optimized_logical_plan()
     used: dict[str, set[str]] = {name: set() for name in schemas}
     for node in _nodes(plan):
         if type(node).__name__ == "TableScan" and (table := scanned_table(node, used)) in used:
             used[table] |= {name for _, name in node.projection()}
-    if _has_subquery(plan):  # whose tables are no inputs of the plan
+    if _has_subquery(plan):  # its tables are no inputs of the plan
         used = {name: set(schema.names) for name, schema in schemas.items()}
     return {
         table: [name for name in schema.names if name in used[table]] or schema.names[:1]
@@ -146,7 +146,7 @@ def used_columns(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> dict[str,
 
 
 def reads_floats(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> bool:
-    """Whether a query reads columns of floats: the same of all columns and of `used_columns`."""
+    """Whether a query reads columns of floats: the same for all columns and for `used_columns`."""
     used = used_columns(rows, schemas)
     kinds = [schemas[table].field(name).type for table, names in used.items() for name in names]
     return any(_has_floats(kind) for kind in kinds)
@@ -165,5 +165,5 @@ def _nodes(plan: LogicalPlan) -> Iterator[Any]:
 
 
 def _has_subquery(plan: LogicalPlan) -> bool:
-    """Whether an expression has one: it is shown with the plan."""
+    """Whether an expression has a subquery, which only the plan's text shows."""
     return any(line.strip() == "Subquery:" for line in plan.display_indent().splitlines())

@@ -1,4 +1,4 @@
-"""An SQL expression that is told of each row of a batch."""
+"""An SQL expression that is true or false for each row of a batch."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, SessionContext
 
 _BATCH_ROWS = 2**20
-"""More than any batch has, so that one batch gives one."""
+"""More rows than any batch has, so that each batch gives one batch."""
 
 _MISSING = "No field named"
 _UNKNOWN = re.compile(rf'{_MISSING} "?([^\s"]+?)"?\. ')
 _NOT_OF_A_ROW = ("AggregateFunction(", "WindowFunction(")
 _LONGEST = 200
-"""Characters of what DataFusion says: it may show all of its plan."""
+"""The most characters of an error text, which may hold all of a plan."""
 
 
 class Predicate(msgspec.Struct, frozen=True):
-    """An SQL expression that holds for a row, or does not. Picklable."""
+    """An SQL expression that is true or false for a row. Picklable."""
 
     text: str
     key_path: str
-    """Where the job file has it, for messages."""
+    """The key path in the job file, for messages."""
 
     def check(self, schema: pa.Schema) -> None:
-        """JobFileError, or ColumnNotFoundError, where it cannot be told of rows of this schema."""
+        """Raise JobFileError or ColumnNotFoundError if it cannot be evaluated for this schema."""
         check_installed(self.key_path)
         with self._translate_errors("rows of the result", schema):
             rows, expression = self._parsed(empty_batch(schema))
             kind = pa.schema(rows.select(expression.alias("holds")).schema()).field(0).type
             if not pa.types.is_boolean(kind):
                 raise self._refused(f"is {kind}, and no predicate: compare it with something")
-            rows.filter(expression).collect()  # which takes no aggregates, and no windows
+            rows.filter(expression).collect()  # a filter refuses aggregates and windows
 
     def columns(self, schema: pa.Schema) -> list[str]:
-        """Those of ``schema`` that it names, in their order: without one of them it means nothing.
+        """Return the columns of ``schema`` that the expression needs, in their order.
 
-        JobFileError as for `check`.
+        Raises JobFileError as `check` does.
         """
         self.check(schema)
         return [name for name in schema.names if name in self.text and self._needs(name, schema)]
 
     def holds(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Of each row whether it does; where it is null, it does not.
+        """Return for each row whether the expression is true; null counts as false.
 
-        JobFileError where it cannot be told of the values.
+        Raises JobFileError if it cannot be evaluated for the values.
         """
         import pyarrow.compute as pc
 
@@ -77,7 +77,7 @@ class Predicate(msgspec.Struct, frozen=True):
         try:
             self._parsed(empty_batch(others))
         except Exception as error:  # DataFusion raises no other kind
-            if _MISSING not in str(error):  # or the column would be left out of a new table
+            if _MISSING not in str(error):  # otherwise the column would be left out of a new table
                 raise self._refused(f"cannot be told of columns: {error}") from error
             return True
         return False
@@ -88,7 +88,7 @@ class Predicate(msgspec.Struct, frozen=True):
             yield
         except JobError:
             raise
-        except Exception as error:  # DataFusion raises a bare Exception for all that is wrong
+        except Exception as error:  # DataFusion raises a bare Exception for all errors
             said = " ".join(str(error).removeprefix("DataFusion error: ").split())
             if unknown := _UNKNOWN.search(said):
                 where = f"{self.key_path}: the result"
@@ -103,5 +103,5 @@ class Predicate(msgspec.Struct, frozen=True):
 
 @cache
 def _session() -> SessionContext:
-    """One for the process, which keeps no rows. Its worker has one core."""
+    """Return the session of the process, which keeps no rows. A worker has one core."""
     return new_session({"datafusion.execution.batch_size": str(_BATCH_ROWS)})
