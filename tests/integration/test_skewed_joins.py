@@ -158,7 +158,7 @@ def check_shares(shares: list[ReduceTaskPlan], sides: Sides, how: How) -> None:
     for each in shares:
         assert each.side_slice is not None
         assert each.side_slice.side == 0  # the first of the inputs
-        assert each.side_slice.shares == len(shares) - leaves_rest >= 2
+        assert each.side_slice.slices == len(shares) - leaves_rest >= 2
 
 
 @on_either_side

@@ -1,4 +1,4 @@
-"""Which task gets another attempt, and which attempt counts."""
+"""The attempts of a stage: which task gets another one, and which one counts."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ def test_a_failed_attempt_is_followed_by_the_next_up_to_the_limit() -> None:
     assert (attempts.started, attempts.failed, attempts.unfinished) == (4, 3, 2)
 
 
-def test_an_error_that_comes_again_ends_the_stage_at_once() -> None:
+def test_an_error_that_is_not_retryable_ends_the_stage_at_once() -> None:
     attempts = StageAttempts(1, limit=4)
     assert not attempts.fail(attempts.start(0), BadRowError("a.csv, line 3: no number"))
 
 
-def test_a_limit_of_one_is_no_retry() -> None:
+def test_with_a_limit_of_one_nothing_is_retried() -> None:
     attempts = StageAttempts(1, limit=1)
     assert not attempts.fail(attempts.start(0), LOST)
 
 
-def test_the_first_to_succeed_counts_and_its_twins_are_stopped() -> None:
+def test_the_first_attempt_to_succeed_counts_and_the_others_are_stopped() -> None:
     attempts = StageAttempts(1)
-    first, twin = attempts.start(0), attempts.start(0)
+    first, second = attempts.start(0), attempts.start(0)
     assert attempts.has_speculative_attempt(0)
-    assert attempts.succeed(twin) == {first}
+    assert attempts.succeed(second) == {first}
     assert attempts.unfinished == 0
     assert not attempts.is_running(0)
 
 
-def test_the_failure_of_a_twin_leaves_the_other_one_running() -> None:
+def test_a_failed_speculative_attempt_leaves_the_first_one_running() -> None:
     attempts = StageAttempts(1)
-    first, twin = attempts.start(0), attempts.start(0)
-    assert attempts.fail(twin, LOST)
+    first, second = attempts.start(0), attempts.start(0)
+    assert attempts.fail(second, LOST)
     assert attempts.is_running(0)
     assert not attempts.has_speculative_attempt(0)
     assert attempts.succeed(first) == set()
@@ -78,28 +78,28 @@ def test_the_failure_of_a_twin_leaves_the_other_one_running() -> None:
     ],
     ids=repr,
 )
-def test_what_may_go_well_the_next_time(error: BaseException, retryable: bool) -> None:
+def test_which_errors_are_retryable(error: BaseException, retryable: bool) -> None:
     assert is_retryable(error) is retryable
 
 
-def test_who_takes_much_longer_than_half_of_all_is_slow() -> None:
+def test_a_straggler_takes_twice_the_median() -> None:
     done = [10.0, 10.0, 11.0]
     assert find_stragglers({7: 19.0}, done, 4, idle=2) == []
     assert find_stragglers({7: 21.0}, done, 4, idle=2) == [7]
 
 
-def test_a_short_task_is_slow_after_seconds_only() -> None:
+def test_a_straggler_is_at_least_two_seconds_late() -> None:
     assert find_stragglers({7: 2.0}, [0.1, 0.1], 3, idle=1) == []
     assert find_stragglers({7: 2.2}, [0.1, 0.1], 3, idle=1) == [7]
 
 
-def test_nobody_is_slow_before_half_of_the_tasks_are_done() -> None:
+def test_there_are_no_stragglers_before_half_of_the_tasks_are_done() -> None:
     assert find_stragglers({7: 1000.0}, [1.0] * 4, 10, idle=3) == []
     assert find_stragglers({7: 1000.0}, [1.0] * 5, 10, idle=3) == [7]
-    assert find_stragglers({0: 1000.0}, [], 1, idle=3) == []  # nobody to compare with
+    assert find_stragglers({0: 1000.0}, [], 1, idle=3) == []  # nothing to compare with
 
 
-def test_the_slowest_come_first_as_far_as_workers_are_idle() -> None:
+def test_the_slowest_stragglers_come_first_up_to_the_idle_workers() -> None:
     running = {1: 30.0, 2: 50.0, 3: 40.0, 4: 3.0}
     assert find_stragglers(running, [1.0] * 9, 13, idle=2) == [2, 3]
     assert find_stragglers(running, [1.0] * 9, 13, idle=9) == [2, 3, 1]
@@ -112,7 +112,7 @@ def test_the_slowest_come_first_as_far_as_workers_are_idle() -> None:
     st.integers(1, 100),
     st.integers(-2, 10),
 )
-def test_no_more_twins_than_idle_workers_and_only_of_running_tasks(
+def test_stragglers_are_running_tasks_and_no_more_than_idle_workers(
     running: dict[int, float], done: list[float], tasks: int, idle: int
 ) -> None:
     chosen = find_stragglers(running, done, tasks, idle)

@@ -1,4 +1,4 @@
-"""The times of a job's stages make up its total."""
+"""The phase timer: the times of the phases add up to the total."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mrflight.scheduler.metrics import PhaseTimer
 
 @dataclass
 class Time:
-    """The monotonic clock, as the test has it."""
+    """The monotonic clock of a test."""
 
     now_s: float = 100.0
 
@@ -24,23 +24,23 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     return time
 
 
-def test_a_stage_that_is_run_again_has_taken_both_times(time: Time) -> None:
-    clock = PhaseTimer(time.now_s)
+def test_the_times_of_a_repeated_phase_add_up(time: Time) -> None:
+    timer = PhaseTimer(time.now_s)
     time.now_s += 1
     for stage, took_s in [("map", 10), ("map", 7), ("reduce", 3), ("commit", 0.5)]:
-        clock.begin(stage)
+        timer.begin(stage)
         time.now_s += took_s
-    clock.stop()
+    timer.stop()
     time.now_s += 0.25
-    seconds = clock.seconds()
+    seconds = timer.seconds()
     assert (seconds.start, seconds.map, seconds.reduce, seconds.commit) == (1, 17, 3, 0.5)
     assert seconds.total == 21.75
 
 
-def test_a_stage_that_is_under_way_counts(time: Time) -> None:
-    clock = PhaseTimer(time.now_s)
+def test_the_current_phase_counts(time: Time) -> None:
+    timer = PhaseTimer(time.now_s)
     time.now_s += 1
-    assert clock.seconds() == StageSeconds(total=1, start=1)
-    clock.begin("map")
+    assert timer.seconds() == StageSeconds(total=1, start=1)
+    timer.begin("map")
     time.now_s += 2
-    assert clock.seconds() == StageSeconds(total=3, start=1, map=2)
+    assert timer.seconds() == StageSeconds(total=3, start=1, map=2)

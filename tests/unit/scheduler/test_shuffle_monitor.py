@@ -1,4 +1,4 @@
-"""A shuffle that is watched, and whose metadata server goes: a real one, killed or stopped."""
+"""The shuffle monitor, with a real metadata server that is killed or suspended."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ def until(condition: Callable[[], bool]) -> None:
     ("number", "error"),
     [(signal.SIGKILL, ServerUnavailableError), (signal.SIGSTOP, DeadlineExceededError)],
 )
-def test_who_cannot_be_asked_any_more_is_told_without_another_wait(
+def test_a_lost_metadata_server_is_reported_without_another_wait(
     number: signal.Signals, error: type[MrflightError]
 ) -> None:
-    with standing_cluster(1) as cluster, closing(ShuffleMonitor()) as watch:
+    with standing_cluster(1) as cluster, closing(ShuffleMonitor()) as monitor:
         with mrflight.connect(cluster.metadata, HASTY) as client:
             shuffle = client.create_shuffle("watched", partitions=2)
-        watch.add(shuffle)
-        watch.check()
-        assert not watch.has_changed(shuffle, 0)
+        monitor.add(shuffle)
+        monitor.check()
+        assert not monitor.has_changed(shuffle, 0)
         cluster.metadata_process.send_signal(number)
         try:
-            until(lambda: watch.has_changed(shuffle, 0))
+            until(lambda: monitor.has_changed(shuffle, 0))
             began = time.monotonic()
             with pytest.raises(error, match=re.escape(cluster.metadata)):
-                watch.check()
+                monitor.check()
             assert time.monotonic() - began < HASTY.reconnect_s
         finally:
             cluster.metadata_process.send_signal(signal.SIGCONT)
 
 
 @dataclass
-class Asked:
-    """A shuffle that counts how often it is asked, and raises where it is told to."""
+class PolledShuffle:
+    """A shuffle that counts the polls, and may raise an error."""
 
     id: str
     error: Exception | None = None
@@ -75,17 +75,17 @@ class Asked:
         return ShuffleHealth(version=0, lost_maps=[])
 
 
-def test_an_error_of_ours_is_the_jobs_failure_and_the_other_shuffles_keep_their_leases(
+def test_a_bug_fails_the_job_and_the_other_shuffles_keep_their_leases(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    broken, well = Asked("broken", ValueError("a bug")), Asked("well")
-    with closing(ShuffleMonitor()) as watch:
-        watch.add(cast(Shuffle, broken))
-        watch.add(cast(Shuffle, well))
-        until(lambda: broken.times > 1 and well.times > 1)
-        assert watch.has_changed(cast(Shuffle, well), 0)
+    broken, intact = PolledShuffle("broken", ValueError("a bug")), PolledShuffle("intact")
+    with closing(ShuffleMonitor()) as monitor:
+        monitor.add(cast(Shuffle, broken))
+        monitor.add(cast(Shuffle, intact))
+        until(lambda: broken.times > 1 and intact.times > 1)
+        assert monitor.has_changed(cast(Shuffle, intact), 0)
         with pytest.raises(JobFailedError, match=r"shuffle broken .*ValueError: a bug") as failed:
-            watch.check()
+            monitor.check()
     assert failed.value.__cause__ is broken.error
     record = caplog.records[0]
     assert (record.levelname, record.getMessage()) == ("ERROR", "shuffle broken cannot be watched")

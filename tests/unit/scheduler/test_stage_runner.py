@@ -1,4 +1,4 @@
-"""A stage gives results in the order of its tasks; it retries, and ends with a cause."""
+"""The stage runner: results in the order of the tasks, retries, and the error that ends a stage."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tests.support.scripted import ScriptedTask, perform
 
 
 @dataclass
-class Told(ProgressReport):
-    """What a stage tells."""
+class RecordedProgress(ProgressReport):
+    """Records what a stage reports."""
 
     begun: list[tuple[str, int]] = field(default_factory=list)
     done: int = 0
@@ -51,7 +51,7 @@ class Told(ProgressReport):
 
 
 class NoExecutor:
-    """For tests that make their futures themselves."""
+    """An executor for tests that create their futures themselves."""
 
     workers = 3
 
@@ -66,8 +66,8 @@ class NoExecutor:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def report() -> RecordedProgress:
+    return RecordedProgress()
 
 
 def tasks(count: int) -> list[ScriptedTask]:
@@ -84,18 +84,18 @@ def ended(result: int | BaseException) -> Future[int]:
 
 
 def run(
-    told: Told,
+    report: RecordedProgress,
     count: int,
     submit: Callable[[ScriptedTask, int], Future[int]],
     deadline: Deadline = NO_DEADLINE,
 ) -> list[int]:
-    """A stage over futures that the test makes, without a second attempt."""
-    return StageRunner(NoExecutor(), told, deadline, limit=1).run(
+    """Run a stage over futures of the test, without a second attempt."""
+    return StageRunner(NoExecutor(), report, deadline, limit=1).run(
         "map", TaskSetSpec(tasks(count), submit)
     )
 
 
-def test_results_are_in_the_order_of_the_tasks_whatever_ends_first(told: Told) -> None:
+def test_results_are_in_task_order_whatever_ends_first(report: RecordedProgress) -> None:
     futures: list[Future[int]] = [Future() for _ in range(5)]
 
     def submit(task: ScriptedTask, attempt: int) -> Future[int]:
@@ -104,89 +104,89 @@ def test_results_are_in_the_order_of_the_tasks_whatever_ends_first(told: Told) -
                 futures[number].set_result(10 * number)
         return futures[task.number]
 
-    assert run(told, 5, submit) == [0, 10, 20, 30, 40]
-    assert (told.begun, told.done, told.notes) == ([("map", 5)], 5, ["5 done"])
+    assert run(report, 5, submit) == [0, 10, 20, 30, 40]
+    assert (report.begun, report.done, report.notes) == ([("map", 5)], 5, ["5 done"])
 
 
-def test_all_tasks_are_submitted_before_the_first_is_waited_for(told: Told) -> None:
+def test_all_tasks_are_submitted_before_the_first_is_waited_for(report: RecordedProgress) -> None:
     submitted: list[int] = []
 
     def submit(task: ScriptedTask, attempt: int) -> Future[int]:
         submitted.append(task.number)
-        assert told.done == 0
+        assert report.done == 0
         return ended(task.number)
 
-    run(told, 4, submit)
+    run(report, 4, submit)
     assert submitted == [0, 1, 2, 3]
 
 
-def test_threads_end_in_their_own_time(told: Told) -> None:
+def test_tasks_may_end_in_any_order_and_at_any_time(report: RecordedProgress) -> None:
     with ThreadPoolExecutor(3) as pool:
         results = run(
-            told,
+            report,
             40,
             lambda task, _: pool.submit(lambda: task.number**2),
             Deadline(time.monotonic() + 60),
         )
     assert results == [number**2 for number in range(40)]
-    assert told.done == 40
+    assert report.done == 40
 
 
-def test_a_stage_without_tasks_is_done(told: Told) -> None:
-    assert run(told, 0, lambda task, _: ended(0), Deadline(time.monotonic() - 1)) == []
+def test_a_stage_without_tasks_is_done(report: RecordedProgress) -> None:
+    assert run(report, 0, lambda task, _: ended(0), Deadline(time.monotonic() - 1)) == []
 
 
 @pytest.mark.parametrize("kind", [JobError, WorkerLostError, MrflightError])
 def test_the_last_failure_ends_the_stage_with_its_tasks_name(
-    told: Told, kind: type[MrflightError]
+    report: RecordedProgress, kind: type[MrflightError]
 ) -> None:
     never: Future[int] = Future()
     futures = [never, ended(kind("wrong")), never]
     with pytest.raises(kind, match="wrong") as failed:
-        run(told, 3, lambda task, _: futures[task.number])
+        run(report, 3, lambda task, _: futures[task.number])
     assert failed.value.__notes__ == ["task 1"]
-    assert told.done == 0
+    assert report.done == 0
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), KeyError("wrong"), MemoryError("wrong")])
-def test_a_failure_that_nobody_foresaw_has_its_tasks_name_as_well(
-    told: Told, error: Exception
+def test_an_unforeseen_failure_has_its_tasks_name_as_well(
+    report: RecordedProgress, error: Exception
 ) -> None:
     futures = [ended(1), ended(error)]
     with pytest.raises(type(error), match="wrong") as failed:
-        run(told, 2, lambda task, _: futures[task.number])
+        run(report, 2, lambda task, _: futures[task.number])
     assert failed.value.__notes__ == ["task 1"]
 
 
-def test_a_deadline_that_has_passed_is_named_with_what_is_unfinished(told: Told) -> None:
+def test_a_passed_deadline_names_the_unfinished_tasks(report: RecordedProgress) -> None:
     futures: list[Future[int]] = [ended(1), Future(), Future()]
     with pytest.raises(DeadlineExceededError) as late:
-        run(told, 3, lambda task, _: futures[task.number], Deadline(time.monotonic() - 1))
+        run(report, 3, lambda task, _: futures[task.number], Deadline(time.monotonic() - 1))
     assert "2 of 3 tasks unfinished" in str(late.value)
     assert "job.timeout" in str(late.value)
 
 
-def test_a_deadline_ends_the_wait(told: Told) -> None:
+def test_a_deadline_ends_the_wait(report: RecordedProgress) -> None:
     futures: list[Future[int]] = [ended(1), Future()]
     started = time.monotonic()
     with pytest.raises(DeadlineExceededError, match="1 of 2 tasks unfinished"):
-        run(told, 2, lambda task, _: futures[task.number], Deadline(started + 0.05))
+        run(report, 2, lambda task, _: futures[task.number], Deadline(started + 0.05))
     assert 0.05 <= time.monotonic() - started < 10
 
 
-def test_a_deadline_that_is_far_away_does_no_harm(told: Told) -> None:
+def test_a_deadline_may_be_centuries_away(report: RecordedProgress) -> None:
     far = Deadline(time.monotonic() + 400 * 365 * 86400)
     pending: Future[int] = Future()
     timer = threading.Timer(0.05, pending.set_result, [7])
     timer.start()
     try:
-        assert run(told, 1, lambda task, _: pending, far) == [7]
+        assert run(report, 1, lambda task, _: pending, far) == [7]
     finally:
         timer.join()
 
 
-class Deaf(NoExecutor):
-    """An executor whose calls go on when they are stopped."""
+class IgnoringStops(NoExecutor):
+    """An executor whose calls continue after they were stopped."""
 
     def __init__(self) -> None:
         self.stopped: list[Future[Any]] = []
@@ -195,10 +195,13 @@ class Deaf(NoExecutor):
         self.stopped.append(future)
 
 
-def test_what_an_attempt_that_goes_on_writes_is_left_and_that_is_told(
-    told: Told, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_an_attempt_that_ignores_its_stop_is_not_cleaned_up_and_logged(
+    report: RecordedProgress, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Tasks 1 and 2 get twins, which are done; 2 without a twin fails, and 1 never ends."""
+    """Tasks 1 and 2 get speculative attempts, which succeed.
+
+    The first attempt of 2 fails then, and that of 1 never ends.
+    """
     monkeypatch.setattr("mrflight.scheduler.task_set._STOP_TIMEOUT_S", 0.1)
     monkeypatch.setattr(
         "mrflight.scheduler.task_set.find_stragglers", lambda running_s, *_: list(running_s)
@@ -206,7 +209,7 @@ def test_what_an_attempt_that_goes_on_writes_is_left_and_that_is_told(
     slow: dict[int, Future[int]] = {1: Future(), 2: Future()}
     for future in slow.values():
         future.set_running_or_notify_cancel()
-    tidied: list[tuple[int, int]] = []
+    cleaned_up: list[tuple[int, int]] = []
 
     def submit(task: ScriptedTask, attempt: int) -> Future[int]:
         if task.number not in slow:
@@ -217,26 +220,26 @@ def test_what_an_attempt_that_goes_on_writes_is_left_and_that_is_told(
             slow[2].set_exception(WorkerLostError("stopped"))
         return ended(attempt)
 
-    executor = Deaf()
-    results = StageRunner(executor, told).run(
+    executor = IgnoringStops()
+    results = StageRunner(executor, report).run(
         "map",
         TaskSetSpec(
             tasks(3),
             submit,
-            cleanup=lambda task, attempts: tidied.append((task.number, attempts)),
+            cleanup=lambda task, attempts: cleaned_up.append((task.number, attempts)),
         ),
     )
     assert results == [0, 1, 1]
     assert executor.stopped == [slow[1]]
-    assert tidied == [(2, 2)]
+    assert cleaned_up == [(2, 2)]
     (record,) = caplog.records
     assert record.getMessage() == (
         "task 1, attempt 1, still runs 0.1 s after it was stopped; what it writes is left"
     )
 
 
-def test_failures_are_counted_by_stage(told: Told) -> None:
-    stages = StageRunner(NoExecutor(), told)
+def test_failures_are_counted_by_stage(report: RecordedProgress) -> None:
+    stages = StageRunner(NoExecutor(), report)
     for stage, failures in (("check", 1), ("map", 2), ("map", 1), ("reduce", 0)):
         first: Iterator[int | Exception] = iter([JobFailedError("again")] * failures + [7])
         spec = TaskSetSpec(tasks(1), lambda *_, first=first: ended(next(first)))
@@ -256,15 +259,15 @@ def executor() -> Iterator[LocalExecutor]:
 
 def perform_all(
     executor: LocalExecutor,
-    told: Told,
+    report: RecordedProgress,
     *scripts: tuple[str, ...],
 ) -> tuple[list[tuple[int, int]], StageRunner, dict[int, int]]:
-    """Of tasks that do what their script says, which attempt of each counts.
+    """Run scripted tasks; return the attempt of each that counts.
 
-    And the number of attempts of those that were tidied up after.
+    And the runner, and the number of attempts of the tasks that were cleaned up.
     """
     repeated: dict[int, int] = {}
-    stages = StageRunner(executor, told, Deadline(time.monotonic() + 60))
+    stages = StageRunner(executor, report, Deadline(time.monotonic() + 60))
     results = stages.run(
         "map",
         TaskSetSpec(
@@ -277,74 +280,82 @@ def perform_all(
 
 
 @pytest.mark.parametrize("how", ["raise", "crash", "exit", "kill"])
-def test_what_fails_is_tried_again(executor: LocalExecutor, told: Told, how: str) -> None:
+def test_a_failed_task_is_retried(
+    executor: LocalExecutor, report: RecordedProgress, how: str
+) -> None:
     scripts = [(), (how,), (), (how, how, how)]
-    results, stages, repeated = perform_all(executor, told, *scripts)
+    results, stages, repeated = perform_all(executor, report, *scripts)
     assert results == [(0, 0), (1, 1), (2, 0), (3, 3)]
     assert stages.started == {"map": 8}
     assert stages.failed == {"map": 4}
     assert repeated == {1: 2, 3: 4}
-    assert len(told.lines) == 4
-    assert sum(line.startswith("task 3: attempt 2 of 4 failed") for line in told.lines) == 1
+    assert len(report.lines) == 4
+    assert sum(line.startswith("task 3: attempt 2 of 4 failed") for line in report.lines) == 1
 
 
-def test_a_failure_is_told_in_one_line(told: Told) -> None:
+def test_a_failure_is_reported_in_one_line(report: RecordedProgress) -> None:
     futures = [ended(JobFailedError("f raised:\nTraceback\n  line 3\nKeyError: 'x'")), ended(7)]
-    stages = StageRunner(NoExecutor(), told)
+    stages = StageRunner(NoExecutor(), report)
     spec = TaskSetSpec(tasks(1), lambda task, attempt: futures[attempt])
     assert stages.run("map", spec) == [7]
-    assert told.lines == ["task 0: attempt 1 of 4 failed and is retried: f raised: KeyError: 'x'"]
+    assert report.lines == ["task 0: attempt 1 of 4 failed and is retried: f raised: KeyError: 'x'"]
 
 
 @pytest.mark.parametrize(
-    ("how", "kind", "said"),
+    ("how", "kind", "message"),
     [
         ("raise", JobFailedError, "task 1 failed, as it was told to"),
         ("crash", ZeroDivisionError, "task 1"),
         ("kill", WorkerLostError, "a worker process ended in the middle of a task"),
     ],
 )
-def test_the_fourth_failure_of_a_task_is_the_stages(
-    executor: LocalExecutor, told: Told, how: str, kind: type[Exception], said: str
+def test_the_fourth_failure_of_a_task_ends_the_stage(
+    executor: LocalExecutor, report: RecordedProgress, how: str, kind: type[Exception], message: str
 ) -> None:
-    with pytest.raises(kind, match=said) as failed:
-        perform_all(executor, told, (), (how,) * 4)
+    with pytest.raises(kind, match=message) as failed:
+        perform_all(executor, report, (), (how,) * 4)
     assert failed.value.__notes__ == ["task 1, attempt 4"]
-    assert len(told.lines) == 3
+    assert len(report.lines) == 3
 
 
-def test_what_would_fail_again_is_not_tried(executor: LocalExecutor, told: Told) -> None:
+def test_an_error_that_is_not_retryable_is_not_retried(
+    executor: LocalExecutor, report: RecordedProgress
+) -> None:
     with pytest.raises(InputError, match="task 1 cannot be done") as failed:
-        perform_all(executor, told, (), ("refuse",))
+        perform_all(executor, report, (), ("refuse",))
     assert failed.value.__notes__ == ["task 1"]
-    assert told.lines == []
+    assert report.lines == []
 
 
-def test_a_slow_task_gets_a_twin_and_is_stopped(executor: LocalExecutor, told: Told) -> None:
-    results, stages, repeated = perform_all(executor, told, (), ("hang",), (), ())
+def test_a_straggler_gets_a_speculative_attempt_and_is_stopped(
+    executor: LocalExecutor, report: RecordedProgress
+) -> None:
+    results, stages, repeated = perform_all(executor, report, (), ("hang",), (), ())
     assert results == [(0, 0), (1, 1), (2, 0), (3, 0)]
     assert stages.started == {"map": 5}
     assert stages.failed == {"map": 0}
     assert repeated == {1: 2}
-    (line,) = told.lines
+    (line,) = report.lines
     assert line.startswith("task 1 has taken ")
-    again, _, _ = perform_all(executor, told, (), (), ())  # every worker is to be had
+    again, _, _ = perform_all(executor, report, (), (), ())  # all workers are available again
     assert again == [(0, 0), (1, 0), (2, 0)]
 
 
-def test_without_speculation_a_slow_task_is_waited_for(executor: LocalExecutor, told: Told) -> None:
-    perform_all(executor, Told(), (), (), ())  # by workers that are there then
-    stages = StageRunner(executor, told, Deadline(time.monotonic() + 3), speculates=False)
+def test_without_speculation_a_straggler_is_awaited(
+    executor: LocalExecutor, report: RecordedProgress
+) -> None:
+    perform_all(executor, RecordedProgress(), (), (), ())  # so that all workers have started
+    stages = StageRunner(executor, report, Deadline(time.monotonic() + 3), speculates=False)
     scripts = [ScriptedTask(0, ()), ScriptedTask(1, ("hang",)), ScriptedTask(2, ())]
     spec = TaskSetSpec(scripts, lambda task, attempt: stages.submit(perform, task, attempt))
     with pytest.raises(DeadlineExceededError, match="1 of 3 tasks unfinished"):
         stages.run("map", spec)
-    assert (stages.started, told.lines) == ({"map": 3}, [])
+    assert (stages.started, report.lines) == ({"map": 3}, [])
 
 
-def test_a_twin_that_fails_is_not_the_end_of_the_slow_one(
-    executor: LocalExecutor, told: Told
+def test_a_failed_speculative_attempt_does_not_end_the_straggler(
+    executor: LocalExecutor, report: RecordedProgress
 ) -> None:
-    results, stages, _ = perform_all(executor, told, (), ("hang", "kill"), (), ())
+    results, stages, _ = perform_all(executor, report, (), ("hang", "kill"), (), ())
     assert results == [(0, 0), (1, 2), (2, 0), (3, 0)]
     assert (stages.started, stages.failed) == ({"map": 6}, {"map": 1})

@@ -1,4 +1,4 @@
-"""What is reported of servers when attempts fail, to shuffles that only note it."""
+"""The reports of failed attempts about servers, to shuffles that only record them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from mrflight.system.deadlines import Timeouts
 SERVER = "grpc+tcp://127.0.0.1:1"
 
 
-class Noting(msgspec.Struct):
-    """In place of a shuffle."""
+class RecordingShuffle(msgspec.Struct):
+    """Stands for a shuffle."""
 
     metadata: str = "grpc+tcp://127.0.0.1:2"
     timeouts: Timeouts = msgspec.field(default_factory=lambda: Timeouts(reconnect_s=0.0))
     is_lost: bool = False
     has_servers: bool = True
-    insisted: list[bool] = msgspec.field(default_factory=list)
+    forced: list[bool] = msgspec.field(default_factory=list)
 
     def report_loss(
         self, location: str, partitions: list[int] | None = None, *, insists: bool = False
     ) -> bool:
         assert location == SERVER
-        self.insisted.append(insists)
+        self.forced.append(insists)
         return self.is_lost or insists
 
     def placement(self) -> list[tuple[str, ...]]:
@@ -39,38 +39,41 @@ def about(error: MrflightError) -> MrflightError:
     return error
 
 
-def report(losses: FetchFailureReporter, error: Exception, *shuffles: Noting) -> bool:
-    return losses.report(error, shuffles)  # type: ignore[arg-type]
+def report(reporter: FetchFailureReporter, error: Exception, *shuffles: RecordingShuffle) -> bool:
+    return reporter.report(error, shuffles)  # type: ignore[arg-type]
 
 
-def test_a_failure_counts_once_however_many_shuffles_the_attempt_used() -> None:
-    losses, first, second = FetchFailureReporter(), Noting(), Noting()
+def test_a_failure_counts_once_for_all_shuffles_of_the_attempt() -> None:
+    reporter, first, second = FetchFailureReporter(), RecordingShuffle(), RecordingShuffle()
     for _ in range(2):
-        assert not report(losses, about(ServerUnavailableError("gone")), first, second)
-    assert first.insisted == second.insisted == [False, False]
-    assert report(losses, about(ServerUnavailableError("gone")), first, second)
-    assert first.insisted == second.insisted == [False, False, True]
+        assert not report(reporter, about(ServerUnavailableError("gone")), first, second)
+    assert first.forced == second.forced == [False, False]
+    assert report(reporter, about(ServerUnavailableError("gone")), first, second)
+    assert first.forced == second.forced == [False, False, True]
 
 
-def test_what_is_not_about_a_data_server_is_not_reported() -> None:
-    shuffle = Noting()
+def test_errors_that_are_not_about_a_data_server_are_not_reported() -> None:
+    shuffle = RecordingShuffle()
     of_metadata = ServerUnavailableError("gone")
     of_metadata.location = shuffle.metadata
     for error in (ValueError("1"), ServerUnavailableError("where?"), of_metadata):
         assert not report(FetchFailureReporter(), error, shuffle)
-    assert shuffle.insisted == []
+    assert shuffle.forced == []
 
 
-def test_a_full_disk_with_nowhere_else_to_go_is_what_is_told() -> None:
+def test_a_full_disk_is_the_error_if_there_is_no_other_server() -> None:
     full = about(SpillError("the disk is full"))
     with pytest.raises(SpillError, match="the disk is full"):
-        report(FetchFailureReporter(), full, Noting(has_servers=False))
+        report(FetchFailureReporter(), full, RecordingShuffle(has_servers=False))
 
 
-def test_a_job_loses_so_many_servers_and_no_more() -> None:
-    losses, shuffles = FetchFailureReporter(), [Noting(is_lost=True), Noting(is_lost=True)]
+def test_a_job_fails_after_too_many_losses() -> None:
+    reporter, shuffles = (
+        FetchFailureReporter(),
+        [RecordingShuffle(is_lost=True), RecordingShuffle(is_lost=True)],
+    )
     gone = about(ServerUnavailableError("gone"))
     for _ in range(MAX_LOSSES):
-        assert report(losses, gone, *shuffles)
+        assert report(reporter, gone, *shuffles)
     with pytest.raises(ServerUnavailableError):
-        report(losses, gone, *shuffles)
+        report(reporter, gone, *shuffles)

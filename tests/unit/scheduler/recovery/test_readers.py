@@ -1,4 +1,4 @@
-"""What the reduces of a job with a heavy partition say of a failure, and to which shuffle."""
+"""To which shuffle the reduces of a job with a skewed partition report a failure."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 from mrflight.tasks.stage_rows import StagePartition
 
 SERVER = "grpc+tcp://127.0.0.1:1"
-LIGHT, HEAVY = 3, 7
+SMALL, SKEWED = 3, 7
 
 
-class NotingShuffle(msgspec.Struct):
-    """In place of one; whatever is reported is known already."""
+class RecordingShuffle(msgspec.Struct):
+    """Stands for a shuffle whose metadata server knows every reported loss already."""
 
     metadata: str = "grpc+tcp://127.0.0.1:2"
     timeouts: Timeouts = DEFAULT_TIMEOUTS
-    told: list[list[int] | None] = msgspec.field(default_factory=list)
+    reports: list[list[int] | None] = msgspec.field(default_factory=list)
 
     def report_loss(
         self, location: str, partitions: list[int] | None = None, *, insists: bool = False
     ) -> bool:
-        self.told.append(partitions)
+        self.reports.append(partitions)
         return False
 
 
 @dataclass
-class NotingProduced:
-    """In place of a shuffle that is produced."""
+class RecordingOutput:
+    """Stands for the output of a stage in a shuffle."""
 
     run: RunContext
-    shuffle: NotingShuffle = field(default_factory=NotingShuffle)
+    shuffle: RecordingShuffle = field(default_factory=RecordingShuffle)
     version: int = 0
 
 
 @dataclass
-class NotingStage:
-    """In place of a stage that went through it."""
+class RecordingStage:
+    """Stands for a stage with one output."""
 
-    sides: tuple[NotingProduced]
+    sides: tuple[RecordingOutput]
 
     def rows(self, space: object) -> None:
-        """Nobody reads any."""
+        """No rows are read."""
 
 
 def reads(partition: int) -> ReduceTaskPlan:
@@ -61,19 +61,19 @@ def reads(partition: int) -> ReduceTaskPlan:
 
 
 @pytest.mark.parametrize("kind", [CorruptBlockError, IncompletePartitionError])
-@pytest.mark.parametrize(("partition", "is_merged"), [(LIGHT, False), (HEAVY, True)])
-def test_a_damaged_partition_is_lost_of_the_shuffle_that_it_is_read_from(
-    kind: type[MrflightError], partition: int, is_merged: bool
+@pytest.mark.parametrize(("partition", "is_aggregated"), [(SMALL, False), (SKEWED, True)])
+def test_a_damaged_partition_is_reported_to_the_shuffle_that_it_is_read_from(
+    kind: type[MrflightError], partition: int, is_aggregated: bool
 ) -> None:
-    """Of the other one the same server holds a partition of this number, which is well."""
+    """The partition with this number in the other shuffle is on the same server, and intact."""
     run = RunContext(runner=None, shuffles=None, failures=FetchFailureReporter())  # type: ignore[arg-type]
-    mapped, merged = NotingProduced(run), NotingProduced(run)
-    stages = NotingStage((mapped,)), NotingStage((merged,))
-    tasks: list[Any] = [(stages[0], reads(LIGHT)), (stages[1], reads(HEAVY))]
+    mapped, aggregated = RecordingOutput(run), RecordingOutput(run)
+    stages = RecordingStage((mapped,)), RecordingStage((aggregated,))
+    tasks: list[Any] = [(stages[0], reads(SMALL)), (stages[1], reads(SKEWED))]
     error = kind("a block is damaged")
     error.location, error.partition = SERVER, partition
-    reducing = ReduceRecovery(tasks, make_task=lambda *_: None, space=None)  # type: ignore[arg-type]
-    assert reducing.recover(error, [0, 1], list) is None
-    told, other = (merged, mapped) if is_merged else (mapped, merged)
-    assert told.shuffle.told == [[partition]]
-    assert other.shuffle.told == []
+    recovery = ReduceRecovery(tasks, make_task=lambda *_: None, space=None)  # type: ignore[arg-type]
+    assert recovery.recover(error, [0, 1], list) is None
+    reported, other = (aggregated, mapped) if is_aggregated else (mapped, aggregated)
+    assert reported.shuffle.reports == [[partition]]
+    assert other.shuffle.reports == []
