@@ -123,7 +123,7 @@ def test_a_stage_that_reads_another(
         (["output.table=visits"], "output.table: "),
     ],
 )
-def test_a_mistake_is_told_as_running_it_would(
+def test_a_mistake_is_reported_as_by_run(
     clicks_folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], told: str
 ) -> None:
     code, out, said = explained(clicks_folder, capsys, CLICKS, "--set", *options)
@@ -160,7 +160,7 @@ def test_a_job_on_ray(
     assert f"\nray:            {told}\nworkers:        2\n" in out
 
 
-def test_what_a_ray_will_decide_is_told(
+def test_values_that_ray_decides_are_marked(
     clicks_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = CLICKS.replace("workers = 2", 'executor = "ray"\nray_address = "auto"')
@@ -171,7 +171,7 @@ def test_what_a_ray_will_decide_is_told(
     )
 
 
-def test_a_function_of_a_later_stage_is_looked_for(
+def test_a_function_of_a_later_stage_is_checked(
     clicks_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, told = explained(
@@ -181,7 +181,7 @@ def test_a_function_of_a_later_stage_is_looked_for(
     assert told == "mrflight: inputs.urls.map: module 'clicks' has no function 'wiegh'\n"
 
 
-def test_a_run_that_was_committed_is_told(
+def test_a_committed_run_is_reported(
     clicks_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = CLICKS.replace('name = "clicks"', 'name = "clicks"\nrun_id = "today"')

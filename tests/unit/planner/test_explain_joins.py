@@ -108,10 +108,10 @@ SKEW = "a large partition is split into slices of {}{}{}"
         ),
     ],
 )
-def test_who_shares_the_heavy_keys_of_a_join(
+def test_which_inputs_of_a_join_are_sliced(
     tmp_path: Path, sections: dict[str, Any], partitions: int, names: str | None
 ) -> None:
-    """``names`` are of the sides, and after a comma those that leave a rest."""
+    """``names`` are the sliceable inputs, and after a comma those with an outer remainder."""
     files = {"visits": "visits.csv", "users": "more.csv"}
     inputs = {
         name: {"path": path, "key": ["url"], "broadcast": False} for name, path in files.items()
@@ -130,7 +130,7 @@ def test_who_shares_the_heavy_keys_of_a_join(
     assert words.get("skew") == (told if names else None)
 
 
-def test_sql_that_is_not_of_whole_keys_is_told(
+def test_sql_that_needs_rows_of_other_keys_is_refused(
     clicks_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("datafusion")

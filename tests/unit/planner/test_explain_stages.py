@@ -98,7 +98,7 @@ def test_every_reason_is_explained(reason: Reason) -> None:
         ({}, []),
     ],
 )
-def test_columns_are_told_where_some_are_not_needed(
+def test_columns_are_listed_if_some_are_not_read(
     tmp_path: Path, sections: dict[str, Any], columns: list[str]
 ) -> None:
     pq.write_table(pa.table({"url": ["a"], "weight": [1]}), tmp_path / "visits.parquet")

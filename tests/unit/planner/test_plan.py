@@ -1,4 +1,4 @@
-"""From a spec and the inputs as they were found to the tasks of a job."""
+"""The plan of a stage: from its spec and the inputs that were found to tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_map_tasks_are_numbered_in_the_order_of_the_inputs_and_their_splits(plan
         assert [split.start for split in splits] == sorted(split.start for split in splits)
 
 
-def test_a_plan_carries_what_the_job_says(plan: Plan) -> None:
+def test_a_plan_follows_the_job_file(plan: Plan) -> None:
     spec = job(
         shuffle={"partitions": 5, "compression": "zstd"},
         reduce={"group_by": ["url"], "aggregate": {"clicks": "sum(weight)"}},
@@ -43,7 +43,7 @@ def test_a_plan_carries_what_the_job_says(plan: Plan) -> None:
         assert task.reduce_spec == planned.reduce_spec
 
 
-def test_tasks_travel(plan: Plan) -> None:
+def test_tasks_can_be_pickled(plan: Plan) -> None:
     for task in plan(job()).map_tasks:
         again = pickle.loads(pickle.dumps(task))
         assert (again.map_id, again.split, again.partitioner) == (
@@ -53,7 +53,7 @@ def test_tasks_travel(plan: Plan) -> None:
         )
 
 
-def test_the_key_is_the_groups_columns_where_nothing_is_said(plan: Plan) -> None:
+def test_the_key_defaults_to_the_group_columns(plan: Plan) -> None:
     spec = job(inputs={"visits": {"path": "visits.csv"}}, reduce={"group_by": ["url"]})
     assert plan(spec).map_tasks[0].partitioner.key == ("url",)
 
@@ -107,7 +107,7 @@ def test_a_few_large_splits_are_cut_so_that_every_worker_has_several(
         ({"partitioner": "clicks:place"}, False),  # which may look at any column
     ],
 )
-def test_maps_combine_where_the_partitioner_looks_at_the_group_only(
+def test_maps_combine_if_the_partitioner_uses_the_group_columns_only(
     plan: Plan, shuffle: dict[str, Any], combines: bool
 ) -> None:
     reduce = {"group_by": ["url"], "aggregate": {"n": "count(*)"}}
@@ -130,14 +130,14 @@ def test_maps_combine_where_the_partitioner_looks_at_the_group_only(
         ),
     ],
 )
-def test_a_function_is_told_between_which_keys_a_partition_may_be_cut(
+def test_a_function_knows_the_key_by_which_a_partition_may_be_cut(
     plan: Plan, sections: dict[str, Any], key: tuple[str, ...]
 ) -> None:
     planned = plan(job(reduce={"function": "clicks:reduce"}, **sections))
     assert planned.reduce_spec.key == key
 
 
-def test_one_partition_that_was_asked_for_needs_no_key(plan: Plan) -> None:
+def test_a_job_with_one_partition_needs_no_key(plan: Plan) -> None:
     planned = plan(job(inputs={"visits": {"path": "visits.csv"}}, shuffle={"partitions": 1}))
     assert {task.partitioner.kind for task in planned.map_tasks} == {"one"}
     with pytest.raises(JobFileError, match=r"^inputs\.visits\.key: the hash partitioner needs"):

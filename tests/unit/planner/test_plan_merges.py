@@ -1,4 +1,4 @@
-"""What a merge asks of a job's sections."""
+"""What a merge requires of the sections of a job."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_each_mistake_is_named_by_its_key(plan: Plan, sections: dict[str, Any], 
     assert str(refused.value).startswith(start)
 
 
-def test_columns_that_the_result_lacks(plan: Plan) -> None:
+def test_columns_that_are_missing_in_the_result(plan: Plan) -> None:
     without_key = {"visits": {"path": "visits.csv"}}
     with pytest.raises(ColumnNotFoundError, match=r"output.keys: inputs.visits has no column 'id'"):
         plan(job(inputs=without_key, output={**MERGE, "keys": ["id"]}))

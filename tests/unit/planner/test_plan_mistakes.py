@@ -1,4 +1,4 @@
-"""A job that cannot work is refused before it runs, and the mistake is named by its key."""
+"""Mistakes in a job are found before it runs, and named by their key."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_each_mistake_is_named_by_its_key(plan: Plan, sections: dict[str, Any], 
         ),
     ],
 )
-def test_what_is_no_function_is_named_by_its_key(
+def test_an_invalid_function_is_named_by_its_key(
     plan: Plan, sections: dict[str, Any], start: str
 ) -> None:
     spec = job(**sections)
@@ -119,7 +119,7 @@ def test_what_is_no_function_is_named_by_its_key(
     assert str(refused.value).startswith(start)
 
 
-def test_columns_are_checked_where_no_map_makes_them(plan: Plan) -> None:
+def test_columns_of_unmapped_inputs_are_checked(plan: Plan) -> None:
     inputs = {"visits": {"path": "visits.csv", "key": ["ulr"]}}
     with pytest.raises(ColumnNotFoundError, match="'ulr'"):
         plan(job(inputs=inputs))
@@ -127,7 +127,7 @@ def test_columns_are_checked_where_no_map_makes_them(plan: Plan) -> None:
         plan(job(reduce={"group_by": ["url"], "aggregate": {"n": "sum(wait)"}}))
 
 
-def test_a_column_that_was_not_selected_is_told_by_the_key_that_selects(plan: Plan) -> None:
+def test_a_missing_column_is_named_with_the_key_that_selects_columns(plan: Plan) -> None:
     visits = {"path": "visits.csv", "key": ["url"], "columns": ["url"]}
     reduce = {"group_by": ["url"], "aggregate": {"n": "sum(weight)"}}
     with pytest.raises(ColumnNotFoundError) as raised:
@@ -143,7 +143,7 @@ def test_a_column_that_was_not_selected_is_told_by_the_key_that_selects(plan: Pl
     assert str(raised.value) == f"reduce.aggregate.n: {told}"
 
 
-def test_columns_are_not_checked_where_a_map_makes_them(plan: Plan) -> None:
+def test_columns_of_mapped_inputs_are_not_checked(plan: Plan) -> None:
     inputs = {"visits": {"path": "visits.csv", "map": "m:f", "key": ["made"]}}
     assert plan(job(inputs=inputs)).map_tasks[0].partitioner.key == ("made",)
 
@@ -177,7 +177,7 @@ def test_a_job_without_inputs_is_refused(partitioner: str) -> None:
     ],
     ids=str,
 )
-def test_numbers_that_cannot_work_are_refused_before_anything_runs(
+def test_impossible_numbers_of_servers_and_replicas_are_refused(
     plan: Plan, sections: dict[str, Any]
 ) -> None:
     with pytest.raises(JobError):

@@ -1,4 +1,4 @@
-"""How many partitions a job has: as many as it says, or by its input, workers and memory."""
+"""The number of partitions: set by the job, or by its input, workers and memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_auto_partitions_fit_a_reducer_with_little_memory() -> None:
     assert 2**30 / counted.number <= little.reducer / 4
 
 
-def test_what_is_compressed_weighs_more_in_memory(plan: Plan, tmp_path: Path) -> None:
+def test_compressed_files_are_larger_in_memory(plan: Plan, tmp_path: Path) -> None:
     pq.write_table(pa.table({"url": ["a"] * 10}), tmp_path / "visits.parquet")
     (tmp_path / "visits.csv.gz").write_bytes(gzip.compress(b"url\na\n"))
     for name in ("visits.parquet", "visits.csv.gz", "visits.csv"):
@@ -71,14 +71,14 @@ def test_what_is_compressed_weighs_more_in_memory(plan: Plan, tmp_path: Path) ->
         ({"shuffle": {"partitions": "auto"}, "reduce": {"function": "clicks:reduce"}}, False),
     ],
 )
-def test_partitions_share_files_where_their_number_is_ours_and_their_rows_alike(
+def test_partitions_are_coalesced_if_the_job_sets_no_number_and_no_function(
     plan: Plan, sections: dict[str, Any], is_adaptive: bool
 ) -> None:
     assert plan(job(**sections)).is_adaptive is is_adaptive
 
 
 @pytest.mark.parametrize("partitions", [1, 7, MAX_PARTITIONS])
-def test_partitions_are_as_told(partitions: int) -> None:
+def test_the_job_may_set_the_number_of_partitions(partitions: int) -> None:
     spec = job(shuffle={"partitions": partitions})
     counted = count_partitions(spec, 2**40, 4, MEMORY)
     assert (counted.number, counted.reason) == (partitions, "set")

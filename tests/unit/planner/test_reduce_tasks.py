@@ -1,4 +1,4 @@
-"""Which partitions share a reduce task, and which a part file."""
+"""Which partitions are coalesced into a reduce task or a part file, and which are split."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MIB = 2**20
 
 
 def partitions(*sizes: int) -> list[StagePartition]:
-    """Partitions of so many bytes, a row for each."""
+    """Return partitions of these sizes, with a row for each byte."""
     infos = [PartitionInfo(p, ("here",), 1, size, size) for p, size in enumerate(sizes)]
     return [StagePartition(info.partition, (info,)) for info in infos]
 
@@ -37,12 +37,12 @@ def sliced(tasks: list[ReduceTaskPlan]) -> list[tuple[int, PartitionSlice | None
     return [(task.partition.partition, task.partition_slice) for task in tasks]
 
 
-def test_large_partitions_are_a_task_each_the_largest_first() -> None:
+def test_large_partitions_are_a_task_each_largest_first() -> None:
     tasks = plan_reduce_tasks(partitions(100 * MIB, 300 * MIB, 200 * MIB), 2, coalesces=False)
     assert numbers(tasks) == [[[1]], [[2]], [[0]]]
 
 
-def test_small_neighbours_share_a_task_but_no_file_where_they_are_many() -> None:
+def test_many_small_neighbours_are_coalesced_into_tasks_but_not_into_files() -> None:
     tasks = plan_reduce_tasks(partitions(*[1000] * 64), 2, coalesces=False)
     assert sorted(numbers(tasks)) == [[[p], [p + 1]] for p in range(0, 64, 2)]
 
@@ -52,12 +52,12 @@ def test_a_few_small_partitions_are_a_task_each() -> None:
     assert sorted(numbers(tasks)) == [[[p]] for p in range(32)]
 
 
-def test_small_neighbours_share_a_file_where_their_number_is_ours() -> None:
+def test_small_neighbours_are_coalesced_into_files_if_the_plan_is_adaptive() -> None:
     tasks = plan_reduce_tasks(partitions(*[1000] * 8), 2, coalesces=True)
     assert numbers(tasks) == [[[0, 1, 2, 3, 4, 5, 6, 7]]]
 
 
-def test_a_file_is_not_larger_than_a_workers_share() -> None:
+def test_a_file_is_not_larger_than_a_workers_part() -> None:
     tasks = plan_reduce_tasks(partitions(*[8 * MIB] * 8), 4, coalesces=True)
     assert sorted(numbers(tasks)) == [[[0, 1]], [[2, 3]], [[4, 5]], [[6, 7]]]
 
@@ -68,7 +68,7 @@ def test_partitions_without_rows_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("coalesces", [True, False])
-def test_where_nothing_has_rows_one_is_reduced_for_its_schema(coalesces: bool) -> None:
+def test_without_any_rows_one_partition_is_reduced_for_its_schema(coalesces: bool) -> None:
     assert numbers(plan_reduce_tasks(partitions(0, 0, 0), 2, coalesces=coalesces)) == [[[0]]]
 
 
@@ -91,12 +91,12 @@ def test_every_partition_with_rows_is_reduced_once_and_in_order(
     assert weights == sorted(weights, reverse=True)
 
 
-def test_a_partition_with_half_of_all_rows_is_shared() -> None:
+def test_a_partition_with_half_of_all_rows_is_split() -> None:
     heavy = partitions(40 * MIB, 40 * MIB, 280 * MIB, 40 * MIB, 40 * MIB)
     assert sliced(split_skewed(heavy, 2)) == [(2, PartitionSlice(n, 5)) for n in range(5)]
 
 
-def test_more_workers_make_more_shares_but_none_below_the_least() -> None:
+def test_more_workers_make_more_slices_but_none_below_the_minimum() -> None:
     heavy = partitions(40 * MIB, 40 * MIB, 280 * MIB, 40 * MIB, 40 * MIB)
     assert len(split_skewed(heavy, 4)) == 10
     assert len(split_skewed(heavy, 64)) == 17  # of 16 MiB at least
@@ -115,13 +115,11 @@ def test_more_workers_make_more_shares_but_none_below_the_least() -> None:
         ([0, 0], 2),
     ],
 )
-def test_nothing_is_shared_where_no_worker_would_be_the_last(
-    sizes: list[int], workers: int
-) -> None:
+def test_nothing_is_split_if_no_partition_is_skewed(sizes: list[int], workers: int) -> None:
     assert split_skewed(partitions(*sizes), workers) == []
 
 
-def test_shares_are_weighed_as_what_they_are() -> None:
+def test_slices_are_ordered_by_their_own_size() -> None:
     heavy = partitions(100 * MIB, 200 * MIB, 2000 * MIB)
     tasks = largest_first(
         [*plan_reduce_tasks(heavy[:2], 2, coalesces=False), *split_skewed(heavy, 2)]
@@ -134,7 +132,7 @@ def test_shares_are_weighed_as_what_they_are() -> None:
 
 
 def of_two_sides(*sizes: tuple[int, int]) -> list[StagePartition]:
-    """Partitions of two sides of so many bytes, a row for each."""
+    """Return partitions whose two sides have these sizes, with a row for each byte."""
     return [
         StagePartition(
             p, tuple(PartitionInfo(p, ("here",), 1, size, size, generation=1) for size in both)
@@ -153,7 +151,7 @@ def of_two_sides(*sizes: tuple[int, int]) -> list[StagePartition]:
         ((280 * MIB, 0), {0: True, 1: True}, 0, 0),  # the other side has no rows
     ],
 )
-def test_a_task_more_makes_what_shares_of_a_side_leave_out(
+def test_one_more_task_makes_the_outer_remainder_of_a_side(
     heavy: tuple[int, int], leaves_rest: dict[int, bool], side: int, rests: int
 ) -> None:
     partitions = of_two_sides(*[(10 * MIB, 10 * MIB)] * 4, heavy)
@@ -173,7 +171,7 @@ def test_a_task_more_makes_what_shares_of_a_side_leave_out(
         assert largest_first(tasks)[0] is tasks[-1]
 
 
-def test_what_is_written_again_is_cut_anew_and_the_rest_of_it_is_the_same() -> None:
+def test_a_partition_that_was_written_again_has_other_slices_and_the_same_remainder() -> None:
     partitions = of_two_sides(*[(10 * MIB, 10 * MIB)] * 4, (280 * MIB, MIB))
     heavy = partitions[4]
     again = heavy._replace(infos=(replace(heavy.infos[0], generation=2), heavy.infos[1]))
@@ -184,14 +182,14 @@ def test_what_is_written_again_is_cut_anew_and_the_rest_of_it_is_the_same() -> N
     assert all(after.has_moved(task) for after, task in zip(now, tasks, strict=True))
 
 
-def test_shares_that_are_not_their_partition_are_told() -> None:
+def test_slices_without_all_rows_of_their_partition_are_an_error() -> None:
     one, two = (partition.infos[0] for partition in partitions(30, 40))
     check_slices([(one, 10), (two, 35), (one, 20), (two, 5)])
     with pytest.raises(InconsistentMapOutputError, match="partition 1: here gave 39 rows in"):
         check_slices([(one, 10), (two, 35), (one, 20), (two, 4)])
 
 
-def test_of_shares_that_were_not_read_to_their_end_nothing_is_missed() -> None:
+def test_slices_that_were_not_read_to_the_end_are_not_checked() -> None:
     one, two = (partition.infos[0] for partition in partitions(30, 40))
     check_slices([(one, 30), (two, None), (two, 5)])
     with pytest.raises(InconsistentMapOutputError, match="partition 0: here gave 29 rows in"):

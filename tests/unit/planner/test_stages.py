@@ -1,4 +1,4 @@
-"""In which order the stages of a job run, and what a job file may say of them."""
+"""The order of the stages of a job, and mistakes in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mrflight.planner.stages import build_stages, with_key_prefix
 
 
 def stage(*reads: str, **sections: Any) -> dict[str, Any]:
-    """One that reads a file, or these stages."""
+    """Return a stage that reads a file, or these stages."""
     inputs: dict[str, Any] = {name: {"stage": name, "key": ["k"]} for name in reads}
     return {"inputs": inputs or {"file": {"path": "in.csv", "key": ["k"]}}, **sections}
 
@@ -35,7 +35,7 @@ def order(spec: JobSpec) -> list[str]:
     return [each.name for each in build_stages(spec)]
 
 
-def test_a_job_without_stages_is_one() -> None:
+def test_a_job_without_stages_has_one_stage() -> None:
     (only,) = build_stages(job(stages={}))
     assert (only.name, only.section, only.reads) == ("", "", set())
 
@@ -45,7 +45,7 @@ def test_a_stage_runs_after_those_that_it_reads_and_once() -> None:
     assert order(job("right", "left", stages=diamond)) == ["root", "right", "left", ""]
 
 
-def test_a_result_that_is_in_order_is_made_before_it_is_sorted() -> None:
+def test_a_sorted_result_takes_two_stages() -> None:
     reduce = {"group_by": ["k"], "sort_by": ["k desc"], "limit": 3}
     spec = job("first", stages={"first": stage(reduce=reduce)}, reduce=reduce)
     made = {each.name: each for each in build_stages(spec)}
@@ -60,11 +60,11 @@ def test_a_result_that_is_in_order_is_made_before_it_is_sorted() -> None:
     assert (sorted_rows.group_by, sorted_rows.sort_by, sorted_rows.limit) == ([], ["k desc"], 3)
 
 
-def test_rows_as_they_are_take_no_stage_more_to_be_sorted() -> None:
+def test_sorting_rows_as_they_are_takes_one_stage() -> None:
     assert order(job(stages={}, reduce={"sort_by": ["k"]})) == [""]
 
 
-def test_stages_have_the_copies_and_the_compression_of_the_job() -> None:
+def test_stages_have_the_replicas_and_the_compression_of_the_job() -> None:
     stages = {"a": stage(), "b": stage("a", shuffle={"compression": "zstd"})}
     spec = job("b", stages=stages, shuffle={"replicas": 2, "compression": "lz4"})
     found = {each.name: each.spec.shuffle for each in build_stages(spec)}
@@ -102,7 +102,7 @@ def test_only_the_last_stage_writes_the_output() -> None:
         (("a b",), {"a b": stage()}, "stages.a b: a stage's name must be 1 to 64 letters, digits"),
     ],
 )
-def test_what_cannot_be_run_is_told(
+def test_invalid_stages_are_refused(
     reads: tuple[str, ...], stages: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(JobFileError, match=f"^{re.escape(message)}"):
@@ -127,7 +127,7 @@ def test_what_cannot_be_run_is_told(
         ),
     ],
 )
-def test_an_input_is_told_once(section: dict[str, Any], message: str) -> None:
+def test_an_input_is_a_path_or_a_stage(section: dict[str, Any], message: str) -> None:
     with pytest.raises(JobFileError, match=f"^{re.escape(message)}"):
         job("a", stages={"a": {"inputs": {"x": section}}})
 
@@ -143,7 +143,7 @@ def test_an_input_is_told_once(section: dict[str, Any], message: str) -> None:
         ("csv", {"delimiter": ";"}),
     ],
 )
-def test_what_is_for_files_is_not_for_a_stage(key: str, value: Any) -> None:
+def test_keys_for_files_are_refused_for_stages(key: str, value: Any) -> None:
     stages: dict[str, Any] = {"a": {"inputs": {"x": {"path": "x"}}}}
     told = f"inputs.a.{key} only applies to files, and inputs.a is the result of stage a; remove it"
     with pytest.raises(JobFileError, match=f"^{told}, and select or cast columns in sql or a map$"):
@@ -160,7 +160,7 @@ def test_a_stage_without_inputs_is_refused() -> None:
         job("a", stages={"a": {"inputs": {}}})
 
 
-def test_messages_name_the_stage_that_they_are_about() -> None:
+def test_messages_name_their_stage() -> None:
     first, last = build_stages(job("a", stages={"a": stage()}))
     missing = "inputs.file.key: what inputs.file.columns reads has no column 'k'"
     with pytest.raises(ColumnNotFoundError) as raised, with_key_prefix(first):
