@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from mrflight.runtime.calls import decode_answer
-from mrflight.runtime.ray.common_parts import CallEncoder
+from mrflight.runtime.ray.shared_payloads import CallEncoder
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from typing import Any
 from experiments.scaling.size import SCHEMA, Size
 from mrflight.ids import MapAttempt
 from mrflight.runtime.calls import answer, encode_call
-from mrflight.runtime.ray.common_parts import decode_call
+from mrflight.runtime.ray.shared_payloads import decode_call
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.connections import Connections, keep_idle

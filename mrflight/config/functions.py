@@ -21,7 +21,7 @@ import msgspec
 
 from mrflight.config.pickled_functions import load_pickled, split_pickled
 from mrflight.errors import UserFunctionError, UserFunctionRaisedError
-from mrflight.system.in_common import InCommon
+from mrflight.system.shared_payload import SharedPayload
 
 _LIBRARY = str(Path(__file__).parents[1])
 
@@ -29,7 +29,7 @@ copies: dict[str, str] = {}
 """Folders of job files, and where this machine has its copy of them if that is another path."""
 
 
-class FunctionRef(InCommon, msgspec.Struct, frozen=True):
+class FunctionRef(SharedPayload, msgspec.Struct, frozen=True):
     """A function by its name in the job file; it is loaded in the process that calls it."""
 
     key_path: str

@@ -19,7 +19,7 @@ from mrflight.sinks.delta.commit_lease import CommitFence
 from mrflight.sinks.delta.key_bounds import KeyBounds
 from mrflight.sinks.parts.async_closer import Closings
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
-from mrflight.system.in_common import InCommon
+from mrflight.system.shared_payload import SharedPayload
 
 
 class PartFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class Commit(msgspec.Struct, frozen=True):
     """Where a sink that `needs_fence` asks for its turn."""
 
 
-class PartWriter(InCommon, ABC):
+class PartWriter(SharedPayload, ABC):
     """Writes one reduce attempt's rows as part files; picklable."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.sources.file_version import FileVersion
-from mrflight.system.in_common import InCommon
+from mrflight.system.shared_payload import SharedPayload
 
 COMPRESSED = 4
 """`Source.expansion` of files that are compressed, or encoded as parquet is."""
@@ -52,7 +52,7 @@ class Split(msgspec.Struct, frozen=True):
         ]
 
 
-class Reader(InCommon, ABC):
+class Reader(SharedPayload, ABC):
     """Reads splits; picklable, without the list of files. Made by a `Source`."""
 
     schema: pa.Schema | None

@@ -17,10 +17,10 @@ from mrflight.shuffle.client.partitioners import (
     RoundRobinPartitioner,
 )
 from mrflight.shuffle.client.range_partitioner import RangePartitioner
-from mrflight.system.in_common import InCommon
+from mrflight.system.shared_payload import SharedPayload
 
 
-class PartitionerSpec(InCommon, msgspec.Struct, frozen=True):
+class PartitionerSpec(SharedPayload, msgspec.Struct, frozen=True):
     """A partitioner: ``hash``, ``range``, ``one``, ``round_robin`` or ``function``."""
 
     kind: str

@@ -17,8 +17,8 @@ from mrflight.compute.sorting import check_sortable
 from mrflight.config.functions import FunctionRef, calling_user
 from mrflight.config.sort_key import SortKey
 from mrflight.errors import UserFunctionError
-from mrflight.system.in_common import InCommon
 from mrflight.system.scratch import ScratchFolder
+from mrflight.system.shared_payload import SharedPayload
 from mrflight.tasks.operators.aggregates import MAPPED, Aggregate, check_aggregates, check_distinct
 from mrflight.tasks.operators.combiner import Combiner
 from mrflight.tasks.operators.external_sort import ExternalSort
@@ -45,7 +45,7 @@ class MapCombiner(Protocol):
         """Yield the rows to send for mapped batches: at least one batch if there are any."""
 
 
-class ReduceSpec(InCommon, msgspec.Struct, frozen=True):
+class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
     """What each partition is reduced to: groups, a function's table, some of its rows, or all.
 
     At most one of these is set. `sort_by` and `limit` apply to its result.

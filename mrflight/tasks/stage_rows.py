@@ -20,7 +20,7 @@ from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.sources.base import Reader, Split
-from mrflight.system.in_common import InCommon
+from mrflight.system.shared_payload import SharedPayload
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.side_slice import SideSlice
 from mrflight.tasks.task_memory import TaskMemory
@@ -121,7 +121,7 @@ class SlicedSide:
             yield batch
 
 
-class StageRows(InCommon, msgspec.Struct, frozen=True):
+class StageRows(SharedPayload, msgspec.Struct, frozen=True):
     """Fetches the partitions of a stage and makes the stage's result. Picklable."""
 
     sides: tuple[StageSide, ...]

@@ -24,7 +24,7 @@ from mrflight.compute.sql.engine import (
 )
 from mrflight.compute.sql.plans import explain_not_row_wise, reads_floats, result_of, used_columns
 from mrflight.errors import ColumnNotFoundError, JobFileError
-from mrflight.system.in_common import InCommon
+from mrflight.system.shared_payload import SharedPayload
 
 if TYPE_CHECKING:
     from datafusion import DataFrame
@@ -42,7 +42,7 @@ unchanged."""
 _OPTIONS = {"datafusion.execution.batch_size": str(_BATCH_ROWS)}
 
 
-class SqlMap(InCommon, msgspec.Struct, frozen=True):
+class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
     """A query of single rows of one input. Picklable."""
 
     text: str

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from mrflight.errors import WorkerLostError
 from mrflight.runtime.calls import decode_answer, encode_call
-from mrflight.runtime.ray.common_parts import CallEncoder
 from mrflight.runtime.ray.gateway_client import GatewayClient
 from mrflight.runtime.ray.messages import Answered, Lost
+from mrflight.runtime.ray.shared_payloads import CallEncoder
 from mrflight.system.closeable import Closeable
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class RayExecutor(Closeable):
         """``gateway`` must be connected, and is not closed here."""
         self.workers = workers
         self._gateway = gateway
-        self._encoder = CallEncoder(gateway.send_part)
+        self._encoder = CallEncoder(gateway.send_payload)
         self._waiting: deque[_Call] = deque()
         self._running: dict[Future[Any], int] = {}
         self._changing = threading.Condition()  # guards these two and `_is_closed`
@@ -104,7 +104,7 @@ class RayExecutor(Closeable):
                     encoded = self._encoder.encode(call.function, call.args, call.kwargs)
                     handler = partial(self._take_end, call.future)
                     self._running[call.future] = self._gateway.start_task(
-                        encoded.call, handler, parts=encoded.parts
+                        encoded.call, handler, payloads=encoded.payloads
                     )
                     continue
                 except Exception as error:  # the caller handles it

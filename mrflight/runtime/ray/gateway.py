@@ -34,7 +34,7 @@ from mrflight.runtime.ray.messages import (
     JobContext,
     Lost,
     Node,
-    Part,
+    Payload,
     Ready,
     Refused,
     StartServer,
@@ -159,8 +159,8 @@ class Gateway:
                 )
             case StartWorkers(workers):
                 self._workers.keep(workers)
-            case Part():
-                self._workers.add_part(message)
+            case Payload():
+                self._workers.add_payload(message)
             case StartTask(node=None):
                 self._workers.start(message)
             case StartTask():

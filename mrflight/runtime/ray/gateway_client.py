@@ -29,7 +29,7 @@ from mrflight.runtime.ray.messages import (
     Connected,
     JobContext,
     Lost,
-    Part,
+    Payload,
     Ready,
     Refused,
     StartServer,
@@ -104,20 +104,20 @@ class GatewayClient(Closeable):
         """Start so many workers, which load what calls need and are replaced when they end."""
         self._messages.put(StartWorkers(count))
 
-    def send_part(self, number: int, encoded: bytes) -> None:
-        """Send a part that calls have in common, before the first of them."""
-        self._messages.put(Part(number, encoded))
+    def send_payload(self, number: int, encoded: bytes) -> None:
+        """Send an object that calls share, before the first of them."""
+        self._messages.put(Payload(number, encoded))
 
     def start_task(
-        self, call: bytes, handler: Handler, node: str | None = None, parts: tuple[int, ...] = ()
+        self, call: bytes, handler: Handler, node: str | None = None, payloads: tuple[int, ...] = ()
     ) -> int:
         """Start a call and return its number; ``handler`` gets `Answered` or `Lost`.
 
-        The handler runs in another thread. ``parts`` are the numbers of its parts, which have been
-        sent.
+        The handler runs in another thread. ``payloads`` are the numbers of its shared payloads,
+        which have been sent.
         """
         number = self._begin(handler)
-        self._messages.put(StartTask(number, call, node, parts))
+        self._messages.put(StartTask(number, call, node, payloads))
         return number
 
     def start_server(self, server: StartServer, handler: Handler) -> int:

@@ -71,8 +71,8 @@ class StartWorkers(NamedTuple):
     workers: int
 
 
-class Part(NamedTuple):
-    """A part that many calls have in common; see `mrflight.runtime.ray.common_parts`."""
+class Payload(NamedTuple):
+    """An object that many calls share; see `mrflight.runtime.ray.shared_payloads`."""
 
     number: int
     encoded: bytes
@@ -84,8 +84,8 @@ class StartTask(NamedTuple):
     number: int
     call: bytes
     node: str | None = None
-    parts: tuple[int, ...] = ()
-    """The numbers of its parts, which were sent before; a worker gets each once."""
+    payloads: tuple[int, ...] = ()
+    """The numbers of the shared payloads of the call, which were sent before."""
 
 
 class StartServer(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,25 +30,24 @@ class MrflightWorker:
 
     def __init__(self, job: JobContext) -> None:
         self._worker = _become_worker(job)
-        self._parts: dict[int, bytes] = {}
 
     def here(self) -> tuple[str, int]:
         """Return the ids of the node and of the process."""
         return self._worker.node, os.getpid()
 
-    def run(self, call: bytes, parts: Mapping[int, bytes]) -> bytes:
-        """Return the answer to a call, like `answer`; ``parts`` are those that are new to it."""
+    def run(self, call: bytes, numbers: Sequence[int], *payloads: bytes) -> bytes:
+        """Return the answer to a call, with its shared payloads and their numbers."""
         from mrflight.runtime.calls import answer
-        from mrflight.runtime.ray.common_parts import decode_call
+        from mrflight.runtime.ray.shared_payloads import decode_call
 
-        self._parts.update(parts)
-        return answer(call, self._worker.switch.before, partial(decode_call, parts=self._parts))
+        shared = dict(zip(numbers, payloads, strict=True))
+        return answer(call, self._worker.switch.before, partial(decode_call, payloads=shared))
 
 
 def run_once(job: JobContext, call: bytes) -> tuple[str, int, bytes]:
     """Run one call as a task; return the ids of the node and the process, and the answer."""
     worker = MrflightWorker(job)
-    return *worker.here(), worker.run(call, {})
+    return *worker.here(), worker.run(call, ())
 
 
 @cache

@@ -21,7 +21,7 @@ import psutil
 import ray
 
 from mrflight.runtime.ray.losses import how_it_was_lost
-from mrflight.runtime.ray.messages import Answered, JobContext, Lost, Part, StartTask
+from mrflight.runtime.ray.messages import Answered, JobContext, Lost, Payload, StartTask
 from mrflight.runtime.ray.worker import MrflightWorker
 
 log = logging.getLogger(__name__)
@@ -37,8 +37,6 @@ class _Worker:
         self.actor = actor
         self.place: tuple[str, int] | None = None
         self.is_killed = False
-        self.known_parts: set[int] = set()
-        """The parts of calls that it has received."""
 
 
 class RayWorkers:
@@ -61,16 +59,17 @@ class RayWorkers:
         self._idle: list[_Worker] = []
         self._busy: dict[int, _Worker] = {}
         self._waiting: deque[StartTask] = deque()
-        self._parts: dict[int, bytes] = {}
+        self._payloads: dict[int, Any] = {}
+        """References to payloads in Ray's object store, which copies each to a node once."""
 
     def keep(self, count: int) -> None:
         """Start so many workers, and replace those that end."""
         self._wanted = count
         self._fill()
 
-    def add_part(self, part: Part) -> None:
-        """Keep a part that calls from now on may refer to."""
-        self._parts[part.number] = part.encoded
+    def add_payload(self, payload: Payload) -> None:
+        """Share an object with the calls that follow."""
+        self._payloads[payload.number] = ray.put(payload.encoded)
 
     def start(self, call: StartTask) -> None:
         """Run a call as soon as a worker is free."""
@@ -134,11 +133,9 @@ class RayWorkers:
         while self._waiting and self._idle:
             call, worker = self._waiting.popleft(), self._idle.pop()
             self._busy[call.number] = worker
-            new_parts = {
-                part: self._parts[part] for part in call.parts if part not in worker.known_parts
-            }
-            worker.known_parts.update(new_parts)
-            self._watch(worker.actor.run.remote(call.call, new_parts), self._end, call.number)
+            payloads = [self._payloads[number] for number in call.payloads]
+            answer = worker.actor.run.remote(call.call, call.payloads, *payloads)
+            self._watch(answer, self._end, call.number)
 
     def _end(self, made: Future[Any], number: int) -> None:
         worker = self._busy.pop(number)

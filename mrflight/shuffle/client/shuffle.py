@@ -22,12 +22,12 @@ from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import DataAction, DiscardAttempt, ShuffleHealth, ShuffleName
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
-from mrflight.system.in_common import InCommon
+from mrflight.system.shared_payload import SharedPayload
 
 log = logging.getLogger(__name__)
 
 
-class Shuffle(InCommon, msgspec.Struct, frozen=True):
+class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
     """A shuffle on a cluster; made by `Cluster.create_shuffle`.
 
     It pickles to a few hundred bytes and works in any process that can reach the servers: it has

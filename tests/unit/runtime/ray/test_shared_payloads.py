@@ -1,4 +1,4 @@
-"""Calls go to workers without what they have in common, and come out whole."""
+"""Calls are sent without the payloads that they share, and are decoded with them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from mrflight.planner.stage_plan import plan_stage
 from mrflight.runtime.calls import encode_call
-from mrflight.runtime.ray.common_parts import CallEncoder, decode_call
+from mrflight.runtime.ray.shared_payloads import CallEncoder, decode_call
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.sources import open_source
-from mrflight.system.in_common import InCommon
+from mrflight.system.shared_payload import SharedPayload
 from mrflight.tasks.tasks import MapTask, run_map
 from tests.support.plans import MEMORY, WORKERS, job
 
@@ -29,8 +29,8 @@ SECTIONS = {
 
 
 @dataclass
-class Counting(InCommon):
-    """Something that a task changes."""
+class Counting(SharedPayload):
+    """A payload that tasks change."""
 
     count: int
 
@@ -41,20 +41,22 @@ def add(to: Counting, also_to: Counting) -> int:
 
 
 class Worker:
-    """What a worker of one job knows."""
+    """An encoder, and a worker that has all payloads."""
 
     def __init__(self) -> None:
-        self.parts: dict[int, bytes] = {}
-        self.encoder = CallEncoder(self.parts.__setitem__)
+        self.payloads: dict[int, bytes] = {}
+        self.encoder = CallEncoder(self.payloads.__setitem__)
 
-    def make(self, function: Any, *args: Any) -> Any:
+    def run(self, function: Any, *args: Any) -> Any:
         call = self.encoder.encode(function, args, {})
-        function, args, kwargs = decode_call(call.call, {at: self.parts[at] for at in call.parts})
+        function, args, kwargs = decode_call(
+            call.call, {at: self.payloads[at] for at in call.payloads}
+        )
         return function(*args, **kwargs)
 
 
 @pytest.mark.parametrize("sections", SECTIONS.values(), ids=SECTIONS)
-def test_a_call_is_small_however_many_tasks_there_are(
+def test_calls_of_a_stage_with_many_tasks_are_small(
     sections: dict[str, Any], tmp_path: Path
 ) -> None:
     tasks = thousands_of_maps(tmp_path, sections)
@@ -65,13 +67,13 @@ def test_a_call_is_small_however_many_tasks_there_are(
     assert max(len(call.call) for call in calls) < FEW_HUNDRED_BYTES
     assert len(sent) <= 6
     for task, call in zip(tasks[::100], calls[::100], strict=True):
-        decoded = decode_call(call.call, {part: sent[part] for part in call.parts})
+        decoded = decode_call(call.call, {number: sent[number] for number in call.payloads})
         assert decoded == (run_map, (task, 0, SHUFFLE, "w" * 16), {})
         assert len(encode_call(*decoded)) > 3 * FEW_HUNDRED_BYTES // 2
 
 
 def thousands_of_maps(folder: Path, sections: dict[str, Any]) -> tuple[MapTask, ...]:
-    """Of one file; a sort's with boundaries, one object in all of them."""
+    """Return the maps of one file; those of a sort share one object with the boundaries."""
     lines = [f"https://site/{number % 997},{number}" for number in range(10_000)]
     (folder / "visits.csv").write_text("url,weight\n" + "\n".join(lines) + "\n")
     spec = job(**sections)
@@ -84,21 +86,21 @@ def thousands_of_maps(folder: Path, sections: dict[str, Any]) -> tuple[MapTask, 
     return tuple(replace(task, partitioner=partitioner) for task in side.map_tasks)
 
 
-def test_what_a_task_does_to_a_part_no_other_one_sees() -> None:
+def test_each_task_changes_its_own_copy_of_a_payload() -> None:
     worker, counting = Worker(), Counting(0)
-    assert [worker.make(add, counting, counting) for _ in range(3)] == [1, 1, 1]
+    assert [worker.run(add, counting, counting) for _ in range(3)] == [1, 1, 1]
     assert counting.count == 0
 
 
-def test_equal_parts_are_one_however_many_objects_there_are() -> None:
+def test_equal_payloads_are_sent_once() -> None:
     worker = Worker()
     for number in range(1_000):
-        worker.make(add, Counting(number % 2), Counting(7))
-    assert sorted(pickle.loads(part).count for part in worker.parts.values()) == [0, 1, 7]
+        worker.run(add, Counting(number % 2), Counting(7))
+    assert sorted(pickle.loads(payload).count for payload in worker.payloads.values()) == [0, 1, 7]
 
 
-def test_a_part_that_cannot_be_pickled_is_the_calls_error_and_leaves_nothing() -> None:
+def test_a_payload_that_cannot_be_pickled_fails_its_call_only() -> None:
     worker = Worker()
     with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
-        worker.make(add, Counting(lambda: 0), Counting(7))  # type: ignore[arg-type]
-    assert worker.make(add, Counting(3), Counting(4)) == 4
+        worker.run(add, Counting(lambda: 0), Counting(7))  # type: ignore[arg-type]
+    assert worker.run(add, Counting(3), Counting(4)) == 4
