@@ -28,7 +28,7 @@ def check(run: FaultyRun, folder: Path, failed: int) -> None:
     run.go_on()
     done = run.finish()
     assert done.code == 0, done.stderr
-    assert "was stopped, and goes on" in done.stderr
+    assert "was stopped and is continued" in done.stderr
     assert done.result["attempts"] == {"map": 5 + failed, "reduce": 8, "failed": failed}
     assert rows_of(folder) == faulty_job.expected_rows()
     assert unlisted(folder) == set()

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit")
 
 RESTARTED = "the metadata server was killed by SIGKILL; it is started again"
 FORGOTTEN = "all maps and reduces run again: .* has forgotten 1 of 5 map tasks that were done"
-NOT_AT_EPOCH = r"all maps and reduces run again: a ticket of epoch 5, and shuffle \S+ is at 4: "
+NOT_AT_EPOCH = r"all maps and reduces run again: a ticket is of epoch 5, and shuffle \S+ is at 4: "
 
 NO_ROOM = r"the journal \S+/metadata\.journal keeps no record: .*File too large; it needs room .*"
 IN_A_MAP = NO_ROOM + r"\n  in map [34] \(rows"

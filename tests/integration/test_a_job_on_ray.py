@@ -18,6 +18,7 @@ from tests.support.ray_head import RayHead
 from tests.support.ray_run import EMPTY_MIB, OnRay, all_gone
 from tests.support.threads import WAIT_S
 
+KIB = 2**10
 MIB = 2**20
 
 
@@ -26,7 +27,8 @@ def test_ray_counts_cores_and_memory_and_holds_no_blocks(on_ray: OnRay, tmp_path
     with at_the_moment(tmp_path, "shuffle", "shuffle.memory=64 MiB") as (run, _):
         assert run.shuffle().size_bytes > 8 * MIB
         taken = ray_head.has_taken(memory=(64 + 3 * EMPTY_MIB) * MIB, CPU=2)
-        assert taken["object_store_memory"] == 0
+        # These are the payloads that calls share: sources, partitioners and functions.
+        assert 0 < taken["object_store_memory"] < 64 * KIB
         run.go_on()
         done = run.finish()
     assert done.code == 0, done.stderr
