@@ -60,7 +60,7 @@ def test_a_second_writer_of_a_committed_attempt_changes_nothing(cluster: mrfligh
     shuffle.drop()
 
 
-def test_what_a_dead_worker_put_is_forgotten_and_the_winner_is_kept(
+def test_blocks_of_a_dead_worker_are_dropped_and_the_winners_are_kept(
     cluster: mrflight.Cluster,
 ) -> None:
     shuffle = cluster.create_shuffle("twins", partitions=1)
@@ -97,7 +97,7 @@ def test_an_attempt_that_raises_leaves_nothing(cluster: mrflight.Cluster) -> Non
     shuffle.drop()
 
 
-def test_a_reader_that_comes_before_the_maps_is_told(cluster: mrflight.Cluster) -> None:
+def test_a_reader_before_the_maps_gets_an_error(cluster: mrflight.Cluster) -> None:
     shuffle = cluster.create_shuffle("early", partitions=2)
     with pytest.raises(MapOutputMissingError, match="'early': no map is committed, so that it"):
         list(shuffle.reader(0))
@@ -116,7 +116,7 @@ def test_a_reader_that_comes_before_the_maps_is_told(cluster: mrflight.Cluster) 
     shuffle.drop()
 
 
-def test_a_name_that_is_used_again_does_not_bring_old_rows_back(cluster: mrflight.Cluster) -> None:
+def test_a_reused_name_does_not_bring_old_rows_back(cluster: mrflight.Cluster) -> None:
     for word in ("old", "new"):
         shuffle = cluster.create_shuffle("name", partitions=1)
         with shuffle.writer(map_id=0, key=["k"]) as out:
@@ -128,7 +128,7 @@ def test_a_name_that_is_used_again_does_not_bring_old_rows_back(cluster: mrfligh
     shuffle.drop()
 
 
-def test_who_wrote_to_a_dropped_shuffle_commits_nothing_into_the_next_one_of_its_name(
+def test_a_writer_of_a_dropped_shuffle_commits_nothing_into_the_next_one_of_its_name(
     cluster: mrflight.Cluster,
 ) -> None:
     old = cluster.create_shuffle("again", partitions=2)

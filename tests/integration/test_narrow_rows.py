@@ -96,7 +96,7 @@ def test_a_job_writes_what_it_read(folder: Path, tmp_path: Path, output: str) ->
     assert [tuple(row.values()) for row in found] == expected
 
 
-def test_csv_gets_the_values(folder: Path, tmp_path: Path) -> None:
+def test_csv_files_get_decoded_values(folder: Path, tmp_path: Path) -> None:
     output = f'table = "{tmp_path}/out"\nformat = "csv"'
     done = drive(write_job(folder, JOB.format(input="", output=output)))
     assert done.code == 0, done.stderr
@@ -109,7 +109,9 @@ def test_csv_gets_the_values(folder: Path, tmp_path: Path) -> None:
     assert found == told
 
 
-def test_less_is_shuffled_than_by_a_map_that_takes_strings(folder: Path, tmp_path: Path) -> None:
+def test_encoded_columns_take_fewer_bytes_than_strings_of_a_map(
+    folder: Path, tmp_path: Path
+) -> None:
     """A byte a row, and of the mapped column 4 bytes of an offset and those of the string.
 
     Blocks are cut elsewhere then, so it is not that to the byte.
@@ -142,7 +144,7 @@ def test_a_users_partitioner_is_given_strings(folder: Path, tmp_path: Path) -> N
     assert done.result["rows_out"] == 2 * ROWS
 
 
-def test_a_function_may_return_dictionaries_of_too_small_indices(
+def test_a_functions_dictionaries_may_have_indices_too_small_for_all(
     folder: Path, tmp_path: Path
 ) -> None:
     """As pandas makes them: a byte is enough for the values of each, and not for those of all."""
@@ -161,7 +163,7 @@ def test_a_function_may_return_dictionaries_of_too_small_indices(
     assert len(table["text"].unique()) == 300
 
 
-def test_bounds_and_nulls_are_of_a_files_own_rows(folder: Path, tmp_path: Path) -> None:
+def test_statistics_of_a_file_cover_only_its_own_rows(folder: Path, tmp_path: Path) -> None:
     """A block's dictionary has values that its rows, or its file's, have not."""
     sorted_by_mode = 'table = "out"'.replace("out", str(tmp_path / "out"))
     spec = JOB.format(input="", output=sorted_by_mode).replace('key = ["k"]', 'key = ["mode"]')
@@ -196,7 +198,7 @@ def test_a_few_strings_beside_long_ones_have_bounds(tmp_path: Path) -> None:
     assert {action["null_count.mode"] for action in actions} == {0}
 
 
-def test_a_client_of_small_messages_reads_what_was_narrow(cluster: mrflight.Cluster) -> None:
+def test_a_client_of_small_messages_reads_encoded_columns(cluster: mrflight.Cluster) -> None:
     """gRPC takes 4 MiB where nobody says otherwise; a block of 1 MiB has 16 once it is plain."""
     rows = pa.record_batch({"price": pa.array([Decimal(7)] * 2**20, pa.decimal128(15, 2))})
     shuffle = cluster.create_shuffle("small", partitions=1)

@@ -41,7 +41,7 @@ def let_forget(shuffle: mrflight.Shuffle, location: str) -> None:
     assert notify([location], DataAction.DROP_SHUFFLE, ShuffleName(shuffle.id)) == {}
 
 
-def test_readers_go_on_at_the_other_copy_where_a_server_has_dropped_its_own(
+def test_readers_use_the_other_replica_if_a_server_has_dropped_its_own(
     cluster: mrflight.Cluster,
 ) -> None:
     shuffle = cluster.create_shuffle("dropped", PARTITIONS, replicas=2)
@@ -51,7 +51,7 @@ def test_readers_go_on_at_the_other_copy_where_a_server_has_dropped_its_own(
     assert numbers(shuffle, PARTITIONS) == list(range(ROWS))
 
 
-def test_writers_go_on_without_a_server_that_has_dropped_what_was_sent_to_it(
+def test_writers_continue_without_a_server_that_has_dropped_their_blocks(
     cluster: mrflight.Cluster,
 ) -> None:
     shuffle = cluster.create_shuffle("dropped", PARTITIONS, replicas=2)
@@ -83,7 +83,7 @@ def test_a_damaged_block_that_is_reported_is_written_again_or_read_elsewhere(
     assert numbers(shuffle, PARTITIONS) == list(range(ROWS))
 
 
-def test_a_server_that_lives_is_believed_and_one_that_is_gone_is_not(
+def test_a_reported_server_is_lost_only_if_it_is_gone(
     running: StandingCluster, cluster: mrflight.Cluster
 ) -> None:
     shuffle = cluster.create_shuffle("gone", PARTITIONS)
@@ -100,7 +100,7 @@ def test_a_server_that_lives_is_believed_and_one_that_is_gone_is_not(
     shuffle.drop()
 
 
-def test_an_error_that_is_about_no_data_server_is_not_reported(cluster: mrflight.Cluster) -> None:
+def test_an_error_that_names_no_data_server_is_not_reported(cluster: mrflight.Cluster) -> None:
     shuffle = cluster.create_shuffle("whole", PARTITIONS)
     of_metadata = ServerUnavailableError("cannot be reached")
     of_metadata.location = shuffle.metadata

@@ -120,7 +120,7 @@ def test_rows_are_the_same_with_and_without_spilling(tmp_path: Path) -> None:
     assert np.array_equal(np.sort(np.concatenate(numbers)), np.concatenate(expected))
 
 
-def test_batches_of_a_plain_client_are_spilled_as_well(tmp_path: Path) -> None:
+def test_batches_of_a_plain_client_are_spilled_too(tmp_path: Path) -> None:
     with spilling(SMALL, tmp_path) as server:
         shuffle = server.cluster.create_shuffle("plain", partitions=1)
         with flight.FlightClient(server.location) as client:
@@ -158,7 +158,7 @@ def test_the_process_holds_little_more_than_its_budget(tmp_path: Path) -> None:
         shuffle.drop()
 
 
-def test_what_a_killed_server_left_the_next_one_removes(tmp_path: Path) -> None:
+def test_a_server_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     (tmp_path / "theirs.blocks").write_text("a file of a user")
     options = ("--memory", SMALL, "--spill-dir", tmp_path)
     with standing_cluster(data_servers=0) as standing:
@@ -185,7 +185,7 @@ def test_what_a_killed_server_left_the_next_one_removes(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["theirs.blocks"]
 
 
-def test_a_bit_that_changed_on_disk_is_told_to_both_kinds_of_readers(tmp_path: Path) -> None:
+def test_a_bit_that_changed_on_disk_is_reported_to_both_kinds_of_readers(tmp_path: Path) -> None:
     with spilling(SMALL, tmp_path) as server:
         shuffle = server.cluster.create_shuffle("damaged", partitions=1)
         write(shuffle)
@@ -230,7 +230,7 @@ def flip_in_memory(process: subprocess.Popen[str], needle: bytes) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="writes to /proc")
 @pytest.mark.parametrize("rows", [1_000, 100_000], ids=["in shared pages", "as it lies"])
-def test_a_bit_that_changes_in_memory_is_told_to_both_kinds_of_readers(
+def test_a_bit_that_changes_in_memory_is_reported_to_both_kinds_of_readers(
     tmp_path: Path, rows: int
 ) -> None:
     written, changed = b"0 is to change..", b"1 is to change.."
@@ -261,7 +261,7 @@ def put_tagged(location: str, shuffle: str, block: Block, hashes: list[int]) -> 
         writer.close()
 
 
-def test_a_block_that_changed_on_its_way_is_refused_when_it_is_put(tmp_path: Path) -> None:
+def test_a_block_that_changed_on_its_way_is_refused(tmp_path: Path) -> None:
     block = encode_block([batch(0, 0)], ipc_options("none"))
     with spilling(LARGE, tmp_path) as server:
         shuffle = server.cluster.create_shuffle("way", partitions=1)
@@ -272,7 +272,7 @@ def test_a_block_that_changed_on_its_way_is_refused_when_it_is_put(tmp_path: Pat
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prlimit")
-def test_a_full_disk_ends_the_writer_and_room_lets_the_next_one_through(tmp_path: Path) -> None:
+def test_a_full_disk_fails_the_writer_and_a_later_one_succeeds(tmp_path: Path) -> None:
     with spilling(SMALL, tmp_path) as server:
         shuffle = server.cluster.create_shuffle("full", partitions=2)
         unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
@@ -289,7 +289,7 @@ def test_a_full_disk_ends_the_writer_and_room_lets_the_next_one_through(tmp_path
         shuffle.drop()
 
 
-def test_a_shuffle_that_is_dropped_while_it_is_read_is_told(tmp_path: Path) -> None:
+def test_a_reader_learns_that_its_shuffle_was_dropped(tmp_path: Path) -> None:
     with spilling(SMALL, tmp_path) as server:
         shuffle = server.cluster.create_shuffle("dropped", partitions=1)
         write(shuffle, maps=20, parts=8)  # 128 MB: more than what is on its way to a reader
@@ -302,7 +302,7 @@ def test_a_shuffle_that_is_dropped_while_it_is_read_is_told(tmp_path: Path) -> N
         assert len(os.listdir(f"/proc/{server.process.pid}/fd")) < 60
 
 
-def test_a_spill_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_a_spill_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     command = [
         sys.executable,

@@ -44,14 +44,14 @@ def test_status_of_a_data_server(near: NearDataServer) -> None:
     assert done.stderr.endswith(f"is at {near.membership.metadata_location}\n")
 
 
-def test_a_data_server_that_is_to_join_another(near: NearDataServer) -> None:
+def test_a_data_server_cannot_join_another(near: NearDataServer) -> None:
     done = run("mrflight.servers.data", "--metadata", near.location, "--port", "0")
     assert done.returncode != 0
     assert f"mrflight: {refusal(near)} 'register_server'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_job_that_is_to_run_on_a_data_server(near: NearDataServer, tmp_path: Path) -> None:
+def test_a_job_cannot_run_on_a_data_server(near: NearDataServer, tmp_path: Path) -> None:
     (tmp_path / "visits").mkdir()
     (tmp_path / "visits" / "a.csv").write_text("url,visitor,ms\nx.com,User,3\n")
     (tmp_path / "clicks.py").write_text(WEIGH)
@@ -61,7 +61,7 @@ def test_a_job_that_is_to_run_on_a_data_server(near: NearDataServer, tmp_path: P
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:5005", "http://h:1", ""])
-def test_status_of_no_location(text: str) -> None:
+def test_status_of_something_that_is_not_a_location(text: str) -> None:
     done = run("mrflight.frontend.cli", "status", text)
     assert done.returncode == 2
     assert done.stderr.startswith(f"mrflight: {text!r} is not a location such as grpc+tcp://")

@@ -13,7 +13,7 @@ from mrflight.compute.layout import canonical_schema, null_masked, to_canonical
 examples = settings(max_examples=100, derandomize=True)
 
 
-def test_names_stay_and_metadata_stays_behind() -> None:
+def test_names_are_kept_and_metadata_is_dropped() -> None:
     schema = pa.schema(
         [pa.field("a", pa.large_string(), nullable=False, metadata={"x": "y"})],
         metadata={"pandas": "{}"},
@@ -22,20 +22,20 @@ def test_names_stay_and_metadata_stays_behind() -> None:
     assert plain.equals(pa.schema({"a": pa.string()}), check_metadata=True)
 
 
-def test_metadata_of_a_batch_stays_behind() -> None:
+def test_metadata_of_a_batch_is_dropped() -> None:
     batch = pa.record_batch({"a": ["x"]}).replace_schema_metadata({"pandas": "{}" * 1000})
     plain = to_canonical(batch, canonical_schema(batch.schema))
     assert plain.schema.metadata is None
 
 
-def test_a_plain_batch_is_not_copied() -> None:
+def test_a_canonical_batch_is_not_copied() -> None:
     batch = pa.record_batch({"a": ["x", "y"], "b": [1, 2]})
     plain = to_canonical(batch, canonical_schema(batch.schema))
     for before, after in zip(batch.columns, plain.columns, strict=True):
         assert before.buffers()[1].address == after.buffers()[1].address
 
 
-def test_columns_that_are_plain_are_not_copied_beside_those_that_are_not() -> None:
+def test_canonical_columns_beside_others_are_not_copied() -> None:
     batch = pa.record_batch({"a": pa.array(["x"], pa.large_string()), "b": [1]})
     plain = to_canonical(batch, canonical_schema(batch.schema))
     assert plain.column(1).buffers()[1].address == batch.column(1).buffers()[1].address
@@ -81,7 +81,7 @@ def test_columns_of_the_same_name_are_kept_apart() -> None:
     assert [column.to_pylist() for column in plain.columns] == [["x"], [1]]
 
 
-def test_fields_within_may_be_null_on_the_wire() -> None:
+def test_nested_fields_are_nullable_on_the_wire() -> None:
     """Or two inputs of which one says that it has no nulls there do not go together."""
     never = pa.struct([pa.field("x", pa.list_(pa.field("element", pa.int64(), nullable=False)))])
     batch = pa.record_batch([pa.array([{"x": [1, 2]}, None], never)], ["a"])
@@ -126,7 +126,7 @@ def with_junk(kind: pa.DataType, junk: int) -> pa.Array:
     ],
     ids=str,
 )
-def test_bare_values_have_nothing_of_what_lies_behind_nulls(kind: pa.DataType) -> None:
+def test_null_masked_values_lack_what_lies_behind_nulls(kind: pa.DataType) -> None:
     one, other = (pa.record_batch([with_junk(kind, junk)], names=["x"]) for junk in (90, 77))
     assert one.equals(other)
     assert not one.serialize().equals(other.serialize())

@@ -19,7 +19,7 @@ STOPPED_S = 3.0
 SLACK_S = 1.5  # what is counted of it at most, and of a busy machine's own
 
 
-def test_it_stands_still_with_its_process() -> None:
+def test_the_clock_stops_while_its_process_is_suspended() -> None:
     with running_script(PRINT_AT_EACH_LINE) as script:
         before = float(script.asked())
         script.process.send_signal(signal.SIGSTOP)
@@ -31,7 +31,7 @@ def test_it_stands_still_with_its_process() -> None:
         assert 0.9 < float(script.asked()) - between < 1.0 + SLACK_S
 
 
-def test_calls_that_follow_each_other_add_up() -> None:
+def test_consecutive_calls_add_up() -> None:
     from mrflight.servers.active_clock import ActiveClock
 
     clock = ActiveClock()

@@ -136,7 +136,7 @@ def remove_file(store: BlockStore) -> None:
     shuffle.spill_path(held).unlink()
 
 
-def test_a_target_that_is_gone_when_all_was_copied_is_replaced(tmp_path: Path) -> None:
+def test_a_target_that_is_gone_after_the_copy_is_replaced(tmp_path: Path) -> None:
     registry = RegistryOfOneRefusal()
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
         draining = drain(first, metadata)
@@ -148,7 +148,7 @@ def test_a_target_that_is_gone_when_all_was_copied_is_replaced(tmp_path: Path) -
         assert_all_is_at(third.location, shuffle)
 
 
-def test_a_target_that_fails_spoils_no_other(tmp_path: Path) -> None:
+def test_a_failing_target_does_not_invalidate_others(tmp_path: Path) -> None:
     registry = Registry(time.monotonic, HEARTBEAT_TIMEOUT_S)
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
         second.die()  # and is still taken for a target until it has been silent for long
@@ -156,7 +156,7 @@ def test_a_target_that_fails_spoils_no_other(tmp_path: Path) -> None:
         assert_all_is_at(third.location, shuffle)
 
 
-def test_a_target_that_lives_and_takes_nothing_is_done_without(tmp_path: Path) -> None:
+def test_a_live_target_that_refuses_blocks_is_replaced(tmp_path: Path) -> None:
     registry = Registry(time.monotonic, 60.0)
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, *others), shuffle):
         refusing, other = sorted(others, key=lambda server: server.location)
@@ -165,7 +165,7 @@ def test_a_target_that_lives_and_takes_nothing_is_done_without(tmp_path: Path) -
         assert_all_is_at(other.location, shuffle)
 
 
-def test_a_target_that_stands_still_in_the_middle_of_a_copy_is_done_without(
+def test_a_target_that_is_suspended_during_a_copy_is_replaced(
     tmp_path: Path,
 ) -> None:
     registry = Registry(time.monotonic, 60.0)  # it is not given up in time
@@ -198,7 +198,7 @@ def shuffles_at(location: str) -> int:
         return call(connections, location, DataAction.STATS, Done(), ServerStats).shuffles
 
 
-def test_what_was_copied_to_a_target_that_is_another_one_now_is_copied_again(
+def test_copies_on_a_target_that_was_restarted_are_made_again(
     tmp_path: Path,
 ) -> None:
     """It held nothing of the shuffle, so that the placement is as it was."""
@@ -218,7 +218,7 @@ def test_what_was_copied_to_a_target_that_is_another_one_now_is_copied_again(
             assert numbers(shuffle) == Counter(range(1_000))
 
 
-def test_a_target_that_drops_the_shuffle_in_the_middle_of_a_copy_is_not_the_end_of_it(
+def test_a_target_that_drops_the_shuffle_during_a_copy_does_not_end_the_decommission(
     tmp_path: Path,
 ) -> None:
     """As one does that was given up, once it is back: the shuffle is there all the same."""
@@ -244,7 +244,7 @@ def test_a_target_that_drops_the_shuffle_in_the_middle_of_a_copy_is_not_the_end_
                 assert_all_is_at(third.location, shuffle)
 
 
-def test_what_was_copied_to_a_target_that_was_given_up_and_is_back_is_copied_again(
+def test_copies_on_a_target_that_was_declared_lost_and_is_back_are_made_again(
     tmp_path: Path,
 ) -> None:
     """It is the same process, and has dropped all that it had."""
@@ -263,7 +263,7 @@ def test_what_was_copied_to_a_target_that_was_given_up_and_is_back_is_copied_aga
 
 
 @pytest.mark.parametrize("damage", [corrupt, remove_file])
-def test_what_cannot_be_read_at_its_origin_is_lost_and_the_rest_is_moved(
+def test_unreadable_partitions_are_reported_lost_and_the_others_move(
     damage: Callable[[BlockStore], None], tmp_path: Path
 ) -> None:
     registry = Registry(time.monotonic, 60.0)
@@ -282,7 +282,7 @@ def test_what_cannot_be_read_at_its_origin_is_lost_and_the_rest_is_moved(
         assert numbers(shuffle) == Counter(range(1_000))
 
 
-def test_a_metadata_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
+def test_a_metadata_server_that_restarts_is_retried(tmp_path: Path) -> None:
     registry = Registry(time.monotonic, 60.0)
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, *_), shuffle):
         with FlakyTransport(metadata) as between:
@@ -298,7 +298,7 @@ def test_a_metadata_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
         assert all(places != (first.location,) for places in shuffle.placement())
 
 
-def test_a_metadata_server_that_is_gone_is_not_waited_for_long(tmp_path: Path) -> None:
+def test_a_metadata_server_that_is_gone_is_not_retried_for_long(tmp_path: Path) -> None:
     registry = Registry(time.monotonic, 60.0)
     with rows_on_the_first(registry, tmp_path) as (_, (first, *_), _):
         first.membership.open("drained")

@@ -56,7 +56,7 @@ def assert_it_beats(registry: Registry, near: NearDataServer) -> None:
         time.sleep(0.1)
 
 
-def test_a_heart_beats_while_files_are_removed(
+def test_heartbeats_continue_while_files_are_removed(
     registry: Registry, metadata: str, tmp_path: Path
 ) -> None:
     with near_data_servers(metadata, 1, tmp_path, StoreOfASlowDisk) as (near,):
@@ -70,7 +70,7 @@ def test_a_heart_beats_while_files_are_removed(
         near.store.end()
 
 
-def test_a_server_that_was_given_up_is_back_before_its_files_are_gone(
+def test_a_server_that_was_declared_lost_is_back_before_its_files_are_gone(
     registry: Registry, metadata: str, tmp_path: Path
 ) -> None:
     with near_data_servers(metadata, 1, tmp_path, StoreOfASlowDisk) as (near,):
@@ -87,7 +87,7 @@ def test_a_server_that_was_given_up_is_back_before_its_files_are_gone(
         near.store.end()
 
 
-def test_a_heart_beats_while_a_request_waits_for_metadata(
+def test_heartbeats_continue_while_a_request_waits_for_metadata(
     registry: Registry, metadata: str, tmp_path: Path
 ) -> None:
     with near_data_servers(metadata, 1, tmp_path) as (near,):
@@ -100,7 +100,7 @@ def test_a_heart_beats_while_a_request_waits_for_metadata(
             assert_it_beats(registry, near)
 
 
-def test_a_server_that_drains_and_was_given_up_takes_nothing_when_it_is_back(
+def test_a_draining_server_that_was_declared_lost_takes_nothing_when_it_is_back(
     registry: Registry, metadata: str, tmp_path: Path
 ) -> None:
     with near_data_servers(metadata, 2, tmp_path) as (near, other):
@@ -111,7 +111,7 @@ def test_a_server_that_drains_and_was_given_up_takes_nothing_when_it_is_back(
         assert registry.put_shuffle("late", 2) == [(other.location,)] * 2
 
 
-def test_a_drain_that_nobody_heard_of_is_told_again(
+def test_a_drain_whose_report_was_lost_is_reported_again(
     registry: Registry, metadata: str, tmp_path: Path
 ) -> None:
     with (
@@ -125,7 +125,7 @@ def test_a_drain_that_nobody_heard_of_is_told_again(
         wait_until(lambda: registry._now.servers[near.location].is_draining)
 
 
-def test_requests_wait_for_a_metadata_server_together(tmp_path: Path) -> None:
+def test_requests_wait_for_a_metadata_server_at_the_same_time(tmp_path: Path) -> None:
     retry_for_s = 1.0
     nowhere = "grpc+tcp://127.0.0.1:1"
     with ScratchFolder("spill", tmp_path) as scratch, BlockStore(2**20, scratch) as store:
@@ -144,7 +144,7 @@ def test_requests_wait_for_a_metadata_server_together(tmp_path: Path) -> None:
         assert time.monotonic() - began < 4 * retry_for_s
 
 
-def test_a_metadata_server_that_is_away_is_told_once_and_that_it_is_back(
+def test_an_unreachable_metadata_server_is_logged_once_and_when_it_answers(
     registry: Registry, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "mrflight.servers.membership")

@@ -37,7 +37,7 @@ class ServerThatLosesAnAnswer(MetadataServer):
         return answer
 
 
-def test_a_drop_whose_answer_was_lost_is_done(tmp_path: Path) -> None:
+def test_a_drop_whose_answer_was_lost_succeeds(tmp_path: Path) -> None:
     registry = Registry(time.monotonic, 60.0)
     server = ServerThatLosesAnAnswer("grpc+tcp://127.0.0.1:0", registry)
     location = f"grpc+tcp://127.0.0.1:{server.port}"
@@ -51,7 +51,7 @@ def test_a_drop_whose_answer_was_lost_is_done(tmp_path: Path) -> None:
     server.shutdown()
 
 
-def test_losers_are_discarded_where_that_is_possible(tmp_path: Path) -> None:
+def test_stale_attempts_are_dropped_on_reachable_servers(tmp_path: Path) -> None:
     registry = Registry(time.monotonic, 60.0)
     with (
         near_metadata(registry) as metadata,
@@ -74,7 +74,7 @@ def test_losers_are_discarded_where_that_is_possible(tmp_path: Path) -> None:
         assert all(near.store.stats().blocks == 2 for near in others)
 
 
-def test_an_attempt_is_aborted_while_a_server_stands_still() -> None:
+def test_an_attempt_is_aborted_while_a_server_is_suspended() -> None:
     with standing_cluster(2) as running, mrflight.connect(running.metadata) as client:
         shuffle = client.create_shuffle("aborted", 4)
         writer = shuffle.writer(0, 0, key=["k"], buffer_bytes=1)

@@ -19,7 +19,7 @@ def users(answer: object) -> FunctionPartitioner:
     return FunctionPartitioner(lambda batch, key, partitions: answer, "m:place", ("k",), 3)
 
 
-def test_a_users_partitioner_is_asked_and_followed() -> None:
+def test_a_users_partitioner_places_the_rows() -> None:
     def place(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> pa.Array:
         assert (tuple(key), partitions) == (("k",), 3)
         return pa.array([value % partitions for value in batch.column("k").to_pylist()])
@@ -30,7 +30,7 @@ def test_a_users_partitioner_is_asked_and_followed() -> None:
 
 @examples
 @given(st.lists(st.integers(0, 2)), st.sampled_from(["int8", "int32", "int64", "uint64"]))
-def test_a_users_partitioner_may_answer_any_integers(ids: list[int], type_: str) -> None:
+def test_a_users_partitioner_may_return_any_integer_type(ids: list[int], type_: str) -> None:
     batch = batch_of(k=pa.nulls(len(ids)))
     assert placed(users(pa.array(ids, type_)), batch, 3) == ids
 
@@ -55,7 +55,7 @@ def test_a_users_partitioner_may_answer_any_integers(ids: list[int], type_: str)
     ],
     ids=str,
 )
-def test_a_users_partitioner_that_answers_wrongly_is_named(answer: object, says: str) -> None:
+def test_an_error_names_a_users_partitioner_with_a_wrong_result(answer: object, says: str) -> None:
     with pytest.raises(UserFunctionError) as refused:
         users(answer).ids(batch_of(k=pa.array([1, 2])))
     assert str(refused.value).startswith("the partitioner m:place")
@@ -63,13 +63,13 @@ def test_a_users_partitioner_that_answers_wrongly_is_named(answer: object, says:
 
 
 @pytest.mark.parametrize("answer", [pa.array(["0", "1"]), pa.array([b"0", b"1"])], ids=str)
-def test_a_users_partitioner_must_answer_numbers(answer: pa.Array) -> None:
+def test_a_users_partitioner_must_return_integers(answer: pa.Array) -> None:
     with pytest.raises(UserFunctionError, match="m:place"):
         users(answer).ids(batch_of(k=pa.array([1, 2])))
 
 
 @pytest.mark.parametrize("error", [KeyError("no such site"), SystemExit("no such site")], ids=repr)
-def test_a_users_partitioner_that_raises_is_named(error: BaseException) -> None:
+def test_an_error_names_a_users_partitioner_that_raises(error: BaseException) -> None:
     def place(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> pa.Array:
         raise error
 

@@ -114,7 +114,7 @@ NESTED = [
 
 
 @pytest.mark.parametrize("column", NESTED, ids=lambda column: str(column.type))
-def test_what_the_kernel_does_not_scatter_is_sliced(column: pa.Array) -> None:
+def test_types_that_the_kernel_does_not_scatter_are_sliced(column: pa.Array) -> None:
     batch = pa.record_batch({"n": pa.array([1, 2, 3]), "c": column})
     buffers = partition_buffers(batch.schema, 4)
     assert isinstance(buffers, SlicedBuffers)
@@ -174,7 +174,7 @@ def test_strings_of_all_lengths_stay_whole(form: str, partitions: int) -> None:
     assert found == expected
 
 
-def test_what_was_taken_does_not_change(form: str) -> None:
+def test_taken_rows_do_not_change(form: str) -> None:
     buffers = make(form, integers(0).schema, 1, block_bytes=8)
     ((_, first),) = buffers.add(integers(1000), placed(*[0] * 1000))
     ((_, second),) = buffers.add(integers(2), placed(0, 0))

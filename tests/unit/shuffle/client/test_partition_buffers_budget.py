@@ -36,7 +36,7 @@ def test_over_the_budget_the_largest_are_due_until_half_is_free(form: str) -> No
     assert [left[partition] for partition in (0, 2, 4)] == [100, 100, 90]
 
 
-def test_a_partition_of_most_rows_leaves_the_others_alone(form: str) -> None:
+def test_a_partition_with_most_rows_does_not_flush_the_others(form: str) -> None:
     random = np.random.default_rng(5)
     buffers = make(form, integers(0).schema, 200, block_bytes=64 * KIB, budget_bytes=512 * KIB)
     small, sent = 0, []
@@ -62,7 +62,7 @@ def test_blocks_of_many_partitions_are_as_large_as_the_budget_allows(form: str) 
     assert np.mean(sizes) > budget / partitions * 2 / 3
 
 
-def test_slices_do_not_keep_what_has_been_taken() -> None:
+def test_slices_free_the_memory_of_taken_rows() -> None:
     batch, ids = integers(2**14), placed(*[0] * (2**14 - 1), 1)
     before = pa.total_allocated_bytes()
     buffers = SlicedBuffers(2, 2**17 - 8, 4 * 2**17)
@@ -74,7 +74,7 @@ def test_slices_do_not_keep_what_has_been_taken() -> None:
     assert [(p, rows.num_rows) for p, rows in buffers.take_all()] == [(1, 20)]
 
 
-def test_a_row_above_the_budget_goes_alone(form: str) -> None:
+def test_a_row_above_the_budget_is_sent_alone(form: str) -> None:
     strings = pa.array(["a", "b" * 5000, "c"])
     batch = pa.record_batch({"s": strings})
     buffers = make(form, batch.schema, 2, budget_bytes=1000)
@@ -85,6 +85,6 @@ def test_a_row_above_the_budget_goes_alone(form: str) -> None:
 
 
 @pytest.mark.parametrize("budget_bytes", [0, 2**30 + 1])
-def test_budgets_that_cannot_be_kept(form: str, budget_bytes: int) -> None:
+def test_impossible_budgets_are_refused(form: str, budget_bytes: int) -> None:
     with pytest.raises(ValueError, match="a budget is 1 to"):
         make(form, integers(0).schema, 2, budget_bytes=budget_bytes)

@@ -98,7 +98,7 @@ def test_hash_has_one_zero_and_one_nan() -> None:
     assert c == d == e
 
 
-def test_hash_refuses_a_key_that_is_not_there_or_has_no_hash() -> None:
+def test_hash_refuses_a_missing_key_or_one_without_a_hash() -> None:
     batch = batch_of(a=pa.array([[1]]))
     with pytest.raises(ColumnNotFoundError, match="'b'"):
         HashPartitioner(("b",), 2).ids(batch)
@@ -140,7 +140,7 @@ def test_round_robin_goes_on_where_the_last_batch_ended() -> None:
     ],
     ids=lambda partitioner: type(partitioner).__name__,
 )
-def test_partitioners_travel(partitioner: Partitioner) -> None:
+def test_partitioners_can_be_pickled(partitioner: Partitioner) -> None:
     batch = batch_of(k=pa.array([3, 1, 2]))
     again = pickle.loads(pickle.dumps(partitioner))
     assert placed(again, batch, 3) == placed(partitioner, batch, 3)

@@ -82,7 +82,7 @@ def test_ranges_in_order_hold_keys_in_order(
 
 @settings(max_examples=200, derandomize=True)
 @given(keyed_rows(), st.integers(1, 50))
-def test_boundaries_are_sorted_and_none_is_there_twice(
+def test_boundaries_are_sorted_and_distinct(
     drawn: tuple[pa.Schema, list[tuple[Any, ...]]], partitions: int
 ) -> None:
     schema, rows = drawn
@@ -93,7 +93,7 @@ def test_boundaries_are_sorted_and_none_is_there_twice(
     assert all(before < after for before, after in pairwise(keys))
 
 
-def test_every_partition_is_about_even_where_keys_are_many() -> None:
+def test_partitions_are_about_even_if_there_are_many_keys() -> None:
     keys = pa.table({"k": np.random.default_rng(1).permutation(10_000)})
     boundaries = choose_boundaries(keys, K, 7)
     batch = keys.to_batches()[0]
@@ -134,7 +134,7 @@ def test_without_a_sample_all_rows_go_to_the_first_partition() -> None:
     ),
     st.integers(1, 12),
 )
-def test_a_heavy_key_is_spread_and_the_order_of_its_rows_is_kept(
+def test_a_heavy_key_is_spread_in_the_order_of_its_rows(
     maps: list[list[int | None]], partitions: int
 ) -> None:
     """Partitions in order, each stably sorted, are the stably sorted input."""
@@ -156,7 +156,7 @@ def test_a_heavy_key_is_spread_and_the_order_of_its_rows_is_kept(
     assert found == sorted(found, key=order)
 
 
-def test_a_heavy_key_has_the_ranges_to_itself_that_it_fills() -> None:
+def test_a_heavy_key_is_alone_in_the_ranges_that_it_fills() -> None:
     keys = pa.table({"k": [0] * 10 + [1] * 70 + [2] * 20})
     boundaries = choose_boundaries(keys, K, 10, repeats=True)
     assert boundaries["k"].to_pylist() == [1] * 7 + [2, 2]

@@ -70,7 +70,7 @@ def test_one_partition_can_be_asked_for(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("only", [2, MAX_PARTITIONS, -1])
-def test_a_partition_that_is_not_there_is_refused(registry: Registry, only: int) -> None:
+def test_a_partition_that_does_not_exist_is_refused(registry: Registry, only: int) -> None:
     with pytest.raises(ProtocolError, match="2 partitions"):
         registry.partitions("clicks", only)
 

@@ -55,7 +55,7 @@ def test_blocks_are_read_by_map_and_each_maps_as_they_were_put(store: BlockStore
     assert list(store.read("clicks", 1, [late, early])) == expected
 
 
-def test_only_the_attempts_that_are_asked_for_are_read(store: BlockStore) -> None:
+def test_only_the_requested_attempts_are_read(store: BlockStore) -> None:
     store.put("clicks", 1, MapAttempt(0, 0), block(rows=1))
     store.put("clicks", 1, MapAttempt(0, 1), block(rows=2))
     assert [b.rows for b in store.read("clicks", 1, [MapAttempt(0, 1)])] == [2]
@@ -63,7 +63,7 @@ def test_only_the_attempts_that_are_asked_for_are_read(store: BlockStore) -> Non
     assert list(store.read("clicks", 1, [MapAttempt(5, 0)])) == []
 
 
-def test_a_large_block_is_kept_as_it_lies(store: BlockStore) -> None:
+def test_a_large_block_is_not_copied(store: BlockStore) -> None:
     put = block(PACKED_BYTES + 1)
     store.put("clicks", 0, MapAttempt(0, 0), put)
     (kept,) = store.read("clicks", 0, [MapAttempt(0, 0)])
@@ -71,7 +71,7 @@ def test_a_large_block_is_kept_as_it_lies(store: BlockStore) -> None:
 
 
 @pytest.mark.parametrize("rows", [10, PACKED_BYTES])  # one that is copied, one that is not
-def test_a_bit_that_changes_in_memory_is_found_by_who_decodes(store: BlockStore, rows: int) -> None:
+def test_a_bit_that_changes_in_memory_is_found_when_decoding(store: BlockStore, rows: int) -> None:
     source = MapAttempt(0, 0)
     put = encode_block([pa.record_batch({"n": range(rows)})], ipc_options("none"))
     store.put("clicks", 0, source, put)
@@ -87,7 +87,7 @@ def test_a_bit_that_changes_in_memory_is_found_by_who_decodes(store: BlockStore,
 
 
 @pytest.mark.parametrize("partition", [-1, PARTITIONS])
-def test_a_partition_that_is_not_there_is_refused(store: BlockStore, partition: int) -> None:
+def test_a_partition_that_does_not_exist_is_refused(store: BlockStore, partition: int) -> None:
     with pytest.raises(ProtocolError, match="has no partition"):
         store.put("clicks", partition, MapAttempt(0, 0), block())
     with pytest.raises(ProtocolError, match="has no partition"):
@@ -101,14 +101,14 @@ def test_a_shuffle_that_is_not_open_is_refused(store: BlockStore) -> None:
         store.read("other", 0, [])
 
 
-def test_forgetting_what_is_not_there_is_fine(store: BlockStore) -> None:
+def test_dropping_what_does_not_exist_does_nothing(store: BlockStore) -> None:
     store.discard("other", MapAttempt(0, 0))
     store.drop("other")
     store.discard("clicks", MapAttempt(0, 0))
     assert held(store.stats()) == (1, 0, 0)
 
 
-def test_opening_again_keeps_what_is_there(store: BlockStore) -> None:
+def test_opening_again_keeps_the_blocks(store: BlockStore) -> None:
     store.put("clicks", 0, MapAttempt(0, 0), block())
     store.open("clicks", PARTITIONS)
     assert len(list(store.read("clicks", 0, [MapAttempt(0, 0)]))) == 1
@@ -136,7 +136,7 @@ def test_memory_is_given_back(store: BlockStore) -> None:
     assert pa.total_allocated_bytes() - before < 100_000
 
 
-def test_small_blocks_let_go_of_the_buffer_that_they_came_in(store: BlockStore) -> None:
+def test_small_blocks_free_the_buffer_that_they_came_in(store: BlockStore) -> None:
     before = pa.total_allocated_bytes()
     received = pa.allocate_buffer(1_000_000)
     store.put("clicks", 0, MapAttempt(0, 0), Block.of(1, received.slice(1_000, 16)))

@@ -70,7 +70,7 @@ COLUMNS: dict[str, Callable[[], pa.Array]] = {
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_it_is_cut_by_what_it_decodes_to(name: str) -> None:
+def test_a_batch_is_cut_by_its_decoded_size(name: str) -> None:
     column = COLUMNS[name]()
     batch = pa.record_batch({"n": pa.array(range(len(column))), "of": column})
     plain = to_canonical(batch, canonical_schema(batch.schema))
@@ -87,7 +87,7 @@ def test_it_is_cut_by_what_it_decodes_to(name: str) -> None:
         assert [row for rows in pieces for row in rows] == part.to_pylist()
 
 
-def test_numbers_are_cut_without_a_look_at_each() -> None:
+def test_numbers_are_cut_without_measuring_each_row() -> None:
     rows = 2**31 - 1
     column = pa.RunEndEncodedArray.from_arrays(pa.array([rows], pa.int32()), pa.array([7]))
     before = pa.total_allocated_bytes()
@@ -104,13 +104,13 @@ def test_numbers_are_cut_without_a_look_at_each() -> None:
     pa.record_batch({"n": pa.Array.from_buffers(pa.null(), 10**12, [None])}),
     pa.record_batch({"n": ["a", None]}),
 ])  # fmt: skip
-def test_what_is_small_stays_in_one_piece(batch: pa.RecordBatch) -> None:
+def test_a_small_batch_stays_whole(batch: pa.RecordBatch) -> None:
     (piece,) = canonical_slices(batch)
     assert piece.num_rows == batch.num_rows
     assert piece.schema == canonical_schema(batch.schema)
 
 
-def test_a_row_that_is_large_by_itself_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_is_large_by_itself_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ROW_BYTES", WIDE)
     large = pa.array(["x" * SLICE_BYTES * 2, "y"]).dictionary_encode()
     pieces = list(canonical_slices(pa.record_batch({"a": large})))
@@ -139,7 +139,7 @@ def overlapping(kind: pa.DataType, rows: int, columns: int) -> list[pa.Array]:
 
 
 @pytest.mark.parametrize("shift", [0, 1], ids=["the same bytes", "overlapping bytes"])
-def test_columns_that_share_bytes_are_counted_each(shift: int) -> None:
+def test_shared_bytes_are_counted_for_each_column(shift: int) -> None:
     columns = overlapping(pa.int64(), SLICE_BYTES // 8, 100)
     columns = columns if shift else columns[:1] * 100
     batch = pa.RecordBatch.from_arrays(columns, [f"c{i}" for i in range(100)])
@@ -160,7 +160,7 @@ def test_a_row_of_columns_that_share_bytes_is_refused() -> None:
         list(canonical_slices(batch))
 
 
-def test_what_is_not_decoded_and_shares_bytes_is_refused() -> None:
+def test_undecoded_columns_that_share_bytes_are_refused() -> None:
     rows = SLICE_BYTES // 8
     children = overlapping(pa.int64(), rows, 20)
     union = pa.UnionArray.from_sparse(pa.array(bytes(rows), pa.int8()), children)
@@ -188,7 +188,7 @@ values = st.lists(st.none() | st.text(max_size=30), max_size=20)
 
 @settings(max_examples=200, derandomize=True)
 @given(values, st.data())
-def test_sizes_are_those_of_the_plain_layout(some: list[Any], data: st.DataObject) -> None:
+def test_sizes_are_those_of_the_canonical_layout(some: list[Any], data: st.DataObject) -> None:
     plain = pa.array(some, pa.string())
     start = data.draw(st.integers(0, len(some)))
     ends = pa.array(range(1, len(some) + 1), pa.int32())

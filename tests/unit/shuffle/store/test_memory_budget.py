@@ -57,7 +57,7 @@ class Waiting:
             assert not thread.is_alive()
 
 
-def test_who_comes_first_is_served_first() -> None:
+def test_waits_are_served_in_order() -> None:
     waiting = Waiting()
     waiting.take(90)
     waiting.start("large", 60)
@@ -74,7 +74,7 @@ def test_who_comes_first_is_served_first() -> None:
     waiting.join()
 
 
-def test_what_is_larger_than_the_budget_is_let_in_alone() -> None:
+def test_something_larger_than_the_budget_is_admitted_alone() -> None:
     waiting = Waiting()
     waiting.take(1_000)
     assert waiting.budget.excess_bytes == 950
@@ -103,7 +103,7 @@ def test_no_wait_is_longer_than_its_deadline() -> None:
     waiting.take(1)
 
 
-def test_who_waits_hears_that_spilling_failed_and_the_next_tries_again() -> None:
+def test_failed_spilling_ends_waits_and_the_next_wait_tries_again() -> None:
     waiting = Waiting()
     waiting.take(100)
     waiting.start("now", 10)
@@ -122,7 +122,7 @@ def test_who_waits_hears_that_spilling_failed_and_the_next_tries_again() -> None
     waiting.join()
 
 
-def test_only_those_are_refused_who_are_meant() -> None:
+def test_only_the_chosen_owners_are_refused() -> None:
     waiting = Waiting()
     waiting.take(100)
     waiting.start("a", 10)

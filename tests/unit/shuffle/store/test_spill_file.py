@@ -59,7 +59,7 @@ def test_a_file_that_is_too_short_or_gone_is_found(tmp_path: Path) -> None:
         file.read(written)
 
 
-def test_what_fits_in_part_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_a_failed_append_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     before = append_blocks(tmp_path / "f", 0, blocks(10))
     with largest_file(5_000), pytest.raises(OSError, match="File too large"):
         append_blocks(tmp_path / "f", 1_000, blocks(100))

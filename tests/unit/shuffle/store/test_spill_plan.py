@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mrflight.shuffle.store.spiller import Resident, plan_spill
 
 
-def test_the_coldest_of_an_average_share_go_first_and_then_the_others() -> None:
+def test_the_coldest_of_at_least_average_size_go_first() -> None:
     resident = [
         Resident("small and cold", 1, touched=0),
         Resident("large and warm", 50, touched=9),
@@ -28,7 +28,9 @@ def test_the_coldest_of_an_average_share_go_first_and_then_the_others() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 100), st.integers(0, 5))), st.integers(0, 2_000))
-def test_it_is_enough_and_the_last_is_needed(sizes: list[tuple[int, int]], excess: int) -> None:
+def test_a_plan_frees_enough_and_its_last_partition_is_needed(
+    sizes: list[tuple[int, int]], excess: int
+) -> None:
     resident = [Resident(i, size, touched) for i, (size, touched) in enumerate(sizes)]
     chosen = [resident[i].size_bytes for i in plan_spill(resident, excess)]
     assert sum(chosen) >= min(excess, sum(size for size, _ in sizes))

@@ -53,7 +53,7 @@ def test_slices_of_a_partition_partly_on_disk_are_the_partition(spilling: Spilli
     assert [each for share in slices for each in share] == [*range(0, 200, 2), *range(1, 200, 2)]
 
 
-def test_what_is_spilled_while_it_is_read_is_read_from_disk(spilling: Spilling) -> None:
+def test_blocks_that_are_spilled_during_a_read_are_read_from_disk(spilling: Spilling) -> None:
     spilling.put(40, partitions=1)
     assert spilling.stats().spilled_blocks == 0
     reading = spilling.store.read(NAME, 0, [FIRST])
@@ -66,7 +66,7 @@ def test_what_is_spilled_while_it_is_read_is_read_from_disk(spilling: Spilling) 
     assert [*seen, *rows(reading)] == list(range(40)), "and nothing that came after the call"
 
 
-def test_the_size_of_what_an_attempt_put_is_told_wherever_it_is(spilling: Spilling) -> None:
+def test_the_size_of_an_attempt_includes_blocks_on_disk(spilling: Spilling) -> None:
     spilling.put(200)
     spilling.put(100, SECOND)
     assert 0 < spilling.stats().spilled_blocks < 300
@@ -108,7 +108,7 @@ def test_many_writers_and_readers_at_once(spilling: Spilling) -> None:
         assert found == [*range(partition, 300, 3)] * 6
 
 
-def test_a_block_larger_than_the_budget_is_taken(tmp_path: Path) -> None:
+def test_a_block_larger_than_the_budget_is_accepted(tmp_path: Path) -> None:
     spilling = Spilling(tmp_path, memory=10 * KIB)
     for number in range(3):
         spilling.store.put(NAME, 0, FIRST, block(number, 700 * KIB))

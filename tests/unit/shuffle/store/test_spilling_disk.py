@@ -42,7 +42,7 @@ def test_a_disk_that_cannot_be_written_ends_puts_and_is_tried_again(spilling: Sp
     assert rows(spilling.store.read(NAME, 3, [SECOND])) == [*range(3, 400, 4)]
 
 
-def test_a_spill_folder_that_is_gone_is_told(spilling: Spilling) -> None:
+def test_a_missing_spill_folder_is_reported(spilling: Spilling) -> None:
     spilling.put(200, partitions=1)
     spilling.settle()
     shutil.rmtree(spilling.files()[0].parent)

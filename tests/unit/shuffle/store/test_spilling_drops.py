@@ -65,7 +65,7 @@ def test_a_discarded_attempt_is_dead_space_on_disk(spilling: Spilling) -> None:
     assert spilling.stats().dead_bytes == 0
 
 
-def test_a_discarded_block_that_was_passed_over_in_spilling_is_nobodys(tmp_path: Path) -> None:
+def test_a_discarded_block_that_spilling_skips_belongs_to_no_attempt(tmp_path: Path) -> None:
     with ScratchFolder("test", tmp_path) as scratch, BlockStore(BUDGET, scratch) as store:
         store.open(NAME, 1)
         store.put(NAME, 0, FIRST, block(1))
@@ -84,7 +84,7 @@ def test_a_discarded_block_that_was_passed_over_in_spilling_is_nobodys(tmp_path:
         (lambda store: store.discard(NAME, FIRST), IncompletePartitionError),
     ],
 )
-def test_what_goes_away_while_it_is_read_is_told(
+def test_a_reader_learns_what_is_removed_while_it_reads(
     spilling: Spilling, change: Callable[[BlockStore], None], error: type[MrflightError]
 ) -> None:
     spilling.put(400, partitions=1)
@@ -95,7 +95,7 @@ def test_what_goes_away_while_it_is_read_is_told(
         list(reading)
 
 
-def test_a_reader_lets_go_of_its_file(spilling: Spilling) -> None:
+def test_a_reader_closes_its_file(spilling: Spilling) -> None:
     spilling.put(400, partitions=1)
     spilling.settle()
     before = len(os.listdir("/proc/self/fd"))

@@ -63,7 +63,7 @@ def stuck(tmp_path: Path) -> Iterator[Spilling]:
         (lambda store: store.close(), ServerUnavailableError),
     ],
 )
-def test_what_ends_a_put_that_waits(
+def test_events_that_end_a_waiting_put(
     stuck: Spilling, change: Callable[[BlockStore], None], error: type[MrflightError]
 ) -> None:
     put = Put(stuck.store, SECOND, 100 * KIB)
@@ -74,7 +74,7 @@ def test_what_ends_a_put_that_waits(
 @pytest.mark.parametrize(
     "change", [lambda store: store.drop("other"), lambda store: store.discard(NAME, FIRST)]
 )
-def test_what_is_given_back_lets_a_put_go_on(
+def test_freed_memory_lets_a_put_continue(
     stuck: Spilling, change: Callable[[BlockStore], None]
 ) -> None:
     stuck.store.discard(NAME, FIRST)

@@ -49,7 +49,7 @@ def test_several_batches_become_one_block_in_their_order() -> None:
     assert decode_block(block).column(0).to_pylist() == [1, 2, 3]
 
 
-def test_a_slice_is_written_without_what_lies_around_it() -> None:
+def test_a_slice_is_encoded_without_the_rows_around_it() -> None:
     batch = batch_of(pa.array(range(100_000)), pa.array(["x" * 10] * 100_000))
     assert encode_block([batch.slice(50_000, 10)], PLAIN).body.size < 5_000
 

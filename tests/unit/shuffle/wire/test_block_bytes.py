@@ -23,7 +23,7 @@ from tests.support.blocks import PLAIN, batch_of
 examples = settings(max_examples=200, derandomize=True)
 
 
-def test_a_block_travels_as_it_lies() -> None:
+def test_a_block_is_sent_without_a_copy() -> None:
     block = encode_block([batch_of(pa.array([1, 2, 3]))], PLAIN)
     message = to_wire(block)
     assert message.schema == WIRE_SCHEMA
@@ -86,6 +86,6 @@ def test_any_bytes_are_a_tag_within_bounds_or_refused(data: bytes | None) -> Non
         (BlockTag(1, 2**40 + 1, 1).encode(), "rows"),
     ],
 )
-def test_a_wrong_tag_is_said_to_be_so(data: bytes, says: str) -> None:
+def test_a_wrong_tag_is_refused_with_the_reason(data: bytes, says: str) -> None:
     with pytest.raises(ProtocolError, match=says):
         BlockTag.decode(pa.py_buffer(data))

@@ -29,7 +29,7 @@ def bits_found(block: Block) -> int:
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
-def test_every_single_bit_of_a_block_that_is_wrong_is_found(compression: str) -> None:
+def test_every_single_flipped_bit_of_a_block_is_found(compression: str) -> None:
     block = encode_block([batch_of(pa.array([1, None]))], ipc_options(compression))
     assert decode_block(block).column(0).to_pylist() == [1, None]
     assert bits_found(block) > 8 * 200
@@ -37,7 +37,7 @@ def test_every_single_bit_of_a_block_that_is_wrong_is_found(compression: str) ->
 
 @settings(max_examples=300, derandomize=True)
 @given(st.data())
-def test_any_bit_of_any_block_that_is_wrong_is_found(data: st.DataObject) -> None:
+def test_any_flipped_bit_of_any_block_is_found(data: st.DataObject) -> None:
     rows = data.draw(st.integers(0, 3_000), "rows")
     compression = data.draw(st.sampled_from(["none", "lz4", "zstd"]), "compression")
     batch = batch_of(pa.array(range(rows), pa.int64()), pa.array(["some text"] * rows))
@@ -51,7 +51,7 @@ def test_any_bit_of_any_block_that_is_wrong_is_found(data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("offset", range(8))
-def test_a_hash_is_of_the_bytes_wherever_they_lie(offset: int) -> None:
+def test_a_hash_does_not_depend_on_the_address(offset: int) -> None:
     block = encode_block([batch_of(*COLUMNS)], PLAIN)
     assert block.xxh3 == xxhash.xxh3_64_intdigest(block.body.to_pybytes(), seed=0)
     assert Block.of(block.rows, at_offset(block.body, offset)) == block

@@ -20,7 +20,7 @@ FUZZ_ROUNDS = 1500
 
 
 @pytest.mark.parametrize("body", [b"", b"\0", b"\0" * 64, b"\xff" * 64, b"ARROW1\0\0" * 8])
-def test_bytes_that_are_no_stream_are_refused(body: bytes) -> None:
+def test_bytes_that_are_not_an_arrow_stream_are_refused(body: bytes) -> None:
     with pytest.raises(CorruptBlockError, match=f"a block of {len(body)} bytes cannot be read"):
         decode_block(Block.of(0, pa.py_buffer(body)))
 

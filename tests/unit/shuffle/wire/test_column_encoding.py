@@ -93,9 +93,7 @@ def numbers_of(kind: pa.DataType, bits: int) -> st.SearchStrategy[pa.Array]:
 
 @settings(max_examples=300, deadline=None)
 @given(columns_of_numbers(), st.integers(0, 5))
-def test_numbers_come_back_however_large_later_ones_are(
-    columns: list[pa.Array], start: int
-) -> None:
+def test_later_numbers_may_need_more_bytes(columns: list[pa.Array], start: int) -> None:
     batches = [
         pa.record_batch({"n": times(column, ENOUGH + start)}).slice(start) for column in columns
     ]
@@ -119,7 +117,7 @@ def test_numbers_come_back_however_large_later_ones_are(
     ],
     ids=str,
 )
-def test_what_travels_is_as_small_as_the_values_let_it_be(
+def test_values_take_as_few_bytes_as_the_largest_needs(
     column: pa.Array, bytes_of_a_row: int
 ) -> None:
     batch = pa.record_batch({"c": times(column, 100_000)})
@@ -128,7 +126,7 @@ def test_what_travels_is_as_small_as_the_values_let_it_be(
     assert 0 < size - 100_000 * bytes_of_a_row < 1000
 
 
-def test_each_batch_may_have_a_dictionary_of_its_own_or_none() -> None:
+def test_batches_may_have_different_dictionaries_or_none() -> None:
     texts = [["a", "b"], ["b", "c", None], ["c", "a"], ["d", "e", "d"]]
     columns = [times(pa.array(each), ENOUGH) for each in texts]
     twice = pa.DictionaryArray.from_arrays(times(pa.array([0, 1, 2]), ENOUGH), pa.array(texts[3]))
@@ -195,7 +193,7 @@ def test_few_rows_are_not_encoded() -> None:
     ],
     ids=["many", "long", "long in bytes", "null", "binary"],
 )
-def test_other_dictionaries_travel_as_their_values(dictionary: pa.Array) -> None:
+def test_other_dictionaries_are_decoded(dictionary: pa.Array) -> None:
     assert not is_short_dictionary(dictionary)
     column = pa.DictionaryArray.from_arrays(pa.array([0] * ENOUGH, pa.int32()), dictionary)
     batch = pa.record_batch({"c": column})
@@ -223,7 +221,7 @@ def test_a_batch_of_other_columns_is_refused() -> None:
         encoder.check(pa.schema([("n", pa.string())]))
 
 
-def test_a_decimal_of_more_digits_than_its_type_says_is_not_cut() -> None:
+def test_a_decimal_with_more_digits_than_its_type_is_not_truncated() -> None:
     """Arrow lets it be until it is validated."""
     halves = np.array([[0, 1]], "<i8")
     column = pa.Array.from_buffers(KIND, 1, [None, pa.py_buffer(halves)])
@@ -234,7 +232,7 @@ def test_a_decimal_of_more_digits_than_its_type_says_is_not_cut() -> None:
     assert encoded(encoder, batch) == batch
 
 
-def test_what_lies_behind_a_null_is_no_mistake() -> None:
+def test_values_behind_nulls_are_not_checked() -> None:
     halves = np.zeros((ENOUGH, 2), "<i8")
     halves[0, 0] = 10**18
     nulls = pa.py_buffer(b"\xfe" + b"\xff" * (ENOUGH // 8 - 1))
@@ -244,7 +242,7 @@ def test_what_lies_behind_a_null_is_no_mistake() -> None:
     assert sent(batch) == [batch]
 
 
-def test_buffers_may_end_within_one_more_value() -> None:
+def test_buffers_may_end_in_the_middle_of_another_value() -> None:
     """As slices of what somebody has received do."""
     data = np.arange(ENOUGH, dtype="<i8").tobytes()
     numbers = pa.Array.from_buffers(pa.int64(), ENOUGH, [None, pa.py_buffer(data + b"\0")])
@@ -257,7 +255,7 @@ def test_buffers_may_end_within_one_more_value() -> None:
     assert decoded.equals(to_canonical(batch, canonical_schema(batch.schema)))
 
 
-def test_a_block_may_have_such_buffers() -> None:
+def test_a_block_may_have_buffers_that_end_in_the_middle_of_a_value() -> None:
     column = pa.Array.from_buffers(pa.int16(), 3, [None, pa.py_buffer(b"\1\0\2\0\3\0\0")])
     (decoded,) = decode_block(encoded_block(column, "int64")).columns
     assert decoded == pa.array([1, 2, 3])
@@ -294,12 +292,12 @@ def test_an_encoding_that_no_writer_uses_is_refused(column: pa.Array, plain: str
         decode_block(encoded_block(column, plain))
 
 
-def test_a_encoded_block_may_have_no_rows() -> None:
+def test_an_encoded_block_may_have_no_rows() -> None:
     block = encoded_block(pa.array([], pa.int8()), "decimal128(15, 2)")
     assert decode_block(block) == pa.record_batch({"c": pa.array([], pa.decimal128(15, 2))})
 
 
-def test_a_long_claim_is_not_repeated() -> None:
+def test_a_long_type_name_is_shortened_in_the_error() -> None:
     with pytest.raises(CorruptBlockError, match="not an encoding of xxx") as told:
         decode_block(encoded_block(pa.array([1], pa.int8()), "x" * 2**20))
     assert len(str(told.value)) < 300
@@ -340,7 +338,7 @@ def celsius() -> Iterator[Celsius]:
         pa.unregister_extension_type(Celsius().extension_name)
 
 
-def test_extension_types_travel_as_they_are(celsius: Celsius) -> None:
+def test_extension_types_are_not_encoded(celsius: Celsius) -> None:
     column = pa.ExtensionArray.from_storage(celsius, pa.array(range(ENOUGH)))
     batch = pa.record_batch({"degrees": column, "n": range(ENOUGH)})
     (decoded,) = sent(batch)
@@ -348,7 +346,7 @@ def test_extension_types_travel_as_they_are(celsius: Celsius) -> None:
     assert decoded.schema == batch.schema
 
 
-def test_who_does_not_know_an_extension_type_keeps_its_name(celsius: Celsius) -> None:
+def test_an_unknown_extension_type_keeps_its_name(celsius: Celsius) -> None:
     """A server does not know it when it decodes other columns of a block for a plain client."""
     column = pa.ExtensionArray.from_storage(celsius, pa.array(range(ENOUGH)))
     batch = pa.record_batch({"degrees": column, "n": range(ENOUGH)})
@@ -378,7 +376,7 @@ def test_a_decimal_of_any_scale_comes_back() -> None:
         assert decoded.equals(batch)
 
 
-def test_users_columns_of_such_types_are_their_own() -> None:
+def test_users_columns_of_the_encodings_types_are_not_decoded() -> None:
     batch = pa.record_batch(
         {
             "codes": pa.DictionaryArray.from_arrays(pa.array([0], pa.uint8()), pa.array(["a"])),

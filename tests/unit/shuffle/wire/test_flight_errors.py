@@ -31,7 +31,7 @@ class RaisingServer(flight.FlightServerBase):
 
 
 @pytest.mark.parametrize("name", RAISED)
-def test_a_server_without_memory_may_have_some_later(name: str) -> None:
+def test_an_error_for_want_of_memory_is_retryable(name: str) -> None:
     server = RaisingServer("grpc+tcp://127.0.0.1:0")
     try:
         location = f"grpc+tcp://127.0.0.1:{server.port}"
@@ -67,7 +67,7 @@ class LateServer(flight.FlightServerBase):
             writer.write(b"receipt")
 
 
-def test_a_peer_that_is_gone_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_is_gone_is_not_logged_as_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mrflight")
     server = LateServer()
     try:
@@ -104,7 +104,7 @@ def test_every_other_failure_is_logged_in_full(
 
 
 @pytest.mark.parametrize("wire_name", ["AttemptLostError", "OutputLostError", "StoreError"])
-def test_an_error_has_its_name_of_the_wire_contract_on_the_wire(wire_name: str) -> None:
+def test_errors_keep_their_names_of_the_wire_contract(wire_name: str) -> None:
     """Classes were renamed; what plain Flight clients see was not."""
     with warnings.catch_warnings(action="ignore"):
         kind = getattr(errors, wire_name)

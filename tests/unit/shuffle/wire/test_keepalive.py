@@ -71,7 +71,7 @@ def settles(server: Counting, other: Counting) -> bool:
     return server.calls == before
 
 
-def test_a_connection_is_called_over_until_it_is_let_go(server: Counting, pulse: Keepalive) -> None:
+def test_a_connection_gets_calls_until_it_is_closed(server: Counting, pulse: Keepalive) -> None:
     with Counting("grpc+tcp://127.0.0.1:0") as other, Connections() as used, Connections() as ours:
         used.to(location(other))
         for let_go in (ours.close, ours.abandon, lambda: ours.forget(location(server))):
@@ -84,7 +84,7 @@ def test_a_connection_is_called_over_until_it_is_let_go(server: Counting, pulse:
             assert settles(server, other)
 
 
-def test_what_is_kept_idle_is_not_called_over(
+def test_an_idle_connection_gets_no_calls(
     server: Counting, pulse: Keepalive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_idle", {})
@@ -101,18 +101,14 @@ def test_what_is_kept_idle_is_not_called_over(
             await_that(lambda: server.calls >= goal, "calls over it again")
 
 
-def test_a_server_that_does_not_answer_keeps_no_other_from_it(
-    server: Counting, pulse: Keepalive
-) -> None:
+def test_a_silent_server_does_not_delay_calls_to_others(server: Counting, pulse: Keepalive) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, Connections() as ours:
         ours.to(f"grpc+tcp://127.0.0.1:{silent.getsockname()[1]}")
         ours.to(location(server))
         await_that(lambda: server.calls >= 2, "calls")
 
 
-def test_who_is_not_closed_is_called_over_no_more_when_nobody_has_it(
-    server: Counting, pulse: Keepalive
-) -> None:
+def test_a_collected_connection_gets_no_calls(server: Counting, pulse: Keepalive) -> None:
     with Counting("grpc+tcp://127.0.0.1:0") as other, Connections() as used:
         used.to(location(other))
         forgotten = Connections()
@@ -133,7 +129,7 @@ def test_a_unix_socket_needs_no_keepalive(pulse: Keepalive, tmp_path: Any) -> No
         assert before == {thread for thread in threading.enumerate() if thread.name == "keepalive"}
 
 
-def test_a_forked_process_has_a_pulse_of_its_own(server: Counting, pulse: Keepalive) -> None:
+def test_a_forked_process_has_its_own_keepalive(server: Counting, pulse: Keepalive) -> None:
     with Connections() as ours:
         ours.to(location(server))
         for number in range(FORKS):  # some of them in the midst of a call
@@ -178,14 +174,14 @@ class Stopping(Counting):
         raise flight.FlightCancelledError("stopping")
 
 
-def test_a_server_that_stops_interrupts_nobody(pulse: Keepalive) -> None:
+def test_a_server_that_stops_does_not_interrupt_the_client(pulse: Keepalive) -> None:
     with Stopping("grpc+tcp://127.0.0.1:0") as stopping, Connections() as ours:
         ours.to(location(stopping))
         await_that(lambda: stopping.calls >= 5, "calls")  # or KeyboardInterrupt
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs Linux's /proc")
-def test_a_connection_fails_where_nothing_is_acknowledged(server: Counting) -> None:
+def test_a_connection_without_acknowledgements_times_out(server: Counting) -> None:
     with Connections() as ours:
         list(ours.to(location(server)).do_action(MetadataAction.KEEPALIVE.value))
         assert timeouts_of_sockets_to(server.port) == {15_000}
@@ -219,7 +215,7 @@ connections._keepalive.close()
 """
 
 
-def test_connections_are_closed_beside_a_call_of_the_keepalive(server: Counting) -> None:
+def test_connections_can_be_closed_during_a_keepalive_call(server: Counting) -> None:
     """A client that is closed by name as a call begins ends the process."""
     command = [sys.executable, "-c", CLOSING, location(server)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3 * TIMEOUT_S)

@@ -17,7 +17,7 @@ from tests.support.near_cluster import near_data_servers, near_metadata
 SILENT = 5
 
 
-def test_silent_servers_take_as_long_as_one_and_the_others_hear_it(tmp_path: Path) -> None:
+def test_many_silent_servers_take_as_long_as_one(tmp_path: Path) -> None:
     with ExitStack() as stack:
         metadata = stack.enter_context(near_metadata(Registry(time.monotonic, 60.0)))
         (heard,) = stack.enter_context(near_data_servers(metadata, 1, tmp_path))

@@ -111,7 +111,7 @@ def test_a_number_of_many_digits_is_refused() -> None:
         decode(body, PutShuffle)
 
 
-def test_a_body_above_the_limit_is_refused_unread() -> None:
+def test_a_body_above_the_limit_is_refused_without_decoding() -> None:
     body = memoryview(bytes(MAX_BODY_BYTES + 1))
     with pytest.raises(ProtocolError, match=f"ShuffleName: {MAX_BODY_BYTES + 1} bytes, more than"):
         decode(body, ShuffleName)

@@ -27,7 +27,7 @@ class EndlessServer(flight.FlightServerBase):
 
 
 @pytest.mark.parametrize("ending", ["closed", "failed"])
-def test_a_stream_that_is_left_ends_at_the_server_whoever_holds_it_yet(ending: str) -> None:
+def test_an_abandoned_stream_ends_at_the_server(ending: str) -> None:
     """As its watcher may, for as long as no other stream is waited for."""
     held: list[flight.FlightStreamReader] = []
     # An address of its own: by default a server takes a port of either loopback, and another

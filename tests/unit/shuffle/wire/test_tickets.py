@@ -162,7 +162,7 @@ def test_any_bytes_are_a_ticket_within_bounds_or_refused(data: bytes) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_ticket_is_refused(ticket: bytes) -> None:
+def test_a_malformed_ticket_is_refused(ticket: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_ticket(ticket)
 
@@ -172,7 +172,7 @@ def test_what_is_no_ticket_is_refused(ticket: bytes) -> None:
 
 @examples
 @given(ids, partitions, plain_sources)
-def test_a_put_path_comes_back_in_one_part_or_several(
+def test_a_put_path_may_be_in_one_part_or_several(
     shuffle: str, partition: int, source: MapAttempt
 ) -> None:
     parts = [shuffle, str(partition), *map(str, source[:2])]
