@@ -1,4 +1,4 @@
-"""A data server dies with partitions of several stages: what is needed of each is made again."""
+"""A data server with partitions of several stages is killed: the needed output is recovered."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ SEED = 7
 
 
 class KillingAServer(ProgressReport):
-    """Kills a data server as a stage begins, and looks at the others before the commit."""
+    """Kills a data server as a stage begins, and asks the others what they hold at the end."""
 
     def __init__(self, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self._stage = stage
         self.killed = 0
         self.held_bytes = 0
-        """By the data servers in the end, whose shuffles a job keeps until then."""
+        """The bytes on all data servers before the commit; the job still keeps its shuffles then."""
         self.committed_bytes = 0
-        """Of these that are read; what else there is was sent without need."""
+        """The bytes of committed attempts. Any others were sent without need."""
         self._metadata = ""
         monkeypatch.setattr("mrflight.frontend.api.progress_for", lambda stream: self)
         make = JobShuffles.create
@@ -51,9 +51,9 @@ class KillingAServer(ProgressReport):
 
         monkeypatch.setattr(JobShuffles, "create", made)
         self.withdrawn: Counter[str] = Counter()
-        """Attempts that no worker had begun, by stage."""
+        """Cancelled attempts that no worker had begun, by stage."""
         self._running: list[str] = []
-        """The stages that run, each within the one before it."""
+        """The task sets that run, each within the one before it."""
         run, cancel_pending = StageRunner._run, StageAttempts.cancel_pending
 
         def running(stages: StageRunner, stage: str, *others: Any) -> list[Any]:
@@ -91,7 +91,7 @@ class KillingAServer(ProgressReport):
 
     @property
     def again(self) -> set[tuple[str, int]]:
-        """The stages that sent something again, and how many of its tasks did."""
+        """The stages whose tasks ran again, each with the number of these tasks."""
         found = (re.match(r"(\d+) of \d+ (.*) tasks run again", line) for line in self.lines)
         told = [(each[2], int(each[1])) for each in found if each]
         assert len(set(told)) == len(told), told
@@ -99,13 +99,14 @@ class KillingAServer(ProgressReport):
 
     @property
     def maps(self) -> int:
-        """Of all stages."""
+        """The number of map tasks of all stages."""
         return of_maps(self.stages)
 
     def check(self, result: mrflight.JobResult, again: set[tuple[str, int]], begun: int) -> None:
-        """Those sent again what was lost and no more; so many maps were begun again besides.
+        """Check that these tasks ran again and no others, and that ``begun`` maps were restarted.
 
-        Or taken back from a worker that had not begun as another one saw the loss: not counted.
+        A map that no worker had begun when another one noticed the loss is cancelled, and its
+        attempt does not count.
         """
         assert self.again == again
         attempts = self.maps + sum(tasks for _, tasks in again) + begun
@@ -114,7 +115,7 @@ class KillingAServer(ProgressReport):
         assert self.held_bytes == self.committed_bytes > 0
 
     def _second_server(self) -> psutil.Process:
-        """Where some partitions of every shuffle are, except of those that have one."""
+        """Return a server with partitions of every shuffle that has more than one."""
         with mrflight.connect(self._metadata) as cluster:
             status = cluster.status()
         return fault_place.PLACE.server_at(status.servers[1].location)
@@ -125,17 +126,17 @@ class KillingAServer(ProgressReport):
             self.committed_bytes = sum(each.size_bytes for each in status.shuffles)
             for server in status.servers:
                 asked = connections, server.location, DataAction.STATS, Done(), ServerStats
-                with suppress(ServerUnavailableError):  # nobody needed the one that was killed
+                with suppress(ServerUnavailableError):  # of the server that was killed
                     self.held_bytes += call(*asked).size_bytes
 
 
 def of_maps(counts: Iterable[tuple[str, int]]) -> int:
-    """The sum of those of stages of maps."""
+    """Return the sum for the stages of maps."""
     return sum(count for stage, count in counts if stage.startswith("map"))
 
 
-# Each map of a stage has rows for every server, so that all of them send again what was on one. A
-# map that reads or writes as a server dies is begun again besides.
+# Each map of a stage has rows for every server, so that all maps run again if one server is lost. A
+# map that reads or writes while the server is killed is restarted as well.
 SUMS, ROWS_OF_SUMS, SORTED = ("map sums", FILES), ("map job.rows", 1), ("map", 1)
 LOST = [
     ("map job.rows", {SUMS}, 1),
@@ -147,7 +148,7 @@ LOST_OF_A_JOIN = [
     ("map rows", {SUMS, ("map sums", 1)}, FILES),
     ("reduce", {SUMS, ("map sums", 1), ("map rows", FILES)}, 0),
 ]
-NO_TWINS = {"job.speculation": False}
+NO_SPECULATION = {"job.speculation": False}
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -163,7 +164,7 @@ def test_a_server_is_lost_as_a_stage_begins(
     rows = write_rows(tmp_path / "in", SEED)
     killing = KillingAServer(stage, monkeypatch)
     job = write_job(tmp_path, JOB.replace("REPLICAS", str(replicas)))
-    result = mrflight.run(job, NO_TWINS)
+    result = mrflight.run(job, NO_SPECULATION)
     assert killing.killed == 1
     assert result_of(tmp_path) == expected(rows).cast(result_of(tmp_path).schema)
     assert result.rows_in == rows.num_rows
@@ -175,14 +176,14 @@ def test_a_server_is_lost_as_a_stage_begins(
         killing.check(result, again, begun)
 
 
-def test_a_stage_of_which_nothing_was_lost_sends_nothing_again(
+def test_a_stage_without_lost_output_does_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its only partition is on the first of the servers; the second one dies."""
+    """Its only partition is on the first server, and the second one is killed."""
     rows = write_rows(tmp_path / "in", SEED)
     killing = KillingAServer("reduce", monkeypatch)
     job = write_job(tmp_path, JOB.replace("REPLICAS", "1"))
-    result = mrflight.run(job, {**NO_TWINS, "stages.sums.shuffle.partitions": 1})
+    result = mrflight.run(job, {**NO_SPECULATION, "stages.sums.shuffle.partitions": 1})
     assert result_of(tmp_path) == expected(rows).cast(result_of(tmp_path).schema)
     killing.check(result, {ROWS_OF_SUMS, SORTED}, 0)
 
@@ -190,7 +191,7 @@ def test_a_stage_of_which_nothing_was_lost_sends_nothing_again(
 @pytest.mark.parametrize(
     ("stage", "again", "begun"), LOST_OF_A_JOIN, ids=[stage for stage, *_ in LOST_OF_A_JOIN]
 )
-def test_a_server_is_lost_with_a_side_of_a_join(
+def test_a_server_with_a_side_of_a_join_is_lost(
     stage: str,
     again: set[tuple[str, int]],
     begun: int,
@@ -200,7 +201,7 @@ def test_a_server_is_lost_with_a_side_of_a_join(
     """One side reads an earlier stage, the other one files."""
     rows = write_rows(tmp_path / "in", SEED)
     killing = KillingAServer(stage, monkeypatch)
-    result = mrflight.run(write_job(tmp_path, JOIN_JOB.replace("REPLICAS", "1")), NO_TWINS)
+    result = mrflight.run(write_job(tmp_path, JOIN_JOB.replace("REPLICAS", "1")), NO_SPECULATION)
     assert killing.killed == 1
     found = result_of(tmp_path)
     order = [(name, "ascending") for name in found.column_names]

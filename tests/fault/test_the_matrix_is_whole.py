@@ -7,7 +7,7 @@
     full disk  ..._of_full_disks  ..._of_full_disks     ..._of_journals   ..._of_full_disks
 
 Beside it: ..._of_standing_clusters, whose servers nobody starts again; ..._of_failures, of single
-attempts; test_a_heavy_partition_that_is_lost and ..._that_is_damaged, of merges.
+attempts; test_a_skewed_partition_that_is_lost and ..._that_is_damaged, of merges.
 
 Damaged are blocks, from their writers to their readers, journals, and a table's log. What a
 worker has in its memory before it makes blocks and after it has decoded them, its local files of

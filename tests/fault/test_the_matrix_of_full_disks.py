@@ -50,7 +50,7 @@ GOES_ON = [
     Cell("data server", "full disk", "map of rows", 10, 8, 0, FULL, SPILLING),
     Cell("data server", "full disk", "shuffle", 10, 8, 0, FULL, SPILLING),
     Cell("data server", "full disk", "shuffle", 5, 8, 0, FULL_HERE, (*SPILLING, *TWICE)),
-    # From here on nothing is spilled; by merges it is: see test_a_heavy_partition_that_is_damaged.
+    # From here on nothing is spilled; by merges it is: see test_a_skewed_partition_that_is_damaged.
     Cell("data server", "full disk", "reduce", 5, 8, 0, "", SPILLING),
     Cell("data server", "full disk", "commit", 5, 8, 0, "", SPILLING),
     Cell("workers", "full disk", "commit", 5, 8),

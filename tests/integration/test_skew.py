@@ -19,7 +19,7 @@ from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.tasks.side_slice import SideSlice
 from tests.support.cluster import standing_cluster
 from tests.support.driver import write_job
-from tests.support.heavy_partition import FILES, ORDER, ROWS, watch_shares, write_rows
+from tests.support.skewed_partition import FILES, ORDER, ROWS, watch_slices, write_rows
 
 JOB = """
 [job]
@@ -49,7 +49,7 @@ last = "last(value)"
 
 @pytest.fixture
 def shares(monkeypatch: pytest.MonkeyPatch) -> list[ReduceTaskPlan]:
-    return watch_shares(monkeypatch)
+    return watch_slices(monkeypatch)
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ import mrflight
 from mrflight.planner.reduce_tasks import ReduceTaskPlan
 from mrflight.tasks.operators.hash_join import How
 from tests.support.driver import write_job
-from tests.support.heavy_partition import watch_shares
 from tests.support.join_tables import HOWS
+from tests.support.skewed_partition import watch_slices
 
 FILES = 4
 ROWS = 40_000  # of each file
@@ -102,7 +102,7 @@ on_either_side = pytest.mark.parametrize(
 
 @pytest.fixture
 def shares(monkeypatch: pytest.MonkeyPatch) -> list[ReduceTaskPlan]:
-    return watch_shares(monkeypatch, partition_bytes=200_000)
+    return watch_slices(monkeypatch, partition_bytes=200_000)
 
 
 @pytest.fixture

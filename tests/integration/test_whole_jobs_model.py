@@ -28,9 +28,9 @@ import mrflight
 from mrflight.errors import JobFileError
 from mrflight.planner.reduce_tasks import ReduceTaskPlan
 from mrflight.tasks.operators.hash_join import Join, can_broadcast
-from tests.support.heavy_partition import watch_shares
 from tests.support.join_tables import SKEW, has_no_common_type, joins
 from tests.support.joined import by_duckdb, rows_of, told
+from tests.support.skewed_partition import watch_slices
 
 Partitions = Literal["auto"] | int
 
@@ -60,7 +60,7 @@ def folder_of_the_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 def shares() -> Iterator[list[ReduceTaskPlan]]:
     """What a job will share; a partition of ``auto`` is small."""
     with pytest.MonkeyPatch.context() as patch:
-        yield watch_shares(patch, least_bytes=16, partition_bytes=128)
+        yield watch_slices(patch, min_bytes=16, partition_bytes=128)
 
 
 def read(folder: Path, name: str, table: pa.Table, files: int) -> mrflight.Dataset:

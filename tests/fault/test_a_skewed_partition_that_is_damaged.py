@@ -1,4 +1,4 @@
-"""A partition that several tasks share is damaged before or after its merge, or has no room."""
+"""A sliced partition is damaged before or after its partial aggregation, or a disk is full."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.driver import write_job
 from tests.support.failing_disk import flip_byte
 from tests.support.fault_deeds import fill_disk, spilled_by
 from tests.support.faults import await_that
-from tests.support.heavy_partition import watch_shares, write_rows
+from tests.support.skewed_partition import watch_slices, write_rows
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit")
 
@@ -56,7 +56,7 @@ Deed = Callable[[AggregatedOutput], None]
 
 @dataclass(frozen=True)
 class Cell:
-    """What is done before the merge, or after it; what that costs in attempts, and what is said."""
+    """A fault before or after the partial aggregation, what it costs, and what is reported."""
 
     before: Deed | None
     after: Deed | None
@@ -64,7 +64,7 @@ class Cell:
     replicas: int
     maps: int
     reduces: int
-    """Merges as well."""
+    """Attempts of partial aggregates and of reduces."""
     says: str
 
     def __str__(self) -> str:
@@ -72,20 +72,20 @@ class Cell:
         return f"{deed.__name__}-{self.servers}-servers-{self.replicas}-replicas"  # type: ignore[union-attr]
 
 
-def damage_mapped(merged: AggregatedOutput) -> None:
-    """What the merge reads."""
-    (mapped,) = merged.inputs
-    damage(mapped.shuffle, merged.tasks[0].info.partition)
+def damage_mapped(aggregated: AggregatedOutput) -> None:
+    """Damage what the partial aggregation reads."""
+    (mapped,) = aggregated.inputs
+    damage(mapped.shuffle, aggregated.tasks[0].info.partition)
 
 
-def damage_merged(merged: AggregatedOutput) -> None:
-    """What came of the merge."""
-    damage(merged.shuffle, merged.tasks[0].info.partition)
+def damage_aggregated(aggregated: AggregatedOutput) -> None:
+    """Damage what the partial aggregation has written."""
+    damage(aggregated.shuffle, aggregated.tasks[0].info.partition)
 
 
-def fill_disk_of_merged(merged: AggregatedOutput) -> None:
-    """Where the merge writes to, which spills nothing that was there before any more."""
-    fill_disk(server_of(merged.shuffle, merged.tasks[0].info.partition))
+def fill_disk_of_aggregated(aggregated: AggregatedOutput) -> None:
+    """Fill the disk of the server that the partial aggregation writes to."""
+    fill_disk(server_of(aggregated.shuffle, aggregated.tasks[0].info.partition))
 
 
 def damage(shuffle: Shuffle, partition: int) -> None:
@@ -109,24 +109,24 @@ def is_of(path: Path, partition: int) -> bool:
 
 
 def server_of(shuffle: Shuffle, partition: int) -> psutil.Process:
-    """This process's only job's data server that a partition is read from."""
+    """Return the data server that a partition is read from."""
     return fault_place.PLACE.server_at(shuffle.placement()[partition][0])
 
 
-SENT_AGAIN = "2 of 2 aggregate tasks run again, as their output was lost with"
+RUN_AGAIN = "2 of 2 aggregate tasks run again, as their output was lost with"
 HERE = "going on at a replica, as"
 WITHOUT = "going on without"
-ANEW = "all maps and reduces run again: partition 23 was lost while its slices were sent on"
-MAPS_AGAIN = "4 of 4 map tasks run again, as their output was lost with"
+ALL_AGAIN = "all maps and reduces run again: partition 23 was lost while its slices were sent on"
+MAPS_RUN_AGAIN = "4 of 4 map tasks run again, as their output was lost with"
 
-# 4 maps, 2 merges and 6 reduces, where nothing is lost.
+# Without a loss there are 4 maps, 2 partial aggregates and 6 reduces.
 CELLS = [
     #    before          after       servers replicas maps reduces
-    Cell(None, damage_merged, 1, 1, 4, 11, SENT_AGAIN),
-    Cell(None, damage_merged, 3, 2, 4, 8, HERE),
-    Cell(damage_mapped, None, 1, 1, 12, 10, ANEW),
-    Cell(fill_disk_of_merged, None, 3, 1, 8, 10, MAPS_AGAIN),
-    Cell(fill_disk_of_merged, None, 3, 2, 4, 8, WITHOUT),
+    Cell(None, damage_aggregated, 1, 1, 4, 11, RUN_AGAIN),
+    Cell(None, damage_aggregated, 3, 2, 4, 8, HERE),
+    Cell(damage_mapped, None, 1, 1, 12, 10, ALL_AGAIN),
+    Cell(fill_disk_of_aggregated, None, 3, 1, 8, 10, MAPS_RUN_AGAIN),
+    Cell(fill_disk_of_aggregated, None, 3, 2, 4, 8, WITHOUT),
 ]
 
 
@@ -136,19 +136,19 @@ def rows(tmp_path: Path) -> pa.Table:
     return write_rows(tmp_path / "in", seed=SEED)
 
 
-def watch_merges(
+def watch_aggregations(
     monkeypatch: pytest.MonkeyPatch, before: Deed | None, after: Deed | None
 ) -> list[AggregatedOutput]:
-    """Those of a job, the first of which is hit."""
-    watch_shares(monkeypatch)
-    merges: list[AggregatedOutput] = []
+    """Collect the partial aggregations of a job, and do the fault to the first."""
+    watch_slices(monkeypatch)
+    aggregations: list[AggregatedOutput] = []
 
     class Hit(AggregatedOutput):
         def write(
             self, note: Callable[[list[int]], str] = lambda results: f"{len(results)} done"
         ) -> list[int]:
-            merges.append(self)
-            is_first = len(merges) == 1
+            aggregations.append(self)
+            is_first = len(aggregations) == 1
             if before and is_first:
                 before(self)
             results = super().write(note)
@@ -157,11 +157,11 @@ def watch_merges(
             return results
 
     monkeypatch.setattr(reduce_stage, "AggregatedOutput", Hit)
-    return merges
+    return aggregations
 
 
 def check_nothing_is_left(folder: Path) -> None:
-    """Assert that no process of the job runs, and that none of its local files is there."""
+    """Assert that no process of the job runs and that none of its local files is left."""
     ours = fault_place.PLACE.processes("")
     assert psutil.wait_procs(ours, timeout=10)[1] == []
     assert not list((folder / "spill").iterdir())
@@ -180,12 +180,12 @@ def test_the_job_goes_on(
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    merges = watch_merges(monkeypatch, cell.before, cell.after)
+    aggregations = watch_aggregations(monkeypatch, cell.before, cell.after)
     result = mrflight.run(write_job(tmp_path, job_of(cell.servers, cell.replicas)))
-    said = caplog.text + capfd.readouterr().err  # of the driver, which is this, and of workers
-    assert result.attempts == Attempts(cell.maps, cell.reduces, 0), said
-    assert re.search(fault_place.PLACE.said(cell.says), said), said
-    assert len(merges) == 1 + (cell.says == ANEW)
+    output = caplog.text + capfd.readouterr().err  # of the driver, which is this, and of workers
+    assert result.attempts == Attempts(cell.maps, cell.reduces, 0), output
+    assert re.search(fault_place.PLACE.said(cell.says), output), output
+    assert len(aggregations) == 1 + (cell.says == ALL_AGAIN)
     check_nothing_is_left(tmp_path)
     parts = [Path(path) for path in DeltaTable(tmp_path / "out").file_uris()]
     assert set((tmp_path / "out").glob("*.parquet")) == set(parts)
@@ -195,10 +195,10 @@ def test_the_job_goes_on(
     assert got.sort_by("key").cast(expected.schema) == expected.sort_by("key")
 
 
-def test_a_merge_that_has_no_room_anywhere(
+def test_a_partial_aggregation_without_room_on_any_server_fails_the_job(
     tmp_path: Path, rows: pa.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch_merges(monkeypatch, fill_disk_of_merged, None)
+    watch_aggregations(monkeypatch, fill_disk_of_aggregated, None)
     with pytest.raises(SpillError, match=r"cannot spill .*File too large; make room") as caught:
         mrflight.run(write_job(tmp_path, job_of(servers=1, replicas=1)))
     assert any("partial aggregate of slice" in note for note in caught.value.__notes__)

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mrflight.planner.reduce_tasks import ReduceTaskPlan, split_skewed
-from mrflight.scheduler import reduce_stage
-from mrflight.scheduler import stage_output as produced_stage
+from mrflight.scheduler import reduce_stage, stage_output
 
 FILES = 4
 ROWS = 150_000  # of each file: more than the first look of a map's combiner
@@ -20,27 +19,27 @@ ROWS = 150_000  # of each file: more than the first look of a map's combiner
 ORDER = [("key", "ascending"), ("value", "ascending")]
 
 
-def watch_shares(
-    monkeypatch: pytest.MonkeyPatch, least_bytes: int = 10_000, partition_bytes: int = 600_000
+def watch_slices(
+    monkeypatch: pytest.MonkeyPatch, min_bytes: int = 10_000, partition_bytes: int = 600_000
 ) -> list[ReduceTaskPlan]:
-    """What a job will share, of small partitions as well."""
+    """Collect the slices that a job plans, and let it slice small partitions as well."""
     found: list[ReduceTaskPlan] = []
 
     def plan(*arguments: object) -> list[ReduceTaskPlan]:
-        planned = partial(split_skewed, min_bytes=least_bytes)(*arguments)  # type: ignore[arg-type]
+        planned = partial(split_skewed, min_bytes=min_bytes)(*arguments)  # type: ignore[arg-type]
         found.extend(planned)
         return planned
 
     monkeypatch.setattr(reduce_stage, "split_skewed", plan)
-    monkeypatch.setattr(produced_stage, "split_skewed", plan)
+    monkeypatch.setattr(stage_output, "split_skewed", plan)
     monkeypatch.setattr("mrflight.planner.partition_count.AUTO_PARTITION_BYTES", partition_bytes)
     return found
 
 
 def write_rows(folder: Path, seed: int) -> pa.Table:
-    """A fifth of the rows have key 7, which is too few to be combined; the others one each.
+    """Write rows of which a fifth have key 7, too few to be combined, and the others unique keys.
 
-    Values are large, as small ones would travel in fewer bytes.
+    Values are large, because small ones would be sent in fewer bytes.
     """
     folder.mkdir()
     random = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The server of a partition that several tasks share dies while they read or merge it."""
+"""The server of a sliced partition is killed while tasks read or aggregate the slices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mrflight.system.progress import ProgressReport
 from tests.support import fault_place
 from tests.support.driver import write_job
 from tests.support.faults import stop
-from tests.support.heavy_partition import FILES, ORDER, ROWS, watch_shares, write_rows
+from tests.support.skewed_partition import FILES, ORDER, ROWS, watch_slices, write_rows
 
 JOB = """
 [job]
@@ -54,17 +54,17 @@ SEED = 12
 
 
 ALL = -1
-"""Of the tasks of a stage."""
+"""All tasks of a stage."""
 
 
 class Killing(ProgressReport):
-    """Kills the server of the first share when a stage has come so far.
+    """Kills the server of the first slice when a stage has come so far.
 
-    Until then no more workers go on than that takes: or all tasks might have read what they want.
+    Until then other workers are held up: otherwise all tasks might have read their rows.
     """
 
-    def __init__(self, stage: str, after: int, shares: list[ReduceTaskPlan]) -> None:
-        self._stage, self._after, self._shares = stage, after, shares
+    def __init__(self, stage: str, after: int, slices: list[ReduceTaskPlan]) -> None:
+        self._stage, self._after, self._slices = stage, after, slices
         self._now = ""
         self._held: list[psutil.Process] = []
         self.killed: list[str] = []
@@ -95,7 +95,7 @@ class Killing(ProgressReport):
     def _look(self) -> None:
         if self.killed or (self._now, self._done) != (self._stage, self._after):
             return
-        location = self._shares[0].partition.infos[0].locations[0]
+        location = self._slices[0].partition.infos[0].locations[0]
         kill(location)
         self.killed.append(location)
         for worker in self._held:
@@ -103,15 +103,15 @@ class Killing(ProgressReport):
 
 
 def kill(location: str) -> None:
-    """Kill a data server."""
+    """Kill the data server at a location."""
     server = fault_place.PLACE.server_at(location)
     server.kill()
     server.wait(10)
 
 
 @pytest.fixture
-def shares(monkeypatch: pytest.MonkeyPatch) -> list[ReduceTaskPlan]:
-    return watch_shares(monkeypatch)
+def slices(monkeypatch: pytest.MonkeyPatch) -> list[ReduceTaskPlan]:
+    return watch_slices(monkeypatch)
 
 
 @pytest.fixture
@@ -139,33 +139,33 @@ def run(
 
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("after", [0, 1, ALL])
-def test_rows_that_are_read_in_shares(
+def test_rows_that_are_read_in_slices(
     replicas: int,
     after: int,
     tmp_path: Path,
     rows: pa.Table,
-    shares: list[ReduceTaskPlan],
+    slices: list[ReduceTaskPlan],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    killing = Killing("reduce", after, shares)
+    killing = Killing("reduce", after, slices)
     job = JOB.replace("REPLICAS", str(replicas))
     assert run(tmp_path, job, killing, monkeypatch).sort_by(ORDER) == rows.sort_by(ORDER)
-    is_sent_again = any("run again, as their output" in line for line in killing.lines)
-    assert is_sent_again == (replicas == 1 and after != ALL)
+    has_run_again = any("run again, as their output" in line for line in killing.lines)
+    assert has_run_again == (replicas == 1 and after != ALL)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize(("stage", "after"), [("aggregate", 0), ("aggregate", 1), ("reduce", 0)])
-def test_groups_that_are_merged(
+def test_groups_that_are_aggregated_in_slices(
     replicas: int,
     stage: str,
     after: int,
     tmp_path: Path,
     rows: pa.Table,
-    shares: list[ReduceTaskPlan],
+    slices: list[ReduceTaskPlan],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    killing = Killing(stage, after, shares)
+    killing = Killing(stage, after, slices)
     job = JOB.replace("REPLICAS", str(replicas)) + GROUPS
     got = run(tmp_path, job, killing, monkeypatch)
     grouped = rows.group_by("key").aggregate([("value", "sum"), ("value", "count")])
@@ -175,29 +175,29 @@ def test_groups_that_are_merged(
 
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("after", [0, 1])
-def test_rows_that_are_joined_in_shares(
+def test_rows_that_are_joined_in_slices(
     replicas: int,
     after: int,
     tmp_path: Path,
     rows: pa.Table,
-    shares: list[ReduceTaskPlan],
+    slices: list[ReduceTaskPlan],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And those that meet none, which a further task reads all of the partition for."""
+    """The unmatched rows are made by one more task, which reads the whole partition."""
     keys = [7, 7, *range(8, FILES * ROWS, 3), *range(-1000, 0)]
     others = pa.table({"key": keys, "name": [f"name {number}" for number in range(len(keys))]})
     pq.write_table(others, tmp_path / "others.parquet")
-    killing = Killing("reduce", after, shares)
+    killing = Killing("reduce", after, slices)
     job = JOB.replace("REPLICAS", str(replicas)) + JOIN
     got = run(tmp_path, job, killing, monkeypatch, len(rows) + len(others))
-    assert [each.partition_slice for each in shares].count(None) == 1  # the first task to begin
+    assert [each.partition_slice for each in slices].count(None) == 1  # the first task to begin
     expected = rows.join(others, "key", join_type="full outer")
     order = [*ORDER, ("name", "ascending")]
     assert got.sort_by(order) == expected.select(got.column_names).sort_by(order)
 
 
-class LosingAnother(AggregatedOutput):
-    """Loses a server without a share as its tasks start, and notices that at once."""
+class LosingAnotherServer(AggregatedOutput):
+    """Loses a server without a slice as its tasks start, and recovers from that at once."""
 
     killed: list[str] = []  # noqa: RUF012
 
@@ -215,43 +215,43 @@ class LosingAnother(AggregatedOutput):
         return super().write(note)
 
 
-def test_reduces_beside_a_merge_go_by_what_was_made_again_meanwhile(
+def test_reduces_use_the_output_that_was_repaired_during_the_partial_aggregation(
     tmp_path: Path,
     rows: pa.Table,
-    shares: list[ReduceTaskPlan],
+    slices: list[ReduceTaskPlan],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mrflight.scheduler.reduce_stage.AggregatedOutput", LosingAnother)
+    monkeypatch.setattr("mrflight.scheduler.reduce_stage.AggregatedOutput", LosingAnotherServer)
     job = JOB.replace("REPLICAS", "1") + GROUPS
     result = mrflight.run(write_job(tmp_path, job))
-    assert len(LosingAnother.killed) == 1
+    assert len(LosingAnotherServer.killed) == 1
     assert result.attempts.failed == 0
     assert result.rows_out == len(rows["key"].unique())
 
 
 @pytest.mark.parametrize("groups", ["", GROUPS], ids=["rows", "groups"])
-def test_shares_that_are_not_the_whole_are_made_again(
+def test_if_slices_miss_rows_all_stages_run_again(
     groups: str,
     tmp_path: Path,
     rows: pa.Table,
-    shares: list[ReduceTaskPlan],
+    slices: list[ReduceTaskPlan],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """No server counts what others read of a partition: only all shares together can be wrong."""
+    """No server knows what others were asked for: only the sum of all slices shows the loss."""
     checked = 0
 
     def miss_rows(read: Sequence[tuple[ReduceTaskPlan, int]]) -> None:
         nonlocal checked
         checked += 1
         missing = 1 if checked == 1 else 0
-        check_slices([(share, count - missing) for share, count in read])
+        check_slices([(slice_, count - missing) for slice_, count in read])
 
     monkeypatch.setattr("mrflight.scheduler.reduce_stage.check_slices", miss_rows)
     job = JOB.replace("REPLICAS", "1") + groups
     result = mrflight.run(write_job(tmp_path, job))
     assert checked > 1
-    assert shares
+    assert slices
     assert "all maps and reduces run again" in caplog.text
     expected = len(rows["key"].unique()) if groups else len(rows)
     assert result.rows_out == expected
