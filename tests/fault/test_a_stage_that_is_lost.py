@@ -37,7 +37,7 @@ class KillingAServer(ProgressReport):
         self._stage = stage
         self.killed = 0
         self.held_bytes = 0
-        """The bytes on all data servers before the commit; the job still keeps its shuffles then."""
+        """The bytes on all data servers before the commit, while the job keeps its shuffles."""
         self.committed_bytes = 0
         """The bytes of committed attempts. Any others were sent without need."""
         self._metadata = ""
