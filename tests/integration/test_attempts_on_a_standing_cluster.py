@@ -1,4 +1,4 @@
-"""Of many attempts one is read, and of the others nothing is left: what servers hold says so."""
+"""One of many attempts is read, and the servers hold nothing of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thesis's exchange, by clients that know Arrow Flight and nothing of mrflight."""
+"""The exchange of the thesis, by clients that know Arrow Flight but not mrflight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers, writers and those who report what they met, with two copies on a standing cluster."""
+"""Readers, writers and reports of losses with two replicas on a standing cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def batch(start: int) -> pa.RecordBatch:
 
 
 def let_forget(shuffle: mrflight.Shuffle, location: str) -> None:
-    """As a server does that was given up and is back."""
+    """Drop a shuffle on one server, as a server does that was declared lost and is back."""
     assert notify([location], DataAction.DROP_SHUFFLE, ShuffleName(shuffle.id)) == {}
 
 

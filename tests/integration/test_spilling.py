@@ -42,7 +42,7 @@ SMALL = 4 * MIB
 
 @dataclass
 class Spilling:
-    """A cluster of one data server, and where that one spills."""
+    """A cluster of one data server, and the folder that it spills to."""
 
     cluster: mrflight.Cluster
     process: subprocess.Popen[str]
@@ -80,7 +80,7 @@ def batch(map_id: int, part: int, rows: int = 50_000) -> pa.RecordBatch:
 
 
 def write(shuffle: mrflight.Shuffle, maps: int = 4, parts: int = 8) -> None:
-    """Every map's rows: 800 kB in each of its parts."""
+    """Return the rows of every map: 800 kB in each partition."""
     for map_id in range(maps):
         with shuffle.writer(map_id, key=["key"]) as out:
             for part in range(parts):
@@ -145,7 +145,7 @@ def resident_peak(process: subprocess.Popen[str]) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_process_holds_little_more_than_its_budget(tmp_path: Path) -> None:
-    """Partitions enough for blocks of 20 KiB, of nine times the budget."""
+    """There are enough partitions for blocks of 20 KiB, with nine times the budget together."""
     with spilling(32 * MIB, tmp_path) as server:
         shuffle = server.cluster.create_shuffle("memory", partitions=2_000)
         before = resident_peak(server.process)
@@ -203,7 +203,7 @@ def test_a_bit_that_changed_on_disk_is_reported_to_both_kinds_of_readers(tmp_pat
 
 
 def assert_corrupt(server: Spilling, shuffle: mrflight.Shuffle) -> None:
-    """Partition 0 is refused to our own reader and to a plain client."""
+    """Check that our own reader and a plain client get an error for partition 0."""
     with pytest.raises(CorruptBlockError, match="were written; fetch it from a replica"):
         list(shuffle.reader(0))
     with pytest.raises(flight.FlightServerError, match="were written") as caught:
@@ -212,7 +212,7 @@ def assert_corrupt(server: Spilling, shuffle: mrflight.Shuffle) -> None:
 
 
 def flip_in_memory(process: subprocess.Popen[str], needle: bytes) -> int:
-    """Flip one bit of each ``needle`` that is in the memory of a process; how many there are."""
+    """Flip one bit of each ``needle`` in the memory of a process; return how many there are."""
     flips = 0
     maps = Path(f"/proc/{process.pid}/maps").read_text()
     with Path(f"/proc/{process.pid}/mem").open("r+b", buffering=0) as memory:
@@ -249,7 +249,7 @@ def test_a_bit_that_changes_in_memory_is_reported_to_both_kinds_of_readers(
 
 
 def put_tagged(location: str, shuffle: str, block: Block, hashes: list[int]) -> None:
-    """Put a block once for each of these hashes, and see what the server says."""
+    """Put a block once for each of these hashes; raises the server's error."""
     descriptor = flight.FlightDescriptor.for_command(BlockStream(shuffle, 0, 0).encode())
     with flight.FlightClient(location) as client:
         writer, reader = client.do_put(descriptor, WIRE_SCHEMA)

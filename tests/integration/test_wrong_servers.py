@@ -1,4 +1,4 @@
-"""A data server's location where the metadata server's is needed, and texts that are none."""
+"""A data server's location instead of the metadata server's, and texts that are not locations."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ RUN = [
     "integration/test_job_partitioners.py",
     "integration/test_job_streams.py",
     "integration/test_memory.py",
-    "integration/test_narrow_rows.py",
+    "integration/test_encoded_columns.py",
     "integration/test_richer_jobs.py",
     "integration/test_shuffles_of_a_job.py",
     "integration/test_skew.py",
@@ -80,7 +80,7 @@ LEFT_OUT = {
     "integration/test_job_streams.py::test_what_functions_print_is_for_people": PRINTS,
     "integration/test_memory.py::test_little_memory_changes_nothing_but_the_time": WEIGHS,
     (
-        "integration/test_narrow_rows.py"
+        "integration/test_encoded_columns.py"
         "::test_a_later_stage_has_partitions_for_rows_as_wide_as_they_are_in_memory"
     ): WEIGHS,
     "integration/test_on_ray.py": ALWAYS,

@@ -1,4 +1,4 @@
-"""On the wire a column has one layout, whatever it had before, and the same values."""
+"""In the canonical layout a column has one layout, and the same values as before."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_columns_of_the_same_name_are_kept_apart() -> None:
 
 
 def test_nested_fields_are_nullable_on_the_wire() -> None:
-    """Or two inputs of which one says that it has no nulls there do not go together."""
+    """Otherwise two inputs could not be combined if only one says that it has no nulls there."""
     never = pa.struct([pa.field("x", pa.list_(pa.field("element", pa.int64(), nullable=False)))])
     batch = pa.record_batch([pa.array([{"x": [1, 2]}, None], never)], ["a"])
     plain = to_canonical(batch, canonical_schema(batch.schema))
@@ -96,7 +96,7 @@ NUMBERS = np.arange(N)
 
 
 def with_junk(kind: pa.DataType, junk: int) -> pa.Array:
-    """A column of nulls and values, where ``junk`` lies behind the nulls and the last bits."""
+    """Return nulls and values, with ``junk`` behind the nulls and after the last bit."""
     given = np.where(HAS_NONE, junk, NUMBERS)
     valid = bytearray(pa.array(~HAS_NONE).buffers()[1].to_pybytes())
     valid[-1] = (valid[-1] | 0xF8) if junk % 2 else valid[-1]

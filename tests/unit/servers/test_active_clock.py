@@ -1,4 +1,4 @@
-"""The metadata server's clock does not count the time that its process was stopped."""
+"""The metadata server's clock does not count the time in which its process was suspended."""
 
 from __future__ import annotations
 

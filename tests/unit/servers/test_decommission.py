@@ -40,7 +40,7 @@ ENDS_IN_S = 15.0
 
 
 class RegistryOfOneRefusal(Registry):
-    """Refuses the first move, as where a commit came in between; then ``refused`` is set."""
+    """Refuses the first move, as after a commit in between; ``refused`` is then set."""
 
     def __init__(self) -> None:
         super().__init__(time.monotonic, HEARTBEAT_TIMEOUT_S)
@@ -58,7 +58,7 @@ class RegistryOfOneRefusal(Registry):
 
 
 class StoreThatTellsOfReads(BlockStore):
-    """Calls ``before_second`` before the second read: where a copy is under way."""
+    """Calls ``before_second`` before the second read, which is in the middle of a copy."""
 
     reads = 0
     before_second: Callable[[], object]
@@ -74,7 +74,7 @@ class StoreThatTellsOfReads(BlockStore):
 def rows_on_the_first(
     registry: Registry, folder: Path
 ) -> Iterator[tuple[str, list[NearDataServer], mrflight.Shuffle]]:
-    """Three servers, of which the first has all rows."""
+    """Three servers; the first one has all rows."""
     with near_metadata(registry) as metadata, near_data_servers(metadata, 1, folder) as first:
         shuffle = shuffle_with_rows(metadata)
         with near_data_servers(metadata, 2, folder) as others:
@@ -121,7 +121,7 @@ def numbers(shuffle: mrflight.Shuffle) -> Counter[int]:
 
 
 def corrupt(store: BlockStore) -> None:
-    """The only block of partition 3."""
+    """Return the only block of partition 3."""
     held = store._shuffles["drained"].partition(3)
     (resident,) = held.resident
     assert resident is not None
@@ -129,7 +129,7 @@ def corrupt(store: BlockStore) -> None:
 
 
 def remove_file(store: BlockStore) -> None:
-    """That of partition 3, which is on disk."""
+    """Return the file of partition 3, which is on disk."""
     shuffle = store._shuffles["drained"]
     held = shuffle.partition(3)
     store._spiller._spill_piece(shuffle, held, 1)
@@ -201,7 +201,7 @@ def shuffles_at(location: str) -> int:
 def test_copies_on_a_target_that_was_restarted_are_made_again(
     tmp_path: Path,
 ) -> None:
-    """It held nothing of the shuffle, so that the placement is as it was."""
+    """It held nothing of the shuffle, so the placement has not changed."""
     registry = RegistryOfOneRefusal()
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
         draining = drain(first, metadata)
@@ -221,7 +221,7 @@ def test_copies_on_a_target_that_was_restarted_are_made_again(
 def test_a_target_that_drops_the_shuffle_during_a_copy_does_not_end_the_decommission(
     tmp_path: Path,
 ) -> None:
-    """As one does that was given up, once it is back: the shuffle is there all the same."""
+    """A server that was declared lost does so when it is back; the shuffle still exists."""
     registry = Registry(time.monotonic, 60.0)
     with (
         near_metadata(registry) as metadata,
@@ -247,7 +247,7 @@ def test_a_target_that_drops_the_shuffle_during_a_copy_does_not_end_the_decommis
 def test_copies_on_a_target_that_was_declared_lost_and_is_back_are_made_again(
     tmp_path: Path,
 ) -> None:
-    """It is the same process, and has dropped all that it had."""
+    """It is the same process, but has dropped all its blocks."""
     registry = RegistryOfOneRefusal()
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
         draining = drain(first, metadata)

@@ -1,4 +1,4 @@
-"""A data server's membership: nothing that takes long keeps its heart from beating."""
+"""A data server's membership: nothing that takes long delays its heartbeats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEARTBEAT_TIMEOUT_S = 2.0
 
 
 class StoreOfASlowDisk(BlockStore):
-    """A piece of each shuffle is being written until `end`; removing its files waits for that."""
+    """A piece of each shuffle is being written until `end`, and removing files waits for it."""
 
     def open(self, shuffle_id: str, partitions: int, token: str = "") -> None:
         super().open(shuffle_id, partitions, token)

@@ -1,4 +1,4 @@
-"""A server may have as many connections as the system lets it, whatever a shell begins with."""
+"""A server raises its limit of open files as far as the system allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are made again, and those to several servers of which one is gone."""
+"""Requests that are repeated, and requests to several servers of which one is gone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS = pa.record_batch({"k": pa.array(range(1_000))})
 
 
 class ServerThatLosesAnAnswer(MetadataServer):
-    """Does what the first drop asks, and its answer does not arrive."""
+    """Drops the shuffle at the first request, but the answer does not arrive."""
 
     lost = 0
 

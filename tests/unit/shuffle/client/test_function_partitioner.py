@@ -1,4 +1,4 @@
-"""A user's own partitioner is followed where it answers rightly, and named where it does not."""
+"""A user's partitioner places rows; an error names it if its result is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every row comes out once, in its partition and in order, of buffers of both forms."""
+"""Both kinds of buffers give every row once, in its partition and in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Blocks = Iterable[tuple[int, pa.RecordBatch]]
 
 
 def as_values(column: pa.Array) -> list[Any]:
-    """What compares equal only to the same bits: floats may be NaN, and strings no UTF-8."""
+    """Return values that are equal only if their bits are: floats may be NaN, strings not UTF-8."""
     type_ = column.type
     if pa.types.is_null(type_) or pa.types.is_boolean(type_):
         return column.to_pylist()
@@ -158,7 +158,7 @@ def test_only_a_partition_with_a_null_has_a_bitmap(needs_kernel: None) -> None:
 
 @pytest.mark.parametrize("partitions", [1, 5, 700])
 def test_strings_of_all_lengths_stay_whole(form: str, partitions: int) -> None:
-    """Short ones are copied in 32 bytes, unless the data end before; long ones by their length."""
+    """Short strings are copied as 32 bytes unless the data end before; long ones by length."""
     random = np.random.default_rng(partitions)
     lengths = random.choice([0, 1, 31, 32, 33, 119, 5000], 3000)
     texts = [chr(97 + row % 26) * int(size) for row, size in enumerate(lengths)]

@@ -1,4 +1,4 @@
-"""Buffers of both forms keep their budget, and give out large blocks all the same."""
+"""Both kinds of buffers keep their budget and still give large blocks."""
 
 from __future__ import annotations
 

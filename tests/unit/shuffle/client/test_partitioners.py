@@ -1,4 +1,4 @@
-"""Every row goes to exactly one partition, in its order, and equal keys go together."""
+"""Every row goes to exactly one partition, in order, and equal keys go to the same one."""
 
 from __future__ import annotations
 

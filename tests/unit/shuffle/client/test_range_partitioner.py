@@ -1,4 +1,4 @@
-"""Partitions by range, in order, hold keys in order, and about as many rows each."""
+"""Range partitions hold keys in order, and about as many rows each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ K = (SortKey("k"),)
 
 
 def order_of(key: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
-    """What sorts as Arrow does: NaN behind numbers, null behind everything."""
+    """Return a key that sorts as Arrow does: NaN after numbers, null after everything."""
 
     def place(value: Any) -> tuple[int, Any]:
         if value is None:
@@ -31,7 +31,7 @@ def order_of(key: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
 
 
 def assert_ranges(keys: list[tuple[Any, ...]], of_row: list[int]) -> None:
-    """Rows in order of their keys are in order of their partitions, and equal keys in one."""
+    """Check that partitions are in the order of keys, and equal keys in one partition."""
     ordered = sorted(
         (order_of(key), partition) for key, partition in zip(keys, of_row, strict=True)
     )
@@ -49,7 +49,7 @@ COLUMNS = {
 
 @st.composite
 def keyed_rows(draw: st.DrawFn) -> tuple[pa.Schema, list[tuple[Any, ...]]]:
-    """Rows of one to three columns of few distinct values, so that many are equal."""
+    """Draw rows of one to three columns with few distinct values, so that many are equal."""
     kinds = draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=3))
     rows = draw(st.lists(st.tuples(*(COLUMNS[kind][1] for kind in kinds)), max_size=40))
     return pa.schema([(f"k{i}", COLUMNS[kind][0]) for i, kind in enumerate(kinds)]), rows

@@ -1,4 +1,4 @@
-"""A store holds what was put and nothing else, and its counters say so at every moment."""
+"""A store holds what was put and nothing else, and its counters are always right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.threads import run_threads
 
 PARTITIONS = 3
 BUDGET = 10_000
-"""Room for a small block in two partitions, as each has a page of its own."""
+"""Enough for a small block in each of two partitions, which both have a page of their own."""
 
 
 def block(size: int = 8, rows: int = 1) -> Block:
@@ -177,7 +177,7 @@ sources = st.builds(MapAttempt, st.integers(0, 2), st.integers(0, 1), st.sampled
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The store, with little room in memory, beside a dictionary of lists."""
+    """Compares a store with little memory with a dictionary of lists."""
 
     def __init__(self) -> None:
         super().__init__()

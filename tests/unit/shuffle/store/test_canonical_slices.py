@@ -1,4 +1,4 @@
-"""Batches of plain clients are cut into pieces that are small once decoded, rows as they were."""
+"""Batches of plain clients are cut into pieces that are small when decoded, with the same rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def encoded(values: pa.Array, rows: int) -> pa.DictionaryArray:
 
 
 def views(rows: int) -> pa.Array:
-    """All of the same bytes."""
+    """Return columns that all have the same bytes."""
     (view,) = (pa.array(["x" * WIDE], pa.string_view()),)
     _, one, data = view.buffers()
     every = pa.py_buffer(one.to_pybytes()[:16] * rows)
@@ -34,7 +34,7 @@ def views(rows: int) -> pa.Array:
 
 
 def lists(of: pa.Array) -> pa.Array:
-    """Two in each, the third of each three null."""
+    """Return lists of two elements, of which every third is null."""
     offsets = pa.array(range(0, len(of) + 1, 2), pa.int32())
     mask = pa.array([i % 3 == 2 for i in range(len(offsets) - 1)])
     return pa.ListArray.from_arrays(offsets, of, mask=mask)
@@ -130,7 +130,7 @@ def test_runs_within_lists_are_refused_before_they_are_decoded() -> None:
 
 
 def overlapping(kind: pa.DataType, rows: int, columns: int) -> list[pa.Array]:
-    """As of a hostile message, whose buffers may lie anywhere in its body: 8 bytes further each."""
+    """Return columns whose buffers overlap, each 8 bytes further, as in a hostile message."""
     body = pa.py_buffer(bytes(8 * (rows + columns)))
     return [
         pa.Array.from_buffers(kind, rows, [None, body.slice(8 * i, 8 * rows)])
@@ -149,7 +149,7 @@ def test_shared_bytes_are_counted_for_each_column(shift: int) -> None:
 
 
 def test_a_row_of_columns_that_share_bytes_is_refused() -> None:
-    """It is larger than what came, however that is counted."""
+    """It is larger than the message, however that is counted."""
     body = pa.py_buffer(bytes(SLICE_BYTES))
     offsets = pa.py_buffer(struct.pack("<ii", 0, SLICE_BYTES - 100))
     columns = [
@@ -173,7 +173,7 @@ def test_undecoded_columns_that_share_bytes_are_refused() -> None:
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
 def test_bytes_behind_the_last_offset_do_not_count(kind: pa.DataType) -> None:
-    """A message says how long each of its buffers is, in bytes."""
+    """A message gives the length of each of its buffers, in bytes."""
     plain = pa.array(["x" * 100] * 3, kind)
     validity, offsets, *data = plain.buffers()
     longer = pa.py_buffer(offsets.to_pybytes() + b"...")

@@ -1,4 +1,4 @@
-"""Nobody holds more than the budget, nobody overtakes, and every wait ends."""
+"""Held bytes stay within the budget, waits are served in order, and every wait ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.spilling import Peak
 
 
 class Waiting:
-    """A budget of 100 bytes, and threads that want some of it."""
+    """A budget of 100 bytes, and threads that take some of it."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.Lock())

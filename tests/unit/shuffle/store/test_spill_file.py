@@ -1,4 +1,4 @@
-"""What is read from a spill file is what was written, or an error."""
+"""A read from a spill file gives what was written, or raises an error."""
 
 from __future__ import annotations
 

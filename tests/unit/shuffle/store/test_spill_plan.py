@@ -1,4 +1,4 @@
-"""What is cold and large is spilled first, and no more than there is need for."""
+"""Cold and large partitions are spilled first, and no more of them than needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store with little memory holds no more, and everything comes back in order."""
+"""A store with little memory keeps its budget, and everything comes back in order."""
 
 from __future__ import annotations
 

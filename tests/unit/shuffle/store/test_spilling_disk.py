@@ -1,4 +1,4 @@
-"""A store whose disk fails loses nothing that it has taken, and says what it cannot read."""
+"""A store whose disk fails loses nothing that it has accepted, and reports what it cannot read."""
 
 from __future__ import annotations
 

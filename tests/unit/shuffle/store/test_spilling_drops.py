@@ -1,4 +1,4 @@
-"""What is dropped or discarded while a store spills leaves nothing, and its readers are told."""
+"""A drop or discard while a store spills leaves no files, and readers get an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A put that finds no memory waits until there is some, and not for ever."""
+"""A put waits for memory, but not for ever."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.spilling import FIRST, KIB, NAME, SECOND, Spilling, block, ro
 
 
 class Put:
-    """A put in a thread; once made it is known to wait for memory."""
+    """A put in a thread that waits for memory once this is created."""
 
     def __init__(self, store: BlockStore, source: MapAttempt, size: int) -> None:
         self.error: MrflightError | None = None
@@ -47,7 +47,7 @@ class Put:
 
 @pytest.fixture
 def stuck(tmp_path: Path) -> Iterator[Spilling]:
-    """A store that is full, and whose spilling does not get on: nobody is there to do it."""
+    """A full store without a thread that spills."""
     made = Spilling(tmp_path)
     made.store._spiller.start = lambda: None  # type: ignore[method-assign]
     made.put(55)

@@ -1,4 +1,4 @@
-"""Blocks come back as they were written, wherever in memory their bytes lie."""
+"""Blocks are decoded to what was encoded, at whatever address their bytes are."""
 
 from __future__ import annotations
 

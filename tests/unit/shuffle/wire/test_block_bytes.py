@@ -1,4 +1,4 @@
-"""A block travels as it lies, with a tag that is within its bounds or refused."""
+"""A block is sent without a copy; its tag is within its bounds, or refused."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def flipped(body: pa.Buffer, bit: int) -> pa.Buffer:
 
 
 def bits_found(block: Block) -> int:
-    """How many bits of a block are there, each of which was found when it alone was wrong."""
+    """Return the number of bits of a block, after checking that flipping any one is found."""
     bits: int = 8 * block.body.size
     for bit in range(bits):
         with pytest.raises(CorruptBlockError, match=f"{block.xxh3:016x} were written"):

@@ -1,4 +1,4 @@
-"""Bytes that are no block are refused, whatever they are, though their hash is right."""
+"""Bytes that are not a block are refused even if their hash is right."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _damaged(body: bytes, rng: random.Random) -> bytes:
 
 
 def fuzz(compression: str, seed: int, rounds: int) -> None:
-    """Decode damaged blocks; run in a process of its own, for it may crash."""
+    """Decode damaged blocks; runs in its own process, because it may crash."""
     rng = random.Random(seed)
     body = encode_block([batch_of(*COLUMNS)], ipc_options(compression)).body.to_pybytes()
     refused = 0
@@ -119,7 +119,7 @@ def _offsets(*values: int) -> bytes:
 def test_a_block_whose_values_contradict_each_other_is_refused(
     column: pa.Array, before: bytes, after: bytes
 ) -> None:
-    """Reading such a batch on, in a group by, say, ends the process with a segmentation fault."""
+    """Using such a batch, for example in a group by, ends the process with a segmentation fault."""
     with pytest.raises(CorruptBlockError, match="cannot be read"):
         decode_block(_with_damage(column, before, after))
 

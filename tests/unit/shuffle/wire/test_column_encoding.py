@@ -34,7 +34,7 @@ def decimals(values: list[int | None]) -> pa.Array:
 
 
 def times(column: pa.Array, rows: int) -> pa.Array:
-    """The column again and again."""
+    """Return the column repeated to a number of rows."""
     return column.take(pa.array(np.arange(rows) % len(column)))
 
 
@@ -69,13 +69,13 @@ def test_rows_come_back_as_they_were(
 
 
 BITS = {getattr(pa, f"{sign}int{n}")(): n for sign in ("", "u") for n in (8, 16, 32, 64)}
-"""Of whole numbers; of other types fewer than decimals of 18 digits have."""
+"""The bits of integer types; other types of these tests have fewer than 18 digits."""
 KINDS = [*BITS, pa.date32(), KIND, pa.timestamp("us"), pa.float64(), pa.decimal128(19)]
 
 
 @st.composite
 def columns_of_numbers(draw: st.DrawFn) -> list[pa.Array]:
-    """Of one type, each of values within some power of two."""
+    """Draw columns of one type, each with values below some power of two."""
     kind = draw(st.sampled_from(KINDS))
     return [draw(numbers_of(kind, draw(st.integers(1, BITS.get(kind, 31))))) for _ in range(3)]
 
@@ -153,7 +153,7 @@ def test_later_batches_may_have_other_layouts(encoded: Callable[[pa.Array], pa.A
 
 
 def test_runs_are_decoded_once() -> None:
-    """Behind their nulls is what the memory had before, another thing each time."""
+    """Behind the nulls of decoded runs is whatever was in memory, different each time."""
     days = pa.array([None, 1] * ENOUGH, pa.int32()).view(pa.date32())
     ends = pa.array(range(1, len(days) + 1), pa.int32())
     batch = pa.record_batch({"day": pa.RunEndEncodedArray.from_arrays(ends, days)})
@@ -222,7 +222,7 @@ def test_a_batch_of_other_columns_is_refused() -> None:
 
 
 def test_a_decimal_with_more_digits_than_its_type_is_not_truncated() -> None:
-    """Arrow lets it be until it is validated."""
+    """Arrow accepts it until it is validated."""
     halves = np.array([[0, 1]], "<i8")
     column = pa.Array.from_buffers(KIND, 1, [None, pa.py_buffer(halves)])
     batch = pa.record_batch({"n": column})
@@ -243,7 +243,7 @@ def test_values_behind_nulls_are_not_checked() -> None:
 
 
 def test_buffers_may_end_in_the_middle_of_another_value() -> None:
-    """As slices of what somebody has received do."""
+    """Slices of received buffers do."""
     data = np.arange(ENOUGH, dtype="<i8").tobytes()
     numbers = pa.Array.from_buffers(pa.int64(), ENOUGH, [None, pa.py_buffer(data + b"\0")])
     ends = np.arange(2, dtype="<i4").tobytes() + b"\0"
@@ -287,7 +287,7 @@ def encoded_block(column: pa.Array, plain: str) -> Block:
     ids=str,
 )
 def test_an_encoding_that_no_writer_uses_is_refused(column: pa.Array, plain: str) -> None:
-    """A row of a byte would become as large as whoever sends it likes."""
+    """Otherwise a row of one byte could become as large as the sender likes."""
     with pytest.raises(CorruptBlockError, match="encod"):
         decode_block(encoded_block(column, plain))
 
@@ -304,7 +304,7 @@ def test_a_long_type_name_is_shortened_in_the_error() -> None:
 
 
 class Celsius(pa.ExtensionType):  # type: ignore[misc]
-    """Has no hash, as no extension type that Python defines has."""
+    """An extension type without a hash, as all that are defined in Python."""
 
     def __init__(self) -> None:
         super().__init__(pa.int64(), "mrflight.tests.celsius")
@@ -318,7 +318,7 @@ class Celsius(pa.ExtensionType):  # type: ignore[misc]
 
 
 def test_columns_that_pyarrow_has_no_class_for_are_refused() -> None:
-    """Intervals of months, which it reads all the same."""
+    """Intervals of months, which pyarrow reads without having a class for them."""
     schema, batch, months = (ctypes.c_void_p * 9)(), (ctypes.c_void_p * 10)(), b"tiM\0"
     field = pa.field("c", pa.int32(), metadata={"mrflight": "int64"})
     rows = pa.RecordBatch.from_arrays([pa.array([1], pa.int32())], schema=pa.schema([field]))

@@ -1,4 +1,4 @@
-"""What a server's handler raises, and what its client raises for it."""
+"""The errors that a server's handler raises, and those that its client raises for them."""
 
 from __future__ import annotations
 

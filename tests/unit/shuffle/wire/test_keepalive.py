@@ -1,4 +1,4 @@
-"""The pulse: calls over connections in use, and over no others."""
+"""Keepalive calls go over connections in use, and over no others."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ EVERY_S = 0.01
 TIMEOUT_S = 20.0
 FORKS = 50
 TCP_USER_TIMEOUT = 18
-"""Its number on Linux: Python has the name only where it was built with it."""
+"""The number on Linux; Python has the name only if it was built with it."""
 
 
 class Counting(flight.FlightServerBase):  # type: ignore[misc]
-    """Counts the calls of a pulse."""
+    """Counts keepalive calls."""
 
     calls = 0
 
@@ -46,11 +46,11 @@ def server() -> Iterator[Counting]:
 
 
 @pytest.fixture
-def pulse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keepalive]:
-    """A fast one in the place of that of all connections."""
-    with Keepalive(EVERY_S) as pulse:
-        monkeypatch.setattr(connections, "_keepalive", pulse)
-        yield pulse
+def keepalive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keepalive]:
+    """A fast keepalive instead of that of all connections."""
+    with Keepalive(EVERY_S) as keepalive:
+        monkeypatch.setattr(connections, "_keepalive", keepalive)
+        yield keepalive
 
 
 def location(server: Counting) -> str:
@@ -65,13 +65,13 @@ def await_that(condition: Callable[[], bool], what: str) -> None:
 
 
 def settles(server: Counting, other: Counting) -> bool:
-    """Whether one has no calls while another one, that is beaten too, has five."""
+    """Return whether a server gets no calls while another one gets five."""
     before, goal = server.calls, other.calls + 5
     await_that(lambda: other.calls >= goal, "the other one is called")
     return server.calls == before
 
 
-def test_a_connection_gets_calls_until_it_is_closed(server: Counting, pulse: Keepalive) -> None:
+def test_a_connection_gets_calls_until_it_is_closed(server: Counting, keepalive: Keepalive) -> None:
     with Counting("grpc+tcp://127.0.0.1:0") as other, Connections() as used, Connections() as ours:
         used.to(location(other))
         for let_go in (ours.close, ours.abandon, lambda: ours.forget(location(server))):
@@ -85,7 +85,7 @@ def test_a_connection_gets_calls_until_it_is_closed(server: Counting, pulse: Kee
 
 
 def test_an_idle_connection_gets_no_calls(
-    server: Counting, pulse: Keepalive, monkeypatch: pytest.MonkeyPatch
+    server: Counting, keepalive: Keepalive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_idle", {})
     with Counting("grpc+tcp://127.0.0.1:0") as other, Connections() as used:
@@ -101,14 +101,16 @@ def test_an_idle_connection_gets_no_calls(
             await_that(lambda: server.calls >= goal, "calls over it again")
 
 
-def test_a_silent_server_does_not_delay_calls_to_others(server: Counting, pulse: Keepalive) -> None:
+def test_a_silent_server_does_not_delay_calls_to_others(
+    server: Counting, keepalive: Keepalive
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, Connections() as ours:
         ours.to(f"grpc+tcp://127.0.0.1:{silent.getsockname()[1]}")
         ours.to(location(server))
         await_that(lambda: server.calls >= 2, "calls")
 
 
-def test_a_collected_connection_gets_no_calls(server: Counting, pulse: Keepalive) -> None:
+def test_a_collected_connection_gets_no_calls(server: Counting, keepalive: Keepalive) -> None:
     with Counting("grpc+tcp://127.0.0.1:0") as other, Connections() as used:
         used.to(location(other))
         forgotten = Connections()
@@ -120,7 +122,7 @@ def test_a_collected_connection_gets_no_calls(server: Counting, pulse: Keepalive
         assert settles(server, other)
 
 
-def test_a_unix_socket_needs_no_keepalive(pulse: Keepalive, tmp_path: Any) -> None:
+def test_a_unix_socket_needs_no_keepalive(keepalive: Keepalive, tmp_path: Any) -> None:
     before = {thread for thread in threading.enumerate() if thread.name == "keepalive"}
     with Counting(f"grpc+unix://{tmp_path}/s") as server, Connections() as ours:
         client = ours.to(f"grpc+unix://{tmp_path}/s")
@@ -129,7 +131,7 @@ def test_a_unix_socket_needs_no_keepalive(pulse: Keepalive, tmp_path: Any) -> No
         assert before == {thread for thread in threading.enumerate() if thread.name == "keepalive"}
 
 
-def test_a_forked_process_has_its_own_keepalive(server: Counting, pulse: Keepalive) -> None:
+def test_a_forked_process_has_its_own_keepalive(server: Counting, keepalive: Keepalive) -> None:
     with Connections() as ours:
         ours.to(location(server))
         for number in range(FORKS):  # some of them in the midst of a call
@@ -139,7 +141,7 @@ def test_a_forked_process_has_its_own_keepalive(server: Counting, pulse: Keepali
             pid = os.fork()
             if pid == 0:
                 telling = Telling(writing)  # gRPC's own clients do not outlive a fork
-                pulse.add(telling)
+                keepalive.add(telling)
                 signal.pause()
             os.close(writing)
             try:
@@ -152,7 +154,7 @@ def test_a_forked_process_has_its_own_keepalive(server: Counting, pulse: Keepali
 
 
 class Telling:
-    """In the place of a client: tells of each call."""
+    """Takes the place of a client and reports each call."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -163,7 +165,7 @@ class Telling:
 
 
 class Stopping(Counting):
-    """Cancels what it is asked, as a server that stops."""
+    """Cancels its calls, as a server that stops does."""
 
     def do_action(self, context: Any, action: flight.Action) -> list[bytes]:
         self.calls += 1
@@ -174,7 +176,7 @@ class Stopping(Counting):
         raise flight.FlightCancelledError("stopping")
 
 
-def test_a_server_that_stops_does_not_interrupt_the_client(pulse: Keepalive) -> None:
+def test_a_server_that_stops_does_not_interrupt_the_client(keepalive: Keepalive) -> None:
     with Stopping("grpc+tcp://127.0.0.1:0") as stopping, Connections() as ours:
         ours.to(location(stopping))
         await_that(lambda: stopping.calls >= 5, "calls")  # or KeyboardInterrupt
@@ -188,7 +190,7 @@ def test_a_connection_without_acknowledgements_times_out(server: Counting) -> No
 
 
 def timeouts_of_sockets_to(port: int) -> set[int]:
-    """TCP_USER_TIMEOUT of this process's connections to a port, in milliseconds."""
+    """Return TCP_USER_TIMEOUT of this process's connections to a port, in milliseconds."""
     found = set()
     for descriptor in os.listdir("/proc/self/fd"):
         try:
@@ -216,7 +218,7 @@ connections._keepalive.close()
 
 
 def test_connections_can_be_closed_during_a_keepalive_call(server: Counting) -> None:
-    """A client that is closed by name as a call begins ends the process."""
+    """To close a client while a call over it begins would end the process."""
     command = [sys.executable, "-c", CLOSING, location(server)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3 * TIMEOUT_S)
     assert done.returncode == 0, done.stderr

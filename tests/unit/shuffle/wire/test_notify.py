@@ -1,4 +1,4 @@
-"""Telling servers what they need not hear: in the time of one, whatever their number."""
+"""Notifying many servers takes as long as one, even if some are silent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shares of a partition: every block is in one of them, and they are about even."""
+"""Slices of a partition: every block is in one of them, and they have about the same size."""
 
 from __future__ import annotations
 

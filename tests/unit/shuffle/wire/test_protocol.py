@@ -1,4 +1,4 @@
-"""What comes off the wire is a message within its bounds, or a ProtocolError, and nothing else."""
+"""Any bytes are decoded to a message within its bounds, or raise ProtocolError."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MESSAGES = sorted({*Message.__subclasses__(), BlockStream}, key=lambda message: 
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
-    """Values of a field of a message."""
+    """Draw values of a message's field."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return values_of(arguments[0])

@@ -1,4 +1,4 @@
-"""Streams that are left in the middle."""
+"""Streams that their reader abandons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOON_S = 20.0
 
 
 class EndlessServer(flight.FlightServerBase):
-    """Whose streams have more than any connection takes before somebody reads it."""
+    """A server whose streams have more than a connection buffers before it is read."""
 
     def do_get(self, context: object, ticket: flight.Ticket) -> flight.FlightDataStream:
         return flight.GeneratorStream(ROWS.schema, self._rows())
@@ -28,7 +28,7 @@ class EndlessServer(flight.FlightServerBase):
 
 @pytest.mark.parametrize("ending", ["closed", "failed"])
 def test_an_abandoned_stream_ends_at_the_server(ending: str) -> None:
-    """As its watcher may, for as long as no other stream is waited for."""
+    """The detector may hold such a stream for as long as no other stream is read."""
     held: list[flight.FlightStreamReader] = []
     # An address of its own: by default a server takes a port of either loopback, and another
     # server may have the same port of the one that the client asks.

@@ -1,4 +1,4 @@
-"""What a descriptor or a ticket says is within its bounds, or a ProtocolError, and nothing else."""
+"""Any descriptor or ticket is decoded to values within their bounds, or raises ProtocolError."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ sources = st.builds(
     st.from_regex(r"[A-Za-z0-9]{0,32}", fullmatch=True),
 )
 plain_sources = sources.map(lambda source: source._replace(writer=""))
-"""Of a plain client, which has no writer's id."""
+"""Attempts of a plain client, which has no writer id."""
 
 
 slices = st.builds(

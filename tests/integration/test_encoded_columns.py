@@ -1,4 +1,4 @@
-"""Columns that travel narrow, through real servers and whole jobs."""
+"""Encoded columns in whole jobs with real servers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def lines(first: int) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of two files, the second of which has more modes than are few, and no dictionary."""
+    """A folder of two files; the second has too many modes for a dictionary, and none."""
     folder = tmp_path_factory.mktemp("narrow")
     (folder / "lines").mkdir()
     pq.write_table(lines(0), folder / "lines" / "a.parquet", row_group_size=20_000)
@@ -112,7 +112,7 @@ def test_csv_files_get_decoded_values(folder: Path, tmp_path: Path) -> None:
 def test_encoded_columns_take_fewer_bytes_than_strings_of_a_map(
     folder: Path, tmp_path: Path
 ) -> None:
-    """A byte a row, and of the mapped column 4 bytes of an offset and those of the string.
+    """An encoded row takes a byte, and a mapped one the 4 bytes of an offset and the string.
 
     Blocks are cut elsewhere then, so it is not that to the byte.
     """
@@ -147,7 +147,7 @@ def test_a_users_partitioner_is_given_strings(folder: Path, tmp_path: Path) -> N
 def test_a_functions_dictionaries_may_have_indices_too_small_for_all(
     folder: Path, tmp_path: Path
 ) -> None:
-    """As pandas makes them: a byte is enough for the values of each, and not for those of all."""
+    """pandas makes them so: a byte is enough for the values of each batch, but not for all."""
     (folder / "texts.py").write_text(
         "import pyarrow as pa\n\nBYTE = pa.dictionary(pa.int8(), pa.string())\n\n"
         "def texts(table):\n"
@@ -164,7 +164,7 @@ def test_a_functions_dictionaries_may_have_indices_too_small_for_all(
 
 
 def test_statistics_of_a_file_cover_only_its_own_rows(folder: Path, tmp_path: Path) -> None:
-    """A block's dictionary has values that its rows, or its file's, have not."""
+    """A block's dictionary has values that its rows, or those of its file, do not have."""
     sorted_by_mode = 'table = "out"'.replace("out", str(tmp_path / "out"))
     spec = JOB.format(input="", output=sorted_by_mode).replace('key = ["k"]', 'key = ["mode"]')
     job = write_job(folder, spec.replace("lines/*", "lines/a"))
@@ -184,7 +184,7 @@ def test_statistics_of_a_file_cover_only_its_own_rows(folder: Path, tmp_path: Pa
 
 
 def test_a_few_strings_beside_long_ones_have_bounds(tmp_path: Path) -> None:
-    """In one row group; of strings above 4 KiB the footer has none."""
+    """They are in one row group; the footer has no bounds of strings above 4 KiB."""
     (tmp_path / "lines").mkdir()
     long = [f"{n:03}" + "x" * 5000 for n in range(300)]
     for name, text in [("a", ["a", "b"] * 2500), ("b", long)]:
@@ -199,7 +199,7 @@ def test_a_few_strings_beside_long_ones_have_bounds(tmp_path: Path) -> None:
 
 
 def test_a_client_of_small_messages_reads_encoded_columns(cluster: mrflight.Cluster) -> None:
-    """gRPC takes 4 MiB where nobody says otherwise; a block of 1 MiB has 16 once it is plain."""
+    """gRPC takes 4 MiB by default, and a block of 1 MiB has 16 MiB once it is decoded."""
     rows = pa.record_batch({"price": pa.array([Decimal(7)] * 2**20, pa.decimal128(15, 2))})
     shuffle = cluster.create_shuffle("small", partitions=1)
     with shuffle.writer(0, key=["price"]) as out:
