@@ -140,7 +140,7 @@ def datasets_again(folder: str) -> dict[str, Any]:
             "tries": Path(folder, "told").read_text(),
             "refused": "give from_dataset a first_map_id, with which" in refused,
             "rows": on_ray.to_dataset(untold).count(),
-            "taken": "map 3 of the shuffle was written by somebody else" in taken,
+            "taken": "map 3 of the shuffle was written by another task" in taken,
         }
 
 

@@ -1,4 +1,4 @@
-"""Ray Data's datasets at either end of a shuffle: rows go over Flight, from and to Ray's tasks."""
+"""Converts shuffles from and to datasets of Ray Data, whose tasks send the rows over Flight."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from mrflight.shuffle.wire.partition_info import PartitionInfo
 def to_dataset(
     shuffle: Shuffle, partitions: Sequence[int] | None = None, *, maps: int | None = None
 ) -> ray.data.Dataset:
-    """The rows of a shuffle, or of some of its partitions, in their order.
+    """Return the rows of a shuffle, or of some of its partitions, in the order of partitions.
 
-    Each task of Ray's reads whole partitions, one or several, from the data servers, and makes
-    its blocks where it runs. A partition's rows may be cut into several blocks. For a shuffle
-    whose maps are all committed: with ``maps``, how many there are, MapOutputMissingError is raised
+    Each task of Ray reads one or more whole partitions from the data servers, and makes its blocks
+    where it runs. The rows of a partition may be in several blocks. All maps of the shuffle must be
+    committed: with ``maps``, how many there are, MapOutputMissingError is raised
     as long as there are fewer; without it where there is none; 0 takes what is there.
     Raises JobError for a partition that is none, ShuffleNotFoundError.
     """
@@ -45,48 +45,48 @@ def from_dataset(
     partitioner: Partitioner | None = None,
     compression: str = "none",
 ) -> None:
-    """Write a dataset's rows into a shuffle, by their ``key`` or ``partitioner``.
+    """Write the rows of a dataset into a shuffle, by their ``key`` or ``partitioner``.
 
-    Each task that writes is a map, numbered from ``first_map_id`` on, by default after those that
-    are committed. Datasets that are written at the same time need numbers that are apart. All maps
-    are committed on return. A task of the dataset that Ray makes again writes nothing twice.
-    Called in a task that Ray may make again, tell ``first_map_id``: what an earlier try has
-    committed stays, and counts once, where each map has the same rows in the same order.
-    Raises JobError, as Ray's error of a task does, where a number is taken by other rows, and in
-    a task that is made again without ``first_map_id``.
+    Each task that writes is a map. Maps are numbered from ``first_map_id``, by default after those
+    that are committed. Datasets that are written at the same time need ranges that do not overlap.
+    All maps are committed on return. A task of the dataset that Ray retries writes nothing twice.
+    If this is called in a task that Ray may retry, give it a ``first_map_id``: maps that an earlier
+    try has committed then stay, and count once, if each has the same rows in the same order.
+    Raises JobError, as Ray's task error does, if a map with other rows has one of the numbers, and
+    in a task that is retried without ``first_map_id``.
     """
     if isinstance(key, str):
         raise JobError(f"from_dataset: key must be a list of columns, [{key!r}]")
     if first_map_id is None:
-        if _is_made_again():
+        if _is_retried():
             raise JobError(
-                "from_dataset: Ray makes this task again, and nobody knows which maps its earlier "
-                "try has written; give from_dataset a first_map_id, with which none counts twice"
+                "from_dataset: Ray retries this task, and it is unknown which maps its earlier try "
+                "has written; give from_dataset a first_map_id, so that none counts twice"
             )
         first_map_id = max(shuffle.committed_maps(), default=-1) + 1
-    # Another dataset's tasks have another one, so that they are told from this one's tasks that
-    # Ray makes again. So have those of another try to write this one, whose rows tell.
+    # The attempt is random, so that tasks of another dataset differ from tasks of this one that
+    # Ray retries. Another call for the same dataset differs, too; then the rows are compared.
     attempt = secrets.randbelow(MAX_ATTEMPTS)
     if partitioner is None and key:
         partitioner = HashPartitioner(tuple(key), shuffle.partitions)
     writer = partial(
         shuffle.writer,
         attempt=attempt,
-        partitioner=partitioner and _WithItsRows(partitioner, partitioner.partitions),
+        partitioner=partitioner and _OpaquePartitioner(partitioner, partitioner.partitions),
         compression=compression,
     )
     dataset.write_datasink(_ShuffleSink(writer, first_map_id))
 
 
-def _is_made_again() -> bool:
-    """Whether this is another try of a task. Nothing that is public in Ray knows."""
+def _is_retried() -> bool:
+    """Return whether this task is a retry. Ray has no public API for this."""
     core = ray._private.worker.global_worker.core_worker
     return bool(core.get_current_task_attempt_number() > 0)
 
 
 @dataclass(frozen=True)
-class _WithItsRows(Partitioner):
-    """Of a kind that the writer does not know, so that maps are compared by their rows as well."""
+class _OpaquePartitioner(Partitioner):
+    """A partitioner of an unknown type, so that the writer also compares maps by their rows."""
 
     inner: Partitioner
     partitions: int
@@ -116,7 +116,7 @@ class _ShuffleSource(Datasource):
         per_task_row_limit: int | None = None,
         data_context: object = None,
     ) -> list[ReadTask]:
-        """As many as are wanted, and at most one a partition."""
+        """Return as many tasks as requested, but at most one per partition."""
         count = max(1, min(parallelism, len(self._infos)))
         total = len(self._infos)
         cuts = [total * number // count for number in range(count + 1)]
@@ -148,8 +148,8 @@ class _ShuffleSink(Datasink[None]):
             if out.winner_sent_the_same:
                 return
             raise JobError(
-                f"map {map_id} of the shuffle was written by somebody else meanwhile; give each "
-                "from_dataset a first_map_id that the others do not come to"
+                f"map {map_id} of the shuffle was written by another task meanwhile; give each "
+                "from_dataset a first_map_id, so that their maps do not overlap"
             ) from error
 
 
@@ -175,8 +175,8 @@ def _metadata(run: Sequence[PartitionInfo]) -> BlockMetadata:
 
 
 def _blocks(shuffle: Shuffle, schema: pa.Schema, partitions: Sequence[int]) -> Iterator[pa.Table]:
-    """In the task: the rows of some partitions, wherever they are by now, or an empty block."""
-    yield schema.empty_table()  # what has no rows has columns
+    """Yield, in a task, the rows of partitions, or an empty block."""
+    yield schema.empty_table()  # a dataset without rows has columns, too
     for partition in partitions:
-        for batch in shuffle.reader(partition, maps=0):  # which were looked at when it was made
+        for batch in shuffle.reader(partition, maps=0):  # `_ShuffleSource` checked them
             yield pa.Table.from_batches([batch])

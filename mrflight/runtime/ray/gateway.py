@@ -248,7 +248,7 @@ def _connected(wanted: Connect) -> Connected:
     found = _found()
     if len(found.nodes) > 1:  # the job's folder is sent when one connects, which takes a while
         ray.shutdown()
-        sent = {"working_dir": wanted.job_folder, "excludes": list(wanted.left_out)}
+        sent = {"working_dir": wanted.job_folder, "excludes": list(wanted.excluded)}
         ray.init(address=wanted.address, runtime_env=sent, **common)
         found = _found()
     return found

@@ -21,7 +21,7 @@ class Connect(msgspec.Struct, frozen=True):
     """The last three are for a Ray that the gateway starts: the resources that it offers, and the
     folder of its files, whose path is short because of sockets."""
     job_folder: str
-    left_out: tuple[str, ...]
+    excluded: tuple[str, ...]
     """What not to send of the job's folder to the nodes of a running Ray."""
     scratch_roots: tuple[str, ...] = ()
     """Where the driver makes folders, which the gateway removes if the driver is killed."""

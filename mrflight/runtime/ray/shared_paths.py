@@ -1,4 +1,4 @@
-"""What the nodes of Ray see of this machine's files: what they are sent, and what they must see."""
+"""Finds the files of a job to send to the nodes of Ray, and checks those that must be shared."""
 
 from __future__ import annotations
 
@@ -20,31 +20,33 @@ from mrflight.storage import locate
 from mrflight.storage.disk import Disk
 from mrflight.units import format_bytes
 
-_LOOK_TIMEOUT_S = 60.0
-"""Of a node: it starts a process for it, which loads what tasks need."""
+_FINGERPRINT_TIMEOUT_S = 60.0
+"""How long a node may take. It starts a process, which loads what tasks need."""
 
-_MOST_FILE_BYTES = 8 * 2**20
-"""Of a file that lies beside a job and is sent to the nodes with it; larger ones are data."""
+_MAX_FILE_BYTES = 8 * 2**20
+"""The largest file beside a job file that is sent to the nodes. Larger files are data."""
 
-_MOST_FOLDER_BYTES = 64 * 2**20
+_MAX_FOLDER_BYTES = 64 * 2**20
 
 _NEVER_SENT = "__pycache__"
-"""Nor what is hidden. (".*" as a pattern would leave out all, as Ray calls the folder ".".)"""
+"""Hidden files are never sent, either. (The pattern ".*" would exclude everything, because Ray
+calls the folder itself ".".)"""
 
-_TELL_FOLDERS = ("CACHEDIR.TAG", "pyvenv.cfg")
-"""Files that tell what is never sent: a cache, as cargo's target, and an environment of Python.
+_MARKER_FILES = ("CACHEDIR.TAG", "pyvenv.cfg")
+"""A folder with such a file is never sent: a cache, as that of cargo, or a Python environment.
 
-What ``.gitignore`` names is not sent by Ray either, but counted: its patterns are Ray's to read.
+Ray does not send what ``.gitignore`` names, either. But it is counted here, because only Ray reads
+these patterns.
 """
 
 _GLOB = frozenset("*?[")
 
 
-def left_out(spec: JobSpec, folder: Path) -> tuple[str, ...]:
-    """What of the job's folder is not sent to the nodes, as patterns of gitignore.
+def exclude_patterns(spec: JobSpec, folder: Path) -> tuple[str, ...]:
+    """Return what is not sent of the job's folder, as patterns of gitignore.
 
-    Inputs, output and other large files: what is left are the modules, and what they read beside
-    them. JobFileError where that is too much.
+    These are inputs, the output and other large files. What remains are the modules, and the small
+    files that they read. Raises JobFileError if that is too much.
     """
     apart = [path for _, path in _local_paths(spec, folder)]
     patterns = []
@@ -58,15 +60,15 @@ def left_out(spec: JobSpec, folder: Path) -> tuple[str, ...]:
         for name in files:
             path = Path(here, name)
             size = path.lstat().st_size
-            if path in apart or name.startswith(".") or size > _MOST_FILE_BYTES:
+            if path in apart or name.startswith(".") or size > _MAX_FILE_BYTES:
                 patterns.append(_pattern(path, folder))
             else:
                 sent_bytes += size
-    if sent_bytes > _MOST_FOLDER_BYTES:
+    if sent_bytes > _MAX_FOLDER_BYTES:
         raise JobFileError(
-            f"{folder}: is sent to the nodes of Ray, with the modules in it, and has "
-            f"{format_bytes(sent_bytes)} beside inputs and output; put the job file and its "
-            f"modules into a folder of at most {format_bytes(_MOST_FOLDER_BYTES)}"
+            f"{folder} would be sent to the nodes of Ray, for the modules in it, and has "
+            f"{format_bytes(sent_bytes)} besides inputs and output; put the job file and its "
+            f"modules into a folder of at most {format_bytes(_MAX_FOLDER_BYTES)}"
         )
     return tuple(patterns)
 
@@ -74,7 +76,7 @@ def left_out(spec: JobSpec, folder: Path) -> tuple[str, ...]:
 def _is_never_sent(folder: Path) -> bool:
     if folder.name.startswith(".") or folder.name == _NEVER_SENT:
         return True
-    return any((folder / name).is_file() for name in _TELL_FOLDERS)
+    return any((folder / name).is_file() for name in _MARKER_FILES)
 
 
 def _pattern(path: Path, folder: Path) -> str:
@@ -83,57 +85,60 @@ def _pattern(path: Path, folder: Path) -> str:
 
 
 class PathFingerprint(msgspec.Struct, frozen=True):
-    """Something of this machine that every node must see the same."""
+    """A path of this machine that every node must see in the same way."""
 
     key_path: str
     path: str
-    told: str
-    """What this machine sees of it."""
+    fingerprint: str
+    """What this machine sees there."""
 
 
-def look(path: str) -> str:
-    """What there is: files by their sizes, folders by what is right in them; nothing is nothing."""
+def fingerprint(path: str) -> str:
+    """Describe what is at a path: the size of a file, or the entries of a folder."""
     try:
         if os.path.isdir(path):
             with os.scandir(path) as entries:
                 found = sorted(
                     (each.name, each.stat().st_size if each.is_file() else "") for each in entries
                 )
-            told = repr(found).encode(errors="surrogateescape")
-            return f"a folder of {blake2b(told, digest_size=8).hexdigest()}"
+            listing = repr(found).encode(errors="surrogateescape")
+            return f"a folder of {blake2b(listing, digest_size=8).hexdigest()}"
         return f"a file of {os.stat(path).st_size} bytes"
     except OSError as error:
         return f"nothing ({error.strerror})"
 
 
 def fingerprint_all(paths: tuple[str, ...], scratch_root: str) -> tuple[str, ...]:
-    """On a node: what it sees of them, and why it has no scratch folder, if it has none."""
+    """Return, on a node, the fingerprints of paths, and what is wrong with its scratch folder."""
     usable = os.path.isdir(scratch_root) and os.access(scratch_root, os.W_OK | os.X_OK)
-    return (*map(look, paths), "" if usable else f"no folder {scratch_root} that can be written to")
+    return (
+        *map(fingerprint, paths),
+        "" if usable else f"no folder {scratch_root} that can be written to",
+    )
 
 
 def verify_shared_paths(
     spec: JobSpec, folder: Path, scratch_root: Path, ray: Connected, executor: RayExecutor
 ) -> None:
-    """Raise JobFileError where a node does not see a path of the job as this machine does."""
+    """Raise JobFileError if a node does not see a path of the job as this machine does."""
     with ExitStack() as stack:
-        sights = list(_sights(spec, folder, stack))
-        paths = tuple(sight.path for sight in sights)
-        looks = {
+        expected = list(_fingerprints(spec, folder, stack))
+        paths = tuple(each.path for each in expected)
+        answers = {
             node: executor.on_node(node.id, fingerprint_all, paths, str(scratch_root))
             for node in ray.nodes
         }
-        for node, seen in looks.items():
-            _check(sights, node, seen)
+        for node, seen in answers.items():
+            _check(expected, node, seen)
 
 
-def _check(sights: list[PathFingerprint], node: Node, looking: Future[tuple[str, ...]]) -> None:
+def _check(expected: list[PathFingerprint], node: Node, answer: Future[tuple[str, ...]]) -> None:
     try:
-        *seen, no_scratch = looking.result(_LOOK_TIMEOUT_S)
+        *seen, no_scratch = answer.result(_FINGERPRINT_TIMEOUT_S)
     except TimeoutError:
         raise JobFileError(
             f"cluster.ray_address: node {node.address} of Ray did not answer for "
-            f"{_LOOK_TIMEOUT_S:.0f} s"
+            f"{_FINGERPRINT_TIMEOUT_S:.0f} s"
         ) from None
     except MrflightError as error:
         raise JobFileError(
@@ -142,33 +147,34 @@ def _check(sights: list[PathFingerprint], node: Node, looking: Future[tuple[str,
         ) from error
     if no_scratch:
         raise JobFileError(f"cluster.spill_dir: node {node.address} of Ray has {no_scratch}")
-    for sight, told in zip(sights, seen, strict=True):
-        if told != sight.told:
+    for here, there in zip(expected, seen, strict=True):
+        if there != here.fingerprint:
             raise JobFileError(
-                f"{sight.key_path}: {sight.path} is on a disk of this machine that node "
-                f"{node.address} of Ray does not see (there it is {told}, here {sight.told}); "
+                f"{here.key_path}: {here.path} is on a disk of this machine that node "
+                f"{node.address} of Ray does not see (there it is {there}, here "
+                f"{here.fingerprint}); "
                 "name a place that all nodes reach: s3://, hdfs://, or a folder that all have "
                 "mounted"
             )
 
 
-def _sights(spec: JobSpec, folder: Path, stack: ExitStack) -> Iterator[PathFingerprint]:
-    """What is to be looked at. A probe lies where the output will be, for as long as the stack."""
+def _fingerprints(spec: JobSpec, folder: Path, stack: ExitStack) -> Iterator[PathFingerprint]:
+    """Yield the paths to check. A probe file stands for the output until the stack is closed."""
     for key_path, path in _local_paths(spec, folder):
         if key_path == "output.table":
             while not path.is_dir():
                 path = path.parent
-            if os.access(path, os.W_OK):  # or the job says so
+            if os.access(path, os.W_OK):  # otherwise the job reports it
                 number, probe = tempfile.mkstemp(prefix=".mrflight-probe-", dir=path)
                 stack.callback(os.unlink, probe)
                 os.close(number)
-                yield PathFingerprint(key_path, probe, look(probe))
+                yield PathFingerprint(key_path, probe, fingerprint(probe))
         else:
-            yield PathFingerprint(key_path, str(path), look(str(path)))
+            yield PathFingerprint(key_path, str(path), fingerprint(str(path)))
 
 
 def _local_paths(spec: JobSpec, folder: Path) -> Iterator[tuple[str, Path]]:
-    """The paths of inputs, as far as they have no pattern, and the output's: those on disks."""
+    """Yield the paths on disks: those of inputs, up to a pattern, and that of the output."""
     for key_path, given in _inputs(spec):
         location = locate(given, folder, spec.storage)
         if isinstance(location.store, Disk):
@@ -182,7 +188,7 @@ def _local_paths(spec: JobSpec, folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _inputs(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """The key paths of all inputs that are files, and what they say."""
+    """Yield the key paths and the paths of all inputs that are files."""
     stages = {f"stages.{name}.": stage.inputs for name, stage in spec.stages.items()}
     for section, inputs in {**stages, "": spec.inputs}.items():
         for name, each in inputs.items():

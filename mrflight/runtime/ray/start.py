@@ -21,7 +21,7 @@ from mrflight.runtime.ray.cluster import RayCluster, ServerPlacement
 from mrflight.runtime.ray.executor import RayExecutor
 from mrflight.runtime.ray.gateway_client import GatewayClient
 from mrflight.runtime.ray.messages import Connect, Connected, JobContext
-from mrflight.runtime.ray.shared_paths import left_out, verify_shared_paths
+from mrflight.runtime.ray.shared_paths import exclude_patterns, verify_shared_paths
 from mrflight.system.fork_server.client import load_here
 from mrflight.system.scratch import ScratchFolder, SocketFolder, remove_dead_folders, short_root
 from mrflight.system.signals import run_interruptibly
@@ -131,7 +131,7 @@ def _start_gateway(
         roots = (*connect.scratch_roots, str(root))
         connect = replace(connect, folder=str(own.path), scratch_roots=roots)
     else:
-        connect = replace(connect, left_out=left_out(spec, options.folder))
+        connect = replace(connect, excluded=exclude_patterns(spec, options.folder))
     return GatewayClient(connect, private.path / "ray.log")
 
 

@@ -46,12 +46,12 @@ class RayWorkers:
         self,
         job: JobContext,
         strategy: Any,
-        tell: Callable[[Any], None],
+        report: Callable[[Any], None],
         later: Callable[[Callable[[], None]], None],
     ) -> None:
         self._job = job
         self._strategy = strategy
-        self._tell = tell
+        self._report = report
         self._later = later
         self._wanted = 0
         self._live = 0
@@ -94,7 +94,7 @@ class RayWorkers:
         for call in self._waiting:
             if call.number == number:
                 self._waiting.remove(call)
-                self._tell(Lost(number, "was stopped"))
+                self._report(Lost(number, "was stopped"))
                 return True
         return False
 
@@ -122,7 +122,7 @@ class RayWorkers:
             log.warning("a worker could not be started: %s", error)
             if self._waiting:  # one call fails with it; the next call starts another worker
                 number = self._waiting.popleft().number
-                self._tell(Lost(number, how_it_was_lost(error)))
+                self._report(Lost(number, how_it_was_lost(error)))
             if self._waiting:
                 self._fill()
             return
@@ -145,10 +145,10 @@ class RayWorkers:
             why = "was stopped" if worker.is_killed else how_it_was_lost(error)
             self._kill(worker)
             self._wait_gone(worker)
-            self._tell(Lost(number, why))
+            self._report(Lost(number, why))
         else:
             assert worker.place is not None
-            self._tell(Answered(number, answer, *worker.place))
+            self._report(Answered(number, answer, *worker.place))
             if not worker.is_killed:
                 self._idle.append(worker)
                 self._deal()

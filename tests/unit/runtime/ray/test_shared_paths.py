@@ -14,7 +14,7 @@ from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError, WorkerLostError
 from mrflight.runtime.ray import shared_paths as ray_paths
 from mrflight.runtime.ray.messages import Connected, Node
-from mrflight.runtime.ray.shared_paths import fingerprint_all, left_out, verify_shared_paths
+from mrflight.runtime.ray.shared_paths import exclude_patterns, fingerprint_all, verify_shared_paths
 
 HERE = Node("a", "10.0.0.1", 2, 1 << 30)
 THERE = Node("b", "10.0.0.2", 2, 1 << 30)
@@ -105,12 +105,12 @@ def test_modules_are_sent_and_data_is_not(job: Path, monkeypatch: pytest.MonkeyP
         path = job / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x" * (2_000 if "big" in name else 10))
-    left = left_out(spec(), job)
+    left = exclude_patterns(spec(), job)
     assert {"/in", "/out/t", "/.git", "/big\\ \\[1\\].bin"} <= set(left)
     assert not {"/clicks.py", "/lib", "/lib/rates.csv"} & set(left)
     monkeypatch.setattr(ray_paths, "_MOST_FOLDER_BYTES", 15)
     with pytest.raises(JobFileError, match=r"has 20 B beside inputs and output; put the job file"):
-        left_out(spec(), job)
+        exclude_patterns(spec(), job)
 
 
 @pytest.mark.parametrize("told_by", ["CACHEDIR.TAG", "pyvenv.cfg"])
@@ -122,10 +122,10 @@ def test_caches_and_environments_are_neither_sent_nor_counted(
         path = job / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x" * 10)
-    assert set(left_out(spec(), job)) == {"/in", "/kernel/target"}
+    assert set(exclude_patterns(spec(), job)) == {"/in", "/kernel/target"}
     (job / "kernel" / "target" / told_by).unlink()
     with pytest.raises(JobFileError, match="has 20 B beside inputs and output"):
-        left_out(spec(), job)
+        exclude_patterns(spec(), job)
 
 
 def test_a_folder_is_told_from_a_copy_of_it_that_is_old(tmp_path: Path) -> None:
@@ -133,7 +133,9 @@ def test_a_folder_is_told_from_a_copy_of_it_that_is_old(tmp_path: Path) -> None:
         (tmp_path / name / "inner").mkdir(parents=True)
         (tmp_path / name / "1.csv").write_text(rows)
         (tmp_path / name / "gone").symlink_to("nowhere")
-    one, same, old = (ray_paths.look(str(tmp_path / name)) for name in ("one", "same", "old"))
+    one, same, old = (
+        ray_paths.fingerprint(str(tmp_path / name)) for name in ("one", "same", "old")
+    )
     assert one == same != old
     (tmp_path / "same" / "inner").rename(tmp_path / "same" / "other")
-    assert ray_paths.look(str(tmp_path / "same")) != one
+    assert ray_paths.fingerprint(str(tmp_path / "same")) != one
