@@ -276,3 +276,22 @@ def test_every_label_of_a_plan_is_in_its_guide() -> None:
     labels = set(re.findall(r'(?:yield |\[)\(?f?"\s*([a-z ]+?)(?: \{name\})?", ', planner))
     assert len(labels) > 20
     assert {label for label in labels if f"`{label}`" not in text} == set()
+
+
+QUOTED = {
+    "how-to/hopsfs.md": ["is already committed", "cannot be read"],
+    "how-to/maintain-tables.md": ["nothing to do"],
+    "how-to/merge.md": ["looked into", "with rows of the keys"],
+    "how-to/tune-memory.md": ["is too little for"],
+    "reference/errors.md": ["in the commit"],
+    "reference/storage-options.md": ["unknown key; ", "did you mean"],
+}
+"""Words of messages that pages quote; the tutorial's are compared with what it prints."""
+
+
+@pytest.mark.parametrize("page", QUOTED)
+def test_the_messages_that_a_page_quotes_are_those_of_the_code(page: str) -> None:
+    code = "".join(read(path) for path in (ROOT / "mrflight").rglob("*.py"))
+    for words in QUOTED[page]:
+        assert words in read(DOCS / page)
+        assert words in code
