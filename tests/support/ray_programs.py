@@ -138,7 +138,7 @@ def datasets_again(folder: str) -> dict[str, Any]:
             **read_all(told),
             "maps": maps,
             "tries": Path(folder, "told").read_text(),
-            "refused": "give from_dataset a first_map_id, with which" in refused,
+            "refused": "give from_dataset a first_map_id, so that none" in refused,
             "rows": on_ray.to_dataset(untold).count(),
             "taken": "map 3 of the shuffle was written by another task" in taken,
         }

@@ -100,7 +100,7 @@ def test_a_node_without_mrflight_or_without_a_scratch_folder_is_told(
 
 
 def test_modules_are_sent_and_data_is_not(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_paths, "_MOST_FILE_BYTES", 1_000)
+    monkeypatch.setattr(ray_paths, "_MAX_FILE_BYTES", 1_000)
     for name in ("clicks.py", "lib/rates.csv", "out/t/part.parquet", ".git/config", "big [1].bin"):
         path = job / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,8 +108,8 @@ def test_modules_are_sent_and_data_is_not(job: Path, monkeypatch: pytest.MonkeyP
     left = exclude_patterns(spec(), job)
     assert {"/in", "/out/t", "/.git", "/big\\ \\[1\\].bin"} <= set(left)
     assert not {"/clicks.py", "/lib", "/lib/rates.csv"} & set(left)
-    monkeypatch.setattr(ray_paths, "_MOST_FOLDER_BYTES", 15)
-    with pytest.raises(JobFileError, match=r"has 20 B beside inputs and output; put the job file"):
+    monkeypatch.setattr(ray_paths, "_MAX_FOLDER_BYTES", 15)
+    with pytest.raises(JobFileError, match=r"has 20 B besides inputs and output; put the job file"):
         exclude_patterns(spec(), job)
 
 
@@ -117,14 +117,14 @@ def test_modules_are_sent_and_data_is_not(job: Path, monkeypatch: pytest.MonkeyP
 def test_caches_and_environments_are_neither_sent_nor_counted(
     job: Path, told_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_paths, "_MOST_FOLDER_BYTES", 15)
+    monkeypatch.setattr(ray_paths, "_MAX_FOLDER_BYTES", 15)
     for name in ("clicks.py", f"kernel/target/{told_by}", "kernel/target/debug/built"):
         path = job / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x" * 10)
     assert set(exclude_patterns(spec(), job)) == {"/in", "/kernel/target"}
     (job / "kernel" / "target" / told_by).unlink()
-    with pytest.raises(JobFileError, match="has 20 B beside inputs and output"):
+    with pytest.raises(JobFileError, match="has 20 B besides inputs and output"):
         exclude_patterns(spec(), job)
 
 
