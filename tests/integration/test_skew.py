@@ -1,4 +1,4 @@
-"""A partition that is much larger than the others is shared by several tasks."""
+"""A partition that is much larger than the others is split into slices for several tasks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ last = "last(value)"
 
 
 @pytest.fixture
-def shares(monkeypatch: pytest.MonkeyPatch) -> list[ReduceTaskPlan]:
+def slices(monkeypatch: pytest.MonkeyPatch) -> list[ReduceTaskPlan]:
     return watch_slices(monkeypatch)
 
 
@@ -57,9 +57,9 @@ def rows(tmp_path: Path) -> pa.Table:
     return write_rows(tmp_path / "in", seed=11)
 
 
-def side_slices(shares: int) -> list[SideSlice]:
-    """So many shares of the first input, and no rest."""
-    return [SideSlice(number, shares) for number in range(shares)]
+def side_slices(slices: int) -> list[SideSlice]:
+    """Return so many slices of the first input, without an outer remainder."""
+    return [SideSlice(number, slices) for number in range(slices)]
 
 
 def run(folder: Path, reduce: str = "", partitioner: str = "") -> mrflight.JobResult:
@@ -73,30 +73,30 @@ def parts(folder: Path) -> list[str]:
     return [Path(uri).name for uri in DeltaTable(folder / "out").file_uris()]
 
 
-def test_rows_are_written_by_the_tasks_that_share_them(
-    tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
+def test_rows_of_slices_are_written_by_their_tasks(
+    tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:
     result = run(tmp_path)
-    (heavy,) = {partition_slice.partition.partition for partition_slice in shares}
-    of_heavy = [name for name in parts(tmp_path) if name.startswith(f"part-{heavy:05d}")]
-    assert len(of_heavy) == len(shares) >= 3
-    assert all(name.startswith(f"part-{heavy:05d}.") for name in of_heavy)
+    (skewed,) = {partition_slice.partition.partition for partition_slice in slices}
+    of_skewed = [name for name in parts(tmp_path) if name.startswith(f"part-{skewed:05d}")]
+    assert len(of_skewed) == len(slices) >= 3
+    assert all(name.startswith(f"part-{skewed:05d}.") for name in of_skewed)
     assert result.rows_out == len(rows)
     assert DeltaTable(tmp_path / "out").to_pyarrow_table().sort_by(ORDER) == rows.sort_by(ORDER)
-    written = [pq.read_table(tmp_path / "out" / name) for name in sorted(of_heavy, key=number)]
+    written = [pq.read_table(tmp_path / "out" / name) for name in sorted(of_skewed, key=number)]
     values = pa.concat_tables(written)["value"].to_numpy()
-    assert (np.diff(values) > 0).all()  # the partition is in the order of the input still
+    assert (np.diff(values) > 0).all()  # the partition is still in the order of the input
 
 
 def number(name: str) -> int:
     return int(name.split(".")[1].split("-")[0])
 
 
-def test_groups_are_merged_by_the_tasks_that_share_them(
-    tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
+def test_groups_of_slices_are_aggregated_twice(
+    tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:
     result = run(tmp_path, GROUPS)
-    assert len(shares) >= 2
+    assert len(slices) >= 2
     found = DeltaTable(tmp_path / "out").to_pyarrow_table().sort_by("key")
     table = pa.TableGroupBy(rows, "key", use_threads=False).aggregate(
         [("value", "sum"), ([], "count_all"), ("value", "first"), ("value", "last")]
@@ -107,8 +107,8 @@ def test_groups_are_merged_by_the_tasks_that_share_them(
     assert not [name for name in parts(tmp_path) if "." in name.removesuffix(".parquet")]
 
 
-def test_a_standing_cluster_keeps_nothing_of_the_merge(
-    tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
+def test_a_standing_cluster_keeps_nothing_of_the_second_shuffle(
+    tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:
     with standing_cluster() as cluster:
         overrides = {"cluster.metadata": cluster.metadata, "shuffle.replicas": 2}
@@ -116,7 +116,7 @@ def test_a_standing_cluster_keeps_nothing_of_the_merge(
         result = mrflight.run(write_job(tmp_path, text), overrides=overrides)
         with mrflight.connect(cluster.metadata) as client:
             assert client.status().shuffles == []
-    assert len(shares) >= 2
+    assert len(slices) >= 2
     assert result.rows_out == len(rows["key"].unique())
 
 
@@ -128,21 +128,21 @@ def test_a_standing_cluster_keeps_nothing_of_the_merge(
     ],
     ids=["distinct", "function"],
 )
-def test_what_needs_whole_groups_is_left_whole(
-    tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan], reduce: str
+def test_a_partition_that_needs_whole_groups_is_not_split(
+    tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan], reduce: str
 ) -> None:
     (tmp_path / "whole.py").write_text("def largest(table):\n    return table.slice(0, 1)\n")
     run(tmp_path, reduce)
-    assert shares == []
+    assert slices == []
 
 
-def test_a_number_that_was_asked_for_is_kept(
-    tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
+def test_a_number_of_partitions_that_the_job_sets_is_kept(
+    tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:
     mrflight.run(
         write_job(tmp_path, JOB.replace("PARTITIONER", "")), overrides={"shuffle.partitions": 5}
     )
-    assert shares == []
+    assert slices == []
     assert len(parts(tmp_path)) == 5
 
 
@@ -154,13 +154,13 @@ def test_rows_of_one_key_are_spread_over_ranges(tmp_path: Path, rows: pa.Table) 
     files = [pq.read_table(tmp_path / "out" / name) for name in sorted(parts(tmp_path))]
     in_order = pa.concat_tables(files)
     assert in_order == rows.sort_by(ORDER)
-    heavy = [set(file["key"].to_pylist()) == {7} for file in files]
-    assert sum(heavy) >= 2  # and no file has all of its rows
+    skewed = [set(file["key"].to_pylist()) == {7} for file in files]
+    assert sum(skewed) >= 2  # and no file has all of its rows
     assert max(len(file) for file in files) < len(rows) * 0.2 * 0.6
 
 
 def write_others(folder: Path) -> pa.Table:
-    """Key 7, which a fifth of the rows have, twice, and others not; in a file of their own."""
+    """Write a table with key 7, which a fifth of the rows have, twice, and other keys once."""
     keys = [7, 7, *range(8, FILES * ROWS, 3), -1]
     others = pa.table({"key": keys, "name": [f"name {number}" for number in range(len(keys))]})
     (folder / "others").mkdir()
@@ -178,7 +178,7 @@ sql = """
 
 
 @pytest.mark.parametrize(
-    ("sql", "is_shared"),
+    ("sql", "is_sliced"),
     [
         (
             "select r.*, name from rows r join others o on r.key = o.key where name <> 'name 0'",
@@ -193,14 +193,14 @@ sql = """
         ("select key from rows union all select key from others", False),
     ],
 )
-def test_a_heavy_key_of_sql_is_shared_where_shares_make_the_answer(
-    sql: str, is_shared: bool, tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
+def test_a_skewed_key_of_sql_is_split_if_slices_give_the_answer(
+    sql: str, is_sliced: bool, tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:
     write_others(tmp_path)
     sql = sql.replace("(from ", "(select 1 from ")
     result = mrflight.run(write_job(tmp_path, JOB.replace("PARTITIONER", "") + SQL + f'"{sql}"'))
-    assert bool(shares) == is_shared
-    assert [partition_slice.side_slice for partition_slice in shares] == side_slices(len(shares))
+    assert bool(slices) == is_sliced
+    assert [partition_slice.side_slice for partition_slice in slices] == side_slices(len(slices))
     with duckdb.connect() as database:
         for name, folder in (("rows", "in"), ("others", "others")):
             database.execute(f"create view {name} as from '{tmp_path}/{folder}/*.parquet'")
@@ -239,13 +239,13 @@ table = "out"
 """
 
 
-def test_a_heavy_key_of_a_stage_is_shared_by_the_maps_that_read_it(
-    tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
+def test_a_skewed_key_of_a_stage_is_split_for_the_maps_that_read_it(
+    tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:
     others = write_others(tmp_path)
     result = mrflight.run(write_job(tmp_path, STAGES))
-    assert len(shares) >= 2
-    assert [partition_slice.side_slice for partition_slice in shares] == side_slices(len(shares))
+    assert len(slices) >= 2
+    assert [partition_slice.side_slice for partition_slice in slices] == side_slices(len(slices))
     joined = rows.join(others, "key", join_type="inner").sort_by("value")
     table = pa.TableGroupBy(joined, "name", use_threads=False).aggregate(
         [([], "count_all"), ("value", "first"), ("value", "last")]
@@ -257,15 +257,15 @@ def test_a_heavy_key_of_a_stage_is_shared_by_the_maps_that_read_it(
 
 
 @pytest.mark.parametrize("limit", [0, 3])
-def test_a_limit_leaves_rows_of_a_stages_shares_unread(
-    limit: int, tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan]
+def test_a_limit_leaves_rows_of_slices_unread(
+    limit: int, tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:
-    """Each map that reads a share needs no more than these."""
+    """Each map that reads a slice needs only so many rows."""
     others = write_others(tmp_path)
     of_limit = f'[reduce]\nlimit = {limit}\n[output]\ntable = "out"\n'
     text = STAGES.partition("[reduce]\ngroup_by")[0] + of_limit
     result = mrflight.run(write_job(tmp_path, text))
-    assert len(shares) >= 2
+    assert len(slices) >= 2
     assert (result.rows_out, result.attempts.failed) == (limit, 0)
     joined = rows.join(others, "key", join_type="inner")
     found = DeltaTable(tmp_path / "out").to_pyarrow_table().select(joined.column_names)
@@ -275,10 +275,10 @@ def test_a_limit_leaves_rows_of_a_stages_shares_unread(
     assert len(others_than_joined) == 0
 
 
-def test_shares_of_a_stage_that_miss_rows_are_all_made_again(
-    tmp_path: Path, rows: pa.Table, shares: list[ReduceTaskPlan], monkeypatch: pytest.MonkeyPatch
+def test_if_slices_of_a_stage_miss_rows_all_stages_run_again(
+    tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once: what a server forgot of a share nobody but the driver can see."""
+    """Only the driver can notice the rows of a slice that a server has lost."""
     others = pa.table({"key": [7, *range(8, FILES * ROWS, 3)]})
     (tmp_path / "others").mkdir()
     pq.write_table(others, tmp_path / "others" / "others.parquet")
@@ -292,7 +292,7 @@ def test_shares_of_a_stage_that_miss_rows_are_all_made_again(
 
     monkeypatch.setattr("mrflight.scheduler.stage_output.check_slices", miss_rows)
     result = mrflight.run(write_job(tmp_path, text))
-    assert checked == [0, 0, len(shares) // 2] * 2
+    assert checked == [0, 0, len(slices) // 2] * 2
     joined = rows.join(others, "key", join_type="inner")
     assert result.rows_out == pc.count_distinct(joined["key"]).as_py()
     found = DeltaTable(tmp_path / "out").to_pyarrow_table()

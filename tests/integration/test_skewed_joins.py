@@ -1,4 +1,4 @@
-"""A heavy key of a join is shared by several tasks, on either side; DuckDB has the answers."""
+"""A skewed key of a join is split into slices, on either side; DuckDB has the answers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ROWS = 40_000  # of each file
 JOINED = """
 [cluster]
 workers = 4
-[STAGEinputs.heavy]
-path = "heavy/*.parquet"
+[STAGEinputs.skewed]
+path = "skewed/*.parquet"
 key = ["key"]
 broadcast = false
 [STAGEinputs.light]
@@ -68,7 +68,7 @@ from joined group by name
 
 
 class Sides(NamedTuple):
-    """Which side of the join each table is."""
+    """The sides of the join on which the two tables are."""
 
     left: str
     right: str
@@ -79,29 +79,29 @@ class Sides(NamedTuple):
 
     def query(self, how: How) -> str:
         key = {"right": "r.key", "full": "coalesce(l.key, r.key)"}.get(how, "l.key")
-        columns = {"heavy": "value", "light": "name"}
+        columns = {"skewed": "value", "light": "name"}
         others = [columns[self.left]]
         if how not in ("semi", "anti"):
             others.append(columns[self.right])
         joined = f"{self.left} l {how} join {self.right} r on l.key = r.key"
         return f"select {key} as key, {', '.join(others)} from {joined}"
 
-    def shared(self, how: How) -> tuple[bool, bool]:
-        """Whether the heavy table can be shared, and whether its shares leave a rest."""
+    def sliceable(self, how: How) -> tuple[bool, bool]:
+        """Return whether the skewed table can be sliced, and has an outer remainder then."""
         if how in ("semi", "anti"):
-            return self.left == "heavy", False
-        return True, how == "full" or how == ("right" if self.left == "heavy" else "left")
+            return self.left == "skewed", False
+        return True, how == "full" or how == ("right" if self.left == "skewed" else "left")
 
 
-HEAVY_LEFT, HEAVY_RIGHT = Sides("heavy", "light"), Sides("light", "heavy")
+SKEWED_LEFT, SKEWED_RIGHT = Sides("skewed", "light"), Sides("light", "skewed")
 
 on_either_side = pytest.mark.parametrize(
-    "sides", [HEAVY_LEFT, HEAVY_RIGHT], ids=["heavy left", "heavy right"]
+    "sides", [SKEWED_LEFT, SKEWED_RIGHT], ids=["skewed left", "skewed right"]
 )
 
 
 @pytest.fixture
-def shares(monkeypatch: pytest.MonkeyPatch) -> list[ReduceTaskPlan]:
+def slices(monkeypatch: pytest.MonkeyPatch) -> list[ReduceTaskPlan]:
     return watch_slices(monkeypatch, partition_bytes=200_000)
 
 
@@ -109,19 +109,19 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> list[ReduceTaskPlan]:
 def folder(tmp_path: Path) -> Path:
     """Tables whose keys differ in width, are null, or meet no others, on both sides.
 
-    A third of the heavy rows have key 7. All other keys are of one row, in one of the shares, and
+    A third of the skewed rows have key 7. All other keys are of one row, in one of the slices, and
     every third of them is among the light ones.
     """
     random = np.random.default_rng(5)
-    for name in ("heavy", "light"):
+    for name in ("skewed", "light"):
         (tmp_path / name).mkdir()
     for file in range(FILES):
         key = random.permutation(ROWS) + file * ROWS + 8
         key[random.random(ROWS) < 1 / 3] = 7
         nulls = random.random(ROWS) < 0.01
         value = np.arange(ROWS) + file * ROWS + 2**40
-        heavy = pa.table({"key": pa.array(key, pa.int64(), mask=nulls), "value": value})
-        pq.write_table(heavy, tmp_path / "heavy" / f"{file}.parquet")
+        skewed = pa.table({"key": pa.array(key, pa.int64(), mask=nulls), "value": value})
+        pq.write_table(skewed, tmp_path / "skewed" / f"{file}.parquet")
     keys = [7, 7, *range(8, FILES * ROWS, 3), *range(-300, 0), *[None] * 300]
     names = [f"name {number}" for number in range(len(keys))]
     light = pa.table({"key": pa.array(keys, pa.int32()), "name": names})
@@ -131,13 +131,13 @@ def folder(tmp_path: Path) -> Path:
 
 def by_duckdb(folder: Path, query: str) -> pa.Table:
     with duckdb.connect() as database:
-        for name in ("heavy", "light"):
+        for name in ("skewed", "light"):
             database.execute(f"create view {name} as from '{folder}/{name}/*.parquet'")
         return database.sql(query).to_arrow_table()
 
 
 def check(folder: Path, job: str, query: str) -> list[str]:
-    """Run the job, whose rows are those of the query; the part files."""
+    """Run the job, compare its rows with those of the query, and return the part files."""
     result = mrflight.run(write_job(folder, job + OUTPUT))
     expected = by_duckdb(folder, query)
     table = DeltaTable(folder / "out")
@@ -151,46 +151,46 @@ def check(folder: Path, job: str, query: str) -> list[str]:
     return [Path(uri).name for uri in table.file_uris()]
 
 
-def check_shares(shares: list[ReduceTaskPlan], sides: Sides, how: How) -> None:
-    """All of the heavy table, and after them a rest where they leave one."""
-    is_shared, leaves_rest = sides.shared(how)
-    assert bool(shares) == is_shared
-    for each in shares:
+def check_slices_of(slices: list[ReduceTaskPlan], sides: Sides, how: How) -> None:
+    """Assert that all slices of the skewed table are planned, and the remainder if there is one."""
+    is_sliced, has_remainder = sides.sliceable(how)
+    assert bool(slices) == is_sliced
+    for each in slices:
         assert each.side_slice is not None
         assert each.side_slice.side == 0  # the first of the inputs
-        assert each.side_slice.slices == len(shares) - leaves_rest >= 2
+        assert each.side_slice.slices == len(slices) - has_remainder >= 2
 
 
 @on_either_side
 @pytest.mark.parametrize("how", HOWS)
 def test_rows_that_go_to_part_files(
-    how: How, sides: Sides, folder: Path, shares: list[ReduceTaskPlan]
+    how: How, sides: Sides, folder: Path, slices: list[ReduceTaskPlan]
 ) -> None:
     parts = check(folder, sides.text(how), sides.query(how))
-    check_shares(shares, sides, how)
-    if shares:
-        (heavy,) = {share.partition.partition for share in shares}
-        of_heavy = {name.split("-")[1] for name in parts if name.startswith(f"part-{heavy:05d}")}
-        assert of_heavy <= {f"{heavy:05d}.{number}" for number in range(len(shares))}
+    check_slices_of(slices, sides, how)
+    if slices:
+        (skewed,) = {each.partition.partition for each in slices}
+        of_skewed = {name.split("-")[1] for name in parts if name.startswith(f"part-{skewed:05d}")}
+        assert of_skewed <= {f"{skewed:05d}.{number}" for number in range(len(slices))}
         if how != "anti":
-            assert len(of_heavy) == len(shares)
+            assert len(of_skewed) == len(slices)
 
 
 @on_either_side
 @pytest.mark.parametrize("how", ["left", "right", "full"])
 def test_rows_that_a_later_stage_groups(
-    how: How, sides: Sides, folder: Path, shares: list[ReduceTaskPlan]
+    how: How, sides: Sides, folder: Path, slices: list[ReduceTaskPlan]
 ) -> None:
     job = sides.text(how, "joined") + GROUPS_OF_A_STAGE
     check(folder, job, f"with joined as ({sides.query(how)}) {GROUPS}")
-    check_shares(shares, sides, how)
+    check_slices_of(slices, sides, how)
 
 
 @on_either_side
 def test_rows_that_a_later_stage_sends_on(
-    sides: Sides, folder: Path, shares: list[ReduceTaskPlan]
+    sides: Sides, folder: Path, slices: list[ReduceTaskPlan]
 ) -> None:
     job = sides.text("full", "joined") + ROWS_OF_A_STAGE
     check(folder, job, sides.query("full"))
-    of_join = [share for share in shares if len(share.partition.infos) == 2]
-    check_shares(of_join, sides, "full")
+    of_join = [share for share in slices if len(share.partition.infos) == 2]
+    check_slices_of(of_join, sides, "full")

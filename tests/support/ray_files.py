@@ -32,7 +32,7 @@ RUN = [
     "fault/test_the_matrix_of_full_disks.py",
     "fault/test_the_matrix_of_journals.py",
     "fault/test_the_matrix_of_standing_clusters.py",
-    "fault/test_what_is_made_again_whole.py",
+    "fault/test_all_stages_run_again.py",
     "integration/test_bad_input.py",
     "integration/test_dataset_jobs.py",
     "integration/test_examples_tpch.py",

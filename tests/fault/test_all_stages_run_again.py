@@ -1,4 +1,4 @@
-"""Losses after which a part alone cannot be made again: the job begins anew, and is right."""
+"""Losses that cannot be recovered alone: all stages run again, and the result is right."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def once(name):
 
 
 def kill_data_server():
-    '''One that has the parent of this worker.'''
+    '''Kill a data server of this job.'''
     for process in psutil.Process().parent().children():
         title = " ".join((process.name(), *process.cmdline()[:1]))
         if any(each in title for each in TITLES):
@@ -49,13 +49,13 @@ def kill_data_server():
 
 
 def anywhere(batch):
-    '''Rows go where chance wills, which is somewhere else in another attempt.'''
+    '''Send rows to random partitions, which are others in each attempt.'''
     keys = pa.array([random.getrandbits(40) for _ in range(batch.num_rows)])
     return batch.append_column("chance", keys)
 
 
 def dealt(batch):
-    '''As many rows go to each partition as in any other attempt, and chance wills which.'''
+    '''Send random rows to each partition, as many as in any other attempt.'''
     keys = [number % 12 for number in range(batch.num_rows)]
     random.shuffle(keys)
     return batch.append_column("chance", pa.array(keys))
@@ -126,10 +126,10 @@ def read(folder: Path) -> pa.Table:
         ("in_any_order", "n", "killing:place_in_turn"),
     ],
 )
-def test_maps_that_are_not_repeatable(
+def test_maps_that_are_not_deterministic(
     function: str, key: str, partitioner: str, tmp_path: Path
 ) -> None:
-    """What is left of the first run and what the second sends would not go together."""
+    """The remaining output of the first run does not match what the maps send again."""
     job = CHANCE.replace("MAP", function).replace("KEY", key).replace("PARTITIONER", partitioner)
     for number in range(FILES):
         lines = "\n".join(str(i) for i in range(number * ROWS, (number + 1) * ROWS))
