@@ -256,8 +256,8 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
             if difference := describe_difference(first, table.schema):
                 raise UserFunctionError(
                     f"the reduce function {self.function} is called several times for partition "
-                    f"{partition}, as it is larger than the task's memory, and its results do not "
-                    f"agree: {difference}; give them types that do not depend on the rows"
+                    f"{partition}, because it is larger than the task's memory, and its results "
+                    f"differ: {difference}; return types that do not depend on the rows"
                 )
             yield table
 

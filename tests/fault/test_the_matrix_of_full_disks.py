@@ -30,9 +30,9 @@ NO_ROOM = (
     r"[\d.]+ \S+ were to be written beside [\d.]+ \S+ of the shuffle\n  in map \d"
 )
 NO_PART = r"out/part-\d+-\d-.* cannot be written: .*File too large"
-NO_PIECE = (
-    r"a partition larger than the memory of its reduce task goes through \S+/mrflight-job-\S+, and "
-    r"there is .*File too large; make room there"
+NO_SPILL = (
+    r"a partition larger than the memory of its reduce task is spilled to \S+/mrflight-job-\S+, "
+    r"which failed with .*File too large; free space there"
 )
 IN_A_REDUCE = r".*\n  in reduce of partition \d"
 NO_COMMIT = r"the Delta table .*/out did not take the commit: .*File too large"
@@ -61,7 +61,7 @@ FAILS = [
     # A map writes no file: what its worker has no room for is the first file of a reduce.
     Cell("workers", "full disk", "map", 5, 8, 1, NO_PART + IN_A_REDUCE, ONCE),
     Cell("workers", "full disk", "shuffle", 5, 8, 1, NO_PART + IN_A_REDUCE, ONCE),
-    Cell("workers", "full disk", "shuffle", 5, 8, 1, NO_PIECE + IN_A_REDUCE, (*LITTLE, *ONCE)),
+    Cell("workers", "full disk", "shuffle", 5, 8, 1, NO_SPILL + IN_A_REDUCE, (*LITTLE, *ONCE)),
     Cell("workers", "full disk", "reduce", 5, 8, 1, NO_PART + IN_A_REDUCE, ONCE),
     # A driver writes no file before it commits.
     Cell("driver", "full disk", "map", 5, 8, 0, NO_COMMIT),

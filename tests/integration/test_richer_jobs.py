@@ -322,7 +322,7 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
         ),
         (
             VISITS_BY_USER + "[reduce]\nsql = 'select * from visits order by weight'\n",
-            "reduce.sql: this sql is told of a partition at a time, and would sort the rows of ",
+            "reduce.sql: this sql runs over a partition at a time, and would sort the rows of ",
         ),
         (
             VISITS_BY_USER
@@ -332,19 +332,21 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
         ),
         (
             VISITS_BY_USER + "[reduce]\nsql = 'select weight, count(*) n from visits group by 1'\n",
-            "reduce.sql: this sql is told of a partition at a time, of visits by user, and it "
-            "groups by visits.weight, without the whole key; make inputs.visits.key of these, do ",
+            "reduce.sql: this sql runs over a partition at a time, of visits by user, but it "
+            "groups by visits.weight, which is not the whole key; set inputs.visits.key "
+            "to these columns, do ",
         ),
         (
             VISITS
             + BROADCAST
             + "[reduce]\nsql = 'select count(*) n from visits join users on id = \"user\"'\n",
-            "reduce.sql: visits has no key, so that this sql is told of a share of its rows at a ",
+            "reduce.sql: visits has no key, so this sql runs over a slice of its rows at a ",
         ),
         (
             VISITS + BROADCAST + "[reduce]\nsql = 'select * from users'\n",
-            "reduce.sql: visits has no key, so that this sql is told of a share of its rows at a "
-            "time, and it does not need visits, and would give all of its result for each share",
+            "reduce.sql: visits has no key, so this sql runs over a slice of its rows at a "
+            "time, but it does not read visits, and would return its whole result for each "
+            "slice",
         ),
         (
             VISITS_BY_USER + "sql = 'select wieght from visits'\n",

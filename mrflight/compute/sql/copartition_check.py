@@ -51,13 +51,13 @@ def explain_not_copartitioned(
     plan = rows.optimized_logical_plan()
     if table := _in_subquery(plan, schemas.keys() - keys.keys()):
         return (
-            f"has a subquery over {table} that is no join; make a stage of it, whose result is "
-            f"broadcast, {OR_ONE}"
+            f"has a subquery over {table} that is not a join; make it a stage and broadcast "
+            f"its result, {OR_ONE}"
         )
     found = _rows_of(plan, keys, schemas)
     if found.why_not is None and not found.tables and found.has_any:
         return (
-            "gives rows only that every partition has, and would give them as often; select from "
+            "only returns rows that every partition has, once for each; select from "
             f"{next(iter(keys))}, {OR_ONE}"
         )
     return found.why_not
@@ -84,8 +84,8 @@ def _rows_of(plan: LogicalPlan, keys: Keys, schemas: Mapping[str, pa.Schema]) ->
         return PartitionedPlan(tables, _passed_on(node, kind, plan, part))
     return PartitionedPlan(
         tables,
-        why_not=f"does more with {' and '.join(tables)} than is known to be right ({kind}); make a "
-        f"stage of it, {OR_ONE}",
+        why_not=f"applies {kind} to {' and '.join(tables)}, which may need rows of other "
+        f"partitions; make it a stage, {OR_ONE}",
     )
 
 
@@ -128,7 +128,10 @@ def _grouped(
 ) -> PartitionedPlan:
     groups, key = node.group_by_exprs(), parts[0].key
     if not groups:
-        return PartitionedPlan(tables, why_not=f"makes one row of all, and would of each; {_LATER}")
+        return PartitionedPlan(
+            tables,
+            why_not=f"aggregates all rows to one, and would do so for each partition; {_LATER}",
+        )
     names = ", ".join(shown(expr) for expr in groups)
     if any(expr.variant_name() == "GroupingSet" for expr in groups):
         return _grouped_in_sets(node, names, key, tables)
@@ -136,7 +139,8 @@ def _grouped(
         does = "groups by" if node.aggregate_exprs() else "looks for distinct"
         return PartitionedPlan(
             tables,
-            why_not=f"{does} {names}, without the whole key; {_other_key(tables)} of these, "
+            why_not=f"{does} {names}, which is not the whole key; {_other_key(tables)} these "
+            f"columns, "
             f"{_LATER}",
         )
     outputs = list(zip(_names(node), groups, strict=False))
@@ -153,14 +157,14 @@ def _grouped_in_sets(
     if not all(column.equal for column in kept):
         return PartitionedPlan(
             tables,
-            why_not=f"groups by sets that do not all have the whole key ({names}); have it in each "
-            f"of them, {_LATER}",
+            why_not=f"groups by sets of which some lack a part of the key ({names}); add it to "
+            f"each of them, {_LATER}",
         )
     return PartitionedPlan(tables, kept)
 
 
 def _other_key(tables: Sequence[str]) -> str:
-    return f"make {' and '.join(f'inputs.{table}.key' for table in tables)}"
+    return f"set {' and '.join(f'inputs.{table}.key' for table in tables)} to"
 
 
 def _windowed(
@@ -170,11 +174,11 @@ def _windowed(
         by = node.get_partition_exprs(window)
         if not all(column.is_told(by) for column in parts[0].key):
             names = ", ".join(shown(expr) for expr in by)
-            does = f"by {names}, without the whole key" if by else "over all rows"
+            does = f"by {names}, which is not the whole key" if by else "over all rows"
             return PartitionedPlan(
                 tables,
-                why_not=f"looks at rows in a window {does}; have the key in its partition by, "
-                f"{_other_key(tables)} of these, {_LATER}",
+                why_not=f"uses a window {does}; add the key to its partition by, "
+                f"{_other_key(tables)} these columns, {_LATER}",
             )
     return PartitionedPlan(tables, _passed_on(node, "WindowExpr", plan, parts[0]))
 
@@ -182,7 +186,9 @@ def _windowed(
 def _limited(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
 ) -> PartitionedPlan:
-    return PartitionedPlan(tables, why_not=f"takes a number of rows, and would of each; {_LATER}")
+    return PartitionedPlan(
+        tables, why_not=f"limits the rows, and would do so for each partition; {_LATER}"
+    )
 
 
 def _sorted(
@@ -199,7 +205,7 @@ def _united(
     if any(not part.tables and part.has_any for part in parts):
         return PartitionedPlan(
             tables,
-            why_not="adds rows that every partition has, which would be there as often; "
+            why_not="adds rows that every partition has, once for each; "
             f"add them in a stage after it, {OR_ONE}",
         )
     out, keys = _names(node), []

@@ -42,8 +42,8 @@ def joined(
         return PartitionedPlan(tables, tuple(columns))
     return PartitionedPlan(
         tables,
-        why_not="keeps rows of an input that everyone has, which nobody knows to meet none; give "
-        f"that a key instead of broadcast, {OR_ONE}",
+        why_not="keeps unmatched rows of a broadcast input, which no task knows alone; give "
+        f"that input a key instead of broadcast, {OR_ONE}",
     )
 
 
@@ -61,8 +61,8 @@ def _joined_keys(
     if is_null_aware(plan) and not all(_has_one_not_in(*both, pairs) for both in columns):
         return PartitionedPlan(
             tables,
-            why_not="asks with not in, of which a null anywhere in the subquery makes nothing; "
-            f"write not exists, or have `is not null` of both sides' keys, {OR_ONE}",
+            why_not="uses not in, which returns nothing if the subquery has a null anywhere; "
+            f"write not exists, or add `is not null` for both sides' keys, {OR_ONE}",
         )
     has_met = how in ("Inner", "LeftSemi", "RightSemi") and not node.null_equals_null()
     filled = [expr for pair in pairs for expr in pair] if has_met else []
@@ -88,7 +88,7 @@ def _why_apart(
         if not joinable(ours.kind, theirs.kind):
             return (
                 f"joins {' with '.join(tables)}, whose keys are {ours.kind} and {theirs.kind}, so "
-                "that equal ones are not in one partition; cast one to the type of the other in a "
+                "equal keys are in different partitions; cast one to the type of the other in a "
                 f"map or sql, {OR_ONE}"
             )
         by_pair = any(
@@ -97,11 +97,11 @@ def _why_apart(
             for one, other in pairs
         )
         if not (by_pair or ours.is_same_constant(theirs)):
-            does = f"by {equal}, which is not by their keys" if pairs else "by no equality"
+            does = f"by {equal}, which are not their keys" if pairs else "without an equality"
             return (
                 f"joins {' with '.join(tables)} {does}; join them by all columns of "
-                "inputs.*.key in their order, give keys that are so, set broadcast for a small "
-                f"one, {OR_ONE}"
+                "inputs.*.key in their order, set other keys, set broadcast for a small "
+                f"input, {OR_ONE}"
             )
     return None
 

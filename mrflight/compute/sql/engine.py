@@ -106,17 +106,17 @@ def translate_errors(key_path: str, schemas: Mapping[str, pa.Schema]) -> Iterato
         if found := _UNKNOWN_TABLE.search(words):
             raise JobFileError(
                 f"{key_path}: there is no table {found[1]!r}; there is "
-                f"{', '.join(map(repr, schemas))}, called as the inputs are"
+                f"{', '.join(map(repr, schemas))}, with the names of the inputs"
             ) from error
         if _NO_QUERY.search(words):
             raise JobFileError(
-                f"{key_path}: takes one query, which selects rows, and not what changes tables or "
-                f"settings, several statements, or none ({error_text(error)})"
+                f"{key_path}: must be one query that selects rows, without statements that change "
+                f"tables or settings ({error_text(error)})"
             ) from error
         if twice := _SAME_NAME.search(words):
             raise JobFileError(
-                f"{key_path}: {twice[1]} and {twice[2]} would be columns of one name; give one "
-                "another name with `as`"
+                f"{key_path}: {twice[1]} and {twice[2]} would be columns of one name; rename "
+                "one with `as`"
             ) from error
         raise JobFileError(f"{key_path}: {error_text(error)}") from error
 

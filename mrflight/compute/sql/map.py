@@ -124,9 +124,7 @@ def _planned_with(options: dict[str, str], asked: SqlMap, schema: pa.Schema) -> 
     add_table(session, asked.table, [empty_batch(schema)])
     rows = query(session, asked.text)
     if reason := explain_not_row_wise(rows, asked.table):
-        raise JobFileError(
-            f"{asked.key_path}: a map is given one row at a time, and this sql {reason}"
-        )
+        raise JobFileError(f"{asked.key_path}: a map sees one row at a time, but this sql {reason}")
     rows.execution_plan()  # it finds wrong types
     return rows
 

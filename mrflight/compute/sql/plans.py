@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 _OF_A_ROW = {"Projection", "Filter", "SubqueryAlias", "TableScan", "Unnest"}
 """Nodes that need single rows only."""
 
-_SUBQUERY = "has a subquery, which is over other rows"
+_SUBQUERY = "has a subquery over other rows"
 
 _OF_OTHER_ROWS = {
-    "Aggregate": "aggregates rows, which have to meet first",
-    "Distinct": "looks for distinct rows, which have to meet first",
-    "Sort": "sorts rows, and the shuffle keeps no order",
-    "Limit": "takes a number of rows, and each map task would take so many",
-    "WindowExpr": "looks at several rows, in a window",
-    "Join": "joins tables, whose rows have to meet first",
+    "Aggregate": "aggregates rows of different tasks",
+    "Distinct": "compares rows of different tasks for distinct",
+    "Sort": "sorts rows, but the shuffle keeps no order",
+    "Limit": "limits the rows, and each map task would do so",
+    "WindowExpr": "uses a window over several rows",
+    "Join": "joins rows of different tasks",
 }
 """Why these nodes cannot be applied to single rows."""
 
@@ -56,13 +56,13 @@ def explain_not_sliceable(rows: DataFrame, stream: str) -> str | None:
     """
     plan = rows.optimized_logical_plan()
     if _has_subquery(plan):
-        return f"has a subquery that is no join; make it a stage, or give {stream} a key"
+        return f"has a subquery that is not a join; make it a stage, or give {stream} a key"
     is_read, reason = _of_shares(plan, stream)
     if is_read or reason or type(plan.to_variant()).__name__ == "EmptyRelation":
         return reason
     return (
-        f"does not need {stream}, and would give all of its result for each share; leave that "
-        "input out, or select from it"
+        f"does not read {stream}, and would return its whole result for each slice; remove "
+        "that input, or select from it"
     )
 
 
@@ -81,10 +81,10 @@ def _of_shares(plan: LogicalPlan, stream: str) -> tuple[bool, str | None]:
         alone = _LEFT_ALONE if sides[0] else _RIGHT_ALONE
         if str(node.join_type()) in alone:
             return True, None
-        return True, "keeps rows of an input that everyone has, which nobody knows to meet none"
+        return True, "keeps unmatched rows of a broadcast input, which no task knows alone"
     if kind in _OF_A_ROW:
         return True, None
-    does = _OF_OTHER_ROWS.get(kind, f"does more with {stream} than to select and to join")
+    does = _OF_OTHER_ROWS.get(kind, f"does more with {stream} than select and join")
     return True, f"{does}; do that in a later stage, or give {stream} a key"
 
 
@@ -120,12 +120,12 @@ def order_at_the_end(rows: DataFrame) -> str | None:
 def result_of(rows: DataFrame, key_path: str) -> pa.Schema:
     """Return the schema of a query's result, in plain types. Raise JobFileError for no result."""
     if type(rows.logical_plan().to_variant()).__name__ in _NO_ROWS:
-        raise JobFileError(f"{key_path}: this sql asks for no rows; give a query that selects some")
+        raise JobFileError(f"{key_path}: this sql returns no rows; write a query that selects some")
     schema = canonical_schema(pa.schema(rows.schema()))
     name, times = Counter(schema.names).most_common(1)[0]
     if times > 1:
         raise JobFileError(
-            f"{key_path}: the result has {times} columns {name!r}; give one another name with `as`"
+            f"{key_path}: the result has {times} columns {name!r}; rename one with `as`"
         )
     return schema
 

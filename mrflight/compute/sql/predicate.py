@@ -42,7 +42,7 @@ class Predicate(msgspec.Struct, frozen=True):
             rows, expression = self._parsed(empty_batch(schema))
             kind = pa.schema(rows.select(expression.alias("holds")).schema()).field(0).type
             if not pa.types.is_boolean(kind):
-                raise self._refused(f"is {kind}, and no predicate: compare it with something")
+                raise self._refused(f"is {kind} and not a condition; compare it with something")
             rows.filter(expression).collect()  # a filter refuses aggregates and windows
 
     def columns(self, schema: pa.Schema) -> list[str]:
@@ -78,7 +78,7 @@ class Predicate(msgspec.Struct, frozen=True):
             self._parsed(empty_batch(others))
         except Exception as error:  # DataFusion raises no other kind
             if _MISSING not in str(error):  # otherwise the column would be left out of a new table
-                raise self._refused(f"cannot be told of columns: {error}") from error
+                raise self._refused(f"cannot be evaluated: {error}") from error
             return True
         return False
 
@@ -94,8 +94,10 @@ class Predicate(msgspec.Struct, frozen=True):
                 where = f"{self.key_path}: the result"
                 raise ColumnNotFoundError.among(unknown[1], schema.names, where) from error
             if any(word in said for word in _NOT_OF_A_ROW):
-                raise self._refused("looks at several rows; it is told of one at a time") from error
-            raise self._refused(f"cannot be told of {rows}: {said[:_LONGEST]}") from error
+                raise self._refused(
+                    "uses several rows, but is evaluated for one at a time"
+                ) from error
+            raise self._refused(f"cannot be evaluated for {rows}: {said[:_LONGEST]}") from error
 
     def _refused(self, reason: str) -> JobFileError:
         return JobFileError(f"{self.key_path}: {self.text!r} {reason}")

@@ -88,9 +88,9 @@ def check_distinct(schema: pa.Schema, rows: str = MAPPED) -> None:
         _type_of(schema, field.name, f"reduce.distinct: {rows}")
         if not has_canonical_bytes(field.type):
             raise KeyTypeError(
-                f"reduce.distinct: column {field.name!r} is {field.type}, and such values are not "
-                "compared; leave it out or make plain columns of it in the map, or take "
-                "reduce.keep with the columns that tell the rows apart"
+                f"reduce.distinct: column {field.name!r} is {field.type}, and such values cannot "
+                "be compared; leave it out or convert it to plain columns in the map, or use "
+                "reduce.keep with the columns that identify a row"
             )
 
 
@@ -111,11 +111,11 @@ def _check_column(schema: pa.Schema, aggregate: Aggregate, column: str, rows: st
     what = f"{where}: {aggregate.function} of {column!r}, which is {kind}"
     if aggregate.function in ("sum", "mean") and not _is_number(kind):
         raise JobFileError(
-            f"{what}; make a number of it in the map, or take min, max, count, count_distinct, "
+            f"{what}; convert it to a number in the map, or use min, max, count, count_distinct, "
             "first or last"
         )
     if aggregate.function in ("min", "max") and types.is_interval(kind):
-        raise JobFileError(f"{what}, has no order; take count, first or last")
+        raise JobFileError(f"{what}, has no order; use count, first or last")
     if aggregate.function != "count" and types.is_nested(kind):
         raise JobFileError(f"{what}; only count takes nested columns")
 

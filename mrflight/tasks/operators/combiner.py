@@ -198,9 +198,7 @@ def check_same_columns(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
         schema = canonical_schema(batch.schema)
         first = first or schema
         if difference := describe_difference(first, schema):
-            raise SchemaMismatchError(
-                f"mapped batch {number} does not agree with the first: {difference}"
-            )
+            raise SchemaMismatchError(f"mapped batch {number} differs from the first: {difference}")
         yield batch
 
 

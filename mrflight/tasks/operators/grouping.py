@@ -281,5 +281,5 @@ def fit_sum(aggregate: Aggregate, kind: pa.DataType, result: pa.ChunkedArray) ->
 def _does_not_fit(aggregate: Aggregate) -> JobError:
     return JobError(
         f"reduce.aggregate.{aggregate.name}: {aggregate.function} of {aggregate.column!r} does not "
-        "fit its type; make a float, or a decimal of more digits, of the column in the map"
+        "fit its type; convert the column to a float, or to a decimal of more digits, in the map"
     )

@@ -106,7 +106,7 @@ class Join(msgspec.Struct, frozen=True):
                 raise KeyTypeError(
                     f"{self.key_path}: key column {a!r} of the left is {kinds[0]} and {b!r} of the "
                     f"right is {kinds[1]}, whose equal values have different hashes and would not "
-                    "meet; cast one to the type of the other in a map or sql"
+                    "match; cast one to the type of the other in a map or sql"
                 )
 
     def _merged(self, left: pa.Schema, right: pa.Schema, name: str) -> pa.Field:
@@ -129,8 +129,8 @@ class Join(msgspec.Struct, frozen=True):
         name, times = Counter(result.names).most_common(1)[0]
         if times > 1:
             raise JobFileError(
-                f"{self.key_path}: the result would have {times} columns {name!r}; rename one in a "
-                "map or sql, or leave it out there"
+                f"{self.key_path}: the result would have {times} columns {name!r}; rename or drop "
+                "one in a map or sql"
             )
 
 

@@ -90,9 +90,9 @@ class MergeDedup(msgspec.Struct, frozen=True):
         if len(strange):
             key = _told(batch.select(list(self.shuffle_key)), int(strange[0]))
             raise OutputError(
-                f"reduce.function: partition {partition} gave a row with {key}, which is the key "
-                "of rows of another partition, so that rows with equal output.keys may not meet; "
-                "leave the inputs' key columns as they are"
+                f"reduce.function: partition {partition} returned a row with {key}, which is a key "
+                "of another partition, so rows with equal output.keys may be in different ones; "
+                "return the inputs' key columns unchanged"
             )
         return batch
 
@@ -117,7 +117,7 @@ def check_no_nulls(table: pa.Table, keys: Sequence[str]) -> None:
         if table[name].null_count:
             raise OutputError(
                 f"output.keys: column {name!r} is null in a row of the result, which no later "
-                "merge could meet again; leave such rows out in the map, or give them a value"
+                "merge could match; drop such rows in the map, or give them a value"
             )
 
 
@@ -141,8 +141,8 @@ def _check_told_apart(
         row = int(others[0])
         raise OutputError(
             f"output.keys: several rows of the result have {_told(ordered.select(list(keys)), row)}"
-            "; name a column in output.order_by whose greatest value counts, or make them one in "
-            "[reduce]"
+            "; name a column in output.order_by to keep the row with its greatest value, or "
+            "combine them in [reduce]"
         )
     tied = others[_same(ordered.select([order_by]), others, winners[others])]
     differing = tied[~_same(ordered, tied, winners[tied])]
@@ -150,8 +150,8 @@ def _check_told_apart(
         row = int(differing[0])
         raise OutputError(
             f"output.order_by: different rows of the result have "
-            f"{_told(ordered.select([*keys, order_by]), row)}, so that nothing tells which counts; "
-            "take a column that tells them apart, or make them one in [reduce]"
+            f"{_told(ordered.select([*keys, order_by]), row)}, so none can be chosen; "
+            "use a column in which they differ, or combine them in [reduce]"
         )
 
 

@@ -228,7 +228,7 @@ def local_files(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise JobFailedError(
-            f"a partition larger than the memory of its reduce task goes through {path}, and there "
-            f"is {error}; make room there, choose another cluster.spill_dir, or take more "
+            f"a partition larger than the memory of its reduce task is spilled to {path}, which "
+            f"failed with {error}; free space there, choose another cluster.spill_dir, or set more "
             "shuffle.partitions"
         ) from error

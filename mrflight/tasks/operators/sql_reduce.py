@@ -147,8 +147,8 @@ class SqlReduce(msgspec.Struct, frozen=True):
         rows = self._planned(schemas)[0]
         if self.stream and (reason := explain_not_sliceable(rows, self.stream)):
             raise JobFileError(
-                f"{self.key_path}: {self.stream} has no key, so that this sql is told of a share "
-                f"of its rows at a time, and it {reason}"
+                f"{self.key_path}: {self.stream} has no key, so this sql runs over a slice of its "
+                f"rows at a time, but it {reason}"
             )
         return result_of(rows, self.key_path)
 
@@ -156,8 +156,8 @@ class SqlReduce(msgspec.Struct, frozen=True):
         """Raise JobFileError if the query orders or limits its result, which is one of several."""
         if clause := order_at_the_end(self._planned(schemas)[0]):
             raise JobFileError(
-                f"{self.key_path}: this sql is told of a partition at a time, and would {clause} "
-                "the rows of each; put the result in order by reduce.sort_by and reduce.limit"
+                f"{self.key_path}: this sql runs over a partition at a time, and would {clause} "
+                "the rows of each; use reduce.sort_by and reduce.limit for the whole result"
             )
 
     def check_keys(self, schemas: Mapping[str, pa.Schema]) -> None:
@@ -167,7 +167,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
         if reason := explain_not_copartitioned(self._planned(schemas)[0], self.keys, schemas):
             told = " and ".join(f"{table} by {', '.join(key)}" for table, key in self.keys.items())
             raise JobFileError(
-                f"{self.key_path}: this sql is told of a partition at a time, of {told}, and it "
+                f"{self.key_path}: this sql runs over a partition at a time, of {told}, but it "
                 f"{reason}"
             )
 
@@ -245,7 +245,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
     def _too_small(self, error: JobFileError, pool_bytes: int) -> JobFailedError:
         return JobFailedError(
             f"{self.key_path}: a partition is too large for the {format_bytes(pool_bytes)} that "
-            "the sql of its task may use, and not all of it can go through files; take more "
+            "the sql of its task may use, and it cannot all be spilled to files; set more "
             "shuffle.partitions, or a larger cluster.memory "
             f"({error_text(error.__cause__ or error)})"
         )
@@ -254,7 +254,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
         """Return the error, as JobFailedError if the disk caused it and not the query."""
         if any(sign in str(error.__cause__) for sign in _NO_DISK):
             return JobFailedError(
-                f"{error}; make room there, choose another cluster.spill_dir, or take more "
+                f"{error}; free space there, choose another cluster.spill_dir, or set more "
                 "shuffle.partitions"
             )
         return error

@@ -139,7 +139,7 @@ def test_sql_that_needs_rows_of_other_keys_is_refused(
     sql = "select visitor, count(*) n from visits group by visitor"
     code, out, told = explained(clicks_folder, capsys, f'{text}[reduce]\nsql = "{sql}"\n')
     assert (code, out) == (2, "")
-    assert "reduce.sql: this sql is told of a partition at a time, of visits by url, and it" in told
+    assert "reduce.sql: this sql runs over a partition at a time, of visits by url, but it" in told
     text = text.replace("partitions = 7", "partitions = 1")
     code, out, told = explained(clicks_folder, capsys, f'{text}[reduce]\nsql = "{sql}"\n')
     assert (code, told) == (0, "")

@@ -45,14 +45,14 @@ def test_the_only_column_is_named_as_well(text: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "reason"),
     [
-        ("n + 1", JobFileError, "'n + 1' is int64, and no predicate"),
+        ("n + 1", JobFileError, "'n + 1' is int64 and not a condition"),
         ("op = 'D'", ColumnNotFoundError, "the result has no column 'op'; it has 'Op', 'n', 's'"),
-        ("Op =", JobFileError, "cannot be told of rows of the result: SQL error"),
-        ("", JobFileError, "cannot be told of rows of the result: SQL error"),
+        ("Op =", JobFileError, "cannot be evaluated for rows of the result: SQL error"),
+        ("", JobFileError, "cannot be evaluated for rows of the result: SQL error"),
         ("n = 1; drop table x", JobFileError, "Expected: end of expression, found: ;"),
-        ("sum(n) > 1", JobFileError, "looks at several rows; it is told of one at a time"),
-        ("row_number() over () = 1", JobFileError, "looks at several rows"),
-        ("n in (select n from rows)", JobFileError, "cannot be told of rows of the result"),
+        ("sum(n) > 1", JobFileError, "uses several rows, but is evaluated for one at a time"),
+        ("row_number() over () = 1", JobFileError, "uses several rows"),
+        ("n in (select n from rows)", JobFileError, "cannot be evaluated for rows of the result"),
     ],
 )
 def test_what_is_no_predicate_is_refused(text: str, kind: type[JobError], reason: str) -> None:
@@ -66,5 +66,7 @@ def test_what_is_no_predicate_is_refused(text: str, kind: type[JobError], reason
 def test_what_cannot_be_told_of_the_values_is_refused() -> None:
     wrong = predicate("Op > 5")
     wrong.check(ROWS.schema)
-    with pytest.raises(JobFileError, match=r"'Op > 5' cannot be told of 3 rows of the result: "):
+    with pytest.raises(
+        JobFileError, match=r"'Op > 5' cannot be evaluated for 3 rows of the result: "
+    ):
         wrong.holds(ROWS)

@@ -136,24 +136,27 @@ def test_no_rows_are_a_batch_without_any() -> None:
     assert list(sql_map("select n from visits").stream(iter([]))) == []
 
 
-OTHER_ROWS = "a map is given one row at a time, and this sql "
+OTHER_ROWS = "a map sees one row at a time, but this sql "
 
 ONE_QUERY = (
-    "takes one query, which selects rows, and not what changes tables or settings, several "
-    "statements, or none "
+    "must be one query that selects rows, without statements that change tables or settings "
 )
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "reason"),
     [
-        ("select sum(n) from visits", JobFileError, OTHER_ROWS + "aggregates rows, which have to"),
-        ("select n from visits group by n", JobFileError, "first; do that in [reduce]"),
-        ("select distinct n from visits", JobFileError, OTHER_ROWS + "looks for distinct rows"),
+        (
+            "select sum(n) from visits",
+            JobFileError,
+            OTHER_ROWS + "aggregates rows of different tasks",
+        ),
+        ("select n from visits group by n", JobFileError, "tasks; do that in [reduce]"),
+        ("select distinct n from visits", JobFileError, OTHER_ROWS + "compares rows"),
         ("select n from visits order by n", JobFileError, OTHER_ROWS + "sorts rows"),
-        ("select n from visits limit 1", JobFileError, OTHER_ROWS + "takes a number of rows"),
-        ("select max(n) over () from visits", JobFileError, OTHER_ROWS + "looks at several rows"),
-        ("select a.n from visits a, visits b", JobFileError, OTHER_ROWS + "joins tables"),
+        ("select n from visits limit 1", JobFileError, OTHER_ROWS + "limits the rows"),
+        ("select max(n) over () from visits", JobFileError, OTHER_ROWS + "uses a window"),
+        ("select a.n from visits a, visits b", JobFileError, OTHER_ROWS + "joins rows"),
         ("select n from visits union all select n from visits", JobFileError, "not only select"),
         ("select 1", JobFileError, OTHER_ROWS + "does not only select from visits"),
         (
@@ -165,7 +168,7 @@ ONE_QUERY = (
         (
             "select n from visits where n in (select n from visits)",
             JobFileError,
-            OTHER_ROWS + "has a subquery, which is over other rows",
+            OTHER_ROWS + "has a subquery over other rows",
         ),
         ("select (select max(n) from visits) from visits", JobFileError, "has a subquery"),
         (
@@ -174,11 +177,11 @@ ONE_QUERY = (
             "visits has no column 'N'; it has 'Url', 'n'",
         ),
         ('select v."a b" from visits v', ColumnNotFoundError, "visits has no column 'a b'; it has"),
-        ("select n from Visits", JobFileError, "there is no table 'Visits'; there is 'visits', ca"),
+        ("select n from Visits", JobFileError, "there is no table 'Visits'; there is 'visits', wi"),
         (
             "select n as a, day as a from visits",
             JobFileError,
-            "visits.n AS a and visits.day AS a would be columns of one name; give one another ",
+            "visits.n AS a and visits.day AS a would be columns of one name; rename one ",
         ),
         ("select day * n from visits", JobFileError, "operation Date32 * Int32"),
         ("selec n from visits", JobFileError, "SQL error"),

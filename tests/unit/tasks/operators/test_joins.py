@@ -233,7 +233,13 @@ RIGHT = pa.schema(
 @pytest.mark.parametrize(
     ("how", "left_on", "right_on", "kind", "reason"),
     [
-        ("inner", "k", "k", JobFileError, "the result would have 2 columns 'x'; rename one in a"),
+        (
+            "inner",
+            "k",
+            "k",
+            JobFileError,
+            "the result would have 2 columns 'x'; rename or drop one in a",
+        ),
         ("inner", "q", "k", ColumnNotFoundError, "the left input has no column 'q'; it has 'k',"),
         ("semi", "k", "q", ColumnNotFoundError, "the right input has no column 'q'; it has 'k',"),
         ("inner", "k t", "k", JobFileError, "the left has 2 key columns and the right 1; give"),

@@ -56,8 +56,7 @@ def test_different_rows_that_nothing_tells_apart_are_refused(other: dict[str, An
         unique(table, ["k", "day"], "at")
     assert str(refused.value) == (
         "output.order_by: different rows of the result have k = 1 and day = 'mon' and at = 5, so "
-        "that nothing tells which counts; take a column that tells them apart, or make them one in "
-        "[reduce]"
+        "none can be chosen; use a column in which they differ, or combine them in [reduce]"
     )
     assert not refused.value.retryable
 
@@ -121,6 +120,8 @@ def test_a_function_that_gives_rows_to_other_partitions_is_refused(tmp_path: Pat
     tables = iter([rows(k=[1, 2, 3], n=[1, 2, 3])])
     with (
         ScratchFolder("test", tmp_path) as scratch,
-        pytest.raises(OutputError, match=r"reduce.function: partition 0 gave a row with k = 1, "),
+        pytest.raises(
+            OutputError, match=r"partition 0 returned a row with k = 1, "
+        ),
     ):
         list(moved.results(0, tables, 1 << 20, scratch))

@@ -34,72 +34,71 @@ TABLES = {
 }
 SCHEMAS = {name: table.schema for name, table in TABLES.items()}
 KEYS = {"a": ("id",), "b": ("id",)}
-TOLD = "reduce.sql: this sql is told of a partition at a time, of a by id and b by id, and it "
+TOLD = "reduce.sql: this sql runs over a partition at a time, of a by id and b by id, but it "
 LATER = "do that in a stage after it, or set shuffle.partitions = 1"
-KEEPS = (
-    "keeps rows of an input that everyone has, which nobody knows to meet none; give that a key "
-)
+KEEPS = "keeps unmatched rows of a broadcast input, which no task knows alone; give that input "
 
 NOT_IN = (
-    "asks with not in, of which a null anywhere in the subquery makes nothing; write not exists, "
+    "uses not in, which returns nothing if the subquery has a null anywhere; write not exists, "
 )
 
 REFUSED = {
-    "select s, count(*) n from a group by s": "groups by a.s, without the whole key; make "
-    f"inputs.a.key of these, {LATER}",
-    "select count(*) n from a": f"makes one row of all, and would of each; {LATER}",
-    "select count(*) n from a where id = 3": "makes one row of all",
-    "select id % 7 k, count(*) n from a group by 1": "groups by a.id % Int64(7), without the whole",
-    "select distinct s from a": "looks for distinct a.s, without the whole key; make inputs.a.key",
-    "select s from a union select name from b": "looks for distinct s, without the whole key; make "
-    "inputs.a.key and inputs.b.key of these",
-    "select name from b except select s from a": "looks for distinct b.name, without",
+    "select s, count(*) n from a group by s": "groups by a.s, which is not the whole key; "
+    f"set inputs.a.key to these columns, {LATER}",
+    "select count(*) n from a": "aggregates all rows to one, and would do so for each "
+    f"partition; {LATER}",
+    "select count(*) n from a where id = 3": "aggregates all rows to one",
+    "select id % 7 k, count(*) n from a group by 1": "groups by a.id % Int64(7), which is not",
+    "select distinct s from a": "looks for distinct a.s, which is not the whole key; set",
+    "select s from a union select name from b": "looks for distinct s, which is not the "
+    "whole key; set inputs.a.key and inputs.b.key to these columns",
+    "select name from b except select s from a": "looks for distinct b.name, which is not",
     "select id, s, sum(v) n from a group by rollup(id, s)": "groups all rows together (ROLLUP",
-    "select id, s, sum(v) n from a group by grouping sets ((id, s), (s))": "groups by sets that do "
-    "not all have the whole key (GROUPING SETS ((a.id, a.s)(a.s))); have it in each of them, ",
-    "select id, sum(v) n from a group by grouping sets ((id), ())": "groups by sets that do not",
+    "select id, s, sum(v) n from a group by grouping sets ((id, s), (s))": "groups by sets of "
+    "which some lack a part of the key (GROUPING SETS ((a.id, a.s)(a.s))); add it to each of",
+    "select id, sum(v) n from a group by grouping sets ((id), ())": "groups by sets of which",
     "select id from a where id not in (select id from b)": NOT_IN,
     "select s from a where id in (select v from a where v < 9) and id not in (select id from b)": ""
     "joins a by a.id = v, which",
     "with recursive r as (select id, v from a where id = 1 union select a.id, a.v from a join r on "
-    "a.id = r.v) select id from r": "does more with a than is known to be right (RecursiveQuery); "
-    "make a stage of it, or set shuffle.partitions = 1",
-    "select s, count(*) n from public.a group by s": "groups by public.a.s, without",
+    "a.id = r.v) select id from r": "applies RecursiveQuery to a, which may need rows of other "
+    "partitions; make it a stage, or set shuffle.partitions = 1",
+    "select s, count(*) n from public.a group by s": "groups by public.a.s, which is not",
     "select x.id, y.v from a x join public.a y on x.v = y.v": "joins a by x.v = y.v, which",
     "select id from a where v > (select avg(v) from public.a)": "has a subquery over public.a that",
     "select a.id - b.id n, count(*) c from a full join b on a.id = b.id group by 1": "groups by "
-    "a.id - b.id, without",
+    "a.id - b.id, which is not",
     "select coalesce(a.id, b.id, 3) k, count(*) n from a full join b on a.id = b.id group by 1": ""
-    "groups by coalesce(a.id,b.id,Int64(3)), without",
+    "groups by coalesce(a.id,b.id,Int64(3)), which is not",
     "select b.id, count(*) n from (select * from a where id = 31) a full join b on a.id = b.id "
-    "group by b.id": "groups by b.id, without",
+    "group by b.id": "groups by b.id, which is not",
     "select v, w from a join b on s = name where a.id = 3 and b.id = 4": "joins a with b by a.s = ",
     "select s, count(*) n from a where id = case when v > 3 then v else 1 end group by s": "groups "
-    "by a.s, without",
+    "by a.s, which is not",
     "select x.id, d.w from (select b.id from a left join b on a.id = b.id) x join b d on x.id is "
     "not distinct from d.id": "joins a with b by x.id = d.id, which",
     "select b.id, count(*) n from a left join b on a.id = b.id group by b.id": "groups by b.id",
     "select a.id, count(*) n from a full join b on a.id = b.id group by a.id": "groups by a.id",
-    "select id, v, row_number() over (order by v, id, s) n from a": "looks at rows in a window "
-    "over all rows; have the key in its partition by, make inputs.a.key of these",
-    "select id, sum(v) over (partition by s) n from a": "looks at rows in a window by a.s, without",
-    "select id from a where v > (select avg(v) from a)": "has a subquery over a that is no join; "
-    "make a stage of it, whose result is broadcast, or set shuffle.partitions = 1",
+    "select id, v, row_number() over (order by v, id, s) n from a": "uses a window over all "
+    "rows; add the key to its partition by, set inputs.a.key to these columns",
+    "select id, sum(v) over (partition by s) n from a": "uses a window by a.s, which is not",
+    "select id from a where v > (select avg(v) from a)": "has a subquery over a that is not a "
+    "join; make it a stage and broadcast its result, or set shuffle.partitions = 1",
     "select a.id, (select sum(w) from b) m from few, a where few.w = a.v": "has a subquery over b",
-    "select a.id, w from a join b on a.s = b.name": "joins a with b by a.s = b.name, which is not "
-    "by their keys; join them by all columns of inputs.*.key in their order",
+    "select a.id, w from a join b on a.s = b.name": "joins a with b by a.s = b.name, which are "
+    "not their keys; join them by all columns of inputs.*.key in their order",
     "select a.id, w from a join b on a.id = b.w": "joins a with b by a.id = b.w, which",
-    "select v, w from a, b": "joins a with b by no equality",
-    "select v, w from a join b on a.id < b.id": "joins a with b by no equality",
+    "select v, w from a, b": "joins a with b without an equality",
+    "select v, w from a join b on a.id < b.id": "joins a with b without an equality",
     "select id from a where v in (select w from b)": "joins a with b by a.v = w, which",
     "select x.id, y.v from a x join a y on x.v = y.v": "joins a by x.v = y.v, which",
-    "select id from (select id from a limit 3)": "takes a number of rows, and would of each; "
-    + LATER,
+    "select id from (select id from a limit 3)": "limits the rows, and would do so for each "
+    "partition; " + LATER,
     "select few.w, v from few left join a on few.id = a.id": KEEPS,
     "select w from few where id not in (select id from a where id is not null)": KEEPS,
     "select w from few where w in (select v from a)": KEEPS,
     "select id, s from a union all select id, name from few": "adds rows that every partition has",
-    "select count(*) n from few": "gives rows only that every partition has, and would give them",
+    "select count(*) n from few": "only returns rows that every partition has, once for each",
 }
 
 ACCEPTED = [
@@ -177,7 +176,7 @@ def test_joins_are_by_all_columns_of_the_keys_in_their_order() -> None:
     for right in ("a.id = b.id and a.v = b.w", "a.v = b.w and b.id = a.id and a.s = b.name"):
         SqlReduce(asked.format(right), "reduce.sql", keys=keys).check_keys(SCHEMAS)
     for wrong in ("a.id = b.id", "a.id = b.w and a.v = b.id"):
-        with pytest.raises(JobFileError, match="which is not by their keys"):
+        with pytest.raises(JobFileError, match="which are not their keys"):
             SqlReduce(asked.format(wrong), "reduce.sql", keys=keys).check_keys(SCHEMAS)
 
 
@@ -189,7 +188,9 @@ def test_names_that_have_to_be_quoted_and_types_that_make_keys_equal() -> None:
         SqlReduce(text.format(right), "reduce.sql", keys=keys).check_keys(schemas)
     for wrong in ("v", 'cast("My key" as date)', "date_trunc('day', \"My key\")"):
         asked = SqlReduce(text.format(wrong), "reduce.sql", keys=keys)
-        with pytest.raises(JobFileError, match=r"without the whole key; make inputs\.a-1\.key of"):
+        with pytest.raises(
+            JobFileError, match=r"which is not the whole key; set inputs\.a-1\.key to"
+        ):
             asked.check_keys(schemas)
 
 
@@ -214,7 +215,7 @@ def test_a_key_is_told_by_casts_that_keep_what_differs(kind: pa.DataType) -> Non
         asked.check_keys(schemas)
     for how, each in [("cast", each) for each in wrong] + [("try_cast", right[0])]:
         asked = SqlReduce(text.format(how, each), "reduce.sql", keys={"a": ("id",)})
-        with pytest.raises(JobFileError, match="without the whole key"):
+        with pytest.raises(JobFileError, match="which is not the whole key"):
             asked.check_keys(schemas)
 
 
@@ -224,7 +225,7 @@ def test_keys_of_types_that_do_not_meet_are_in_no_common_partition() -> None:
     both = "(select cast(id as varchar) id from a union all select id from b)"
     for text, why_not in {
         "select a.id from a join b on cast(a.id as varchar) = b.id": "keys are int64 and string",
-        f"select id, count(*) n from {both} group by id": "without the whole key",
+        f"select id, count(*) n from {both} group by id": "which is not the whole key",
     }.items():
         with pytest.raises(JobFileError, match=why_not):
             SqlReduce(text, "reduce.sql", keys=keys).check_keys(schemas)

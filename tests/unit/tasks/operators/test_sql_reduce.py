@@ -177,7 +177,7 @@ def test_what_takes_too_much_memory_says_what_to_do(tmp_path: Path) -> None:
         applied(text, MANY, 2**20, tmp_path)
     assert str(failed.value).startswith(
         "reduce.sql: a partition is too large for the 512.0 KiB that the sql of its task may use, "
-        "and not all of it can go through files; take more shuffle.partitions, or a larger "
+        "and it cannot all be spilled to files; set more shuffle.partitions, or a larger "
         "cluster.memory ("
     )
     assert list(tmp_path.iterdir()) == []
@@ -214,9 +214,9 @@ def test_no_rows_are_a_batch_without_any(tmp_path: Path) -> None:
         (
             'select * from visits, "Sites-1"',
             JobFileError,
-            "the result has 2 columns 'Url'; give one",
+            "the result has 2 columns 'Url'; rename one",
         ),
-        ("explain select n from visits", JobFileError, "asks for no rows; give a query"),
+        ("explain select n from visits", JobFileError, "returns no rows; write a query"),
         ("insert into visits select * from visits", JobFileError, "DML not supported"),
         ("create table x as select 1", JobFileError, "DDL not supported"),
         ("select n + day from visits where", JobFileError, "SQL error"),
