@@ -120,8 +120,6 @@ def test_a_function_that_gives_rows_to_other_partitions_is_refused(tmp_path: Pat
     tables = iter([rows(k=[1, 2, 3], n=[1, 2, 3])])
     with (
         ScratchFolder("test", tmp_path) as scratch,
-        pytest.raises(
-            OutputError, match=r"partition 0 returned a row with k = 1, "
-        ),
+        pytest.raises(OutputError, match=r"partition 0 returned a row with k = 1, "),
     ):
         list(moved.results(0, tables, 1 << 20, scratch))
