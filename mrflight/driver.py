@@ -32,7 +32,7 @@ from mrflight.errors import JobError, MrflightError  # noqa: E402
 from mrflight.result import JobResult  # noqa: E402
 from mrflight.scheduler.job import run_job  # noqa: E402
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer  # noqa: E402
-from mrflight.storage.environment import not_to_be_mixed, with_environment  # noqa: E402
+from mrflight.storage.environment import conflicting_variables, with_environment  # noqa: E402
 from mrflight.system.progress import progress_for  # noqa: E402
 from mrflight.system.signals import SignalInterrupts  # noqa: E402
 
@@ -87,7 +87,7 @@ def requested_job(options: argparse.Namespace) -> tuple[JobSpec, Path]:
     path = options.job.resolve()
     spec = load_job(path, overrides)
     storage = with_environment(spec.storage, spec.paths, os.environ)
-    for variable in not_to_be_mixed(spec.storage, spec.paths, list(os.environ)):
+    for variable in conflicting_variables(spec.storage, spec.paths, list(os.environ)):
         del os.environ[variable]
     return msgspec.structs.replace(spec, storage=storage), path.parent
 

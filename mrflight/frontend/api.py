@@ -18,8 +18,7 @@ from mrflight.result import JobResult
 from mrflight.scheduler.job import run_job
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.storage import hopsfs
-from mrflight.storage.bucket_options import check_endpoint
-from mrflight.storage.known_options import check_options
+from mrflight.storage.option_checks import check_endpoint, check_options
 from mrflight.system.progress import progress_for
 
 

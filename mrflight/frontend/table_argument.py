@@ -34,9 +34,8 @@ def requested_table(options: argparse.Namespace) -> Location:
     is below the current folder.
     """
     from mrflight.storage import hopsfs, locate
-    from mrflight.storage.bucket_options import check_commits, check_endpoint
     from mrflight.storage.environment import with_environment
-    from mrflight.storage.known_options import check_options
+    from mrflight.storage.option_checks import check_commits, check_endpoint, check_options
 
     given = dict(_option(text) for text in options.storage)
     check_options(given, [options.table], "--storage ")

@@ -126,19 +126,19 @@ def plan_reduce_tasks(
     workers: int,
     *,
     coalesces: bool,
-    closes_late: bool = False,
+    slow_close: bool = False,
 ) -> list[ReduceTaskPlan]:
     """Return the tasks, largest first.
 
     Partitions without rows are left out. If none has rows, one is reduced for the schema of the
-    result. ``coalesces``: small neighbours go into one part file. ``closes_late``: closing a part
+    result. ``coalesces``: small neighbours go into one part file. ``slow_close``: closing a part
     file takes time, so that a task gets several.
     """
     filled = [each for each in partitions if each.rows] or list(partitions[:1])
     total = sum(map(_size, filled))
     file_bytes = min(max(total // workers, _MIN_FILE_BYTES), _MAX_FILE_BYTES)
     files = list(_neighbours(filled, _size, file_bytes)) if coalesces else [(p,) for p in filled]
-    if closes_late:
+    if slow_close:
         rounds = min(max(1, len(files) // (workers * _FILES_PER_TASK)), _MAX_TASKS_PER_WORKER)
         return largest_first(map(ReduceTaskPlan, _evenly(files, workers * rounds)))
     max_tasks = workers * _TASKS_PER_WORKER

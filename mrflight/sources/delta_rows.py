@@ -25,7 +25,7 @@ from mrflight.sources.schema_check import conform
 from mrflight.sources.splitting import split_runs
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import data_file
-from mrflight.storage.failures import unread
+from mrflight.storage.failures import read_failure
 
 _RUN_BYTES = 8 * 2**20
 """Of row groups that are read together, by few, large ranges, other than a map task's: all rows are
@@ -61,7 +61,7 @@ def _find(path: str, columns: Sequence[str] | None, root: Location) -> FoundInpu
     try:
         is_there = root.child("_delta_log").info().type == fs.FileType.Directory
     except OSError as error:
-        raise unread(f"{root.url} cannot be read", error, root.store) from error
+        raise read_failure(f"{root.url} cannot be read", error, root.store) from error
     if not is_there:
         raise InputError(f"{root.url} is no Delta table; it has no _delta_log folder")
     spec = InputSpec(path=path, format="delta", columns=None if columns is None else list(columns))

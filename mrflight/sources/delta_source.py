@@ -21,13 +21,13 @@ from mrflight.sources.schema_check import Conform, conform, conform_encoded, sel
 from mrflight.sources.splitting import split_runs
 from mrflight.storage import Location
 from mrflight.storage.delta import (
+    as_store_error,
     has_deletion_vectors,
     import_deltalake,
-    raised_by_delta,
     stored_file,
-    unreachable,
+    why_unreachable,
 )
-from mrflight.storage.failures import unread
+from mrflight.storage.failures import read_failure
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -142,7 +142,7 @@ def read_version(found: FoundInput) -> VersionRead:
     Raises InputError as `open_delta` does.
     """
     root, deltalake = found.root, import_deltalake()
-    if not root.store.is_disk and (why := unreachable(root)) is not None:
+    if not root.store.is_disk and (why := why_unreachable(root)) is not None:
         raise InputError(f"{found.key('path')}: {root.url}: {why}; give it another name")
     try:
         table = open_version(found)
@@ -153,8 +153,8 @@ def read_version(found: FoundInput) -> VersionRead:
         first = str(error).partition("\n")[0]  # a stack trace may follow
         raise InputError(f"{root.url} cannot be read as a Delta table: {first}") from error
     except OSError as error:
-        raise unread(
-            f"{root.url} cannot be read", raised_by_delta(root, error), root.store
+        raise read_failure(
+            f"{root.url} cannot be read", as_store_error(root, error), root.store
         ) from error
     columns = select_columns(found, schema, root.url)
     wanted = pa.schema([(name, schema.field(name).type) for name in columns])

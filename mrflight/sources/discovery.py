@@ -16,7 +16,7 @@ from mrflight.sources.formats import format_of
 from mrflight.sources.globs import expand_glob, has_wildcards
 from mrflight.sources.suggestions import nearest_path
 from mrflight.storage import Location, locate
-from mrflight.storage.failures import unread
+from mrflight.storage.failures import read_failure
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -65,7 +65,7 @@ def find_input(name: str, spec: InputSpec, base: Path, options: Mapping[str, str
     try:
         return _find(name, spec, root)
     except OSError as error:
-        raise unread(
+        raise read_failure(
             f"inputs.{name}.path: {root.url} cannot be listed", error, root.store
         ) from error
 

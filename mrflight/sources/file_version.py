@@ -25,15 +25,15 @@ def unchanged(location: Location, version: FileVersion | None) -> Iterator[Locat
         yield location
         return
     location = location.of(version)
-    if not location.tells_version:
+    if not location.checks_version:
         _check(location, version)
     try:
         yield location
     except Exception as error:
-        if not (location.tells_version and has_failed(error)):  # it would be asked in vain again
+        if not (location.checks_version and has_failed(error)):  # it would be asked in vain again
             _check(location, version)
         raise
-    if not location.tells_version:
+    if not location.checks_version:
         _check(location, version)
 
 

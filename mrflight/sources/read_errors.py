@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mrflight.errors import InputError, MrflightError
 from mrflight.storage import Location
-from mrflight.storage.failures import is_of_store, unread
+from mrflight.storage.failures import is_store_failure, read_failure
 
 
 @contextmanager
@@ -23,8 +23,8 @@ def reading(format: str, location: Location) -> Iterator[None]:
     except (MrflightError, MemoryError):
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError) and is_of_store(error):
-            raise unread(f"{location.url} cannot be read", error, location.store) from error
+        if isinstance(error, OSError) and is_store_failure(error):
+            raise read_failure(f"{location.url} cannot be read", error, location.store) from error
         reason = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".")
         raise InputError(
             f"{location.url} cannot be read as {format}: {reason}; it is cut short, damaged or of "

@@ -18,10 +18,9 @@ from urllib.parse import quote, unquote
 
 from mrflight.errors import CommitError, InputError, MrflightError, OutputError
 from mrflight.storage import hopsfs
-from mrflight.storage.failures import failure_of, is_of_store
+from mrflight.storage.failures import failure_of, is_store_failure, reason
 from mrflight.storage.location import Location, locate
-from mrflight.storage.reasons import reason
-from mrflight.storage.store import FirstComeStore
+from mrflight.storage.store import PutIfAbsentStore
 from mrflight.system.scratch import ScratchFolder
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def table_uri(location: Location) -> str:
     return location.store.url(_encoded(location))  # it decodes what it gets
 
 
-def unreachable(location: Location) -> str | None:
+def why_unreachable(location: Location) -> str | None:
     """Why deltalake (1.6) would look for the table at another place, where that is so."""
     if location.store.is_disk:
         if unquote(location.path) != location.path:
@@ -75,14 +74,14 @@ def unreachable(location: Location) -> str | None:
     return None
 
 
-def unreachable_part(table: Location, path: str) -> str | None:
+def why_part_unreachable(table: Location, path: str) -> str | None:
     """Why the installed client would not find a part file of this name, where that is so."""
     if table.store.fence(table.path) is not None and "%" in path:
         return "hops-deltalake (1.4) finds no file whose name has a %"
     return None
 
 
-def other_client(location: Location) -> str:
+def other_client_hint(location: Location) -> str:
     """Where else what hops-deltalake (1.4) cannot do to a table there can be done by mrflight."""
     elsewhere = "in an environment with 'mrflight[delta]' it works"
     if location.store.fence(location.path) is None:
@@ -159,9 +158,9 @@ def create_table(
     them to load what it has just written (1.6).
     """
     store = location.store
-    if mode == "error" and isinstance(store, FirstComeStore) and store.writes_entries:
+    if mode == "error" and isinstance(store, PutIfAbsentStore) and store.puts_log_entries:
         entry = first_entry(location, schema, actions, partition_by, properties, **others)
-        store.put_new(location.child(FIRST_ENTRY).path, entry)
+        store.put_if_absent(location.child(FIRST_ENTRY).path, entry)
         return
     deltalake = import_deltalake()
     deltalake.transaction.create_table_with_add_actions(
@@ -193,7 +192,7 @@ def scratch_table() -> Iterator[str]:
         yield str(folder)
 
 
-def removable(logged: Collection[str]) -> set[str]:
+def removable_paths(logged: Collection[str]) -> set[str]:
     """Those, of files by their paths in a log, that a transaction would remove.
 
     It takes the path that the store has and encodes it by its own rules (deltalake 1.6), which
@@ -225,10 +224,10 @@ def first_entry(
         here = locate(folder, Path(folder))
         create_table(here, schema, actions, "error", partition_by, properties, **others)
         entry = here.child(FIRST_ENTRY).read_bytes()
-    return moved(entry, table_uri(location))
+    return with_table_url(entry, table_uri(location))
 
 
-def moved(entry: bytes, uri: str) -> bytes:
+def with_table_url(entry: bytes, uri: str) -> bytes:
     """An entry of a log whose note of what was done, for people, says where the table lies."""
     actions = [json.loads(line) for line in entry.splitlines()]
     for action in actions:
@@ -242,12 +241,12 @@ def storage_options(location: Location) -> dict[str, str] | None:
     return dict(location.options) or None
 
 
-def raised_by_delta(location: Location, error: OSError) -> OSError:
+def as_store_error(location: Location, error: OSError) -> OSError:
     """What deltalake raised on a read of the table, as the store itself would have raised it.
 
     A damaged log is no OSError (deltalake 1.6), but for one on a disk.
     """
-    if location.store.is_disk or is_of_store(error):
+    if location.store.is_disk or is_store_failure(error):
         return error
     return failure_of(location.url, error)
 

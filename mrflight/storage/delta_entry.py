@@ -18,9 +18,9 @@ from mrflight.storage.delta import (
     create_table,
     entry_name,
     first_entry,
-    moved,
     scratch_table,
     table_uri,
+    with_table_url,
 )
 from mrflight.storage.location import Location, locate
 
@@ -72,7 +72,7 @@ def replacing_entry(
         create_table(here, schema, actions, "overwrite", partition_by, properties, **others)
         entry = here.child(entry_name(version + 1)).read_bytes()
     if not keeps_schema:
-        return moved(entry, table_uri(location))
+        return with_table_url(entry, table_uri(location))
     said = [action for action in _actions(entry) if not action.keys() & {"metaData", "protocol"}]
     return _as_write(said, "Overwrite", partition_by)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mrflight.storage.store import FirstComeStore
+from mrflight.storage.store import PutIfAbsentStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,14 +23,14 @@ _STAGED = re.compile(r"(\d{20}\.json)#\d+|(.+)\.[0-9a-f]{8}\.tmp")
 
 
 @dataclass(frozen=True)
-class Disk(FirstComeStore):
+class Disk(PutIfAbsentStore):
     """Paths as the system has them."""
 
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """``[storage]``, which says nothing of disks; who opens a table may want it."""
 
     is_disk = True
-    look_at = "look at the disk, or at what is mounted there, and at what the system logs of it"
+    failure_hint = "check the disk, or what is mounted there, and the system's log"
 
     def final_name(self, name: str) -> str:
         staged = _STAGED.fullmatch(name)
@@ -99,8 +99,8 @@ class Disk(FirstComeStore):
         finally:
             os.close(descriptor)
 
-    def put_new(self, path: str, data: bytes) -> None:
-        """See `FirstComeStore.put_new`; the file, and its folder, outlast a power loss."""
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """See `PutIfAbsentStore.put_if_absent`; the file, and its folder, outlast a power loss."""
         folder = os.path.dirname(path)
         is_new = not os.path.isdir(folder)
         staged = f"{path}.{secrets.token_hex(4)}.tmp"

@@ -1,4 +1,4 @@
-"""Options of stores that people keep in their environment; only commands look there."""
+"""Storage options that users keep in the environment. Only the commands look there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from mrflight.storage import hopsfs
-from mrflight.storage.scheme import BUCKETS, scheme_of
+from mrflight.storage.option_names import BUCKETS, ENDPOINT, canonical, scheme_of
 
 _VARIABLES = (
     "AWS_ACCESS_KEY_ID",
@@ -18,26 +18,16 @@ _VARIABLES = (
     "AWS_ENDPOINT_URL",
     "AWS_ALLOW_HTTP",
 )
-"""As AWS's own tools have them, the first of two that say the same counting, and the last one as
-deltalake does."""
-
-ENDPOINT, ALLOW_HTTP = "aws_endpoint_url", "aws_allow_http"
-CONDITIONAL_PUT = "aws_conditional_put"
-_SAME_AS = {
-    **dict.fromkeys(("aws_endpoint_url_s3", "aws_endpoint", "endpoint_url", "endpoint"), ENDPOINT),
-    **dict.fromkeys(("aws_default_region", "default_region", "region"), "aws_region"),
-    "allow_http": ALLOW_HTTP,
-    "conditional_put": CONDITIONAL_PUT,
-}
-"""Of object_store's names, and AWS's own, for one thing."""
+"""The variables of AWS's own tools, and the last one of deltalake. Of two variables for the same
+option the first one counts."""
 
 
 def with_environment(
     options: Mapping[str, str], paths: Iterable[str], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """``[storage]`` with what the environment has and it has not, for the stores of these paths.
+    """Return ``[storage]`` with the missing options of these paths' stores from the environment.
 
-    A bucket's options that say who asks go together: where the job has any of them, none are added.
+    The credentials of a bucket belong together: if the job sets any of them, none are added.
     """
     schemes = {scheme_of(path) for path in paths}
     found: dict[str, str] = {}
@@ -49,11 +39,12 @@ def with_environment(
 
 
 def _of_hopsfs(environment: Mapping[str, str]) -> dict[str, str]:
-    """What its client would take in any case: so it is checked as the job's own."""
+    """Return what HopsFS's client takes in any case, so that it is checked like the job's own."""
     named = {key: environment.get(hopsfs.VARIABLES[key]) for key in ("pem_dir", "user")}
     found = {key: value for key, value in named.items() if value}
     if "pem_dir" in found:
-        found["pem_dir"] = os.path.abspath(found["pem_dir"])  # and not from the job file's folder
+        # The variable is relative to the working directory, and the option to the job file.
+        found["pem_dir"] = os.path.abspath(found["pem_dir"])
     return found
 
 
@@ -63,23 +54,24 @@ def _of_bucket(options: Mapping[str, str], environment: Mapping[str, str]) -> di
         if value := environment.get(variable):
             found.setdefault(canonical(variable), value)
     given = {canonical(name) for name in options}
-    says_who = any(map(_says_who, options))
+    has_credentials = any(map(_is_credential, options))
     return {
         name: value
         for name, value in found.items()
-        if name not in given and not (says_who and _says_who(name))
+        if name not in given and not (has_credentials and _is_credential(name))
     }
 
 
-def not_to_be_mixed(
+def conflicting_variables(
     options: Mapping[str, str], paths: Iterable[str], environment: Iterable[str]
 ) -> list[str]:
-    """The variables that the stores' clients must not see, where a path is a bucket's.
+    """Return the variables that the clients must not see, if a path is in a bucket.
 
-    obstore and deltalake look at the process's environment themselves, and add what ``[storage]``
-    has not: a session token to a key that it is not of. So with a key in ``options``, of the job
-    itself, none that says who asks may stay, and with an endpoint none that says where. Without
-    them all stay: tokens of pods and roles of containers come by no others.
+    obstore and deltalake read the process's environment themselves and add what ``[storage]`` does
+    not set: for example a session token to a key that it does not belong to. So if ``options`` has
+    a key, no variable with credentials may stay; if it has an endpoint, no variable with one may.
+    Otherwise all variables stay: the tokens of pods and the roles of containers come in no other
+    way.
     """
     if not {scheme_of(path) for path in paths} & BUCKETS:
         return []
@@ -90,16 +82,12 @@ def not_to_be_mixed(
         for variable in environment
         if variable.startswith("AWS_")
         and (
-            (has_key and _says_who(variable)) or (has_endpoint and canonical(variable) == ENDPOINT)
+            (has_key and _is_credential(variable))
+            or (has_endpoint and canonical(variable) == ENDPOINT)
         )
     ]
 
 
-def canonical(name: str) -> str:
-    """The one name of an option of a bucket that is called by several, or a variable for it."""
-    return _SAME_AS.get(name.lower(), name.lower())
-
-
-def _says_who(name: str) -> bool:
+def _is_credential(name: str) -> bool:
     words = ("access_key", "secret", "token", "skip_signature", "role", "credential")
     return any(word in name.lower() for word in words)

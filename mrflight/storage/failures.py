@@ -1,4 +1,8 @@
-"""A store that fails as it is read, told from a file that is not what it should be."""
+"""What a store's client raises: classified, and described in one line.
+
+The failure of a store is told from a file that is damaged. The text of an error becomes one line
+of a message of ours.
+"""
 
 from __future__ import annotations
 
@@ -6,78 +10,122 @@ import errno
 import re
 from typing import TYPE_CHECKING
 
+from mrflight.config.secret_options import USERINFO
 from mrflight.errors import InputError, MrflightError, StoreError
-from mrflight.storage.reasons import reason
 
 if TYPE_CHECKING:
     from mrflight.storage.store import Store
 
 _FAILED = re.compile(r"\bGeneric \w+ error\b")
-"""How object_store begins to tell of all but what is not there, is there already, or forbidden."""
+"""How object_store begins an error, unless a file is missing, exists already, or is forbidden."""
 
 _ANSWERED = re.compile(r"status code: 4(?!08|29)\d\d")
-"""The server has understood, and will say the same again; but of 408 and 429 it will not."""
+"""The server understood the request and will answer the same again, unlike after 408 and 429."""
 
 _FORBIDDEN = re.compile(
     r"org\.apache\.hadoop\.security\.AccessControlException"  # a name node
     r"|The operation lacked (the necessary privileges|valid authentication)"  # S3's 403 and 401
     r"|\(os error (1|13|30)\)"  # object_store, of a disk: EPERM, EACCES, EROFS
 )
-"""In what clients say that raise no PermissionError."""
+"""What clients that raise no PermissionError say instead."""
 
-_OF_A_DISK = frozenset(
+_DISK_FAILURES = frozenset(
     {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.EHOSTDOWN, errno.ENOTCONN}
 )
-"""Of the medium, or of the server behind what is mounted like one."""
+"""Errors of the medium, or of the server behind a file system that is mounted like a disk."""
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_CHAIN = re.compile(r"\s*↳\s*")
+_ANSWER = re.compile(
+    r"<\?xml.*?<Code>(?P<code>.*?)</Code>\s*<Message>(?P<message>.*?)</Message>.*?</Error>",
+    re.DOTALL,
+)
+"""An answer of S3. Its other elements may be the key that was used, and what was signed with it."""
+_GIVEN = re.compile(
+    r'(?<=Config error: )(?P<before>[^"]*)".*"'  # to the last quote: a value may have some itself
+    r"|(?<=Invalid encryption type: ).*(?=\. Valid values)"
+    r'|(?<=failed to parse )\\".*\\"(?= as )'
+)
+"""The value of an option in a message of object_store or deltalake. It may be a
+misplaced secret."""
+_DATA_NODES = re.compile(r"(?<=All DataNodes failed: )\[DatanodeInfoProto.*")
+_DATA_NODE = re.compile(r'ip_addr: "(?P<ip>[^"]*)".*?xfer_port: (?P<port>\d+)')
+"""An address in the debug form of a data node, which is two thousand characters long."""
+_SYSTEM_MESSAGE = re.compile(r'\bmessage: "([^"]+)"')
+"""The cause in the debug form of an error. obstore leaves it out of the text before that."""
 
 
 class StoreCallError(OSError):
-    """What a store's client told, where that is not that a file is not there, or is forbidden.
+    """What a store's client reported, unless a file is missing or forbidden.
 
-    Stores raise it themselves: pyarrow raises OSError of its own for a file that is damaged, which
-    nobody could tell from that of a store later.
+    Stores raise it themselves. pyarrow raises an OSError of its own for a damaged file, and later
+    the two could not be told apart.
     """
 
-    def __init__(self, url: str, told: str, may_pass: bool) -> None:
-        super().__init__(f"{url}: {told}")
+    def __init__(self, url: str, message: str, is_transient: bool) -> None:
+        super().__init__(f"{url}: {message}")
         self.url = url
-        self.told = told
-        self.may_pass = may_pass
-        """Whether the same call may succeed later: nothing was answered, or that it failed."""
+        self.message = message
+        self.is_transient = is_transient
+        """Whether the same call may succeed later: there was no answer, or it was a failure."""
 
     def __reduce__(self) -> tuple[type[StoreCallError], tuple[str, str, bool]]:
-        return type(self), (self.url, self.told, self.may_pass)  # a worker's comes to the driver
+        # A worker's error is pickled on its way to the driver.
+        return type(self), (self.url, self.message, self.is_transient)
 
 
 def failure_of(url: str, error: Exception) -> StoreCallError:
-    """Of what a client built on object_store raised that says nothing more by its type."""
-    told = reason(error)
-    is_failure = _FAILED.search(told) is not None
-    return StoreCallError(url, told, is_failure and _ANSWERED.search(told) is None)
+    """Return the error for what a client built on object_store raised, if its type says nothing."""
+    message = reason(error)
+    is_failure = _FAILED.search(message) is not None
+    return StoreCallError(url, message, is_failure and _ANSWERED.search(message) is None)
 
 
 def is_forbidden(error: BaseException) -> bool:
-    """Whether this user may not do it, in another attempt neither."""
+    """Return whether the user lacks the permission, so that another attempt fails as well."""
     return isinstance(error, PermissionError) or _FORBIDDEN.search(str(error)) is not None
 
 
 def has_failed(error: BaseException) -> bool:
-    """Whether a store, or a disk, could not be read just then, and the file may be as it should."""
+    """Return whether a store or a disk failed for now; the file itself may be intact."""
     if isinstance(error, StoreCallError):
-        return error.may_pass
-    return isinstance(error, OSError) and error.errno in _OF_A_DISK
+        return error.is_transient
+    return isinstance(error, OSError) and error.errno in _DISK_FAILURES
 
 
-def is_of_store(error: BaseException) -> bool:
-    """Whether it was raised for the store's answer, or want of one, and not for a file's bytes."""
+def is_store_failure(error: BaseException) -> bool:
+    """Return whether the error is about the store's answer and not about a file's bytes."""
     return isinstance(error, StoreCallError | FileNotFoundError | PermissionError) or has_failed(
         error
     )
 
 
-def unread(what: str, error: OSError, store: Store) -> MrflightError:
-    """The error for ``what``, "... cannot be read": StoreError where the store has failed."""
+def read_failure(what: str, error: OSError, store: Store) -> MrflightError:
+    """Return the error for ``what``, "... cannot be read": StoreError if the store has failed."""
     if not has_failed(error):
         return InputError(f"{what}: {reason(error)}")
-    told = error.told if isinstance(error, StoreCallError) else reason(error)
-    return StoreError(f"{what}, as its store failed: {told}; {store.look_at}, and try again")
+    message = error.message if isinstance(error, StoreCallError) else reason(error)
+    return StoreError(
+        f"{what}, as its store failed: {message}; {store.failure_hint}, and try again"
+    )
+
+
+def reason(error: Exception) -> str:
+    """Return an error's text in one line, without colours and without its debug form.
+
+    Of an answer of S3 the code and the message are kept. Values of options, the user in a URL, and
+    a name node's Java stack are left out.
+    """
+    text, _, debug = _COLOURS.sub("", str(error)).partition("Debug source")
+    text = text.partition("\n\tat ")[0]
+    text = _ANSWER.sub(lambda answer: f"{answer['code']}: {answer['message']}", text)
+    text = " ".join(_CHAIN.sub(": ", text).split())
+    text = _DATA_NODES.sub(_addresses, text)
+    text = _GIVEN.sub(lambda given: f"{given['before'] or ''}the value", USERINFO.sub("", text))
+    cause = _SYSTEM_MESSAGE.search(debug)
+    return text if cause is None or cause[1] in text else f"{text}: {cause[1]}"
+
+
+def _addresses(nodes: re.Match[str]) -> str:
+    """Return the addresses at which the name node expects its data nodes."""
+    return ", ".join(f"{node['ip']}:{node['port']}" for node in _DATA_NODE.finditer(nodes[0]))

@@ -14,9 +14,8 @@ import msgspec
 
 from mrflight.errors import JobError, MrflightError
 from mrflight.storage import hopsfs, name_node
-from mrflight.storage.failures import failure_of, is_forbidden
-from mrflight.storage.reasons import reason
-from mrflight.storage.store import FirstComeStore
+from mrflight.storage.failures import failure_of, is_forbidden, reason
+from mrflight.storage.store import PutIfAbsentStore
 from mrflight.storage.streams import RangedFile, WrittenFile
 
 if TYPE_CHECKING:
@@ -36,20 +35,20 @@ _BEING_WRITTEN = re.compile(r"\.(.+)\.tmp\.\d+")
 
 
 @dataclass(frozen=True)
-class NameNode(FirstComeStore):
+class NameNode(PutIfAbsentStore):
     """The files of one cluster."""
 
     authority: str
     """``host:port`` of its name node, or the name that the client's configuration has for it."""
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
-    look_at = (
-        "look at whether its name node and data nodes run, and every host of the job reaches the "
-        "data nodes, by the addresses that the name node has for them (or storage.datanode_host, "
-        "for HopsFS)"
+    failure_hint = (
+        "check that its name node and data nodes run, and that every host of the job reaches the "
+        "data nodes at the addresses that the name node has for them (for HopsFS at "
+        "storage.datanode_host)"
     )
     open_file_bytes = 8 << 20
-    closes_late = True
+    slow_close = True
 
     @property
     def identity(self) -> str:
@@ -141,7 +140,7 @@ class NameNode(FirstComeStore):
         return pa.PythonFile(WrittenFile(write, close), mode="w")
 
     @property
-    def why_not_first_come(self) -> str | None:
+    def why_no_put_if_absent(self) -> str | None:
         if hopsfs.is_client():
             return (
                 "no client but hops-deltalake speaks HopsFS's TLS, and it moves over what is there"
@@ -150,8 +149,8 @@ class NameNode(FirstComeStore):
             return "that needs hdfs-native, which is not installed: pip install 'mrflight[hdfs]'"
         return None
 
-    def put_new(self, path: str, data: bytes) -> None:
-        name_node.put_new(self.url("/").rstrip("/"), path, data, dict(self.given))
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        name_node.put_if_absent(self.url("/").rstrip("/"), path, data, dict(self.given))
 
     def delete_file(self, path: str) -> None:
         self.await_answer(path)

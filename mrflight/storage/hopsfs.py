@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from mrflight.errors import JobFileError
 from mrflight.storage.certificates import check_certificates
 from mrflight.storage.hopsfs_settings import ClientSettings
-from mrflight.storage.scheme import NAME_NODES, scheme_of
+from mrflight.storage.option_names import NAME_NODES, scheme_of
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +58,8 @@ def prepare(options: Mapping[str, str], paths: Iterable[str], folder: Path) -> N
     if not is_client():
         os.environ.update(found)
         return
-    if found or _ask_name_nodes(schemes):
-        around = {} if VARIABLES["pem_dir"] in found else _pems_around(now)
+    if found or _use_name_nodes(schemes):
+        around = {} if VARIABLES["pem_dir"] in found else _environment_pems(now)
         client_settings.tell({**around, **found})
     if "hopsfs" in schemes and not os.environ.get(VARIABLES["pem_dir"]):
         log.warning(
@@ -69,18 +69,18 @@ def prepare(options: Mapping[str, str], paths: Iterable[str], folder: Path) -> N
         )
 
 
-def has_pems_around(paths: Iterable[str]) -> bool:
+def has_environment_pems(paths: Iterable[str]) -> bool:
     """Whether the client, asked for these, would look for certificates where ``PEMS_DIR`` says."""
-    if not _ask_name_nodes(map(scheme_of, paths)) or not is_client():
+    if not _use_name_nodes(map(scheme_of, paths)) or not is_client():
         return False
     return bool(client_settings.of_environment(VARIABLES["pem_dir"]))
 
 
-def _ask_name_nodes(schemes: Iterable[str]) -> bool:
+def _use_name_nodes(schemes: Iterable[str]) -> bool:
     return not NAME_NODES.isdisjoint(schemes)
 
 
-def _pems_around(now: datetime) -> dict[str, str]:
+def _environment_pems(now: datetime) -> dict[str, str]:
     """The folder that ``PEMS_DIR`` of the environment names, checked.
 
     Options are taken from the environment by commands only. This adds none: the client itself
@@ -142,7 +142,7 @@ def _check_client(options: Mapping[str, str], schemes: Mapping[str, str]) -> Non
 
     What is not installed at all is told where it is imported, unless it is HopsFS's.
     """
-    if not _ask_name_nodes(schemes):
+    if not _use_name_nodes(schemes):
         return
     check_one_client()
     is_hops = is_client()

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from mrflight.errors import JobError
 from mrflight.storage import hopsfs
 from mrflight.storage.disk import Disk
-from mrflight.storage.failures import unread
+from mrflight.storage.failures import read_failure
 from mrflight.storage.hdfs import NameNode
+from mrflight.storage.option_names import scheme_of
 from mrflight.storage.s3 import Bucket
-from mrflight.storage.scheme import scheme_of
-from mrflight.storage.store import FileVersion, FirstComeStore, Store
+from mrflight.storage.store import FileVersion, PutIfAbsentStore, Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ class Location(msgspec.Struct, frozen=True):
     """Absolute, as `store` takes it."""
     store: Store = msgspec.field(default_factory=Disk)
     version: FileVersion | None = None
-    """Of a file that is to be read; where `Store.reads_tell_versions` other ones fail."""
+    """Of a file that is to be read; where `Store.reads_check_version` other ones fail."""
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -66,10 +66,10 @@ class Location(msgspec.Struct, frozen=True):
         return is_below and self.store.identity == folder.store.identity
 
     @property
-    def tells_version(self) -> bool:
+    def checks_version(self) -> bool:
         """Whether reading it fails where it is not of its version, and nobody need look."""
         has_bytes = self.version is not None and self.version.size_bytes > 0  # or nothing is read
-        return has_bytes and self.store.reads_tell_versions
+        return has_bytes and self.store.reads_check_version
 
     def is_folder(self) -> bool:
         """Whether it is there, as a folder."""
@@ -90,23 +90,23 @@ class Location(msgspec.Struct, frozen=True):
     def open_input(self) -> pa.NativeFile:
         """Open the file for reads at any offset; InputError or StoreError where it cannot be."""
         try:
-            if self.version is not None and self.tells_version:
+            if self.version is not None and self.checks_version:
                 return self.store.open_version(self.path, self.version)
             return self.store.open_input(self.path)
         except OSError as error:
-            raise unread(f"{self.url} cannot be read", error, self.store) from error
+            raise read_failure(f"{self.url} cannot be read", error, self.store) from error
 
     def open_mapped(self) -> pa.NativeFile:
         """As `open_input`, memory-mapped: buffers read from it are the file's pages, not copies.
 
         Where the file is on a disk; of other stores they are copies.
         """
-        if self.tells_version:
+        if self.checks_version:
             return self.open_input()
         try:
             return self.store.open_mapped(self.path)
         except OSError as error:
-            raise unread(f"{self.url} cannot be read", error, self.store) from error
+            raise read_failure(f"{self.url} cannot be read", error, self.store) from error
 
     def read_bytes(self) -> bytes:
         """All of a small file; OSError where it cannot be read, FileNotFoundError without one."""
@@ -116,16 +116,16 @@ class Location(msgspec.Struct, frozen=True):
         """Open the file for writing, making its folders; the caller closes it."""
         return self.store.create(self.path)
 
-    def why_not_first_come(self) -> str | None:
+    def why_no_put_if_absent(self) -> str | None:
         """Why the store cannot take a file only where there is none; None where it can."""
-        if not isinstance(self.store, FirstComeStore):
+        if not isinstance(self.store, PutIfAbsentStore):
             return "the store cannot take a file only where there is none"
-        return self.store.why_not_first_come
+        return self.store.why_no_put_if_absent
 
-    def put_new(self, data: bytes) -> None:
-        """Write a small file at once, if there is none: FileExistsError. See `FirstComeStore`."""
-        assert isinstance(self.store, FirstComeStore), "why_not_first_come was not asked"
-        self.store.put_new(self.path, data)
+    def put_if_absent(self, data: bytes) -> None:
+        """Write a small file at once, if there is none: FileExistsError. See `PutIfAbsentStore`."""
+        assert isinstance(self.store, PutIfAbsentStore), "why_no_put_if_absent was not asked"
+        self.store.put_if_absent(self.path, data)
 
     def sync(self) -> None:
         """Return once what was written to the file, or is in the folder, outlasts a power loss."""

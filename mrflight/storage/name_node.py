@@ -30,8 +30,8 @@ def is_installed() -> bool:
     return find_spec("hdfs_native") is not None
 
 
-def put_new(url: str, path: str, data: bytes, settings: Mapping[str, str]) -> None:
-    """Write the file ``path`` of the cluster ``url``; see `FirstComeStore.put_new`."""
+def put_if_absent(url: str, path: str, data: bytes, settings: Mapping[str, str]) -> None:
+    """Write the file ``path`` of the cluster ``url``; see `PutIfAbsentStore.put_if_absent`."""
     from hdfs_native import WriteOptions
 
     client = _client(url, settings)

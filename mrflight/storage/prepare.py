@@ -9,8 +9,7 @@ from pathlib import Path
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.storage import hopsfs
-from mrflight.storage.bucket_options import check_commits, check_endpoint
-from mrflight.storage.known_options import check_options
+from mrflight.storage.option_checks import check_commits, check_endpoint, check_options
 
 
 def prepare_storage(spec: JobSpec, folder: Path, *, with_output: bool = True) -> None:
@@ -35,7 +34,7 @@ def _check_workers_have_it(spec: JobSpec, paths: Sequence[str]) -> None:
         return
     for key, variable in hopsfs.VARIABLES.items():
         # This process's client would take the certificates from there, and theirs go without.
-        is_around = key == "pem_dir" and hopsfs.has_pems_around(paths)
+        is_around = key == "pem_dir" and hopsfs.has_environment_pems(paths)
         if key in spec.storage or is_around:
             without = "without TLS" if key == "pem_dir" else "without it"
             raise JobFileError(

@@ -11,10 +11,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from mrflight.errors import JobError
-from mrflight.storage.deltalake_options import DELTALAKE_ALONE
-from mrflight.storage.failures import StoreCallError, failure_of, is_forbidden
-from mrflight.storage.reasons import reason
-from mrflight.storage.store import FileVersion, FirstComeStore
+from mrflight.storage.failures import StoreCallError, failure_of, is_forbidden, reason
+from mrflight.storage.option_names import DELTALAKE_ONLY
+from mrflight.storage.store import FileVersion, PutIfAbsentStore
 from mrflight.storage.streams import RangedFile, WrittenFile
 
 if TYPE_CHECKING:
@@ -33,22 +32,22 @@ PARTS_AT_ONCE = 1
 
 
 @dataclass(frozen=True)
-class Bucket(FirstComeStore):
+class Bucket(PutIfAbsentStore):
     """Objects of one bucket; ``/a/b`` is the key ``a/b``."""
 
     name: str
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """``[storage]``, with the names that object_store knows, ``aws_...``."""
 
-    look_at = (
-        "look at whether its server runs, and every host of the job reaches it "
-        "(storage.aws_endpoint_url, where it is not Amazon's)"
+    failure_hint = (
+        "check that its server runs, and that every host of the job reaches it "
+        "(storage.aws_endpoint_url, unless it is Amazon's)"
     )
     has_folders = False
-    writes_entries = True
-    reads_tell_versions = True
+    puts_log_entries = True
+    reads_check_version = True
     open_file_bytes = (1 + PARTS_AT_ONCE) * PART_BYTES
-    closes_late = True
+    slow_close = True
 
     def __post_init__(self) -> None:
         """JobError without obstore, which every call needs."""
@@ -126,7 +125,7 @@ class Bucket(FirstComeStore):
             with _as_os_errors(url):
                 answer = get(client, key, options={"range": (start, stop)})
                 if not _is_of(version, _file_info(answer.meta)):
-                    raise StoreCallError(url, "it changed since it was listed", may_pass=False)
+                    raise StoreCallError(url, "it changed since it was listed", is_transient=False)
                 return answer.bytes()
 
         return pa.PythonFile(RangedFile(version.size_bytes, read), mode="r")
@@ -157,7 +156,7 @@ class Bucket(FirstComeStore):
 
         return pa.PythonFile(WrittenFile(write, close), mode="w")
 
-    def put_new(self, path: str, data: bytes) -> None:
+    def put_if_absent(self, path: str, data: bytes) -> None:
         from obstore import put
 
         with _as_os_errors(self.url(path)):
@@ -236,7 +235,7 @@ def _new_client(name: str, given: Mapping[str, str]) -> S3Store:
 
 def _is_of_others(key: str) -> bool:
     """Whether an option is deltalake's alone, or a property of Hadoop's."""
-    return "." in key or key in DELTALAKE_ALONE
+    return "." in key or key in DELTALAKE_ONLY
 
 
 def knows_option(key: str) -> bool:

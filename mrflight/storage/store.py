@@ -30,8 +30,8 @@ class Store(ABC):
     from reads of what it has opened as well.
     """
 
-    look_at = "look at the store"
-    """What whoever runs a job can do where it fails, without an end."""
+    failure_hint = "check the store"
+    """What the user can do if the store fails; a clause of a message, without a full stop."""
 
     is_disk = False
     """Whether it is one of this machine's: with folders of their own, locks and moves."""
@@ -39,13 +39,13 @@ class Store(ABC):
     open_file_bytes = 0
     """About what a file that is being written holds back."""
 
-    closes_late = False
+    slow_close = False
     """Whether closing a file that was written waits for the store, and not for this machine."""
 
     has_folders = True
     """Whether a file cannot have the name of a folder."""
 
-    reads_tell_versions = False
+    reads_check_version = False
     """Whether every read says of which version of the file it is, so that nobody need look."""
 
     @property
@@ -112,7 +112,7 @@ class Store(ABC):
         """Open a file for reads at any offset."""
 
     def open_version(self, path: str, version: FileVersion) -> pa.NativeFile:
-        """As `open_input`; reads fail that are not of ``version``, where `reads_tell_versions`."""
+        """As `open_input`; reads fail that are not of ``version``, where `reads_check_version`."""
         return self.open_input(path)
 
     def open_mapped(self, path: str) -> pa.NativeFile:
@@ -139,19 +139,19 @@ class Store(ABC):
         return
 
 
-class FirstComeStore(Store):
+class PutIfAbsentStore(Store):
     """One that can take a file only where there is none."""
 
-    writes_entries = False
+    puts_log_entries = False
     """Whether log entries that only add are better put there by us than written by deltalake."""
 
     @property
-    def why_not_first_come(self) -> str | None:
+    def why_no_put_if_absent(self) -> str | None:
         """Why it cannot, where what that needs is not installed, say; None where it can."""
         return None
 
     @abstractmethod
-    def put_new(self, path: str, data: bytes) -> None:
+    def put_if_absent(self, path: str, data: bytes) -> None:
         """Write a small file at once; FileExistsError where it is there, of many one succeeds.
 
         It is there as a whole or not at all. Another OSError may come after it is there.

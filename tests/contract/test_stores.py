@@ -177,12 +177,12 @@ def test_secrets_are_in_no_text(place: Location) -> None:
 
 def test_of_many_who_put_a_file_where_there_is_none_one_succeeds(place: Location) -> None:
     once = place.child("new folder/once %20")
-    assert once.why_not_first_come() is None
+    assert once.why_no_put_if_absent() is None
     won, refused = [], []
 
     def put(number: int) -> None:
         try:
-            once.put_new(str(number).encode())
+            once.put_if_absent(str(number).encode())
             won.append(number)
         except FileExistsError as error:
             refused.append(str(error))

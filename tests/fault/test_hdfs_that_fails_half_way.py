@@ -170,7 +170,7 @@ def check_that_a_small_file_fails_at_once(table: Location) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hdfs_native.FileWriter, "close", lambda writer: closed.append(writer.inner))
         with pytest.raises(OSError, match="Connection refused"):
-            table.child("small").put_new(b"x")
+            table.child("small").put_if_absent(b"x")
         gc.collect()
         assert closed == []
 
@@ -203,9 +203,9 @@ def test_servers_that_are_killed_are_told_by_who_reads(hdfs: Hdfs, table: Locati
     for node in hdfs.data_nodes:
         node.kill()
     why = r"All DataNodes failed: 127\.0\.0\.1:\d+(, 127\.0\.0\.1:\d+)*; "
-    check_reads_tell(sources, inputs, why, r"by the addresses that the name node has for them")
+    check_reads_tell(sources, inputs, why, r"at the addresses that the name node has for them")
     hdfs.name_node.kill()
-    check_reads_tell(sources, inputs, "Connection refused", "whether its name node")
+    check_reads_tell(sources, inputs, "Connection refused", "that its name node")
 
 
 def test_data_nodes_that_are_killed_in_the_middle_of_a_map(
@@ -248,7 +248,7 @@ def test_a_name_node_that_stands_still_is_given_up(hdfs: Hdfs, table: Location) 
         file.read_bytes,
         file.delete_file,
         file.create,
-        lambda: file.put_new(b"x"),
+        lambda: file.put_if_absent(b"x"),
     ]
     began_s = time.monotonic()
     with standing_still(hdfs.name_node.pid):

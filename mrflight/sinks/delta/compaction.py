@@ -29,7 +29,7 @@ from mrflight.sinks.parts.encoding import Encoding
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.sources.delta_source import DeltaReader, active_files, file_splits
-from mrflight.storage.delta import can_remove_files, delta_errors, import_deltalake, removable
+from mrflight.storage.delta import can_remove_files, delta_errors, import_deltalake, removable_paths
 from mrflight.system.deadlines import NO_DEADLINE
 
 WHOLE_FILE = 1 << 62
@@ -65,7 +65,7 @@ def compactable(table: DeltaTable, target_bytes: int) -> tuple[Bin, ...]:
         )
     with delta_errors(f"the Delta table {table.location.url} cannot be read"):
         files = active_files(table.handle)
-        kept = removable([file.path for file in files])
+        kept = removable_paths([file.path for file in files])
     return plan_bins((file for file in files if file.path in kept), target_bytes)
 
 

@@ -15,7 +15,7 @@ from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
 from mrflight.storage.delta import first_entry
 from mrflight.storage.delta_entry import append_entry, has_whole_transactions, replacing_entry
-from mrflight.storage.store import FirstComeStore
+from mrflight.storage.store import PutIfAbsentStore
 from mrflight.system.deadlines import Deadline
 
 
@@ -63,11 +63,11 @@ def puts_entries(location: Location, table: DeltaTable | None) -> bool:
 def puts_appends(table: DeltaTable) -> bool:
     """Whether an append to it is put there by us though deltalake could commit it.
 
-    That is one request and not six, where `FirstComeStore.writes_entries`. A checkpoint is made by
-    deltalake, right after its own commit, so that one is left to it where that is due.
+    It takes one request instead of six, if `PutIfAbsentStore.puts_log_entries` is set. deltalake
+    makes a checkpoint right after its own commit, so a commit that needs one is left to it.
     """
     store = table.location.store
-    is_cheaper = isinstance(store, FirstComeStore) and store.writes_entries
+    is_cheaper = isinstance(store, PutIfAbsentStore) and store.puts_log_entries
     return is_cheaper and not table.is_checkpoint_due(table.version + 1)
 
 
@@ -86,5 +86,5 @@ def put_entry(
             entry.land(turn, landing, deadline)
         return
     store = table.store
-    assert isinstance(store, FirstComeStore)  # as all are but those that need a fence
-    landing.call(lambda: store.put_new(entry.path, entry.content), deadline)
+    assert isinstance(store, PutIfAbsentStore)  # as all are but those that need a fence
+    landing.call(lambda: store.put_if_absent(entry.path, entry.content), deadline)

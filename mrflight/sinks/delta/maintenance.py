@@ -10,7 +10,7 @@ from mrflight.sinks.delta.compaction import compact, compactable
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.vacuum import AS_THE_TABLE_SAYS, Retention, find_removed, vacuum
 from mrflight.storage import Location
-from mrflight.storage.delta import delta_errors, unreachable
+from mrflight.storage.delta import delta_errors, why_unreachable
 from mrflight.system.signals import run_interruptibly
 from mrflight.units import format_bytes
 
@@ -106,7 +106,7 @@ def maintain(location: Location, upkeep: Upkeep, *, dry_run: bool = False) -> Ma
 
 
 def _load(location: Location) -> DeltaTable:
-    if (why := unreachable(location)) is not None:
+    if (why := why_unreachable(location)) is not None:
         raise OutputError(f"{location.url}: {why}")
     table = DeltaTable.load(location)
     if table is None:

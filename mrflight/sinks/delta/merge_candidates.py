@@ -23,7 +23,7 @@ from mrflight.sinks.delta.rewrite import KeyFile, TargetFile
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.partition_folder import value_of, value_texts
 from mrflight.storage import Location
-from mrflight.storage.delta import removable, stored_file
+from mrflight.storage.delta import removable_paths, stored_file
 
 _TASKS_PER_WORKER = 4
 _LEAST_TASK_BYTES = 16 << 20
@@ -83,7 +83,7 @@ def target_files(table: DeltaTable, keys: Sequence[str]) -> list[TargetFile]:
 
 def _check_paths(table: DeltaTable, paths: Sequence[str]) -> None:
     """OutputError for what a transaction would not remove: the table would have rows twice."""
-    if strange := set(paths) - removable(paths):
+    if strange := set(paths) - removable_paths(paths):
         raise OutputError(
             f"{table.location.url} cannot be merged into: its log calls a file {min(strange)}, as "
             "deltalake does not, so that it could not be removed; let who wrote it write it again "

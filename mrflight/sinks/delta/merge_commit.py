@@ -23,7 +23,7 @@ from mrflight.storage.delta import (
     delta_errors,
     has_deletion_vectors,
     import_deltalake,
-    other_client,
+    other_client_hint,
 )
 from mrflight.units import format_count
 
@@ -141,5 +141,5 @@ def check_can_remove(location: Location) -> None:
         raise OutputError(
             "output.mode: merge needs a deltalake that removes files in a transaction, 1.6 or "
             "newer, and hops-deltalake (1.4) does not; take append or overwrite for "
-            f"{location.url}; {other_client(location)}"
+            f"{location.url}; {other_client_hint(location)}"
         )

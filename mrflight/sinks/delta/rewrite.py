@@ -213,7 +213,7 @@ def _whole(table: Location, path: str, size_bytes: int, constants: Constants) ->
         groups, rows = metadata.num_row_groups, metadata.num_rows
         check_size(stream.size(), size_bytes, location, table)
     # Where a look is a request, the answers tell; elsewhere it has just been looked at.
-    known = version if location.tells_version else None
+    known = version if location.checks_version else None
     return Split(path, 0, groups, size_bytes, constants, known), rows
 
 

@@ -22,7 +22,7 @@ from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.sinks.preflight import check_writable
 from mrflight.storage import Location
-from mrflight.storage.delta import import_deltalake, other_client, unreachable
+from mrflight.storage.delta import import_deltalake, other_client_hint, why_unreachable
 
 
 class DeltaSink(Sink):
@@ -136,7 +136,7 @@ class DeltaSink(Sink):
 
 
 def _check_name(location: Location) -> None:
-    if (why := unreachable(location)) is not None:
+    if (why := why_unreachable(location)) is not None:
         raise OutputError(f"output.table: {location.url}: {why}; choose another name")
 
 
@@ -179,7 +179,7 @@ def _check_mode(table: DeltaTable, spec: OutputSection) -> None:
         raise OutputError(
             f'output.schema: "evolve" adds columns by a version of the log that hops-deltalake '
             f"(1.4) does not write; add them to {table.location.url} first, by ALTER TABLE ... ADD "
-            f"COLUMNS in Spark; {other_client(table.location)}"
+            f"COLUMNS in Spark; {other_client_hint(table.location)}"
         )
     if spec.mode == "append":
         table.check_partition_by(spec.partition_by)

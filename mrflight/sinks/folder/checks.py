@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def check_store(location: Location, spec: OutputSection) -> None:
     """OutputError for a store in which a folder cannot be committed."""
-    if (why := location.why_not_first_come()) is not None:
+    if (why := location.why_no_put_if_absent()) is not None:
         raise OutputError(
             f"output.format: a folder of {spec.format} files is committed by a file that is put "
             f'where there is none, and at {location.url} {why}; or set output.format to "delta"'

@@ -70,7 +70,7 @@ class ManifestLog(msgspec.Struct, frozen=True):
         """
         location = self._numbered(number)
         try:
-            location.put_new(encoded(manifest))
+            location.put_if_absent(encoded(manifest))
         except FileExistsError:
             raise
         except OSError as error:

@@ -21,7 +21,7 @@ from mrflight.sinks.parts.part_name import part_name
 from mrflight.sinks.parts.partition_split import Values, split
 from mrflight.sinks.parts.stored_schema import TableSchema, blame_column
 from mrflight.storage import Location
-from mrflight.storage.delta import unreachable_part
+from mrflight.storage.delta import why_part_unreachable
 
 FEWEST_OPEN_FILES = 4
 """However little memory there is: with fewer a partition value gets ever more files."""
@@ -56,7 +56,7 @@ class FilePartWriter(PartWriter):
 
     @property
     def closing_files(self) -> int:
-        return self.bounds.closing_files if self.table.store.closes_late else 0
+        return self.bounds.closing_files if self.table.store.slow_close else 0
 
     def _write(
         self,
@@ -112,7 +112,7 @@ class FilePartWriter(PartWriter):
             suffix = f"{self.before_suffix}{self.encoding.suffix}"
             name = part_name(partition, share, attempt, self.job_id, number, suffix, self.run)
             path = f"{folder(columns, values)}/{name}" if columns else name
-            if self.schema.is_delta and (why := unreachable_part(self.table, path)) is not None:
+            if self.schema.is_delta and (why := why_part_unreachable(self.table, path)) is not None:
                 raise OutputError(
                     f"partition_by: the files of a value would be in {folder(columns, values)}, "
                     f"and {why}; replace it in the map, or take its column out of partition_by"

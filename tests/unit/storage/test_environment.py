@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mrflight.storage.environment import not_to_be_mixed, with_environment
+from mrflight.storage.environment import conflicting_variables, with_environment
 
 BUCKET = ["in.csv", "s3://bucket/table"]
 ENVIRONMENT = {
@@ -82,16 +82,18 @@ ALL = [*WHOSE, *WHERE_TO, *OTHERS]
 
 def test_a_key_of_the_job_goes_with_no_other_identity() -> None:
     for option in ("aws_access_key_id", "AWS_SECRET_ACCESS_KEY"):
-        assert not_to_be_mixed({option: "mine"}, BUCKET, ALL) == WHOSE
+        assert conflicting_variables({option: "mine"}, BUCKET, ALL) == WHOSE
 
 
 def test_an_endpoint_of_the_job_goes_with_no_other() -> None:
     for option in ("aws_endpoint_url", "endpoint"):
-        assert not_to_be_mixed({option: "mine"}, BUCKET, ALL) == WHERE_TO
+        assert conflicting_variables({option: "mine"}, BUCKET, ALL) == WHERE_TO
 
 
 def test_an_environment_with_which_nothing_is_mixed_is_left_alone() -> None:
     """A role of the job's may be asked for by the token that its container has."""
     for option in ("aws_region", "aws_role_arn"):
-        assert not_to_be_mixed({option: "mine"}, BUCKET, ALL) == []
-    assert not_to_be_mixed({"aws_access_key_id": "mine"}, ["in.csv", "hdfs://node/t"], ALL) == []
+        assert conflicting_variables({option: "mine"}, BUCKET, ALL) == []
+    assert (
+        conflicting_variables({"aws_access_key_id": "mine"}, ["in.csv", "hdfs://node/t"], ALL) == []
+    )

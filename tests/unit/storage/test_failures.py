@@ -17,7 +17,7 @@ ANSWER = "Generic S3 error: Error performing GET http://s3/b - Server returned n
 
 
 @pytest.mark.parametrize(
-    ("told", "may_pass"),
+    ("told", "is_transient"),
     [
         (f"{ANSWER}: 404 Not Found: NoSuchBucket", False),
         (f"{ANSWER}: 400 Bad Request", False),
@@ -28,12 +28,12 @@ ANSWER = "Generic S3 error: Error performing GET http://s3/b - Server returned n
         ("Operation not supported: x", False),
     ],
 )
-def test_what_may_pass(told: str, may_pass: bool) -> None:
+def test_what_may_pass(told: str, is_transient: bool) -> None:
     error = failure_of("s3://b/x", OSError(told))
-    assert has_failed(error) == may_pass
+    assert has_failed(error) == is_transient
     copy = pickle.loads(pickle.dumps(error))
     assert isinstance(copy, StoreCallError)
-    assert (str(copy), copy.may_pass) == (str(error), may_pass)
+    assert (str(copy), copy.is_transient) == (str(error), is_transient)
     assert str(error).startswith("s3://b/x: ")
 
 
@@ -46,7 +46,7 @@ def test_a_disk_that_fails_is_told_as_that() -> None:
     assert told.value.retryable
     assert isinstance(told.value.__cause__, OSError)
     assert told.value.__cause__.errno == errno.EIO
-    assert "look at the disk" in str(told.value)
+    assert "check the disk" in str(told.value)
 
 
 def test_a_folder_that_is_taken_for_a_file_is_no_failure_of_the_disk(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ class LateDisk(Disk):
 
     before_close: Callable[[], None] = field(default=lambda: None)
 
-    closes_late = True
+    slow_close = True
 
     def create(self, path: str) -> pa.NativeFile:
         written: list[bytes] = []
@@ -177,7 +177,7 @@ def partitions_of(*sizes: int) -> list[StagePartition]:
 )
 def test_tasks_have_several_files_where_closing_takes_time(partitions: int, tasks: int) -> None:
     planned = plan_reduce_tasks(
-        partitions_of(*[100] * partitions), 2, coalesces=False, closes_late=True
+        partitions_of(*[100] * partitions), 2, coalesces=False, slow_close=True
     )
     assert len(planned) == tasks
     counts = [len(each.files) for each in planned]
@@ -187,7 +187,5 @@ def test_tasks_have_several_files_where_closing_takes_time(partitions: int, task
 
 
 def test_tasks_weigh_about_the_same_where_partitions_do_not() -> None:
-    planned = plan_reduce_tasks(
-        partitions_of(800, *[100] * 8), 2, coalesces=False, closes_late=True
-    )
+    planned = plan_reduce_tasks(partitions_of(800, *[100] * 8), 2, coalesces=False, slow_close=True)
     assert [each.size_bytes for each in planned] == [800, 800]

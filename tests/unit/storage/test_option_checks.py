@@ -10,7 +10,7 @@ import pytest
 import mrflight
 from mrflight.errors import JobFileError
 from mrflight.frontend import cli
-from mrflight.storage.bucket_options import check_commits, check_endpoint
+from mrflight.storage.option_checks import check_commits, check_endpoint
 from mrflight.storage.prepare import prepare_storage
 from tests.support.job_files import MINIMAL, Load
 
@@ -32,8 +32,8 @@ def test_an_endpoint_without_tls_has_to_be_allowed(key: str, allow: dict[str, st
     with pytest.raises(JobFileError) as caught:
         check_endpoint({key: HTTP["aws_endpoint_url"], **allow}, ["in.csv", BUCKET], {})
     assert str(caught.value) == (
-        f"storage.{key}: an endpoint of http:// is asked without TLS, for which aws_allow_http (or "
-        "AWS_ALLOW_HTTP of the environment) has to be true; set that, or write https://"
+        f"storage.{key} is an http:// URL, so requests would go without TLS; set aws_allow_http "
+        "(or AWS_ALLOW_HTTP in the environment) to true to allow that, or write https://"
     )
 
 
@@ -56,7 +56,7 @@ def test_others_are_left_to_the_client(
 
 
 def test_one_of_the_environment_is_told_by_its_variable() -> None:
-    with pytest.raises(JobFileError, match=r"^AWS_ENDPOINT_URL_S3: an endpoint of http:// is "):
+    with pytest.raises(JobFileError, match=r"^AWS_ENDPOINT_URL_S3 is an http:// URL"):
         check_endpoint({}, [BUCKET], {"AWS_ENDPOINT_URL_S3": "HTTP://127.0.0.1"})
 
 
@@ -67,9 +67,9 @@ def test_a_disk_has_no_endpoint_and_no_conditional_put() -> None:
 
 @pytest.mark.parametrize("key", ["aws_conditional_put", "conditional_put", "AWS_CONDITIONAL_PUT"])
 def test_a_commit_has_its_guard(key: str) -> None:
-    with pytest.raises(JobFileError, match=f"^storage.{key}: a commit to S3 is a conditional put,"):
+    with pytest.raises(JobFileError, match=f"^storage.{key} must not be disabled: "):
         check_commits({key: "disabled"}, BUCKET, {})
-    with pytest.raises(JobFileError, match=r"^AWS_CONDITIONAL_PUT: a commit to S3 is a "):
+    with pytest.raises(JobFileError, match=r"^AWS_CONDITIONAL_PUT must not be disabled: "):
         check_commits({}, BUCKET, {"AWS_CONDITIONAL_PUT": "disabled"})
     check_commits({key: "etag"}, BUCKET, {"AWS_CONDITIONAL_PUT": "disabled"})
 
@@ -77,7 +77,7 @@ def test_a_commit_has_its_guard(key: str) -> None:
 def test_a_job_tells_them_at_once(load: Load, tmp_path: Path) -> None:
     for key, value in {**HTTP, **DISABLED}.items():
         spec = load(f"{TO_BUCKET}\n[storage]\n{key} = '{value}'")
-        with pytest.raises(JobFileError, match=f"^storage.{key}: ") as caught:
+        with pytest.raises(JobFileError, match=f"^storage.{key} ") as caught:
             prepare_storage(spec, tmp_path)
         assert "HUSH" not in str(caught.value)
         prepare_storage(spec, tmp_path, with_output=False)  # what is left is on disks
@@ -90,7 +90,7 @@ def test_what_is_only_read_needs_no_conditional_put(load: Load, tmp_path: Path) 
 
 
 def test_so_does_a_table_that_is_read() -> None:
-    with pytest.raises(JobFileError, match=r"^storage\.aws_endpoint_url: ") as caught:
+    with pytest.raises(JobFileError, match=r"^storage\.aws_endpoint_url is ") as caught:
         mrflight.read_table(BUCKET, options=HTTP)
     assert "HUSH" not in str(caught.value)
 
@@ -101,9 +101,9 @@ def test_so_do_commands_about_a_table(
 ) -> None:
     assert cli.main([command, BUCKET, "--storage", "aws_conditional_put=disabled"]) == 2
     told = capsys.readouterr().err
-    assert told.startswith("mrflight: --storage aws_conditional_put: a commit to S3 is a ")
+    assert told.startswith("mrflight: --storage aws_conditional_put must not be disabled: ")
     monkeypatch.setenv("AWS_ENDPOINT_URL", HTTP["aws_endpoint_url"])
     assert cli.main([command, BUCKET]) == 2
     told = capsys.readouterr().err
-    assert "an endpoint of http:// is asked without TLS" in told
+    assert "is an http:// URL, so requests would go without TLS" in told
     assert "HUSH" not in told

@@ -9,8 +9,8 @@ import pytest
 import mrflight
 from mrflight.errors import JobFileError
 from mrflight.storage import hopsfs, s3
-from mrflight.storage.deltalake_options import DELTALAKE_ALONE
-from mrflight.storage.known_options import OBJECT_STORE, check_options
+from mrflight.storage.option_checks import OBJECT_STORE, check_options
+from mrflight.storage.option_names import DELTALAKE_ONLY
 from mrflight.storage.prepare import prepare_storage
 from tests.support.job_files import MINIMAL, Load
 
@@ -54,7 +54,7 @@ def test_a_key_that_is_like_no_other_is_told_with_where_all_are() -> None:
 
 @pytest.mark.parametrize("path", STORES)
 def test_keys_of_every_client_may_stand_beside_paths_of_any(path: str) -> None:
-    known = [*OBJECT_STORE, *map(str.upper, OBJECT_STORE), *DELTALAKE_ALONE, *hopsfs.VARIABLES]
+    known = [*OBJECT_STORE, *map(str.upper, OBJECT_STORE), *DELTALAKE_ONLY, *hopsfs.VARIABLES]
     check_options(known, ["in.csv", path])
 
 
@@ -70,7 +70,7 @@ def test_disks_have_no_options_that_could_be_missed() -> None:
 
 def test_the_installed_client_knows_those_that_are_listed_and_no_others() -> None:
     assert [key for key in OBJECT_STORE if not s3.knows_option(key)] == []
-    assert [key for key in DELTALAKE_ALONE if s3.knows_option(key)] == []
+    assert [key for key in DELTALAKE_ONLY if s3.knows_option(key)] == []
 
 
 def test_a_key_that_only_the_installed_client_knows_is_left_to_it() -> None:
@@ -81,7 +81,7 @@ def test_a_key_that_only_the_installed_client_knows_is_left_to_it() -> None:
 def test_all_are_in_the_docs() -> None:
     text = DOCS.read_text(encoding="utf-8")
     shortest = {key.removeprefix("aws_") for key in OBJECT_STORE}
-    alone = map(str.lower, DELTALAKE_ALONE)
+    alone = map(str.lower, DELTALAKE_ONLY)
     known = [*sorted(shortest), *alone, *hopsfs.VARIABLES]
     assert [key for key in known if f"`{key}`" not in text] == []
 
