@@ -14,6 +14,9 @@ from deltalake import DeltaTable
 from pyarrow import flight
 
 import mrflight
+from mrflight.tasks.reducer import ReduceSpec
+from mrflight.tasks.stage_rows import StagePartition, StageReader, StageRows, StageSide, split_of
+from mrflight.tasks.task_memory import TaskMemory
 from tests.support.driver import drive, write_job
 from tests.support.leftovers import nothing_left_over
 
@@ -211,6 +214,34 @@ def test_a_client_of_small_messages_reads_encoded_columns(cluster: mrflight.Clus
         batches = [message.data for message in data.do_get(endpoint.ticket)]
     assert max(batch.nbytes for batch in batches) < 3 * 2**20
     assert pa.Table.from_batches(batches) == pa.Table.from_batches([rows])
+    shuffle.drop()
+
+
+@pytest.mark.parametrize(
+    ("reduce_spec", "type_"),
+    [
+        (ReduceSpec(), pa.dictionary(pa.int32(), pa.string())),
+        (ReduceSpec(limit=1), pa.string()),
+    ],
+    ids=["passed on", "reduced"],
+)
+def test_rows_that_are_only_passed_on_keep_their_dictionaries(
+    cluster: mrflight.Cluster, tmp_path: Path, reduce_spec: ReduceSpec, type_: pa.DataType
+) -> None:
+    """Sinks take them as they are; operators, users and the next stage's maps get strings."""
+    rows = pa.record_batch({"text": pa.array(["a", "b"] * 500).dictionary_encode()})
+    shuffle = cluster.create_shuffle("dictionaries", partitions=1)
+    with shuffle.writer(0, key=["text"]) as out:
+        out.write(rows)
+    schema, (info,) = shuffle.layout()
+    side = StageSide("rows", shuffle, schema)
+    stage = StageRows((side,), None, reduce_spec, TaskMemory(2**20, tmp_path))
+    partition = StagePartition(0, (info,))
+    ((_, batches),) = ((schema, list(batches)) for schema, batches in stage.of([partition]))
+    assert {batch.schema.field("text").type for batch in batches} == {type_}
+    split = split_of("stage", [partition])
+    for read in (shuffle.reader(0), StageReader(stage, schema).read(split)):
+        assert {batch.schema.field("text").type for batch in read} == {pa.string()}
     shuffle.drop()
 
 
