@@ -1,4 +1,4 @@
-"""Comparing schemas and saying how they differ; rows of one that has none."""
+"""Compare schemas, and make batches and tables without rows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pyarrow as pa
 
 
 def describe_difference(expected: pa.Schema, actual: pa.Schema) -> str | None:
-    """How ``actual`` differs from ``expected`` in names, order or types; None where it does not.
+    """Say how ``actual`` differs from ``expected`` in names, order or types; None if it does not.
 
-    Whether a column may be null, and metadata, make no difference.
+    Nullability and metadata make no difference.
     """
     if expected.names == actual.names:
         for before, now in zip(expected, actual, strict=True):
@@ -25,5 +25,15 @@ def describe_difference(expected: pa.Schema, actual: pa.Schema) -> str | None:
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """No rows of ``schema``."""
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    """Return a batch of ``schema`` without rows.
+
+    `pa.array([], kind)` and `Schema.empty_table` raise ArrowNotImplementedError for extension
+    types inside other types, for unions, and for dictionaries of decimals and dates; `pa.nulls`
+    makes arrays of all types (pyarrow 26).
+    """
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """Return a table of ``schema`` without rows; see `empty_batch`."""
+    return pa.Table.from_batches([empty_batch(schema)])

@@ -35,7 +35,12 @@ def open_source(
         from mrflight.sources.delta_version import check_asked
 
         check_asked(found, datetime.now(UTC))
-    return _open(found, split_bytes)
+    source = _open(found, split_bytes)
+    if source.reader.schema is not None:
+        from mrflight.sources.column_types import check_column_types
+
+        check_column_types(source.reader.schema, f"inputs.{name}")
+    return source
 
 
 def _open(found: FoundInput, split_bytes: int) -> Source:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
-from mrflight.compute.schemas import describe_difference
+from mrflight.compute.schemas import describe_difference, empty_table
 from mrflight.compute.sorting import check_sortable
 from mrflight.config.functions import FunctionRef, calling_user
 from mrflight.config.sort_key import SortKey
@@ -95,13 +95,13 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
         if self.function:
             return None
         if self.groups:
-            return group(plain.empty_table(), self.group_by, self.aggregates).schema
+            return group(empty_table(plain), self.group_by, self.aggregates).schema
         return plain
 
     def made_schema(self, shuffled: pa.Schema) -> pa.Schema | None:
         """Return the schema of the result of `apply`; None if a function decides it."""
         if (partials := self.partials(shuffled)) is not None:
-            return partials.finish(partials.schema.empty_table()).schema
+            return partials.finish(empty_table(partials.schema)).schema
         return self.result_schema(shuffled)
 
     def combiner(self, memory_bytes: int) -> MapCombiner | None:
@@ -185,7 +185,7 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
                 tables = self._function_results(partition, schema, batches, rows_bytes, scratch)
             elif self.kept is not None:
                 tables = self.kept.results(batches, rows_bytes, scratch)
-                tables = _at_least_one(tables, schema.empty_table)
+                tables = _at_least_one(tables, partial(empty_table, schema))
             else:
                 tables = (pa.Table.from_batches([batch]) for batch in batches)
             if self.unique is not None:
@@ -210,7 +210,7 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
         scratch: ScratchFolder,
     ) -> Iterator[pa.Table]:
         assert self.unique is not None
-        tables = _at_least_one(tables, schema.empty_table)
+        tables = _at_least_one(tables, partial(empty_table, schema))
         if self._has_duplicates:
             yield from self.unique.results(partition, tables, rows_bytes, scratch)
             return
@@ -232,10 +232,10 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
         empty: Callable[[], pa.Table]
         if plan is not None:
             tables = PartialAggregation(plan, rows_bytes, scratch).results(batches)
-            empty = partial(plan.finish, plan.schema.empty_table())
+            empty = partial(plan.finish, empty_table(plan.schema))
         else:
             tables = CompleteAggregation(schema, *asked, rows_bytes, scratch).results(batches)
-            empty = partial(group, schema.empty_table(), *asked)
+            empty = partial(group, empty_table(schema), *asked)
         if not self.group_by:
             return _at_least_one(tables, lambda: group_of_nothing(empty().schema, self.aggregates))
         return _at_least_one(tables, empty)
@@ -268,14 +268,14 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
         rows_bytes: int,
         scratch: ScratchFolder,
     ) -> Iterator[pa.Table]:
-        first = next(tables, schema.empty_table())
+        first = next(tables, empty_table(schema))
         check_sortable(first.schema, self.sort_by, f"reduce.sort_by: {_RESULT}")
         rows = (batch for table in chain([first], tables) for batch in table.to_batches())
         if self.limit is not None:
             results = TopK(self.limit, self.sort_by).results(rows, rows_bytes, scratch)
         else:
             results = ExternalSort(self.sort_by, rows_bytes, scratch).results(rows)
-        return _at_least_one(results, first.schema.empty_table)
+        return _at_least_one(results, partial(empty_table, first.schema))
 
 
 def _at_least_one(tables: Iterator[pa.Table], empty: Callable[[], pa.Table]) -> Iterator[pa.Table]:

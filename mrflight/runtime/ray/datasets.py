@@ -14,6 +14,7 @@ import ray.data
 from ray.data import Datasink, Datasource, ReadTask
 from ray.data.block import Block, BlockAccessor, BlockMetadata
 
+from mrflight.compute.schemas import empty_table
 from mrflight.errors import AttemptSupersededError, JobError
 from mrflight.ids import MAX_ATTEMPTS
 from mrflight.shuffle.client.partitioners import HashPartitioner, Partitioner
@@ -176,7 +177,7 @@ def _metadata(run: Sequence[PartitionInfo]) -> BlockMetadata:
 
 def _blocks(shuffle: Shuffle, schema: pa.Schema, partitions: Sequence[int]) -> Iterator[pa.Table]:
     """Yield, in a task, the rows of partitions, or an empty block."""
-    yield schema.empty_table()  # a dataset without rows has columns, too
+    yield empty_table(schema)  # a dataset without rows has columns, too
     for partition in partitions:
         for batch in shuffle.reader(partition, maps=0):  # `_ShuffleSource` checked them
             yield pa.Table.from_batches([batch])

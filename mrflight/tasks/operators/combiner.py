@@ -18,7 +18,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from mrflight.compute.layout import canonical_schema, to_canonical
-from mrflight.compute.schemas import describe_difference, empty_batch
+from mrflight.compute.schemas import describe_difference, empty_batch, empty_table
 from mrflight.errors import SchemaMismatchError
 from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.partial_aggregates import PartialAggregates, plan_partials
@@ -86,7 +86,7 @@ class Combiner:
         columns = (
             columns or first.schema.names[:1]
         )  # without a column, a batch would not say its number of rows
-        schema = canonical_schema(first.schema.empty_table().select(columns).schema)
+        schema = canonical_schema(empty_table(first.schema).select(columns).schema)
         plan = plan_partials(schema, group_by, self._aggregates)
         rows = self._needed(first, batches, schema)
         if plan is None:

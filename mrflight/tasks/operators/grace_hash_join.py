@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from mrflight.compute.arrays import to_arrow
+from mrflight.compute.schemas import empty_table
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.build_side import SLICE_ROWS, BuildSide, Mask
 from mrflight.tasks.operators.join_output import JoinPlan, JoinSide
@@ -166,7 +167,7 @@ class GraceHashJoin:
 
 def _whole(held: RowBuffer, side: JoinSide) -> Iterator[tuple[pa.Table, bool]]:
     """Yield all rows that are held as the only part, and keep no reference to them."""
-    yield held.pop() if held.rows else side.schema.empty_table(), True
+    yield held.pop() if held.rows else empty_table(side.schema), True
 
 
 def _writer(scratch: ScratchFolder, name: str, side: JoinSide, level: int) -> GracePartitioner:

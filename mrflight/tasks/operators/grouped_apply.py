@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from mrflight.compute import kernel
+from mrflight.compute.schemas import empty_table
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.spill_partitions import (
     MAX_LEVEL,
@@ -49,7 +50,7 @@ class GroupedApply:
         held = RowBuffer()
         can_cut = bool(self._key) and level < MAX_LEVEL
         if not held.fill(rows, self._rows_bytes if can_cut else math.inf):
-            whole = held.pop() if held.rows else self._schema.empty_table()
+            whole = held.pop() if held.rows else empty_table(self._schema)
             yield self._function(whole.combine_chunks())
             return
         writer = hash_writer(self._scratch, name, self._key, level)

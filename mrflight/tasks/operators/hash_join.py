@@ -12,6 +12,7 @@ import pyarrow as pa
 from mrflight.compute import kernel
 from mrflight.compute.join_types import common_type, joinable
 from mrflight.compute.layout import canonical_schema, to_canonical
+from mrflight.compute.schemas import empty_table
 from mrflight.errors import ColumnNotFoundError, JobFileError, KeyTypeError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.grace_hash_join import Batches, GraceHashJoin
@@ -150,7 +151,7 @@ def joined(
             is_empty = False
             yield table
     if is_empty:
-        yield plan.result.empty_table()
+        yield empty_table(plan.result)
 
 
 def _needed(batches: Batches, side: JoinSide) -> Batches:

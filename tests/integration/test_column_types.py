@@ -1,0 +1,162 @@
+"""Columns of every Arrow type, nested two deep, go through every reduce, or are refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from mrflight.compute.types import canonical_type
+from tests.support.driver import drive, write_job
+
+LEAVES = {
+    "null": pa.null(),
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "uint64": pa.uint64(),
+    "float16": pa.float16(),
+    "float64": pa.float64(),
+    "string": pa.string(),
+    "large_string": pa.large_string(),
+    "string_view": pa.string_view(),
+    "binary": pa.binary(),
+    "fixed_binary": pa.binary(3),
+    "date32": pa.date32(),
+    "date64": pa.date64(),
+    "time32": pa.time32("s"),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "duration": pa.duration("s"),
+    "decimal32": pa.decimal32(5, 2),
+    "decimal128": pa.decimal128(10, 2),
+    "decimal256": pa.decimal256(50, 2),
+    "interval": pa.month_day_nano_interval(),
+    "uuid": pa.uuid(),
+    "json": pa.json_(),
+    "bool8": pa.bool8(),
+    "opaque": pa.opaque(pa.int32(), "x", "y"),
+    "strings": pa.dictionary(pa.int32(), pa.string()),
+    "decimals": pa.dictionary(pa.int8(), pa.decimal128(10, 2)),
+    "dates": pa.dictionary(pa.int8(), pa.date32()),
+}
+NESTINGS: dict[str, Callable[[pa.DataType], pa.DataType]] = {
+    "list": pa.list_,
+    "large_list": pa.large_list,
+    "fixed_list": lambda kind: pa.list_(kind, 2),
+    "struct": lambda kind: pa.struct([("x", kind)]),
+    "map": lambda kind: pa.map_(pa.string(), kind),
+}
+UNION = pa.dense_union([pa.field("a", pa.int64()), pa.field("b", pa.string())])
+RUNS = pa.run_end_encoded(pa.int32(), pa.int64())
+
+JOIN = """
+[inputs.right]
+path = "right.arrow"
+key = ["k"]
+[reduce]
+join = "{kind}"
+left = "left"
+right = "right"
+"""
+REDUCES = {
+    "repartition": "",
+    "range": '[shuffle]\npartitions = 3\npartitioner = "range"',
+    "sort": '[reduce]\nsort_by = ["k"]',
+    "top-k": '[reduce]\nsort_by = ["k"]\nlimit = 10',
+    "keep": '[reduce]\nkeep = "first"\norder_by = ["k"]',
+    "inner": JOIN.format(kind="inner"),
+    "full": JOIN.format(kind="full"),
+    "sql": '[reduce]\nsql = "select * from left"',
+}
+JOB = """
+[job]
+name = "types"
+[inputs.left]
+path = "left/{files}.arrow"
+key = ["k"]
+{reduce}
+[output]
+table = "out"
+format = "arrow"
+[cluster]
+workers = 1
+"""
+
+
+def kinds() -> Iterator[tuple[str, pa.DataType]]:
+    """Every leaf by itself, in each nesting, and in each pair of nestings."""
+    for leaf, kind in LEAVES.items():
+        yield leaf, kind
+        for outer, nest in NESTINGS.items():
+            yield f"{outer}_{leaf}", nest(kind)
+            for inner, nest_within in NESTINGS.items():
+                yield f"{outer}_{inner}_{leaf}", nest(nest_within(kind))
+
+
+def write(path: Path, schema: pa.Schema, keys: list[int]) -> None:
+    """Rows with these keys, and null for all else."""
+    path.parent.mkdir(exist_ok=True)
+    columns = [pa.array(keys, pa.int64())]
+    columns += [pa.nulls(len(keys), field.type) for field in list(schema)[1:]]
+    with pa.ipc.new_file(path, schema) as out:
+        out.write_batch(pa.record_batch(columns, schema=schema))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An input with all types, of a file with rows and one without, and one to join it with."""
+    folder = tmp_path_factory.mktemp("types")
+    schema = pa.schema([("k", pa.int64()), *kinds()])
+    write(folder / "left" / "rows.arrow", schema, [3, 1, 2, 1])
+    write(folder / "left" / "none.arrow", schema, [])
+    write(folder / "right.arrow", pa.schema([("k", pa.int64()), ("z", pa.string())]), [1, 5])
+    return folder
+
+
+@pytest.mark.parametrize("files", ["*", "none"], ids=["a file with rows", "no rows"])
+@pytest.mark.parametrize("reduce", REDUCES)
+def test_every_type_goes_through(folder: Path, tmp_path: Path, reduce: str, files: str) -> None:
+    text = JOB.format(files=files, reduce=REDUCES[reduce])
+    table = tmp_path / "out"
+    done = drive(write_job(folder, text), "--set", f"output.table={table}")
+    assert done.code == 0, done.stderr
+    left = [] if files == "none" else [1, 1, 2, 3]
+    keys = {
+        "inner": [key for key in left if key == 1],
+        "full": sorted([*left, 5, *([] if left else [1])]),
+        "keep": sorted(set(left)),
+    }.get(reduce, left)
+    parts = [pa.ipc.open_file(path).read_all() for path in sorted(table.glob("*.arrow"))]
+    assert sorted(key for part in parts for key in part["k"].to_pylist()) == keys
+    for part in parts:
+        for name, kind in kinds():
+            assert canonical_type(part.schema.field(name).type) == canonical_type(kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        (pa.struct([("x", UNION)]), "unions"),
+        (pa.list_(pa.struct([("x", UNION)])), "unions"),
+        (pa.map_(pa.string(), UNION), "unions"),
+        (pa.list_(RUNS), "run-end-encoded values"),
+        (pa.struct([("x", pa.large_list(RUNS))]), "run-end-encoded values"),
+    ],
+    ids=str,
+)
+def test_what_arrow_cannot_take_is_refused_before_anything_runs(
+    tmp_path: Path, kind: pa.DataType, what: str
+) -> None:
+    schema = pa.schema([("k", pa.int64()), ("odd", kind)])
+    path = tmp_path / "left" / "rows.arrow"
+    path.parent.mkdir()
+    with pa.ipc.new_file(path, schema):
+        pass
+    job = write_job(tmp_path, JOB.format(files="*", reduce=""))
+    done = drive(job)
+    assert done.code == 2, done.stderr
+    assert done.message.startswith(f"inputs.left: column 'odd' is {kind}, and {what} within other")
+    assert not (tmp_path / "out").exists()
+    without = drive(job, "--set", 'inputs.left.columns=["k"]')
+    assert without.code == 0, without.stderr
