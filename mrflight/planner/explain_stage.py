@@ -209,7 +209,7 @@ def explain_count(count: PartitionCount) -> str:
         return reason
     rows, each = format_bytes(count.rows_bytes), format_bytes(count.each_bytes)
     if count.each_bytes < AUTO_PARTITION_BYTES:
-        each += " (a quarter of a reduce's memory)"
+        return f"{reason}: about {rows} of rows, up to {each} each, a quarter of a reduce's memory"
     return f"{reason}: about {rows} of rows, up to {each} each"
 
 

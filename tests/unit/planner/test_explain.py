@@ -84,7 +84,7 @@ def test_a_stage_that_reads_another(
         input visits:   csv, 2 files, 3.9 KiB
           maps:         2, up to 2.0 KiB each
           shuffle:      by hash of url
-        partitions:     1 (by size: about 3.9 KiB of rows, up to 57.3 MiB (a quarter of a reduce's memory) each)
+        partitions:     1 (by size: about 3.9 KiB of rows, up to 57.3 MiB each, a quarter of a reduce's memory)
         combine:        no (visitors counts values that may come from several maps); columns sent: url, visitor
         compression:    zstd (set by the job)
         reduce:         group by url: visitors = count_distinct(visitor)
@@ -93,7 +93,7 @@ def test_a_stage_that_reads_another(
           estimated:    planned again after per-url
         input urls:     result of stage per-url
           shuffle:      to one partition
-        partitions:     1 (by size: about 3.9 KiB of rows, up to 57.3 MiB (a quarter of a reduce's memory) each)
+        partitions:     1 (by size: about 3.9 KiB of rows, up to 57.3 MiB each, a quarter of a reduce's memory)
         combine:        no (every row is in the result)
         compression:    zstd (set by the job)
         reduce:         rows as they are, sorted by visitors desc, url
