@@ -51,7 +51,7 @@ def test_a_second_writer_of_a_committed_attempt_changes_nothing(cluster: mrfligh
     again.commit()
     again.commit()
     with shuffle.writer(map_id=0, key=["url"]) as other:
-        other.write(batch(5_000))  # whatever it says, the first has won
+        other.write(batch(5_000))  # the first attempt has won all the same
     raising = shuffle.writer(map_id=0, key=["url"])
     raising.write(batch(0))
     raising.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
@@ -66,21 +66,21 @@ def test_blocks_of_a_dead_worker_are_dropped_and_the_winners_are_kept(
     shuffle = cluster.create_shuffle("twins", partitions=1)
     (info,) = shuffle.layout()[1]
     descriptor = flight.FlightDescriptor.for_path("twins", "0", "5", "1")
-    with flight.FlightClient(info.locations[0]) as client:  # attempt 1, which nobody commits
+    with flight.FlightClient(info.locations[0]) as client:  # attempt 1, which is never committed
         writer, _ = client.do_put(descriptor, batch(0).schema)
         with writer:
             writer.write_batch(batch(0))
-    loser = sum(held(shuffle))
-    assert loser > 0
+    stale = sum(held(shuffle))
+    assert stale > 0
     shuffle.drop_stale_attempts(5, attempts=2, writer_id="")
-    assert sum(held(shuffle)) == loser  # it may still win
+    assert sum(held(shuffle)) == stale  # it may still win
     with shuffle.writer(5, 0, key=["url"], writer_id="w") as out:
         out.write(batch(7))
     both = sum(held(shuffle))
     shuffle.drop_stale_attempts(5, attempts=2, writer_id="w")
-    assert sum(held(shuffle)) == both  # of attempts 0 and 1 of this writer, 0 has won
+    assert sum(held(shuffle)) == both  # this writer's attempt 0 has won, and not 1
     shuffle.drop_stale_attempts(5, attempts=2, writer_id="")
-    assert sum(held(shuffle)) == both - loser
+    assert sum(held(shuffle)) == both - stale
     assert pa.Table.from_batches(shuffle.reader(0)).to_batches() == [batch(7)]
     shuffle.drop()
 
@@ -103,7 +103,7 @@ def test_a_reader_before_the_maps_gets_an_error(cluster: mrflight.Cluster) -> No
         list(shuffle.reader(0))
     with pytest.raises(MapOutputMissingError, match="no map is committed"):
         shuffle.layout(maps=None)
-    for map_id in (0, 0, 7):  # the one that comes twice is one
+    for map_id in (0, 0, 7):  # the repeated one counts once
         with shuffle.writer(map_id, key=["url"], writer_id="w") as out:
             out.write(batch(map_id))
         with pytest.raises(MapOutputMissingError, match=f"{1 + map_id // 7} of 3 maps are"):
@@ -122,7 +122,7 @@ def test_a_reused_name_does_not_bring_old_rows_back(cluster: mrflight.Cluster) -
         with shuffle.writer(map_id=0, key=["k"]) as out:
             out.write(pa.record_batch({"k": [word]}))
         assert [k for piece in shuffle.reader(0) for k in piece["k"].to_pylist()] == [word]
-        if word == "old":  # dropped at the metadata server, and the data server is not told
+        if word == "old":  # dropped at the metadata server only
             with flight.FlightClient(cluster.location) as metadata:
                 list(metadata.do_action(("drop_shuffle", b'{"id": "name"}')))
     shuffle.drop()

@@ -298,5 +298,5 @@ def test_a_later_stage_has_partitions_for_rows_as_wide_as_they_are_in_memory(
     pq.write_table(numbers, tmp_path / "numbers.parquet")
     result = mrflight.run(write_job(tmp_path, STAGES))
     assert result.rows_out == rows
-    assert result.bytes_shuffled < 7_000_000  # of both stages
+    assert result.bytes_shuffled < 7_000_000  # both stages together
     assert result.partitions == 4

@@ -28,7 +28,7 @@ def running() -> Iterator[StandingCluster]:
 def cluster(running: StandingCluster) -> Iterator[mrflight.Cluster]:
     with mrflight.connect(running.metadata) as client:
         yield client
-        for shuffle in client.status().shuffles:  # or the servers would wait for who reads them
+        for shuffle in client.status().shuffles:  # or the servers would wait for readers
             client.open_shuffle(shuffle.id).drop()
 
 

@@ -179,7 +179,7 @@ def test_a_server_removes_what_a_killed_one_left(tmp_path: Path) -> None:
                 left = set(tmp_path.glob("mrflight-spill-*"))
             assert len(left) == 1
             assert left < folders
-            shuffle.drop()  # or the server would wait for one to move it to
+            shuffle.drop()  # or the server would wait for another one to move it to
             lives.terminate()
             assert lives.wait(timeout=20) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["theirs.blocks"]
@@ -292,7 +292,7 @@ def test_a_full_disk_fails_the_writer_and_a_later_one_succeeds(tmp_path: Path) -
 def test_a_reader_learns_that_its_shuffle_was_dropped(tmp_path: Path) -> None:
     with spilling(SMALL, tmp_path) as server:
         shuffle = server.cluster.create_shuffle("dropped", partitions=1)
-        write(shuffle, maps=20, parts=8)  # 128 MB: more than what is on its way to a reader
+        write(shuffle, maps=20, parts=8)  # 128 MB are more than a connection buffers
         reading = shuffle.reader(0)
         next(reading)
         shuffle.drop()

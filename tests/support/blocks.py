@@ -1,4 +1,4 @@
-"""Blocks of columns of every type, and their bytes at any address."""
+"""Blocks with columns of every type, and their bytes at any address."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def batch_of(*columns: pa.Array) -> pa.RecordBatch:
 
 
 def at_offset(body: pa.Buffer, offset: int) -> pa.Buffer:
-    """The same bytes, ``offset`` behind an address that is a multiple of 64."""
+    """Return the same bytes at ``offset`` after an address that is a multiple of 64."""
     room = pa.allocate_buffer(body.size + 64)
     start = -room.address % 64 + offset
     memoryview(room).cast("B")[start : start + body.size] = memoryview(body).cast("B")

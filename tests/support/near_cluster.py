@@ -1,4 +1,4 @@
-"""Servers in this process, with real sockets, whose registry and stores a test can reach."""
+"""Servers in this process with real sockets; tests have access to their registry and stores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NearDataServer:
     server: DataServer
 
     def die(self) -> None:
-        """Be silent and gone, and let the metadata server find out."""
+        """Stop without unregistering, as a server that is killed."""
         self.membership._stopping.set()
         self.membership._heartbeat_thread.join()
         self.server.shutdown()
@@ -37,7 +37,7 @@ class NearDataServer:
 
 @contextmanager
 def near_metadata(registry: Registry) -> Iterator[str]:
-    """The location of a metadata server."""
+    """Run a metadata server, and yield its location."""
     server = MetadataServer("grpc+tcp://127.0.0.1:0", registry)
     try:
         yield f"grpc+tcp://127.0.0.1:{server.port}"
@@ -49,7 +49,7 @@ def near_metadata(registry: Registry) -> Iterator[str]:
 def near_data_servers(
     metadata: str, count: int, folder: Path, stores: type[BlockStore] = BlockStore
 ) -> Iterator[list[NearDataServer]]:
-    """Data servers that have joined; those that did not die leave at the end."""
+    """Run data servers that have joined; those that are alive at the end leave."""
     with ExitStack() as stack:
         servers = [
             _near_data_server(stack, metadata, f"spill{number}", folder, stores)
@@ -65,7 +65,7 @@ def near_data_servers(
 
 @contextmanager
 def another_in_place_of(gone: NearDataServer, metadata: str, folder: Path) -> Iterator[None]:
-    """A data server that has joined at the location of one that died."""
+    """Run a data server that has joined at the location of one that died."""
     with ExitStack() as stack:
         near = _near_data_server(stack, metadata, "another", folder, BlockStore, gone.location)
         try:
@@ -93,7 +93,7 @@ def _near_data_server(
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Return once it holds; AssertionError where that takes very long."""
+    """Return once a condition holds; raise AssertionError if that takes very long."""
     until = time.monotonic() + _WAIT_S
     while not condition():
         assert time.monotonic() < until

@@ -1,4 +1,4 @@
-"""A store with little memory, and blocks like no other that are put into it."""
+"""A store with little memory, and distinct blocks to put into it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FIRST, SECOND = MapAttempt(0, 0), MapAttempt(1, 0)
 
 
 def block(number: int, size: int = 16 * KIB) -> Block:
-    """A block like no other: ``number`` is its rows, and in all of its bytes."""
+    """Return a distinct block: ``number`` is the number of its rows, and in all of its bytes."""
     return Block.of(number, pa.py_buffer(number.to_bytes(8, "little") * (size // 8)))
 
 
 def rows(blocks: Iterator[Block]) -> list[int]:
-    """The numbers of blocks, each of which must be as it was put, with the hash of its bytes."""
+    """Return the numbers of blocks, after checking that their bytes and hashes have not changed."""
     found = []
     for each in blocks:
         assert each == block(each.rows, each.body.size)
@@ -35,7 +35,7 @@ def rows(blocks: Iterator[Block]) -> list[int]:
 
 
 class Peak:
-    """The most that a budget has held, looked at as often as it lets somebody in."""
+    """Record the maximum that a budget holds, each time that a put is admitted."""
 
     def __init__(self, budget: MemoryBudget[Any]) -> None:
         self.bytes = 0
@@ -66,7 +66,7 @@ class Spilling:
         return [path for path in self.root.rglob("*") if path.suffix == ".blocks"]
 
     def settle(self) -> None:
-        """Return when nothing is being written, nor will be."""
+        """Return when nothing is being written or about to be."""
         store = self.store
         with store._changed:
             assert store._changed.wait_for(
@@ -74,12 +74,12 @@ class Spilling:
             )
 
     def stats(self) -> StoreStats:
-        """When nothing is being written."""
+        """Run the block while nothing is being written."""
         self.settle()
         return self.store.stats()
 
     def break_disk(self) -> None:
-        """Nothing can be written: a file is where the shuffle's folder must be."""
+        """Make writes fail: put a file where the shuffle's folder must be."""
         (self.scratch.path / f"0-{NAME}").write_text("in the way")
 
     def mend_disk(self) -> None:

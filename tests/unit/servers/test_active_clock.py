@@ -16,7 +16,7 @@ for _ in sys.stdin:
 """
 
 STOPPED_S = 3.0
-SLACK_S = 1.5  # what is counted of it at most, and of a busy machine's own
+SLACK_S = 1.5  # the time counted at most, and the delay of a busy machine
 
 
 def test_the_clock_stops_while_its_process_is_suspended() -> None:

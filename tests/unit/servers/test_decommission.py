@@ -151,7 +151,7 @@ def test_a_target_that_is_gone_after_the_copy_is_replaced(tmp_path: Path) -> Non
 def test_a_failing_target_does_not_invalidate_others(tmp_path: Path) -> None:
     registry = Registry(time.monotonic, HEARTBEAT_TIMEOUT_S)
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
-        second.die()  # and is still taken for a target until it has been silent for long
+        second.die()  # it remains a target until its heartbeats are missed
         assert_ends(drain(first, metadata))
         assert_all_is_at(third.location, shuffle)
 
@@ -160,7 +160,7 @@ def test_a_live_target_that_refuses_blocks_is_replaced(tmp_path: Path) -> None:
     registry = Registry(time.monotonic, 60.0)
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, *others), shuffle):
         refusing, other = sorted(others, key=lambda server: server.location)
-        refusing.server.shutdown()  # its heart goes on
+        refusing.server.shutdown()  # its heartbeats continue
         assert_ends(drain(first, metadata))
         assert_all_is_at(other.location, shuffle)
 
@@ -168,7 +168,7 @@ def test_a_live_target_that_refuses_blocks_is_replaced(tmp_path: Path) -> None:
 def test_a_target_that_is_suspended_during_a_copy_is_replaced(
     tmp_path: Path,
 ) -> None:
-    registry = Registry(time.monotonic, 60.0)  # it is not given up in time
+    registry = Registry(time.monotonic, 60.0)  # it is not declared lost in time
     with (
         near_metadata(registry) as metadata,
         near_data_servers(metadata, 1, tmp_path, StoreThatTellsOfReads) as (first,),
@@ -180,7 +180,7 @@ def test_a_target_that_is_suspended_during_a_copy_is_replaced(
             still = servers.pop(target)
 
             def stop() -> None:
-                wait_until(lambda: shuffles_at(target) == 1)  # the first block has come
+                wait_until(lambda: shuffles_at(target) == 1)  # the first block has arrived
                 still.send_signal(signal.SIGSTOP)
 
             assert isinstance(first.store, StoreThatTellsOfReads)
@@ -190,7 +190,7 @@ def test_a_target_that_is_suspended_during_a_copy_is_replaced(
                 assert_all_is_at(*servers, shuffle)
             finally:
                 still.kill()
-                shuffle.drop()  # or the other would wait for one to move it to
+                shuffle.drop()  # or the other server would wait for one to move it to
 
 
 def shuffles_at(location: str) -> int:

@@ -63,7 +63,7 @@ def test_heartbeats_continue_while_files_are_removed(
         with mrflight.connect(metadata) as client:
             client.create_shuffle("dropped", 3)
         near.membership.open("dropped")
-        registry.drop_shuffle("dropped")  # the server hears of it at its next heartbeat
+        registry.drop_shuffle("dropped")  # the server learns of it at its next heartbeat
         wait_until(lambda: near.store.shuffles() == [])
         assert_it_beats(registry, near)
         assert isinstance(near.store, StoreOfASlowDisk)
@@ -94,7 +94,7 @@ def test_heartbeats_continue_while_a_request_waits_for_metadata(
         with mrflight.connect(metadata) as client:
             client.create_shuffle("dropped", 3)
         near.membership.open("dropped")
-        with near.membership._asking:  # as by a call over a connection that was cut
+        with near.membership._asking:  # as during a call over a connection that was cut
             registry.drop_shuffle("dropped")
             wait_until(lambda: near.store.shuffles() == [])
             assert_it_beats(registry, near)
@@ -106,7 +106,7 @@ def test_a_draining_server_that_was_declared_lost_takes_nothing_when_it_is_back(
     with near_data_servers(metadata, 2, tmp_path) as (near, other):
         near.membership.drain()
         registry.unregister_server(near.location)
-        wait_until(lambda: len(registry.servers()) == 2)  # its heart has registered it again
+        wait_until(lambda: len(registry.servers()) == 2)  # a heartbeat has registered it again
         wait_until(lambda: registry._now.servers[near.location].is_draining)
         assert registry.put_shuffle("late", 2) == [(other.location,)] * 2
 

@@ -59,12 +59,12 @@ def test_stale_attempts_are_dropped_on_reachable_servers(tmp_path: Path) -> None
         mrflight.connect(metadata) as client,
     ):
         shuffle = client.create_shuffle("twins", 6)
-        loser = shuffle.writer(0, 0, key=["k"], writer_id="w")
-        loser.write(ROWS)
-        loser._sender.stop()
-        for partition, rows in loser._buffers.take_all() if loser._buffers else ():
-            loser._sender.send(partition, loser._encoder.block(rows))
-        loser._sender.finish()
+        stale = shuffle.writer(0, 0, key=["k"], writer_id="w")
+        stale.write(ROWS)
+        stale._sender.stop()
+        for partition, rows in stale._buffers.take_all() if stale._buffers else ():
+            stale._sender.send(partition, stale._encoder.block(rows))
+        stale._sender.finish()
         with shuffle.writer(0, 1, key=["k"], writer_id="w") as winner:
             winner.write(ROWS)
         first, *others = sorted(servers, key=lambda near: near.location)

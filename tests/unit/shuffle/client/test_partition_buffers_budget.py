@@ -25,7 +25,7 @@ def test_over_the_budget_the_largest_are_due_until_half_is_free(form: str) -> No
     ids = np.repeat(np.arange(5, dtype=np.int32), counts)
     buffers = make(form, integers(0).schema, 5, budget_bytes=7600)
     due: list[tuple[int, int]] = []
-    for start in range(0, 990, 90):  # in no order, that all grow
+    for start in range(0, 990, 90):  # in no order, so that all grow
         rows = np.random.default_rng(3).permutation(990)[start : start + 90]
         batch = pa.record_batch({"n": pa.array(rows)})
         due += [(p, rows.num_rows) for p, rows in buffers.add(batch, pa.array(ids[rows]))]
@@ -58,7 +58,7 @@ def test_blocks_of_many_partitions_are_as_large_as_the_budget_allows(form: str) 
         ids = pa.array(random.integers(0, partitions, 2**15, np.int32))
         batch = pa.record_batch({"n": ids.cast(pa.int64())})
         sizes += [rows.nbytes for _, rows in buffers.add(batch, ids)]
-    # Of what is held a third may be room to grow.
+    # A third of the held bytes may be room to grow.
     assert np.mean(sizes) > budget / partitions * 2 / 3
 
 

@@ -70,7 +70,7 @@ def test_a_large_block_is_not_copied(store: BlockStore) -> None:
     assert kept.body.address == put.body.address
 
 
-@pytest.mark.parametrize("rows", [10, PACKED_BYTES])  # one that is copied, one that is not
+@pytest.mark.parametrize("rows", [10, PACKED_BYTES])  # one is copied, the other is not
 def test_a_bit_that_changes_in_memory_is_found_when_decoding(store: BlockStore, rows: int) -> None:
     source = MapAttempt(0, 0)
     put = encode_block([pa.record_batch({"n": range(rows)})], ipc_options("none"))
@@ -243,7 +243,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert (stats.memory_bytes, stats.spilled_bytes, stats.dead_bytes) == (0, 0, 0)
         self.store.close()
         self.scratch.close()
-        self.root.rmdir()  # nothing is left in it
+        self.root.rmdir()  # it must be empty
 
 
 TestAnyHistory = StoreMachine.TestCase

@@ -202,5 +202,5 @@ def test_sizes_are_those_of_the_canonical_layout(some: list[Any], data: st.DataO
     ):
         sizes = row_bytes(array.slice(start))
         for size, want, value in zip(sizes, expected, some[start:], strict=True):
-            # A dictionary's nulls are of no size.
+            # Nulls of a dictionary have no size.
             assert size == 0 if value is None and size == 0 else int(size) == want

@@ -18,7 +18,7 @@ def blocks(count: int, size: int = 100) -> list[Block]:
     return [Block.of(n, pa.py_buffer((b"%8d" % n * size)[:size])) for n in range(count)]
 
 
-@pytest.mark.parametrize("count", [1, 5_000])  # 5,000: more than one call of the system takes
+@pytest.mark.parametrize("count", [1, 5_000])  # 5,000 are more than one system call takes
 def test_blocks_come_back_as_they_were(tmp_path: Path, count: int) -> None:
     first = append_blocks(tmp_path / "f", 0, blocks(count))
     second = append_blocks(tmp_path / "f", count * 100, blocks(3, size=0) + blocks(2, size=7))

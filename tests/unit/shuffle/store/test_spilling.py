@@ -43,7 +43,7 @@ def test_slices_of_a_partition_partly_on_disk_are_the_partition(spilling: Spilli
     for number in range(0, 200, 2):
         spilling.store.put(NAME, 0, SECOND, block(number + 1))
         spilling.store.put(NAME, 0, FIRST, block(number))
-    spilling.store.put(NAME, 0, MapAttempt(0, 1), block(999))  # of an attempt that did not win
+    spilling.store.put(NAME, 0, MapAttempt(0, 1), block(999))  # an attempt that is not committed
     assert 0 < spilling.stats().spilled_blocks < 201
     slices = [
         rows(spilling.store.read(NAME, 0, [FIRST, SECOND], PartitionSlice(number, 8)))

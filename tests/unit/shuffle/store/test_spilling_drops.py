@@ -32,7 +32,7 @@ def test_drops_while_it_is_being_written_leave_nothing(spilling: Spilling) -> No
     for number in range(30):
         name = f"s{number}"
         spilling.store.open(name, 4)
-        for each in range(80 + number):  # the last puts begin or follow the spilling
+        for each in range(80 + number):  # the last puts start spilling, or follow it
             spilling.store.put(name, each % 4, FIRST, block(each))
         spilling.store.drop(name)
         assert spilling.files() == []
@@ -59,7 +59,7 @@ def test_a_discarded_attempt_is_dead_space_on_disk(spilling: Spilling) -> None:
     assert after.dead_bytes == before.spilled_bytes - after.spilled_bytes > 0
     assert list(spilling.store.read(NAME, 0, [FIRST])) == []
     assert rows(spilling.store.read(NAME, 0, [SECOND])) == [*range(0, 100, 4)]
-    spilling.put(200, FIRST)  # again, as a writer without an id of its own may
+    spilling.put(200, FIRST)  # again, as a writer without a writer id may
     assert rows(spilling.store.read(NAME, 0, [FIRST])) == [*range(0, 200, 4)]
     spilling.store.drop(NAME)
     assert spilling.stats().dead_bytes == 0

@@ -80,7 +80,7 @@ def test_any_bytes_are_a_tag_within_bounds_or_refused(data: bytes | None) -> Non
     ("data", "says"),
     [
         (BlockTag(1, 1, 1).encode()[:-1], "24 bytes"),
-        (b"\x01" + BlockTag(1, 1, 1).encode()[1:16], "24 bytes"),  # as version 1 was
+        (b"\x01" + BlockTag(1, 1, 1).encode()[1:16], "24 bytes"),  # the length of version 1
         (b"\x02" + BlockTag(1, 1, 1).encode()[1:], "version 3, not 2"),
         (BlockTag(MAX_PARTITIONS, 1, 1).encode(), "partition 100000"),
         (BlockTag(1, 2**40 + 1, 1).encode(), "rows"),

@@ -158,7 +158,7 @@ def test_runs_are_decoded_once() -> None:
     ends = pa.array(range(1, len(days) + 1), pa.int32())
     batch = pa.record_batch({"day": pa.RunEndEncodedArray.from_arrays(ends, days)})
     for _ in range(20):
-        rows = encoded(WireEncoder(map_id=0), batch)  # or it would not find its encodings to fit
+        rows = encoded(WireEncoder(map_id=0), batch)  # decoding twice would break its encodings
         freed = [pa.allocate_buffer(len(days) * 4) for _ in range(50)]
         for buffer in freed:
             memoryview(buffer).cast("B")[:] = b"\x7f" * buffer.size
@@ -298,9 +298,9 @@ def test_an_encoded_block_may_have_no_rows() -> None:
 
 
 def test_a_long_type_name_is_shortened_in_the_error() -> None:
-    with pytest.raises(CorruptBlockError, match="not an encoding of xxx") as told:
+    with pytest.raises(CorruptBlockError, match="not an encoding of xxx") as raised:
         decode_block(encoded_block(pa.array([1], pa.int8()), "x" * 2**20))
-    assert len(str(told.value)) < 300
+    assert len(str(raised.value)) < 300
 
 
 class Celsius(pa.ExtensionType):  # type: ignore[misc]
@@ -334,7 +334,7 @@ def test_columns_that_pyarrow_has_no_class_for_are_refused() -> None:
 def celsius() -> Iterator[Celsius]:
     pa.register_extension_type(Celsius())
     yield Celsius()
-    with suppress(KeyError):  # a test has done it
+    with suppress(KeyError):  # a test may have unregistered it
         pa.unregister_extension_type(Celsius().extension_name)
 
 
@@ -355,8 +355,8 @@ def test_an_unknown_extension_type_keeps_its_name(celsius: Celsius) -> None:
     assert rows.column("n").type == pa.int16()
     block = encoder.block(rows)
     pa.unregister_extension_type(celsius.extension_name)
-    told = decode_block(block).schema.field("degrees").metadata
-    assert told[b"ARROW:extension:name"] == celsius.extension_name.encode()
+    metadata = decode_block(block).schema.field("degrees").metadata
+    assert metadata[b"ARROW:extension:name"] == celsius.extension_name.encode()
 
 
 def test_no_extension_type_is_an_encoding(celsius: Celsius) -> None:

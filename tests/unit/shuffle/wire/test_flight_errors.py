@@ -63,7 +63,7 @@ class LateServer(flight.FlightServerBase):
 
     @answer_errors
     def _answer(self, context: Any, writer: flight.FlightMetadataWriter) -> None:
-        while True:  # what is written before the peer is known to be gone is no failure
+        while True:  # writes succeed until the client is known to be gone
             writer.write(b"receipt")
 
 

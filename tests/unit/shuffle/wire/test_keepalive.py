@@ -79,7 +79,7 @@ def test_a_connection_gets_calls_until_it_is_closed(server: Counting, keepalive:
             goal = server.calls + 3
             await_that(lambda goal=goal: server.calls >= goal, "calls")  # type: ignore[misc]
             let_go()
-            goal = other.calls + 1  # a call that was under way is over then
+            goal = other.calls + 1  # by then a call that was under way has ended
             await_that(lambda goal=goal: other.calls >= goal, "calls")  # type: ignore[misc]
             assert settles(server, other)
 
@@ -134,7 +134,7 @@ def test_a_unix_socket_needs_no_keepalive(keepalive: Keepalive, tmp_path: Any) -
 def test_a_forked_process_has_its_own_keepalive(server: Counting, keepalive: Keepalive) -> None:
     with Connections() as ours:
         ours.to(location(server))
-        for number in range(FORKS):  # some of them in the midst of a call
+        for number in range(FORKS):  # some of them in the middle of a call
             goal = server.calls + 1
             await_that(lambda goal=goal: server.calls >= goal, "calls")  # type: ignore[misc]
             reading, writing = os.pipe()
@@ -179,7 +179,9 @@ class Stopping(Counting):
 def test_a_server_that_stops_does_not_interrupt_the_client(keepalive: Keepalive) -> None:
     with Stopping("grpc+tcp://127.0.0.1:0") as stopping, Connections() as ours:
         ours.to(location(stopping))
-        await_that(lambda: stopping.calls >= 5, "calls")  # or KeyboardInterrupt
+        await_that(
+            lambda: stopping.calls >= 5, "calls"
+        )  # it would raise KeyboardInterrupt otherwise
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs Linux's /proc")
@@ -208,7 +210,7 @@ import time
 from mrflight.shuffle.wire import connections
 from mrflight.shuffle.wire.keepalive import Keepalive
 
-connections._keepalive = Keepalive(0.0)  # it calls all the time
+connections._keepalive = Keepalive(0.0)  # calls without a pause
 for number in range(2_000):
     with connections.Connections() as connected:
         connected.to(sys.argv[1])

@@ -24,8 +24,8 @@ def test_many_silent_servers_take_as_long_as_one(tmp_path: Path) -> None:
         listening = [stack.enter_context(socket.create_server(("", 0))) for _ in range(SILENT)]
         silent = [f"grpc+tcp://127.0.0.1:{each.getsockname()[1]}" for each in listening]
         began_s = time.monotonic()
-        told = [*silent, heard.location]
-        failed = notify(told, DataAction.DROP_SHUFFLE, ShuffleName("none"))
+        servers = [*silent, heard.location]
+        failed = notify(servers, DataAction.DROP_SHUFFLE, ShuffleName("none"))
         took_s = time.monotonic() - began_s
     assert list(failed) == silent
     assert {type(error) for error in failed.values()} == {DeadlineExceededError}

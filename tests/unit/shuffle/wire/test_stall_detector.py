@@ -30,8 +30,8 @@ class EndlessServer(flight.FlightServerBase):
 def test_an_abandoned_stream_ends_at_the_server(ending: str) -> None:
     """The detector may hold such a stream for as long as no other stream is read."""
     held: list[flight.FlightStreamReader] = []
-    # An address of its own: by default a server takes a port of either loopback, and another
-    # server may have the same port of the one that the client asks.
+    # It needs its own address: by default a server takes a port of either loopback address, and
+    # another server may have that port of the address that the client calls.
     with (
         EndlessServer("grpc+tcp://127.0.0.1:0") as server,
         flight.FlightClient(("127.0.0.1", server.port)) as client,
