@@ -46,6 +46,11 @@ class WriteTarget(NamedTuple):
     token: str
 
 
+MAX_SHUFFLE_LEASE_S = 24 * 3600.0
+"""Jobs renew leases of a minute every few seconds. A client that is gone for a day does not come
+back, and a longer lease would keep the memory of its shuffle from others."""
+
+
 class Registry:
     """Servers, shuffles and commits. Safe for many threads.
 
@@ -167,6 +172,11 @@ class Registry:
             raise ProtocolError(f"a shuffle has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
         if replicas < 1:
             raise ProtocolError(f"a partition has at least 1 replica, not {replicas}")
+        if lease_s is not None and not 0 < lease_s <= MAX_SHUFFLE_LEASE_S:
+            raise ProtocolError(
+                f"the lease of a shuffle must be above 0 and up to {MAX_SHUFFLE_LEASE_S:g} s, "
+                f"not {lease_s:g} s"
+            )
         with self._lock:
             self._expire()
             known = self._now.shuffles.get(shuffle_id)
