@@ -30,7 +30,7 @@ from experiments.datasets import REPOSITORY
 from mrflight.compute.sql.map import SqlMap
 from mrflight.system.lazy_pandas import lazy_pandas
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.hash_join import How, Join, joined
+from mrflight.tasks.operators.hash_join import How, Join, join_tables
 
 BATCH_ROWS = 2**16
 LARGE = 2**40
@@ -66,7 +66,7 @@ def ours(how: How, rows_bytes: int) -> Callable[[Tables], int]:
             tempfile.TemporaryDirectory() as folder,
             ScratchFolder("join", Path(folder)) as scratch,
         ):
-            return sum(map(len, joined(plan, lines, orders, rows_bytes, scratch)))
+            return sum(map(len, join_tables(plan, lines, orders, rows_bytes, scratch)))
 
     return run
 

@@ -20,7 +20,7 @@ from mrflight.scheduler.recovery.writers import AnyShuffleOutput, RunContext, Sh
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.store.decoded_size import fixed_bytes
 from mrflight.sources.base import Source
-from mrflight.tasks.broadcast_join import BroadcastTable, StreamReader, as_now
+from mrflight.tasks.broadcast_join import BroadcastTable, StreamReader, relocate
 from mrflight.tasks.stage_rows import (
     PartitionSplit,
     StagePartition,
@@ -234,6 +234,6 @@ def relocate_tasks(
     }
     moved = []
     for task in tasks:
-        reader, split = as_now(task.reader, task.split, now)
+        reader, split = relocate(task.reader, task.split, now)
         moved.append(replace(task, reader=reader, split=split))
     return moved

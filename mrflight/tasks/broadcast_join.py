@@ -28,7 +28,7 @@ from mrflight.tasks.stage_rows import (
 )
 from mrflight.tasks.task_memory import TaskMemory
 
-Now = Mapping[tuple[str, ...], Mapping[int, StagePartition]]
+CurrentPartitions = Mapping[tuple[str, ...], Mapping[int, StagePartition]]
 """The partitions of stages by their numbers. The ids of a stage's shuffles identify it."""
 
 
@@ -88,10 +88,10 @@ class StreamReader(Reader):
         return self.reader.pieces(split, count)
 
 
-def as_now(reader: Reader, split: Split, now: Now) -> tuple[Reader, Split]:
+def relocate(reader: Reader, split: Split, now: CurrentPartitions) -> tuple[Reader, Split]:
     """Return a reader and its split with the current locations of the partitions that they read."""
     if isinstance(reader, StreamReader):
-        inner, split = as_now(reader.reader, split, now)
+        inner, split = relocate(reader.reader, split, now)
         tables = tuple(
             structs.replace(table, partition=now[(table.side.shuffle.id,)][0])
             for table in reader.tables

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.hash_join import Join, can_broadcast, joined
+from mrflight.tasks.operators.hash_join import Join, can_broadcast, join_tables
 from mrflight.tasks.operators.join_output import JoinPlan
 from mrflight.tasks.operators.sql_reduce import SqlReduce
 from mrflight.tasks.stage_rows import Rows, SlicedTable
@@ -54,7 +54,7 @@ class JoinCoGroup(msgspec.Struct, frozen=True):
     ) -> Iterator[pa.RecordBatch]:
         left, right = (tables[name][1] for name in (self.left, self.right))
         with ScratchFolder("join", task_memory.folder) as scratch:
-            for table in joined(plan, left, right, task_memory.rows_bytes, scratch):
+            for table in join_tables(plan, left, right, task_memory.rows_bytes, scratch):
                 yield from table.to_batches()
 
 

@@ -32,7 +32,7 @@ def joined(
     with ScratchFolder("join", folder) as scratch:
         sides = (iter(table.to_batches(max_chunksize=batch_rows)) for table in (left, right))
         plan = join.plan(left.schema, right.schema)
-        tables = list(joins.joined(plan, *sides, rows_bytes, scratch))
+        tables = list(joins.join_tables(plan, *sides, rows_bytes, scratch))
         assert list(folder.rglob("*.arrows")) == []
     assert tables
     wanted = join.result_schema(left.schema, right.schema)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mrflight.compute.join_types import joinable
-from mrflight.compute.sql.copartitioned_joins import joined
+from mrflight.compute.sql.copartitioned_joins import check_join
 from mrflight.compute.sql.key_columns import (
     CONSTANT,
     OR_ONE,
@@ -135,7 +135,7 @@ def _grouped(
     names = ", ".join(shown(expr) for expr in groups)
     if any(expr.variant_name() == "GroupingSet" for expr in groups):
         return _grouped_in_sets(node, names, key, tables)
-    if not all(column.is_told(groups) for column in key):
+    if not all(column.determined_by(groups) for column in key):
         does = "groups by" if node.aggregate_exprs() else "looks for distinct"
         return PartitionedPlan(
             tables,
@@ -172,7 +172,7 @@ def _windowed(
 ) -> PartitionedPlan:
     for window in node.get_window_expr():
         by = node.get_partition_exprs(window)
-        if not all(column.is_told(by) for column in parts[0].key):
+        if not all(column.determined_by(by) for column in parts[0].key):
             names = ", ".join(shown(expr) for expr in by)
             does = f"by {names}, which is not the whole key" if by else "over all rows"
             return PartitionedPlan(
@@ -231,7 +231,7 @@ _JUDGES: dict[
     str, Callable[[Any, LogicalPlan, Sequence[PartitionedPlan], tuple[str, ...]], PartitionedPlan]
 ] = {
     "Aggregate": _grouped,
-    "Join": joined,
+    "Join": check_join,
     "Limit": _limited,
     "Projection": _projected,
     "Sort": _sorted,

@@ -18,7 +18,7 @@ _KEEPING = {side: {side, f"{side}Semi", f"{side}Anti", f"{side}Mark"} for side i
 """Joins that return no row of the other side alone."""
 
 
-def joined(
+def check_join(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
 ) -> PartitionedPlan:
     """Return what is known of a join of two parts, of which at least one is partitioned."""
@@ -92,8 +92,8 @@ def _why_apart(
                 f"map or sql, {OR_ONE}"
             )
         by_pair = any(
-            ours.is_met(one, also_by_null=also_by_null)
-            and theirs.is_met(other, also_by_null=also_by_null)
+            ours.matched_by(one, also_by_null=also_by_null)
+            and theirs.matched_by(other, also_by_null=also_by_null)
             for one, other in pairs
         )
         if not (by_pair or ours.is_same_constant(theirs)):
@@ -111,7 +111,7 @@ def _has_one_not_in(ours: KeyColumn, theirs: KeyColumn, pairs: Sequence[tuple[Ex
     if ours.is_same_constant(theirs):
         return True
     is_of_values = all(
-        ours.is_met(one, also_by_null=True) and theirs.is_met(other, also_by_null=True)
+        ours.matched_by(one, also_by_null=True) and theirs.matched_by(other, also_by_null=True)
         for one, other in pairs
     )
     return is_of_values and not ours.has_null and not theirs.has_null

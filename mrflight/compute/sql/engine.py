@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datafusion import DataFrame, RuntimeEnvBuilder, SessionContext
 
 
-_LONGEST = 300
+_MAX_ERROR_CHARS = 300
 """The most characters of an error text, which may hold all of a plan."""
 
 _DIALECT = {"datafusion.sql_parser.enable_ident_normalization": "false"}  # names keep their case
@@ -81,7 +81,7 @@ def query(session: SessionContext, text: str) -> DataFrame:
 def error_text(error: BaseException) -> str:
     """Return the text of an error in one line of bounded length."""
     words = " ".join(str(error).removeprefix("DataFusion error: ").split())
-    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}..."
+    return words if len(words) <= _MAX_ERROR_CHARS else f"{words[:_MAX_ERROR_CHARS]}..."
 
 
 @contextmanager

@@ -39,14 +39,15 @@ class KeyColumn(msgspec.Struct, frozen=True):
     constant: Any = None
     """The value in all rows, if it is known."""
 
-    def is_told(self, exprs: Sequence[Expr]) -> bool:
+    def determined_by(self, exprs: Sequence[Expr]) -> bool:
         """Whether rows with equal values of these expressions have equal values of this column."""
         plain = {name for name in (self.column(expr) for expr in exprs) if name}
         return any(
-            same <= plain or any(self.is_made(expr, same) for expr in exprs) for same in self.equal
+            same <= plain or any(self.is_coalesce(expr, same) for expr in exprs)
+            for same in self.equal
         )
 
-    def is_met(self, expr: Expr, *, also_by_null: bool = False) -> bool:
+    def matched_by(self, expr: Expr, *, also_by_null: bool = False) -> bool:
         """Whether rows that are equal in this expression have equal values of this column, or null.
 
         With ``also_by_null``, null equals null, so that null does not do.
@@ -54,7 +55,7 @@ class KeyColumn(msgspec.Struct, frozen=True):
         name = self.column(expr)
         if name in self.or_null and (not also_by_null or frozenset([name or ""]) in self.equal):
             return True
-        return any(self.is_made(expr, same) for same in self.equal)
+        return any(self.is_coalesce(expr, same) for same in self.equal)
 
     def is_same_constant(self, other: KeyColumn) -> bool:
         """Whether both columns have one known value in all rows."""
@@ -67,7 +68,7 @@ class KeyColumn(msgspec.Struct, frozen=True):
         is_kept = not casts or (name in self.or_null and keeps_values(self.kind, casts))
         return name if is_kept and not _may_be_lost(expr) else None
 
-    def is_made(self, expr: Expr, same: frozenset[str]) -> bool:
+    def is_coalesce(self, expr: Expr, same: frozenset[str]) -> bool:
         """Whether an expression is the first value that is not null of a set: coalesce."""
         if len(same) < 2 or not same <= self.or_null or _may_be_lost(expr):
             return False
@@ -86,7 +87,7 @@ class KeyColumn(msgspec.Struct, frozen=True):
                 equal |= {frozenset([name]) for name, old in plain.items() if old in same}
             elif len(new) == len(same):
                 equal.add(frozenset(new.values()))
-            made |= {name for name, expr in outputs if self.is_made(expr, same)}
+            made |= {name for name, expr in outputs if self.is_coalesce(expr, same)}
         equal |= {frozenset([name]) for name in made}
         or_null = {name for name, old in plain.items() if old in self.or_null}
         return replace(self, equal=frozenset(equal), or_null=frozenset(made | or_null))

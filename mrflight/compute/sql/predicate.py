@@ -24,7 +24,7 @@ _BATCH_ROWS = 2**20
 _MISSING = "No field named"
 _UNKNOWN = re.compile(rf'{_MISSING} "?([^\s"]+?)"?\. ')
 _NOT_OF_A_ROW = ("AggregateFunction(", "WindowFunction(")
-_LONGEST = 200
+_MAX_ERROR_CHARS = 200
 """The most characters of an error text, which may hold all of a plan."""
 
 
@@ -97,7 +97,9 @@ class Predicate(msgspec.Struct, frozen=True):
                 raise self._refused(
                     "uses several rows, but is evaluated for one at a time"
                 ) from error
-            raise self._refused(f"cannot be evaluated for {rows}: {said[:_LONGEST]}") from error
+            raise self._refused(
+                f"cannot be evaluated for {rows}: {said[:_MAX_ERROR_CHARS]}"
+            ) from error
 
     def _refused(self, reason: str) -> JobFileError:
         return JobFileError(f"{self.key_path}: {self.text!r} {reason}")

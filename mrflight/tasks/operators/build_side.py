@@ -77,10 +77,10 @@ class BuildSide:
         # The table is made one chunk, because otherwise taking rows looks for the chunk of each.
         self._held = _Rows(side, table.combine_chunks())
         self._by_hash = kernel.hash_table(self._held.hashes)
-        self._met = np.zeros(len(table), np.bool_)
+        self._matched = np.zeros(len(table), np.bool_)
 
-    def meet(self, batch: pa.RecordBatch, met: Mask) -> Iterator[pa.Table]:
-        """Yield the wanted pairs with rows of the other side, and set ``met`` for its rows.
+    def probe(self, batch: pa.RecordBatch, matched: Mask) -> Iterator[pa.Table]:
+        """Yield the wanted pairs with rows of the other side, and set ``matched`` for its rows.
 
         The iterator must be read to its end.
         """
@@ -89,30 +89,30 @@ class BuildSide:
         for pair in self._by_hash.pairs(others.hashes, SLICE_ROWS, only_first=only_first):
             probes, rows = pair if self._other.has_one_key_per_hash else self._equal(others, pair)
             if self._other.keeps_rows:
-                met[probes.to_numpy()] = True
+                matched[probes.to_numpy()] = True
             if self._side.keeps_rows:
-                self._met[rows.to_numpy()] = True
+                self._matched[rows.to_numpy()] = True
             if self._plan.keeps_pairs:
                 yield from self._joined(others, probes, rows)
 
-    def rest(self) -> Iterator[pa.Table]:
+    def unmatched_rows(self) -> Iterator[pa.Table]:
         """Yield the held rows that are in the result alone, once the other side has been read."""
         if self._side.keeps_rows:
-            wanted = self._all_met() if self._side.keeps_met else ~self._all_met()
+            wanted = self._all_matched() if self._side.keeps_matched else ~self._all_matched()
             rows = np.flatnonzero(wanted)
             for start in range(0, len(rows), SLICE_ROWS):
                 found = self._held.table.take(to_arrow(rows[start : start + SLICE_ROWS]))
                 yield self._plan.alone(self._side, found)
 
-    def _all_met(self) -> Mask:
+    def _all_matched(self) -> Mask:
         """Return which held rows have matched.
 
         If only the first row of each key was marked, mark the rest.
         """
         if not self._plan.keeps_pairs and self._has_one_key_per_hash:
             for rows, firsts in self._by_hash.pairs(self._held.hashes, SLICE_ROWS, only_first=True):
-                self._met[rows.to_numpy()] = self._met[firsts.to_numpy()]
-        return self._met
+                self._matched[rows.to_numpy()] = self._matched[firsts.to_numpy()]
+        return self._matched
 
     @cached_property
     def _has_one_key_per_hash(self) -> bool:

@@ -133,7 +133,7 @@ class _Merger:
 
     def __init__(self, plan: Mergeable, memory_bytes: int) -> None:
         self._plan = plan
-        self._most_bytes = memory_bytes // 2
+        self._max_bytes = memory_bytes // 2
         self._pays: bool | None = None
         """Whether combining pays; None before the first sample."""
         self._gathered = RowBuffer()
@@ -149,7 +149,7 @@ class _Merger:
                 continue
             self._gathered.append(pa.Table.from_batches([batch]))
             wanted = GATHER_ROWS if self._pays else SAMPLE_ROWS
-            if self._gathered.rows >= wanted or self._gathered.bytes > self._most_bytes:
+            if self._gathered.rows >= wanted or self._gathered.bytes > self._max_bytes:
                 yield from self._look()
         if self._gathered.rows:
             self._merge_gathered()
@@ -164,7 +164,7 @@ class _Merger:
         self._pays = groups <= rows * MAX_GROUPS_PER_ROW
         if not self._pays:
             yield from self._let_go()
-        elif self._groups.rows > self._compact_at or self._groups.bytes > self._most_bytes:
+        elif self._groups.rows > self._compact_at or self._groups.bytes > self._max_bytes:
             yield from self._compact()
 
     def _merge_gathered(self) -> tuple[int, int]:
@@ -180,7 +180,7 @@ class _Merger:
         merged = self._plan.merge(held)
         self._groups.append(held if merged is None else merged)
         self._compact_at = max(MIN_COMPACTED_ROWS, 2 * self._groups.rows)
-        is_small = self._groups.bytes <= self._most_bytes // 2
+        is_small = self._groups.bytes <= self._max_bytes // 2
         if not is_small or self._groups.rows > len(held) * _SHRUNK:
             yield from self._let_go()
 

@@ -22,17 +22,17 @@ from mrflight.tasks.operators.spill_partitions import (
     GracePartitioner,
     RowBuffer,
     SpillPartition,
-    cut,
+    spill,
 )
 
-LEAST_RANGES = 4
+MIN_RANGES = 4
 """The fewest ranges, which have three boundaries. Either these are different keys, or one key's
 rows are a range of their own. So a range that is cut again is always smaller than before."""
 
-MOST_RANGES = 64
+MAX_RANGES = 64
 """The most ranges at a time. Each has a file of its own."""
 
-PLACED_SHARE = 3
+PLACED_FRACTION = 3
 """A third of the rows' memory is put into ranges at a time, because that sorts these rows and
 copies them twice. The process then grows by three times the rows' memory. If all is put into ranges
 at once it grows by seven times, and is no faster (8 million rows of 16 bytes in 5.3 MiB: 15 and 35
@@ -63,7 +63,7 @@ class ExternalSort:
                 yield self._sorted(held.pop())
             return
         writer = GracePartitioner(self._scratch, "unsorted")
-        (everything,) = cut(rows, held, writer, self._rows_bytes // PLACED_SHARE)
+        (everything,) = spill(rows, held, writer, self._rows_bytes // PLACED_FRACTION)
         yield from self._by_ranges(everything, sample.keys(), "rows")
 
     def _sample(self) -> KeySample:
@@ -73,41 +73,43 @@ class ExternalSort:
     def _sorted(self, table: pa.Table) -> pa.Table:
         return table.take(sort_indices(table, self._sort_keys))
 
-    def _sorted_piece(self, piece: SpillPartition, name: str) -> Iterator[pa.Table]:
-        if piece.bytes <= self._rows_bytes or piece.rows < LEAST_RANGES:
-            yield self._sorted(pa.Table.from_batches(piece.batches()))
+    def _sorted_piece(self, partition: SpillPartition, name: str) -> Iterator[pa.Table]:
+        if partition.bytes <= self._rows_bytes or partition.rows < MIN_RANGES:
+            yield self._sorted(pa.Table.from_batches(partition.batches()))
             pa.default_memory_pool().release_unused()
             return
         sample = self._sample()
-        for _ in sample.taken_of(piece.peek()):
+        for _ in sample.taken_of(partition.peek()):
             pass
-        yield from self._by_ranges(piece, sample.keys(), name)
+        yield from self._by_ranges(partition, sample.keys(), name)
 
-    def _by_ranges(self, piece: SpillPartition, keys: pa.Table, name: str) -> Iterator[pa.Table]:
+    def _by_ranges(
+        self, partition: SpillPartition, keys: pa.Table, name: str
+    ) -> Iterator[pa.Table]:
         """Yield the rows of a spill partition range by range, given a sample of its keys."""
-        ranges = min(MOST_RANGES, max(LEAST_RANGES, -(-2 * piece.bytes // self._rows_bytes)))
+        ranges = min(MAX_RANGES, max(MIN_RANGES, -(-2 * partition.bytes // self._rows_bytes)))
         boundaries = choose_boundaries(keys, self._sort_keys, ranges, repeats=True)
         place = RangePartitioner(self._sort_keys, boundaries, boundaries.num_rows + 1)
         of_boundaries, repeats = np.unique(place.ids(boundaries), return_counts=True)
         of_one_key = set(of_boundaries[repeats > 1].tolist())
         is_one_key = len(of_boundaries) == len(of_one_key) == 1  # as far as the sample shows
-        if is_one_key and _is_all_in(of_boundaries[0], piece, place):
-            yield from _streamed(piece)
+        if is_one_key and _is_all_in(of_boundaries[0], partition, place):
+            yield from _streamed(partition)
             return
         writer = GracePartitioner(self._scratch, name, place.partitions, place.ids)
-        rows = piece.batches()
-        for part in cut(rows, RowBuffer(), writer, self._rows_bytes // PLACED_SHARE):
+        rows = partition.batches()
+        for part in spill(rows, RowBuffer(), writer, self._rows_bytes // PLACED_FRACTION):
             if part.number in of_one_key:
                 yield from _streamed(part)
             else:
                 yield from self._sorted_piece(part, f"{name}-{part.number}")
 
 
-def _is_all_in(number: int, piece: SpillPartition, place: RangePartitioner) -> bool:
+def _is_all_in(number: int, partition: SpillPartition, place: RangePartitioner) -> bool:
     """Whether all rows are in one range. Reading stops at the first batch with other rows."""
-    return all((place.ids(batch).to_numpy() == number).all() for batch in piece.peek())
+    return all((place.ids(batch).to_numpy() == number).all() for batch in partition.peek())
 
 
-def _streamed(piece: SpillPartition) -> Iterator[pa.Table]:
-    for batch in piece.batches():
+def _streamed(partition: SpillPartition) -> Iterator[pa.Table]:
+    for batch in partition.batches():
         yield pa.Table.from_batches([batch])

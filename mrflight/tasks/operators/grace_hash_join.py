@@ -26,7 +26,7 @@ from mrflight.tasks.operators.spill_partitions import (
     GracePartitioner,
     RowBuffer,
     SpillPartition,
-    cut,
+    spill,
     spill_partition_ids,
 )
 
@@ -63,7 +63,7 @@ class GraceHashJoin:
         side = self._plan.side(ended)
         other = self._plan.other(side).name
         streamed = chain(held[other].pop().to_batches(), rows[other])
-        yield from self._met(side, _whole(held[ended], side), lambda: streamed)
+        yield from self._join_all(side, _whole(held[ended], side), lambda: streamed)
 
     def _read(self, rows: dict[str, Batches], held: dict[str, RowBuffer]) -> str | None:
         """Hold both sides, the smaller one first, until one ends, and return it.
@@ -83,23 +83,26 @@ class GraceHashJoin:
         self, rows: dict[str, Batches], held: dict[str, RowBuffer], name: str, level: int
     ) -> Iterator[pa.Table]:
         """Partition both sides by their hashes, and join each pair of partitions."""
-        pieces: dict[str, dict[int, SpillPartition]] = {}
+        partitions: dict[str, dict[int, SpillPartition]] = {}
         for side in (self._plan.left, self._plan.right):
             writer = _writer(self._scratch, f"{name}-{side.name}", side, level)
-            found = cut(rows[side.name], held[side.name], writer, self._rows_bytes)
-            pieces[side.name] = {piece.number: piece for piece in found}
-        sizes = [sum(piece.bytes for piece in found.values()) for found in pieces.values()]
-        for number in sorted(pieces["left"].keys() | pieces["right"].keys()):
+            found = spill(rows[side.name], held[side.name], writer, self._rows_bytes)
+            partitions[side.name] = {partition.number: partition for partition in found}
+        sizes = [
+            sum(partition.bytes for partition in found.values()) for found in partitions.values()
+        ]
+        for number in sorted(partitions["left"].keys() | partitions["right"].keys()):
             both = {
-                side: found.get(number, SpillPartition(number)) for side, found in pieces.items()
+                side: found.get(number, SpillPartition(number))
+                for side, found in partitions.items()
             }
             if number == SPILL_FANOUT:
-                yield from self._meeting_none(both)
+                yield from self._unmatched(both)
             else:
-                yield from self._piece(both, f"{name}-{number}", level + 1, min(sizes))
+                yield from self._join_partition(both, f"{name}-{number}", level + 1, min(sizes))
             pa.default_memory_pool().release_unused()
 
-    def _piece(
+    def _join_partition(
         self, both: dict[str, SpillPartition], name: str, level: int, cut_bytes: int
     ) -> Iterator[pa.Table]:
         """Join a partition of each side. Before the cut, the smaller side had ``cut_bytes``."""
@@ -110,26 +113,26 @@ class GraceHashJoin:
         if size <= self._rows_bytes:
             held = RowBuffer()
             held.fill(both[smaller].batches(), np.inf)
-            yield from self._met(side, _whole(held, side), other.batches)
+            yield from self._join_all(side, _whole(held, side), other.batches)
         elif is_few or size > cut_bytes * SHRINKS or level == MAX_LEVEL:
             parts = _parts(both[smaller].batches(), self._rows_bytes)
-            yield from self._met(side, parts, other.peek)
+            yield from self._join_all(side, parts, other.peek)
             other.remove()
         else:
-            rows = {side: piece.batches() for side, piece in both.items()}
+            rows = {side: partition.batches() for side, partition in both.items()}
             yield from self._cut(rows, {side: RowBuffer() for side in both}, name, level)
 
-    def _meeting_none(self, both: dict[str, SpillPartition]) -> Iterator[pa.Table]:
+    def _unmatched(self, both: dict[str, SpillPartition]) -> Iterator[pa.Table]:
         """Yield the rows whose keys have a null.
 
         Only rows that are in the result are in this partition.
         """
-        for name, piece in both.items():
+        for name, partition in both.items():
             side = self._plan.side(name)
-            for batch in piece.batches():
+            for batch in partition.batches():
                 yield from self._alone(side, batch, _none_of(batch))
 
-    def _met(
+    def _join_all(
         self,
         side: JoinSide,
         parts: Iterator[tuple[pa.Table, bool]],
@@ -142,25 +145,27 @@ class GraceHashJoin:
         The other side is read once for each part, in the same batches.
         """
         other = self._plan.other(side)
-        met_before: list[bytes] = []
+        matched_before: list[bytes] = []
         for table, is_last in parts:
             held = BuildSide(self._plan, side, table)
             del table  # the build side has a copy
-            met_now: list[bytes] = []
+            matched_now: list[bytes] = []
             for number, batch in enumerate(_in_larger(others())):
-                met = _unpacked(met_before[number], batch) if met_before else _none_of(batch)
-                yield from held.meet(batch, met)
+                matched = (
+                    _unpacked(matched_before[number], batch) if matched_before else _none_of(batch)
+                )
+                yield from held.probe(batch, matched)
                 if is_last:
-                    yield from self._alone(other, batch, met)
+                    yield from self._alone(other, batch, matched)
                 elif other.keeps_rows:
-                    met_now.append(np.packbits(met).tobytes())
-            met_before = met_now
-            yield from held.rest()
+                    matched_now.append(np.packbits(matched).tobytes())
+            matched_before = matched_now
+            yield from held.unmatched_rows()
 
-    def _alone(self, side: JoinSide, batch: pa.RecordBatch, met: Mask) -> Iterator[pa.Table]:
+    def _alone(self, side: JoinSide, batch: pa.RecordBatch, matched: Mask) -> Iterator[pa.Table]:
         """Yield the rows of a batch that are in the result alone."""
         if side.keeps_rows:
-            wanted = met if side.keeps_met else ~met
+            wanted = matched if side.keeps_matched else ~matched
             rows = batch if wanted.all() else batch.filter(to_arrow(wanted))
             yield self._plan.alone(side, pa.Table.from_batches([rows]))
 
@@ -180,11 +185,11 @@ def _writer(scratch: ScratchFolder, name: str, side: JoinSide, level: int) -> Gr
     return GracePartitioner(scratch, name, SPILL_FANOUT + 1, ids)
 
 
-def _parts(batches: Batches, most_bytes: int) -> Iterator[tuple[pa.Table, bool]]:
+def _parts(batches: Batches, max_bytes: int) -> Iterator[tuple[pa.Table, bool]]:
     """Yield tables of about so many bytes, at least one, each with a flag for the last one."""
     held = RowBuffer()
     for batch in batches:
-        if held.bytes > most_bytes:
+        if held.bytes > max_bytes:
             yield held.pop(), False
         held.append(pa.Table.from_batches([batch]))
     yield held.pop(), True

@@ -29,8 +29,8 @@ from mrflight.tasks.operators.spill_partitions import (
     MAX_LEVEL,
     RowBuffer,
     SpillPartition,
-    cut,
-    hash_writer,
+    hash_partitioner,
+    spill,
 )
 
 _SMALL = 0.5
@@ -71,13 +71,13 @@ class PartialAggregation:
         does not fit its type, and JobFailedError if local files cannot be written.
         """
         held = RowBuffer(concat_partial_rows)
-        pieces = self._held_or_cut(rows, held, name, level)
-        if not pieces:
+        partitions = self._held_or_cut(rows, held, name, level)
+        if not partitions:
             if held.rows:
                 yield self._plan.finish(held.pop())
             return
-        for piece in pieces:
-            yield from self.results(piece.batches(), f"{name}-{piece.number}", level + 1)
+        for partition in partitions:
+            yield from self.results(partition.batches(), f"{name}-{partition.number}", level + 1)
             pa.default_memory_pool().release_unused()
 
     def _held_or_cut(
@@ -89,9 +89,9 @@ class PartialAggregation:
             before = held.rows
             held.append(merge(held.pop()))
             if held.bytes > self._rows_bytes * _SMALL and level < MAX_LEVEL:
-                writer = hash_writer(self._scratch, name, self._plan.group_by, level)
+                writer = hash_partitioner(self._scratch, name, self._plan.group_by, level)
                 pays = held.rows <= before * _PAYS
-                return cut(rows, held, writer, self._rows_bytes, merge if pays else None)
+                return spill(rows, held, writer, self._rows_bytes, merge if pays else None)
         return []
 
 
@@ -125,35 +125,35 @@ class CompleteAggregation:
             if held.rows:
                 yield group(held.pop(), self._group_by, self._aggregates)
             return
-        writer = hash_writer(self._scratch, name, self._group_by, level)
-        pieces = cut(rows, held, writer, self._rows_bytes)
-        total = sum(piece.bytes for piece in pieces)
-        for piece in pieces:
-            inner = f"{name}-{piece.number}"
-            is_one_group = piece.bytes > max(self._rows_bytes, total // 2)
+        writer = hash_partitioner(self._scratch, name, self._group_by, level)
+        partitions = spill(rows, held, writer, self._rows_bytes)
+        total = sum(partition.bytes for partition in partitions)
+        for partition in partitions:
+            inner = f"{name}-{partition.number}"
+            is_one_group = partition.bytes > max(self._rows_bytes, total // 2)
             if is_one_group or level + 1 == MAX_LEVEL:
-                yield from self._by_values(piece, inner)
+                yield from self._by_values(partition, inner)
             else:
-                yield from self.results(piece.batches(), inner, level + 1)
+                yield from self.results(partition.batches(), inner, level + 1)
             pa.default_memory_pool().release_unused()
 
-    def _by_values(self, piece: SpillPartition, name: str) -> Iterator[pa.Table]:
+    def _by_values(self, partition: SpillPartition, name: str) -> Iterator[pa.Table]:
         plan = plan_all_partials(self._schema, self._group_by, self._aggregates)
         merged = PartialAggregation(plan, self._rows_bytes // 2, self._scratch)
-        yield from merged.results(self._partial_rows(plan, piece, name), name)
-        piece.remove()
+        yield from merged.results(self._partial_rows(plan, partition, name), name)
+        partition.remove()
 
     def _partial_rows(
-        self, plan: PartialAggregates, piece: SpillPartition, name: str
+        self, plan: PartialAggregates, partition: SpillPartition, name: str
     ) -> Iterator[pa.RecordBatch]:
         """Yield partial rows for all aggregates but count_distinct, then the distinct values."""
-        yield from map(plan.from_rows, piece.peek())
+        yield from map(plan.from_rows, partition.peek())
         counted = [each.column for each in self._aggregates if each.function == "count_distinct"]
         for number, column in enumerate(dict.fromkeys(counted)):
             assert column is not None
             pair = list(dict.fromkeys([*self._group_by, column]))
             distinct = plan_all_partials(self._schema, pair, ())
-            pairs = (distinct.from_rows(batch) for batch in piece.peek())
+            pairs = (distinct.from_rows(batch) for batch in partition.peek())
             merged = PartialAggregation(distinct, self._rows_bytes // 2, self._scratch)
             for table in merged.results(pairs, f"{name}-values-{number}"):
                 for batch in table.to_batches():

@@ -14,8 +14,8 @@ from mrflight.tasks.operators.spill_partitions import (
     MAX_LEVEL,
     RowBuffer,
     SpillPartition,
-    cut,
-    hash_writer,
+    hash_partitioner,
+    spill,
 )
 
 
@@ -53,17 +53,17 @@ class GroupedApply:
             whole = held.pop() if held.rows else empty_table(self._schema)
             yield self._function(whole.combine_chunks())
             return
-        writer = hash_writer(self._scratch, name, self._key, level)
-        for piece in cut(rows, held, writer, self._rows_bytes):
-            too_large = piece.bytes > self._rows_bytes
-            inner = MAX_LEVEL if too_large and self._is_one_key(piece) else level + 1
-            yield from self.results(piece.batches(), f"{name}-{piece.number}", inner)
+        writer = hash_partitioner(self._scratch, name, self._key, level)
+        for partition in spill(rows, held, writer, self._rows_bytes):
+            too_large = partition.bytes > self._rows_bytes
+            inner = MAX_LEVEL if too_large and self._is_one_key(partition) else level + 1
+            yield from self.results(partition.batches(), f"{name}-{partition.number}", inner)
             pa.default_memory_pool().release_unused()
 
-    def _is_one_key(self, piece: SpillPartition) -> bool:
+    def _is_one_key(self, partition: SpillPartition) -> bool:
         """Whether all rows have the same hash, so that partitioning again would be in vain."""
         seen: set[int] = set()
-        for batch in piece.peek():
+        for batch in partition.peek():
             hashes = kernel.hash_rows([batch[name] for name in self._key]).to_numpy()
             seen |= {int(hashes.min()), int(hashes.max())}
             if len(seen) > 1:

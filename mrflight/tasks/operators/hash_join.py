@@ -78,11 +78,15 @@ class Join(msgspec.Struct, frozen=True):
                 left,
                 self.left_on,
                 kinds[1],
-                keeps_met=self.how == "semi",
-                keeps_unmet=self.how in ("left", "full", "anti"),
+                keeps_matched=self.how == "semi",
+                keeps_unmatched=self.how in ("left", "full", "anti"),
             ),
             JoinSide(
-                "right", right, self.right_on, kinds[0], keeps_unmet=self.how in ("right", "full")
+                "right",
+                right,
+                self.right_on,
+                kinds[0],
+                keeps_unmatched=self.how in ("right", "full"),
             ),
         )
 
@@ -135,7 +139,7 @@ class Join(msgspec.Struct, frozen=True):
             )
 
 
-def joined(
+def join_tables(
     plan: JoinPlan, left: Batches, right: Batches, rows_bytes: int, scratch: ScratchFolder
 ) -> Iterator[pa.Table]:
     """Yield the result in tables, at least one. The order of its rows is not defined.
@@ -160,5 +164,5 @@ def _needed(batches: Batches, side: JoinSide) -> Batches:
 
     for batch in batches:
         plain = to_canonical(batch.select(side.schema.names), side.schema)
-        unmet = None if side.keeps_unmet else side.unmet(plain)
-        yield plain if unmet is None else plain.filter(pc.invert(unmet))
+        unmatched = None if side.keeps_unmatched else side.unmatched(plain)
+        yield plain if unmatched is None else plain.filter(pc.invert(unmatched))

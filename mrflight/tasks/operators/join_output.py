@@ -21,15 +21,15 @@ class JoinSide(msgspec.Struct, frozen=True):
     on: tuple[str, ...]
     partners: tuple[pa.DataType, ...]
     """The types of the other side's key columns."""
-    keeps_met: bool = False
+    keeps_matched: bool = False
     """Whether each matched row is in the result once, without the row that it matches."""
-    keeps_unmet: bool = False
+    keeps_unmatched: bool = False
     """Whether each unmatched row is in the result."""
 
     @property
     def keeps_rows(self) -> bool:
         """Whether the join must know for each row if it matched."""
-        return self.keeps_met or self.keeps_unmet
+        return self.keeps_matched or self.keeps_unmatched
 
     @property
     def of_keys(self) -> JoinSide:
@@ -47,10 +47,10 @@ class JoinSide(msgspec.Struct, frozen=True):
         import pyarrow.compute as pc
 
         hashes = kernel.hash_rows([rows[name] for name in self.on])
-        unmet = self.unmet(rows)
-        return hashes if unmet is None else pc.if_else(unmet, None, hashes)
+        unmatched = self.unmatched(rows)
+        return hashes if unmatched is None else pc.if_else(unmatched, None, hashes)
 
-    def unmet(self, rows: pa.RecordBatch) -> pa.BooleanArray | None:
+    def unmatched(self, rows: pa.RecordBatch) -> pa.BooleanArray | None:
         """Return which rows have a null in their key and match none; None if there are none."""
         import pyarrow.compute as pc
 
@@ -80,7 +80,7 @@ class JoinPlan(msgspec.Struct, frozen=True):
     result: pa.Schema
     from_left: int
     """The number of columns of the result that are the left's; they come first."""
-    merged: frozenset[str]
+    coalesced: frozenset[str]
     """The keys with the same name on both sides. They are the left's in rows that have a left
     row."""
     keeps_pairs: bool
@@ -99,11 +99,11 @@ class JoinPlan(msgspec.Struct, frozen=True):
 
         It leaves out the other's unmatched rows, as these may match this side's other rows.
         """
-        return self._with(replace(self.other(side), keeps_unmet=False))
+        return self._with(replace(self.other(side), keeps_unmatched=False))
 
     def outer_remainder(self, side: JoinSide) -> JoinPlan:
         """Return the plan for the other side's rows that match no row of any slice of this side."""
-        narrow = replace(side.of_keys, keeps_unmet=False)
+        narrow = replace(side.of_keys, keeps_unmatched=False)
         return replace(self._with(narrow), keeps_pairs=False)
 
     def _with(self, side: JoinSide) -> JoinPlan:
@@ -114,7 +114,7 @@ class JoinPlan(msgspec.Struct, frozen=True):
         columns = []
         for number, field in enumerate(self.result):
             side = "left" if number < self.from_left else "right"
-            if side == "left" and "left" not in rows and field.name in self.merged:
+            if side == "left" and "left" not in rows and field.name in self.coalesced:
                 side = "right"
             if side not in rows:
                 columns.append(pa.chunked_array([pa.nulls(count, field.type)]))

@@ -9,21 +9,21 @@ import pyarrow as pa
 
 from mrflight.tasks.operators.spill_partitions import RowBuffer
 
-LEAST_KEYS = 512
+MIN_KEYS = 512
 """The keys that are kept however large they are."""
 
 
 class KeySample:
-    """Samples keys about every ``step_bytes`` of rows, and every other one beyond ``most_bytes``.
+    """Samples keys about every ``step_bytes`` of rows, and every other one beyond ``max_bytes``.
 
     The distances are random, because rows often come in cycles (every day of every shop), of which
     even steps would see one part. The same rows give the same sample.
     """
 
-    def __init__(self, names: Sequence[str], step_bytes: int, most_bytes: int) -> None:
+    def __init__(self, names: Sequence[str], step_bytes: int, max_bytes: int) -> None:
         self._names = list(names)
         self._step_bytes = step_bytes
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._random = Random(0)
         self._next = 0
         """The row that is taken next, counted from the next batch on."""
@@ -52,7 +52,7 @@ class KeySample:
         if rows:
             keys = batch.select(self._names).take(pa.array(rows))
             self._keys.append(pa.Table.from_batches([keys]))
-        while self._keys.bytes > self._most_bytes and self._keys.rows >= 2 * LEAST_KEYS:
+        while self._keys.bytes > self._max_bytes and self._keys.rows >= 2 * MIN_KEYS:
             self._step_bytes = 2 * self._step_bytes or 1
             keys = self._keys.pop()
             self._keys.append(keys.take(pa.array(range(0, len(keys), 2))))

@@ -19,7 +19,7 @@ from mrflight.compute.arrays import to_arrow
 
 _SAMPLE_ROWS = 2**13
 
-_MOST_ROWS_PER_KEY = 1.5
+_MAX_ROWS_PER_KEY = 1.5
 """With more rows per key in the sample, too few rows would be found."""
 
 
@@ -35,7 +35,7 @@ def split_singleton_groups(table: pa.Table, key: Sequence[str]) -> tuple[pa.Tabl
         return nothing, table
     sample = _hashes(table.slice(0, _SAMPLE_ROWS), key)
     repeats = len(_repeated(sample)) / max(1, len(sample))
-    if 1 + repeats * table.num_rows / max(1, len(sample)) > _MOST_ROWS_PER_KEY:
+    if 1 + repeats * table.num_rows / max(1, len(sample)) > _MAX_ROWS_PER_KEY:
         return nothing, table
     hashes = _hashes(table, key)
     repeated = _repeated(hashes)

@@ -34,14 +34,14 @@ class RowBuffer:
         self.rows += table.num_rows
         self.bytes += table.nbytes
 
-    def fill(self, batches: Iterator[pa.RecordBatch], most_bytes: float) -> bool:
-        """Take batches until more than ``most_bytes`` are held. Return False if they end before.
+    def fill(self, batches: Iterator[pa.RecordBatch], max_bytes: float) -> bool:
+        """Take batches until more than ``max_bytes`` are held. Return False if they end before.
 
         If the last batch passes the bound, this returns True, and the next call takes nothing.
         """
         for batch in batches:
             self.append(pa.Table.from_batches([batch]))
-            if self.bytes > most_bytes:
+            if self.bytes > max_bytes:
                 return True
         return False
 
@@ -88,12 +88,16 @@ class SpillPartition:
     def peek(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, which can be read again."""
         for path in self.paths:
-            with local_files(path), pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as rows:
+            with (
+                translate_disk_errors(path),
+                pa.OSFile(str(path)) as file,
+                pa.ipc.open_stream(file) as rows,
+            ):
                 yield from rows
 
     def remove(self) -> None:
         for path in self.paths:
-            with local_files(path):
+            with translate_disk_errors(path):
                 path.unlink()
         self.paths = []
 
@@ -106,13 +110,13 @@ class GracePartitioner(Closeable):
     """
 
     def __init__(
-        self, scratch: ScratchFolder, name: str, pieces: int = 1, ids: Ids | None = None
+        self, scratch: ScratchFolder, name: str, partitions: int = 1, ids: Ids | None = None
     ) -> None:
-        with local_files(scratch.root):
+        with translate_disk_errors(scratch.root):
             self._folder = scratch.path
         self._name = name
         self._ids = ids
-        self._pieces = [SpillPartition(number) for number in range(pieces)]
+        self._partitions = [SpillPartition(number) for number in range(partitions)]
         self._schema: pa.Schema | None = None
         self._writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
         self._files = ExitStack()
@@ -123,16 +127,16 @@ class GracePartitioner(Closeable):
             self._end_files()
             self._schema = batch.schema
         parts = [(0, batch)] if self._ids is None else self._placed(batch, self._ids)
-        with local_files(self._folder):
+        with translate_disk_errors(self._folder):
             for number, part in parts:
                 if part.num_rows:
-                    piece = self._pieces[number]
-                    self._writer(number, piece).write_batch(part)
-                    piece.rows += part.num_rows
-                    piece.bytes += part.nbytes
+                    partition = self._partitions[number]
+                    self._writer(number, partition).write_batch(part)
+                    partition.rows += part.num_rows
+                    partition.bytes += part.nbytes
 
     def _placed(self, batch: pa.RecordBatch, ids: Ids) -> list[tuple[int, pa.RecordBatch]]:
-        rows, offsets = kernel.order_by_partition(ids(batch), len(self._pieces))
+        rows, offsets = kernel.order_by_partition(ids(batch), len(self._partitions))
         ordered = batch.take(rows)
         bounds = pairwise(offsets.to_pylist())
         return [(number, ordered.slice(a, b - a)) for number, (a, b) in enumerate(bounds)]
@@ -148,27 +152,27 @@ class GracePartitioner(Closeable):
     def finish(self) -> list[SpillPartition]:
         """Return the partitions in order. Those without rows have no files."""
         self._end_files()
-        return self._pieces
+        return self._partitions
 
     def close(self) -> None:
         self._end_files()
 
-    def _writer(self, number: int, piece: SpillPartition) -> pa.ipc.RecordBatchStreamWriter:
+    def _writer(self, number: int, partition: SpillPartition) -> pa.ipc.RecordBatchStreamWriter:
         if number not in self._writers:
-            path = self._folder / f"{self._name}-{number}.{len(piece.paths)}.arrows"
+            path = self._folder / f"{self._name}-{number}.{len(partition.paths)}.arrows"
             file = self._files.enter_context(pa.OSFile(str(path), "wb"))
-            piece.paths.append(path)
+            partition.paths.append(path)
             stream = pa.ipc.new_stream(file, self._schema)
             self._writers[number] = self._files.enter_context(stream)
         return self._writers[number]
 
     def _end_files(self) -> None:
         self._writers = {}
-        with local_files(self._folder):
+        with translate_disk_errors(self._folder):
             self._files.close()
 
 
-def hash_writer(
+def hash_partitioner(
     scratch: ScratchFolder, name: str, columns: Sequence[str], level: int
 ) -> GracePartitioner:
     """Return a partitioner into `SPILL_FANOUT` partitions by the hash of some columns.
@@ -197,20 +201,20 @@ def spill_partition_ids(hashes: pa.UInt64Array, level: int) -> pa.Int32Array:
     return pc.bit_wise_and(pc.shift_right(hashes, shift), mask).cast(pa.int32())
 
 
-def cut(
+def spill(
     rows: Iterator[pa.RecordBatch],
     held: RowBuffer,
     writer: GracePartitioner,
-    most_bytes: int,
+    max_bytes: int,
     shrink: Callable[[pa.Table], pa.Table] | None = None,
 ) -> list[SpillPartition]:
     """Write what is held and all rows that come to spill partitions, and return those with rows.
 
-    Closes the writer. At most ``most_bytes`` are held before they are written: as many as make
+    Closes the writer. At most ``max_bytes`` are held before they are written: as many as make
     large writes, or all of them if ``shrink`` combines rows.
     """
-    batch_bytes = min(most_bytes, WRITE_BYTES)
-    at_once = batch_bytes if shrink is None else most_bytes
+    batch_bytes = min(max_bytes, WRITE_BYTES)
+    at_once = batch_bytes if shrink is None else max_bytes
     with writer:
         writer.write_all(held, batch_bytes)
         while held.fill(rows, at_once):
@@ -218,11 +222,11 @@ def cut(
                 held.append(shrink(held.pop()))
             writer.write_all(held, batch_bytes)
         writer.write_all(held, batch_bytes)
-        return [piece for piece in writer.finish() if piece.rows]
+        return [partition for partition in writer.finish() if partition.rows]
 
 
 @contextmanager
-def local_files(path: Path) -> Iterator[None]:
+def translate_disk_errors(path: Path) -> Iterator[None]:
     """Raise errors of local files as JobFailedError."""
     try:
         yield

@@ -38,7 +38,7 @@ from mrflight.tasks.operators.spill_partitions import (
     GracePartitioner,
     RowBuffer,
     SpillPartition,
-    local_files,
+    translate_disk_errors,
 )
 from mrflight.units import format_bytes
 
@@ -90,7 +90,7 @@ class _Run(msgspec.Struct, frozen=True):
         """Return a session that knows the tables. Only joins by sorting can go through files."""
         from datafusion import RuntimeEnvBuilder
 
-        with local_files(self.scratch.root):
+        with translate_disk_errors(self.scratch.root):
             folder = str(self.scratch.path)
         options = {
             **self.options,
@@ -260,7 +260,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
         return error
 
     def _kept(
-        self, inputs: Inputs, used: dict[str, list[str]], most_bytes: int, scratch: ScratchFolder
+        self, inputs: Inputs, used: dict[str, list[str]], max_bytes: int, scratch: ScratchFolder
     ) -> tuple[dict[str, list[pa.RecordBatch] | Path], int]:
         """Return the needed columns in memory or in files, and the bytes of a row of all tables.
 
@@ -272,12 +272,12 @@ class SqlReduce(msgspec.Struct, frozen=True):
             needed = pa.schema([schema.field(column) for column in used[name]])
             rows = (batch.select(used[name]) for batch in batches)
             held = RowBuffer()
-            if held.fill(rows, most_bytes):
-                piece = _written(held, rows, f"sql-{number}", scratch)
-                (tables[name],) = piece.paths
-                row_bytes += piece.bytes // piece.rows
+            if held.fill(rows, max_bytes):
+                partition = _written(held, rows, f"sql-{number}", scratch)
+                (tables[name],) = partition.paths
+                row_bytes += partition.bytes // partition.rows
             else:
-                most_bytes -= held.bytes
+                max_bytes -= held.bytes
                 row_bytes += held.bytes // max(1, held.rows)
                 kept = held.pop().to_batches() if held.rows else []
                 tables[name] = kept or [empty_batch(needed)]
@@ -320,8 +320,8 @@ def _written(
             _write(writer, held_batches.pop(0))
         for batch in rows:
             _write(writer, batch)
-        (piece,) = writer.finish()
-    return piece
+        (partition,) = writer.finish()
+    return partition
 
 
 def _write(writer: GracePartitioner, batch: pa.RecordBatch) -> None:

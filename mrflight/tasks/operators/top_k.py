@@ -100,9 +100,9 @@ class TopKCombiner:
 class _BestRows:
     """Holds the best of the rows that it was given, and some of the others."""
 
-    def __init__(self, wanted: TopK, most_bytes: float) -> None:
+    def __init__(self, wanted: TopK, max_bytes: float) -> None:
         self._wanted = wanted
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._held = RowBuffer()
         self._last: pa.Table | None = None
         """The last of the wanted rows, once there are as many as wanted. Later rows equal to it do
@@ -115,10 +115,10 @@ class _BestRows:
         """
         for batch in rows:
             self._held.append(_table(self.beating(batch)))
-            is_much = self._held.bytes > self._most_bytes
+            is_much = self._held.bytes > self._max_bytes
             if is_much or self._held.rows > 2 * self._wanted.limit:
                 self._pick()
-                if self._held.bytes > self._most_bytes / 2:
+                if self._held.bytes > self._max_bytes / 2:
                     return False
         return True
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mrflight.errors import InconsistentMapOutputError
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
-from mrflight.tasks.broadcast_join import as_now
+from mrflight.tasks.broadcast_join import relocate
 from mrflight.tasks.side_slice import SideSlice
 from mrflight.tasks.stage_rows import (
     PartitionSplit,
@@ -52,6 +52,6 @@ def test_slices_of_a_partition_that_was_written_again_are_refused() -> None:
         split_of_slice("s", StagePartition(7, INFOS), each) for each in (SLICES[0], REMAINDER)
     )
     with pytest.raises(InconsistentMapOutputError, match="partition 7 was lost while its slices"):
-        as_now(reader, one, {(): {7: again}})
-    moved = cast(PartitionSplit, as_now(reader, remainder, {(): {7: again}})[1])
+        relocate(reader, one, {(): {7: again}})
+    moved = cast(PartitionSplit, relocate(reader, remainder, {(): {7: again}})[1])
     assert moved == replace(remainder, partitions=(again,))

@@ -12,7 +12,7 @@ import pytest
 from mrflight.compute.sorting import sort_indices
 from mrflight.config.sort_key import ascending
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.external_sort import MOST_RANGES, ExternalSort
+from mrflight.tasks.operators.external_sort import MAX_RANGES, ExternalSort
 from mrflight.tasks.operators.spill_partitions import GracePartitioner, SpillPartition
 
 ROWS = 40_000
@@ -112,7 +112,7 @@ FEW_KEYS = {
     "NaNs and nulls": (pa.array(np.full(ROWS, np.nan), mask=np.arange(ROWS) % 3 == 0), 2),
     "three": (pa.array([f"key {key}" for key in RANDOM.integers(0, 3, ROWS)]), 3),
     "in runs": (np.arange(ROWS) // (ROWS // 5), 5),
-    "that fill four ranges each": (np.arange(ROWS) % (MOST_RANGES // 4), MOST_RANGES // 4),
+    "that fill four ranges each": (np.arange(ROWS) % (MAX_RANGES // 4), MAX_RANGES // 4),
 }
 
 
@@ -148,7 +148,7 @@ def test_no_more_levels_than_the_data_takes(
     table = table_of(MANY_KEYS[keys])
     assert_sorted(table, table.nbytes // share, tmp_path)
     assert watched.levels == levels
-    assert max(watched.files) <= MOST_RANGES
+    assert max(watched.files) <= MAX_RANGES
     assert max(watched.sorted_bytes, default=0) <= table.nbytes // share
 
 

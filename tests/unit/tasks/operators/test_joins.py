@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mrflight.compute import kernel
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError, KeyTypeError
-from mrflight.tasks.operators import build_side as met_rows
+from mrflight.tasks.operators import build_side
 from mrflight.tasks.operators.hash_join import How, Join
 from mrflight.tasks.operators.join_output import JoinPlan, JoinSide
 from mrflight.tasks.operators.spill_partitions import GracePartitioner, SpillPartition
@@ -44,19 +44,21 @@ class Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cuts: dict[str, list[SpillPartition]] = {}
         self.held: list[pa.Table] = []
-        finish, hold = GracePartitioner.finish, met_rows.BuildSide.__init__
+        finish, hold = GracePartitioner.finish, build_side.BuildSide.__init__
 
         def finished(writer: GracePartitioner) -> list[SpillPartition]:
             pieces = finish(writer)
             self.cuts[writer._name] = [piece for piece in pieces if piece.rows]
             return pieces
 
-        def holds(side: met_rows.BuildSide, plan: JoinPlan, of: JoinSide, table: pa.Table) -> None:
+        def holds(
+            side: build_side.BuildSide, plan: JoinPlan, of: JoinSide, table: pa.Table
+        ) -> None:
             self.held.append(table)
             hold(side, plan, of, table)
 
         monkeypatch.setattr(GracePartitioner, "finish", finished)
-        monkeypatch.setattr(met_rows.BuildSide, "__init__", holds)
+        monkeypatch.setattr(build_side.BuildSide, "__init__", holds)
 
     @property
     def levels(self) -> int:
@@ -219,8 +221,8 @@ def test_a_long_row_that_meets_many_comes_in_slices(tmp_path: Path) -> None:
     for sides in ((long, many), (many, long)):
         found = joined(Join("inner", ("k",), ("k",)), *sides, MUCH, tmp_path, batch_rows=100_000)
         assert sum(map(len, found)) == 100_040
-        assert max(table.nbytes for table in found) <= met_rows.SLICE_BYTES
-        assert max(map(len, found)) <= met_rows.SLICE_ROWS
+        assert max(table.nbytes for table in found) <= build_side.SLICE_BYTES
+        assert max(map(len, found)) <= build_side.SLICE_ROWS
         assert len(found) <= 6
 
 

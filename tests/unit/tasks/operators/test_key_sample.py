@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mrflight.tasks.operators.key_sample import LEAST_KEYS, KeySample
+from mrflight.tasks.operators.key_sample import MIN_KEYS, KeySample
 
 ROWS = 20_000
 ROW_BYTES = 16
@@ -52,7 +52,7 @@ def test_a_step_below_a_row_takes_them_all() -> None:
     assert sampled(0) == list(range(ROWS))
 
 
-@pytest.mark.parametrize("most_keys", [LEAST_KEYS * 2, 1500, 5000])
+@pytest.mark.parametrize("most_keys", [MIN_KEYS * 2, 1500, 5000])
 def test_a_sample_that_is_too_large_keeps_every_other_key(most_keys: int) -> None:
     keys = sampled(2, most_bytes=most_keys * 8)
     assert most_keys * 0.4 < len(keys) <= most_keys
@@ -61,7 +61,7 @@ def test_a_sample_that_is_too_large_keeps_every_other_key(most_keys: int) -> Non
 
 
 def test_a_few_keys_are_kept_however_large_they_are() -> None:
-    assert LEAST_KEYS <= len(sampled(10, most_bytes=1)) < 2 * LEAST_KEYS
+    assert MIN_KEYS <= len(sampled(10, most_bytes=1)) < 2 * MIN_KEYS
 
 
 def test_rows_after_smaller_ones_are_not_passed_over() -> None:
