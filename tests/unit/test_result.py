@@ -68,7 +68,7 @@ def test_a_result_does_not_change() -> None:
         RESULT.rows_in = 0  # type: ignore[misc]
 
 
-def test_the_summary_tells_which_versions_were_read() -> None:
+def test_the_summary_names_the_versions_that_were_read() -> None:
     read = msgspec.structs.replace(RESULT, input_versions={"visits": 3, "pages": 0})
     before, _, last = RESULT.summary().rpartition("\n")
     told = f"read visits, version 3, pages, version 0, wrote {last}"

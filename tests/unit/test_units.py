@@ -1,4 +1,4 @@
-"""Sizes and times: what people write becomes bytes and seconds, the rest a ValueError."""
+"""Sizes and times are parsed to bytes and seconds; other texts are a ValueError."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def test_a_time_is_its_seconds(text: str, seconds: float) -> None:
     "text",
     ["", " ", "GiB", "-1", "1 GiB 2", "1e3", "1.", ".5", "1,5 GB", "1 G", "ten", "1_0", "5 s"],
 )
-def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
+def test_a_text_that_is_not_a_size_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a size such as '512 MiB'"):
         parse_bytes(text)
 
 
 @pytest.mark.parametrize("text", ["", "-1 s", "soon", "1 GiB", "1:30", "10 min 5 s"])
-def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
+def test_a_text_that_is_not_a_time_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a time such as '10 min'"):
         parse_seconds(text)
 
@@ -74,13 +74,13 @@ def test_days_are_a_time_like_hours(unit: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["8 EiB", "9300 PB", str(2**63), "9" * 400])
-def test_a_size_that_no_buffer_has_is_too_large(text: str) -> None:
+def test_a_size_above_64_bits_is_too_large(text: str) -> None:
     with pytest.raises(ValueError, match=rf"^'{text[:40]}' is too large; .* below 8 EiB"):
         parse_bytes(text)
 
 
 @pytest.mark.parametrize("text", ["36501 days", "9" * 400])
-def test_a_time_that_nobody_waits_for_is_too_long(text: str) -> None:
+def test_a_time_of_more_than_100_years_is_too_long(text: str) -> None:
     with pytest.raises(ValueError, match=rf"^'{text[:40]}' is too long; .* 36,500 days"):
         parse_seconds(text)
 
@@ -126,7 +126,7 @@ def test_sizes_read_well(size: int, text: str) -> None:
 
 @examples
 @given(st.integers(0, 2**60))
-def test_what_is_shown_is_read_back_within_its_rounding(size: int) -> None:
+def test_a_formatted_size_is_parsed_back_within_its_rounding(size: int) -> None:
     assert parse_bytes(format_bytes(size)) == pytest.approx(size, rel=0.06, abs=0.5)
 
 

@@ -1,4 +1,4 @@
-"""A function is loaded from beside the job file or from what is installed, or is named."""
+"""A function is loaded from a module beside the job file or from an installed one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _imports_as_before() -> Iterator[None]:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a module of the user's into the job file's folder."""
+    """Writes a module of the user into the job file's folder."""
 
     def write_module(name: str, text: str) -> None:
         path = tmp_path / name
@@ -100,7 +100,7 @@ def test_a_module_in_a_package_is_not_a_file_of_its_last_name(write: Write, ref:
         assert ref("users_package.clicks:weigh").load()(None) == "inner"
 
 
-def test_a_folder_of_data_beside_the_job_file_is_no_module(write: Write, ref: Ref) -> None:
+def test_a_folder_of_data_beside_the_job_file_is_not_a_module(write: Write, ref: Ref) -> None:
     write("colorsys/visits.csv", "url")
     assert ref("colorsys:rgb_to_hsv").load() is colorsys.rgb_to_hsv
 
@@ -112,7 +112,7 @@ def test_a_module_is_loaded_once(write: Write, ref: Ref) -> None:
         assert ref(name).load() is ref(name).load()
 
 
-def test_the_reference_is_what_travels(write: Write, ref: Ref) -> None:
+def test_the_reference_is_pickled_and_not_the_function(write: Write, ref: Ref) -> None:
     write("users_clicks.py", "def weigh(batch): return 3")
     again = pickle.loads(pickle.dumps(ref("users_clicks:weigh")))
     assert str(again) == "users_clicks:weigh"
@@ -127,21 +127,21 @@ def test_a_check_loads_the_function(write: Write, ref: Ref) -> None:
         check_function(ref("users_clicks:wiegh"))
 
 
-def test_a_module_that_is_nowhere(ref: Ref, tmp_path: Path) -> None:
+def test_a_missing_module_is_reported(ref: Ref, tmp_path: Path) -> None:
     message = reason(ref("users_nothing:weigh"))
     assert message == (
         f"inputs.visits.map: there is no module 'users_nothing' in {tmp_path}, nor an installed one"
     )
 
 
-def test_a_module_that_is_nowhere_in_its_package(write: Write, ref: Ref) -> None:
+def test_a_missing_module_of_a_package_is_reported(write: Write, ref: Ref) -> None:
     write("users_package/__init__.py", "")
     message = reason(ref("users_package.nothing:weigh"))
     assert message.startswith("inputs.visits.map: ")
     assert "'users_package.nothing'" in message
 
 
-def test_a_function_that_is_not_in_its_module(write: Write, ref: Ref) -> None:
+def test_a_missing_function_is_reported(write: Write, ref: Ref) -> None:
     write("users_clicks.py", "def weigh(batch): return batch\nlimit = 3")
     expected = "inputs.visits.map: module 'users_clicks' has no function 'wiegh'"
     assert reason(ref("users_clicks:wiegh")) == expected
@@ -159,7 +159,7 @@ def test_a_function_that_is_not_in_its_module(write: Write, ref: Ref) -> None:
         ("1 / 0", "ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_module_that_fails_on_import(write: Write, ref: Ref, text: str, cause: str) -> None:
+def test_an_error_of_an_import_is_reported(write: Write, ref: Ref, text: str, cause: str) -> None:
     write("users_clicks.py", text)
     message = reason(ref("users_clicks:weigh"))
     assert message.startswith("inputs.visits.map: importing 'users_clicks' failed: ")
@@ -167,7 +167,7 @@ def test_a_module_that_fails_on_import(write: Write, ref: Ref, text: str, cause:
 
 
 @pytest.mark.parametrize("code", ["0", "1", "'usage: clicks FILE'"])
-def test_a_module_that_exits_on_import(write: Write, ref: Ref, code: str) -> None:
+def test_an_exit_in_an_import_is_reported(write: Write, ref: Ref, code: str) -> None:
     write("users_clicks.py", f"import sys\nsys.exit({code})")
     message = reason(ref("users_clicks:weigh"))
     assert message.startswith("inputs.visits.map: importing 'users_clicks' failed: SystemExit")
@@ -184,7 +184,7 @@ def test_a_failed_import_keeps_its_cause(write: Write, ref: Ref) -> None:
     "text",
     ["", "weigh", ":weigh", "clicks:", "a:b:c", "../clicks:weigh", "clicks.py:weigh()", ".a:b"],
 )
-def test_what_names_no_function_is_refused(ref: Ref, text: str) -> None:
+def test_a_text_that_names_no_function_is_refused(ref: Ref, text: str) -> None:
     with pytest.raises(UserFunctionError) as refused:
         ref(text)
     assert str(refused.value).startswith(f"inputs.visits.map: {text!r} is not a function; ")

@@ -1,4 +1,4 @@
-"""A job file is decoded whole, or refused."""
+"""A job file is decoded completely, or refused."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_spec_does_not_change(load: Load) -> None:
         load(MINIMAL).shuffle.replicas = 2  # type: ignore[misc]
 
 
-def test_what_is_not_toml_is_refused_with_its_place(load: Load) -> None:
+def test_a_file_that_is_not_toml_is_refused_with_the_position(load: Load) -> None:
     message = refusal(load, "[job\nname = 'x'")
     assert "job.toml is not TOML: " in message
     assert "line 1" in message
@@ -104,7 +104,7 @@ def test_toml_that_is_nested_too_deeply_is_refused(load: Load) -> None:
     assert "is not TOML" in refusal(load, f"x = {'[' * 50_000}")
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JobFileError, match=r"none\.toml cannot be read: .*No such file"):
         load_job(tmp_path / "none.toml")
 
@@ -121,7 +121,7 @@ def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
         load_job(path)
 
 
-def test_options_may_be_written_as_what_they_are(load: Load) -> None:
+def test_storage_options_may_be_booleans_and_numbers(load: Load) -> None:
     spec = load(f"{MINIMAL}\n[storage]\naws_allow_http = true\nx = false\ndatanode_port = 9866")
     assert spec.storage == {"aws_allow_http": "true", "x": "false", "datanode_port": "9866"}
     assert "64 bits" in refusal(load, f"{MINIMAL}\n[storage]\nx = {'9' * 20}")

@@ -1,4 +1,4 @@
-"""What is wrong in a job file is told with the path of its key."""
+"""Mistakes in a job file are reported with the path of the key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.job_files import MINIMAL, Load, refusal
         ),
     ],
 )
-def test_an_unknown_key_is_named_by_its_path_with_the_nearest(
+def test_an_unknown_key_is_reported_with_its_path_and_the_nearest_key(
     load: Load, more: str, message: str
 ) -> None:
     assert refusal(load, f"{MINIMAL}\n{more}") == message
@@ -51,7 +51,7 @@ def test_an_unknown_key_is_named_by_its_path_with_the_nearest(
         ),
     ],
 )
-def test_a_missing_key_is_named_by_its_path(load: Load, text: str, message: str) -> None:
+def test_a_missing_key_is_reported_with_its_path(load: Load, text: str, message: str) -> None:
     assert refusal(load, text) == message
 
 
@@ -69,7 +69,9 @@ def test_a_missing_key_is_named_by_its_path(load: Load, text: str, message: str)
         ("[cluster]\nworkers = 'two'", "cluster.workers: "),
     ],
 )
-def test_a_value_of_the_wrong_type_is_named_by_its_path(load: Load, more: str, path: str) -> None:
+def test_a_value_of_the_wrong_type_is_reported_with_its_path(
+    load: Load, more: str, path: str
+) -> None:
     assert refusal(load, f"{MINIMAL}\n{more}").startswith(path)
 
 
@@ -87,7 +89,7 @@ def test_a_value_of_the_wrong_type_is_named_by_its_path(load: Load, more: str, p
         ("[storage]\nendpoint = 1.5", "storage.endpoint: "),
     ],
 )
-def test_a_path_below_a_named_table_holds_the_name(load: Load, more: str, path: str) -> None:
+def test_the_path_of_a_key_in_a_named_table_has_the_name(load: Load, more: str, path: str) -> None:
     assert refusal(load, f"{MINIMAL}\n{more}").startswith(path)
 
 
@@ -101,7 +103,7 @@ def test_a_path_below_a_named_table_holds_the_name(load: Load, more: str, path: 
         ("[reduce]\njoin = 'left_outer'", ["'semi' or 'anti'; write 'left'"]),
     ],
 )
-def test_a_choice_that_is_none_comes_with_those_that_are(
+def test_a_wrong_choice_is_reported_with_the_valid_ones(
     load: Load, more: str, choices: list[str]
 ) -> None:
     message = refusal(load, f"{MINIMAL}\n{more}")
@@ -114,7 +116,7 @@ def test_a_job_has_at_least_one_input(load: Load) -> None:
 
 
 @pytest.mark.parametrize("value", ["'aws_secret_access_key=HUSH'", "['HUSH']"])
-def test_what_is_no_table_of_options_is_not_shown(load: Load, value: str) -> None:
+def test_a_value_in_place_of_the_storage_table_is_not_shown(load: Load, value: str) -> None:
     message = refusal(load, f"storage = {value}\n{MINIMAL}")
     assert message.startswith("storage must be a table, [storage], not a value of type ")
     assert "HUSH" not in message

@@ -26,7 +26,7 @@ def test_overrides_replace_values_and_make_sections(load: Load) -> None:
     assert spec.inputs["visits"].path == "visits/*.csv"
 
 
-def test_an_override_can_bring_the_missing_key(load: Load) -> None:
+def test_an_override_can_add_a_missing_key(load: Load) -> None:
     text = MINIMAL.replace('name = "clicks"', "")
     assert load(text, {"job.name": "given"}).job.name == "given"
 
@@ -103,13 +103,13 @@ def test_an_override_without_a_key_is_refused_without_its_value(text: str, shown
         "storage.proxy_url=http://user:HUSH@proxy:3128",
     ],
 )
-def test_a_secret_of_a_store_is_no_argument(text: str) -> None:
+def test_a_secret_of_a_store_is_refused_as_an_argument(text: str) -> None:
     with pytest.raises(JobFileError, match=r"^--set storage\..* \[storage\] of the job") as caught:
         parse_override(text)
     assert "HUSH" not in str(caught.value)
 
 
-def test_what_is_no_secret_of_a_store_may_be_an_argument() -> None:
+def test_other_options_of_a_store_may_be_arguments() -> None:
     for name in ("aws_web_identity_token_file", "aws_endpoint_url"):
         assert parse_override(f"storage.{name}=http://x/y@z") == (f"storage.{name}", "http://x/y@z")
 

@@ -1,4 +1,4 @@
-"""Locations that a client can connect to, and texts that are none."""
+"""Texts that are locations, and texts that are not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_location(text: str) -> None:
     "text",
     ["", "127.0.0.1:5005", "http://h:1", "grpc+tcp://h", "grpc+tcp://\0:1", "grpc+unix://a.sock"],
 )
-def test_no_location(text: str) -> None:
+def test_a_text_that_is_not_a_location(text: str) -> None:
     assert not is_location(text)
     with pytest.raises(JobError, match=r"is not a location such as grpc\+tcp://127.0.0.1:5005"):
         mrflight.connect(text)

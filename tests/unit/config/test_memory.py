@@ -17,7 +17,7 @@ GIB = 1024 * MIB
 @pytest.mark.parametrize("total", [512 * MIB, 2 * GIB, 64 * GIB, 2**50])
 @pytest.mark.parametrize("workers", [1, 2, 16])
 @pytest.mark.parametrize("data_servers", [0, 1, 4])
-def test_the_parts_are_no_more_than_the_whole(total: int, workers: int, data_servers: int) -> None:
+def test_the_parts_are_not_more_than_the_total(total: int, workers: int, data_servers: int) -> None:
     total = max(total, min_memory(workers, data_servers))
     plan = divide_memory(total, workers, data_servers)
     task = max(plan.writer + plan.combiner, plan.reducer + plan.encoder)
@@ -26,14 +26,14 @@ def test_the_parts_are_no_more_than_the_whole(total: int, workers: int, data_ser
     assert (plan.servers > 0) == (data_servers > 0)
 
 
-def test_what_two_gib_become_on_two_cores() -> None:
+def test_the_plan_of_two_gib_on_two_cores() -> None:
     plan = divide_memory(2 * GIB, workers=2, data_servers=1)
     assert plan.servers == 889 * MIB
     assert plan.reducer == pytest.approx(222 * MIB, abs=MIB)
     assert plan.writer == pytest.approx(128 * MIB, abs=MIB)
 
 
-def test_a_rewrite_gets_what_the_data_servers_had_as_well() -> None:
+def test_a_rewrite_also_gets_the_memory_of_the_data_servers() -> None:
     plan = divide_memory(2 * GIB, workers=2, data_servers=1)
     assert plan.rewriter == pytest.approx(plan.reducer + plan.servers // 4, abs=8)
     standing = divide_memory(2 * GIB, workers=2, data_servers=0)
@@ -42,7 +42,7 @@ def test_a_rewrite_gets_what_the_data_servers_had_as_well() -> None:
     assert set_by_hand.rewriter == plan.rewriter
 
 
-def test_sql_takes_memory_that_is_not_divided() -> None:
+def test_the_memory_of_sql_is_not_divided() -> None:
     taken = (54 + 2 * 13) * MIB
     sections = {"cluster": {"memory": "640 MiB"}}
     output = {"table": "out", "mode": "merge", "keys": ["id"]}
@@ -52,7 +52,7 @@ def test_sql_takes_memory_that_is_not_divided() -> None:
     assert min_memory(2, 1, with_sql=True) == min_memory(2, 1) + taken
 
 
-def test_what_the_job_file_gives_to_the_servers_is_theirs() -> None:
+def test_the_servers_get_what_the_job_file_sets() -> None:
     spec = job(cluster={"memory": "4 GiB"}, shuffle={"memory": "1 GiB"})
     plan = plan_memory(spec, workers=2, data_servers=2)
     assert (plan.total, plan.servers) == (4 * GIB, GIB)
@@ -75,12 +75,12 @@ def test_what_the_job_file_gives_to_the_servers_is_theirs() -> None:
         ),
     ],
 )
-def test_memory_that_cannot_be_is_refused(sections: dict[str, object], said: str) -> None:
+def test_invalid_memory_is_refused(sections: dict[str, object], said: str) -> None:
     with pytest.raises(JobFileError, match=said):
         plan_memory(job(**sections), workers=2, data_servers=1)
 
 
-def test_the_least_is_enough() -> None:
+def test_the_least_memory_is_enough() -> None:
     least = min_memory(workers=2, data_servers=1)
     assert plan_memory(job(cluster={"memory": str(least)}), 2, 1).total == least
     with pytest.raises(JobFileError):

@@ -1,4 +1,4 @@
-"""Callables that are sent as they are: lambdas, closures, objects, and what cannot be."""
+"""Lambdas, closures and objects are pickled, or are refused with a reason."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_lambda_a_closure_an_object_and_a_part_of_a_call() -> None:
     assert [ref(pickle_function(each, "map")).load()(2) for each in functions] == [6, 6, 6, 6, 3]
 
 
-def test_messages_call_a_function_by_its_name() -> None:
+def test_messages_name_a_function() -> None:
     def inner(number: int) -> int:
         return number
 
@@ -71,12 +71,12 @@ def test_messages_call_a_function_by_its_name() -> None:
     assert name_of(inner).startswith("inner (test_pickled_functions.py, line ")
 
 
-def test_it_is_loaded_once_in_a_process() -> None:
+def test_a_function_is_loaded_once_per_process() -> None:
     text = pickle_function(Times(3), "map")
     assert ref(text).load() is ref(text).load()
 
 
-def test_references_are_equal_by_what_they_carry() -> None:
+def test_references_are_equal_if_their_functions_are() -> None:
     text = pickle_function(Times(3), "map")
     again = pickle.loads(pickle.dumps(ref(text)))
     assert again == ref(text)
@@ -85,14 +85,14 @@ def test_references_are_equal_by_what_they_carry() -> None:
     assert again.load()(2) == 6
 
 
-def test_it_is_pickled_as_it_is_now() -> None:
+def test_a_function_is_pickled_in_its_present_state() -> None:
     times = Times(3)
     text = pickle_function(times, "map")
     times.factor = 4
     assert ref(text).load()(2) == 6
 
 
-def test_what_cannot_be_pickled_is_told_with_its_name() -> None:
+def test_a_function_that_cannot_be_pickled_is_reported_with_its_name() -> None:
     lock = threading.Lock()
 
     def locked(number: int) -> int:
@@ -106,27 +106,27 @@ def test_what_cannot_be_pickled_is_told_with_its_name() -> None:
     assert " cannot be sent to workers: TypeError: cannot pickle '_thread.lock' object; " in message
 
 
-def test_what_brings_too_much_along_is_refused() -> None:
+def test_a_function_with_too_much_data_is_refused() -> None:
     table = bytes(MAX_BYTES)
     with pytest.raises(UserFunctionError, match=r"refers to 4\.0 MiB of data, .* at most 4\.0 MiB"):
         pickle_function(lambda number: table[number], "map")
 
 
 @pytest.mark.parametrize("text", ["pickled:", "pickled::a", "pickled:a:"])
-def test_a_text_without_a_name_or_bytes_is_no_function(text: str) -> None:
+def test_a_text_without_a_name_or_bytes_is_not_a_function(text: str) -> None:
     with pytest.raises(UserFunctionError, match="is not a function; write 'module:function'"):
         ref(text)
 
 
 @pytest.mark.parametrize("body", ["AAAA", "!", "gASVAAAA"])
-def test_bytes_that_are_no_callable_are_told(body: str) -> None:
+def test_bytes_that_are_not_a_callable_are_reported(body: str) -> None:
     with pytest.raises(UserFunctionError, match="map: weigh cannot be loaded in a worker: "):
         ref(f"pickled:weigh:{body}").load()
 
 
 @pytest.fixture
 def weigh(tmp_path: Path) -> str:
-    """A function of a module beside a script, as Python finds it there; forgotten since."""
+    """The text of a function of a module beside a script, which is not imported any more."""
     (tmp_path / "users_weights.py").write_text("def weigh(number):\n    return number * 5\n")
     sys.path.insert(0, str(tmp_path))
     text = pickle_function(import_module("users_weights").weigh, "map")
@@ -135,11 +135,11 @@ def weigh(tmp_path: Path) -> str:
     return text
 
 
-def test_modules_are_found_where_the_script_has_them(weigh: str) -> None:
+def test_modules_beside_the_script_are_found(weigh: str) -> None:
     assert ref(weigh).load()(2) == 10
 
 
-def test_a_module_that_the_worker_does_not_have_is_told(weigh: str, tmp_path: Path) -> None:
+def test_a_module_that_the_worker_does_not_have_is_reported(weigh: str, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path)
     with pytest.raises(UserFunctionError) as refused:
         ref(weigh).load()
@@ -149,7 +149,7 @@ def test_a_module_that_the_worker_does_not_have_is_told(weigh: str, tmp_path: Pa
     )
 
 
-def test_maps_that_are_one() -> None:
+def test_chained_maps_are_one_function() -> None:
     both = chain_functions(pickle_function(plus_one, "map"), pickle_function(Times(3), "map"))
     assert both is not None
     three = chain_functions(both, pickle_function(lambda number: number - 1, "map"))

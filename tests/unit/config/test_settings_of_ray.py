@@ -1,4 +1,4 @@
-"""What a job file says of Ray, checked before anything is started."""
+"""The settings for Ray are checked before anything is started."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def spec(**cluster: object) -> JobSpec:
     )
 
 
-def test_an_address_is_for_ray_and_is_that_of_a_node(tmp_path: Path) -> None:
+def test_an_address_needs_ray_and_must_be_that_of_a_node(tmp_path: Path) -> None:
     with pytest.raises(
         JobFileError, match=r'^cluster\.ray_address only applies to cluster\.executor = "r'
     ):
@@ -49,7 +49,7 @@ def test_an_address_is_for_ray_and_is_that_of_a_node(tmp_path: Path) -> None:
             RunSettings.of(spec(executor="ray", ray_address=wrong), tmp_path)
 
 
-def test_a_ray_of_several_nodes_says_how_many_workers_and_how_much_memory(tmp_path: Path) -> None:
+def test_defaults_come_from_the_nodes_of_ray(tmp_path: Path) -> None:
     machines = Machines(cpus=24, memory_bytes=100 << 30)
     settings = RunSettings.of(spec(executor="ray"), tmp_path, machines)
     assert (settings.workers, settings.data_servers) == (24, 6)
@@ -60,7 +60,7 @@ def test_a_ray_of_several_nodes_says_how_many_workers_and_how_much_memory(tmp_pa
 
 
 @pytest.mark.usefixtures("needs_ray")
-def test_an_address_where_nobody_listens_is_told_at_once(tmp_path: Path) -> None:
+def test_an_address_that_does_not_answer_is_reported_at_once(tmp_path: Path) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{bound.getsockname()[1]}"
@@ -69,8 +69,8 @@ def test_an_address_where_nobody_listens_is_told_at_once(tmp_path: Path) -> None
             mrflight.run(write_job(tmp_path, JOB), overrides={"cluster.ray_address": address})
 
 
-def test_what_ray_weighs_is_taken_from_the_jobs_memory(tmp_path: Path) -> None:
-    """A gateway to it, and Ray in two workers and a data server: 110 + 3 * 50 MiB."""
+def test_the_memory_of_ray_is_taken_from_that_of_the_job(tmp_path: Path) -> None:
+    """The gateway, and Ray in two workers and a data server, take 110 + 3 * 50 MiB."""
     local = RunSettings.of(spec(workers=2, memory="1 GiB"), tmp_path).memory
     on_ray = RunSettings.of(spec(executor="ray", workers=2, memory="1 GiB"), tmp_path).memory
     assert local.servers - on_ray.servers == 130 * MIB

@@ -1,4 +1,4 @@
-"""Sort keys are read as a job file says them, and mistakes are named."""
+"""Sort keys of a job file are parsed, and mistakes are reported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mrflight.errors import JobFileError
         ('"nulls first"', SortKey("nulls first")),
     ],
 )
-def test_words_at_the_end_say_how(text: str, key: SortKey) -> None:
+def test_the_last_words_are_options(text: str, key: SortKey) -> None:
     assert parse_sort_keys([text], "reduce.sort_by") == (key,)
 
 
@@ -43,7 +43,7 @@ def test_a_column_that_comes_twice_is_refused() -> None:
         parse_sort_keys(["a", "b", "a desc"], "reduce.order_by")
 
 
-def test_keys_are_told_as_they_are_read_and_pickle() -> None:
+def test_keys_can_be_formatted_and_parsed_again_and_pickled() -> None:
     keys = parse_sort_keys(["b c desc nulls first", "a nulls first", "d desc", "e"], "k")
     assert parse_sort_keys([str(key) for key in keys], "k") == keys
     assert pickle.loads(pickle.dumps(keys)) == keys

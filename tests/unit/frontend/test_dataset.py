@@ -1,4 +1,4 @@
-"""A job written in Python is the job of the job file that says the same."""
+"""A job written in Python is the same as that of the corresponding job file."""
 
 from __future__ import annotations
 
@@ -189,19 +189,19 @@ def test_the_job_is_that_of_the_job_file(rows: Dataset, text: str) -> None:
     assert list(spec.stages) == list(job_file(text).stages)
 
 
-def test_columns_are_told_one_by_one_or_in_a_list() -> None:
+def test_columns_may_be_arguments_or_a_list() -> None:
     assert VISITS.key_by(["a", "b"]).job("out") == VISITS.key_by("a", "b").job("out")
     assert VISITS.repartition(["a"]).job("out") == VISITS.repartition("a").job("out")
     grouped = VISITS.group_by(["a", "b"]).agg().sort_by(["a desc"], "b")
     assert grouped.job("out") == VISITS.group_by("a", "b").agg().sort_by("a desc", "b").job("out")
 
 
-def test_a_name_that_groups_do_not_have_is_an_attribute_error() -> None:
+def test_an_unknown_attribute_of_groups_is_an_attribute_error() -> None:
     assert not hasattr(VISITS.group_by("url"), "averaged")
     assert copy.copy(VISITS.group_by("url")) == VISITS.group_by("url")
 
 
-def test_a_stage_that_two_others_read_is_made_once() -> None:
+def test_a_stage_that_two_others_read_runs_once() -> None:
     top = CLICKS.map("clicks:top").distinct()
     spec = CLICKS.join(top, on="url").job("out")
     assert list(spec.stages) == ["grouped", "distinct_rows"]
@@ -209,7 +209,7 @@ def test_a_stage_that_two_others_read_is_made_once() -> None:
     assert spec.stages["distinct_rows"].inputs["grouped"].stage == "grouped"
 
 
-def test_the_output_is_told_where_the_rows_are_written() -> None:
+def test_the_options_of_the_output_are_those_of_write() -> None:
     spec = VISITS.job(
         Path("out") / "users", mode="merge", keys="id", order_by="at", partition_by=None
     )
@@ -235,7 +235,7 @@ STEPS: list[Callable[[Dataset], Dataset]] = [
 
 @examples
 @given(st.lists(st.sampled_from(STEPS), max_size=5))
-def test_any_steps_are_a_job(steps: list[Callable[[Dataset], Dataset]]) -> None:
+def test_any_sequence_of_steps_is_a_job(steps: list[Callable[[Dataset], Dataset]]) -> None:
     rows = VISITS
     for step in steps:
         before = rows.job("out")
@@ -249,7 +249,7 @@ def test_any_steps_are_a_job(steps: list[Callable[[Dataset], Dataset]]) -> None:
 
 
 def _document(spec: JobSpec) -> dict[str, Any]:
-    """What a job file of the job would be parsed to."""
+    """Return what the job file of a spec would be parsed into."""
 
     def without_none(value: Any) -> Any:
         if isinstance(value, dict):
@@ -278,7 +278,7 @@ def test_callables_are_sent_with_the_job() -> None:
     assert len(repr(rows)) < 100
 
 
-def test_what_cannot_be_pickled_is_refused_at_once() -> None:
+def test_a_callable_that_cannot_be_pickled_is_refused_at_once() -> None:
     lock = threading.Lock()
     for given_to in (VISITS.map, VISITS.reduce):
         with pytest.raises(UserFunctionError, match=r"<lambda> \(.*cannot pickle '_thread.lock'"):
@@ -349,7 +349,7 @@ def test_what_cannot_be_pickled_is_refused_at_once() -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_by_its_key(make: Callable[[], object], message: str) -> None:
+def test_a_mistake_is_reported_with_its_key(make: Callable[[], object], message: str) -> None:
     with pytest.raises(JobFileError) as refused:
         make()
     assert str(refused.value).startswith(message)
@@ -382,5 +382,5 @@ def test_an_old_name_of_a_method_warns(
         ("/", "rows"),
     ],
 )
-def test_rows_are_called_as_their_files(path: str, name: str) -> None:
+def test_the_default_name_of_rows_comes_from_their_path(path: str, name: str) -> None:
     assert list(mrflight.read(path).job("out").inputs) == [name]

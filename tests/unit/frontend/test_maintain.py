@@ -1,4 +1,4 @@
-"""``mrflight maintain`` as it is typed, with its mistakes."""
+"""The command ``mrflight maintain`` and its errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.leftovers import tree
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    """Of two files that are in it, and one that was removed."""
+    """A table of two files, from which one was removed."""
     write_deltalake(tmp_path / "t", pa.table({"n": [0]}))
     write_deltalake(tmp_path / "t", pa.table({"n": [1]}), mode="overwrite")
     write_deltalake(tmp_path / "t", pa.table({"n": [2]}), mode="append")
@@ -24,13 +24,13 @@ def table(tmp_path: Path) -> str:
 
 
 def maintain(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str, str]:
-    """The exit code, and what is on stdout and stderr."""
+    """Return the exit code, stdout and stderr."""
     code = cli.main(["maintain", *options])
     out, told = capsys.readouterr()
     return code, out, told
 
 
-def test_it_says_what_it_did(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_reports_what_it_did(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, told = maintain(capsys, table)
     assert (code, told) == (0, "")
     assert re.fullmatch(
@@ -41,7 +41,7 @@ def test_it_says_what_it_did(table: str, capsys: pytest.CaptureFixture[str]) -> 
     )
 
 
-def test_json_has_all_of_it(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_whole_report(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = maintain(capsys, table, "--retain", "0 s", "--force", "--json")
     assert code == 0
     report = json.loads(out)
@@ -55,7 +55,9 @@ def test_json_has_all_of_it(table: str, capsys: pytest.CaptureFixture[str]) -> N
     assert sorted(DeltaTable(table).to_pyarrow_table()["n"].to_pylist()) == [1, 2]
 
 
-def test_what_is_not_wanted_is_not_done(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_work_that_is_switched_off_is_not_done(
+    table: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = tree(Path(table))
     options = ("--no-compact", "--no-vacuum", "--no-checkpoint")
     assert maintain(capsys, table, *options) == (0, f"{table}, version 2\n", "")
@@ -72,7 +74,7 @@ def test_what_is_not_wanted_is_not_done(table: str, capsys: pytest.CaptureFixtur
         (["--retain", "1 h"], "keeps removed files for longer than that"),
     ],
 )
-def test_a_mistake_is_told_and_nothing_is_done(
+def test_a_mistake_is_reported_and_nothing_is_done(
     table: str, options: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = tree(Path(table))
@@ -83,7 +85,9 @@ def test_a_mistake_is_told_and_nothing_is_done(
     assert tree(Path(table)) == before
 
 
-def test_a_store_that_fails_is_no_mistake(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_that_fails_is_not_a_mistake_of_the_user(
+    table: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for entry in (Path(table) / "_delta_log").glob("*.json"):
         entry.write_text("{")
     code, _, told = maintain(capsys, table)

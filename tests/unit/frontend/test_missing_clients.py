@@ -1,4 +1,4 @@
-"""What to install is said where a store's client cannot be imported."""
+"""If the client of a store is missing, the error says what to install."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.pems import Authority
 
 
 def said_without(module: str, call: str) -> str:
-    """The error of a call, in a process in which the module cannot be imported."""
+    """Return the error of a call in a process that cannot import a module."""
     script = f"""
 import sys
 sys.modules[{module!r}] = None
@@ -65,7 +65,7 @@ def test_a_store_without_its_client_says_what_to_install(module: str, call: str,
     assert said_without(module, call) == told
 
 
-def test_certificates_are_not_taken_unchecked(tmp_path: Path) -> None:
+def test_certificates_are_checked(tmp_path: Path) -> None:
     pems = Authority().write_pems(tmp_path / "pems", "demo__ann")
     call = f"hopsfs.client_environment({{'pem_dir': {str(pems)!r}}}, Path('/'), datetime.now(UTC))"
     assert said_without("cryptography", call) == (

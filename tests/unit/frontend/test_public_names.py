@@ -34,12 +34,12 @@ def test_the_public_names_are_these() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_public_name_is_there(name: str) -> None:
+def test_a_public_name_exists(name: str) -> None:
     assert getattr(mrflight, name).__name__ == name
     assert name in dir(mrflight)
 
 
-def test_names_that_are_not_there_are_an_attribute_error() -> None:
+def test_unknown_names_are_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'mrflight' has no attribute 'rnu'"):
         mrflight.rnu  # noqa: B018 - asking for it is the test
 
@@ -54,7 +54,7 @@ def test_the_version_is_the_installed_one() -> None:
     assert mrflight.__version__ == version("mrflight")
 
 
-def test_the_command_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--version"])
     assert capsys.readouterr().out == f"mrflight {version('mrflight')}\n"

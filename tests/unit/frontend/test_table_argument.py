@@ -1,4 +1,4 @@
-"""``--storage`` of the commands about a table, and what it does not take."""
+"""The option ``--storage`` of the commands on tables, and what it refuses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @COMMANDS
-def test_deltalake_does_not_dial_a_hopsfs(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deltalake_does_not_connect_to_hopsfs(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     told = refused(capsys, command, "hopsfs://127.0.0.1/t")
     assert told.startswith("mrflight: hopsfs://127.0.0.1/t needs hops-deltalake")
 
@@ -62,7 +64,7 @@ def test_options_reach_the_store(
         "aws_sse_customer_key_base64",
     ],
 )
-def test_a_secret_is_left_to_the_environment(
+def test_a_secret_must_be_in_the_environment(
     command: str, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = refused(capsys, command, HDFS, "--storage", f"{key}=hush")
@@ -72,7 +74,7 @@ def test_a_secret_is_left_to_the_environment(
 
 
 @COMMANDS
-def test_a_misspelled_option_is_told_with_the_nearest(
+def test_a_misspelled_option_is_reported_with_the_nearest(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = refused(capsys, command, "s3://bucket/t", "--storage", "aws_regoin=hush")
@@ -82,7 +84,7 @@ def test_a_misspelled_option_is_told_with_the_nearest(
 
 @COMMANDS
 @pytest.mark.parametrize("text", ["hush", "=hush"])
-def test_what_is_no_option_is_not_shown(
+def test_a_text_that_is_not_an_option_is_not_shown(
     command: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refused(capsys, command, HDFS, "--storage", text) == (

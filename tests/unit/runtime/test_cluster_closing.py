@@ -1,4 +1,4 @@
-"""A job's own cluster closes at any moment, also while it replaces a server."""
+"""An embedded cluster closes at any moment, even while it replaces a server."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.support.supervised_cluster import ClusterHarness, started, until
 from tests.support.threads import WAIT_S
 
 CLOSE_S = 1.5
-"""Of the 5 s that an interrupted job has for its end."""
+"""How long closing may take, of the 5 s that an interrupted job has."""
 
 
 def test_closing_waits_for_a_restart_and_ends_what_it_started(around: ClusterHarness) -> None:
-    """The restart is held up once it has started the other server, which then is ended as well."""
+    """The restart is held up after it has started the replacement, which is then ended, too."""
     told, goes_on = threading.Event(), threading.Event()
 
     def hold_up(line: str) -> None:
@@ -42,7 +42,7 @@ def test_closing_waits_for_a_restart_and_ends_what_it_started(around: ClusterHar
 
 
 def test_closing_at_any_moment_leaves_nothing(around: ClusterHarness) -> None:
-    """Between a kill and the restart, or in it: who comes first differs from round to round."""
+    """Closing comes before or during a restart; which one differs from round to round."""
     replaced = 0
     for pause in range(20):
         with started(around.cluster(1)):
@@ -60,10 +60,10 @@ def test_closing_at_any_moment_leaves_nothing(around: ClusterHarness) -> None:
 
 
 @pytest.mark.parametrize("how", ["is stopped", "hangs"])
-def test_closing_does_not_wait_for_a_fork_server_that_stands_still_in_a_restart(
+def test_closing_does_not_wait_for_a_fork_server_that_is_stopped_in_a_restart(
     how: str, around: ClusterHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has told how a server ended, and is about to be asked for another."""
+    """It has reported the end of a server, and is about to be asked for a replacement."""
     fork_server = psutil.Process(around.fork_server.pid)
     is_held_up, stands_still = threading.Event(), threading.Event()
     really = ServerProcess.last_log_line

@@ -1,4 +1,4 @@
-"""Servers of a job's own cluster that stand still are ended, others that are silent are not."""
+"""Stopped servers of an embedded cluster are ended; other silent servers are not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.supervised_cluster import ClusterHarness, alive, started, unt
 from tests.support.threads import WAIT_S
 
 
-def test_a_metadata_server_that_stands_still_is_replaced(around: ClusterHarness) -> None:
+def test_a_stopped_metadata_server_is_replaced(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
         around.server("metadata").suspend()
         said = [around.told.get(timeout=WAIT_S) for _ in range(2)]
@@ -29,8 +29,8 @@ def test_a_metadata_server_that_stands_still_is_replaced(around: ClusterHarness)
     assert around.told.empty()
 
 
-def test_a_driver_that_stood_still_itself_ends_no_server(around: ClusterHarness) -> None:
-    """The call that was under way is late then, the next one is not."""
+def test_a_driver_that_was_stopped_itself_ends_no_server(around: ClusterHarness) -> None:
+    """Only the call that was under way is late; the next one is not."""
     ended: list[str] = []
     with started(around.cluster()) as cluster:
         metadata = around.server("metadata")
@@ -44,7 +44,7 @@ def test_a_driver_that_stood_still_itself_ends_no_server(around: ClusterHarness)
         assert ended == []
 
 
-def test_data_servers_that_stand_still_are_replaced(around: ClusterHarness) -> None:
+def test_stopped_data_servers_are_replaced(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
         for name in ("data0", "data1"):
             around.server(name).suspend()
@@ -65,10 +65,10 @@ def test_data_servers_that_stand_still_are_replaced(around: ClusterHarness) -> N
         ("metadata", "the metadata server", "it is started again"),
     ],
 )
-def test_one_that_stands_still_before_it_listens_is_replaced_as_well(
+def test_a_server_that_is_stopped_before_it_listens_is_replaced(
     around: ClusterHarness, name: str, calls: str, again: str
 ) -> None:
-    """It is stopped within a millisecond of its fork, or, where that was too late, the next one."""
+    """It is stopped within a millisecond of its fork; if that was too late, the next one is."""
     number = 2  # of the data server that takes the place of data0
     is_stopped = False
 
@@ -99,8 +99,10 @@ def test_one_that_stands_still_before_it_listens_is_replaced_as_well(
     assert around.told.empty()
 
 
-def test_a_data_server_that_was_given_up_and_answers_is_not_ended(around: ClusterHarness) -> None:
-    """It is on its way back, or about to end by itself."""
+def test_a_data_server_that_was_declared_lost_and_answers_is_not_ended(
+    around: ClusterHarness,
+) -> None:
+    """It is registering again, or is about to end by itself."""
     ended: list[str] = []
     asked = threading.Event()
 

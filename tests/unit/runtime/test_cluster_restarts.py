@@ -1,4 +1,4 @@
-"""A job's own servers are replaced so often and no more, and not where none can be started."""
+"""Servers of an embedded cluster are replaced up to a limit, and only if one can be started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.supervised_cluster import ClusterHarness, alive, started, unt
 from tests.support.threads import WAIT_S
 
 
-def test_a_job_gets_so_many_servers_of_a_kind_and_no_more(around: ClusterHarness) -> None:
+def test_servers_of_each_kind_are_replaced_up_to_a_limit(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
         for number in range(MAX_RESTARTS):
             before = around.server("metadata").pid
@@ -35,7 +35,7 @@ def test_a_job_gets_so_many_servers_of_a_kind_and_no_more(around: ClusterHarness
         assert cluster.metadata == around.location("metadata")
 
 
-def test_servers_that_cannot_start_are_tried_so_often_and_no_more(around: ClusterHarness) -> None:
+def test_servers_that_cannot_start_are_retried_up_to_a_limit(around: ClusterHarness) -> None:
     before = set(os.listdir("/proc/self/fd"))
     with started(around.cluster()):
         around.spill.rmdir()
@@ -69,7 +69,7 @@ def test_a_server_that_never_starts_fails_the_job_and_is_not_replaced(
     around.spill.unlink()
 
 
-def test_with_their_fork_server_all_end_and_others_take_their_places(
+def test_all_servers_end_with_their_fork_server_and_are_replaced(
     around: ClusterHarness,
 ) -> None:
     with started(around.cluster()) as cluster:
@@ -85,10 +85,10 @@ def test_with_their_fork_server_all_end_and_others_take_their_places(
     until(around.is_empty)
 
 
-def test_without_a_fork_server_nothing_is_started_and_that_is_told(
+def test_without_a_fork_server_nothing_is_started_and_that_is_reported(
     around: ClusterHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Too many have been killed."""
+    """Too many fork servers have been killed."""
     monkeypatch.setattr(fork_server, "MAX_RESTARTS", 0)
     with started(around.cluster()):
         servers = list(around.servers().values())

@@ -1,4 +1,4 @@
-"""Servers of a job's own cluster that end are replaced: real servers, killed."""
+"""Servers of an embedded cluster that end are replaced; the tests kill real servers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_data_server_that_is_killed_is_replaced(around: ClusterHarness) -> Non
         assert len(around.servers()) == 3
 
 
-def test_the_metadata_server_is_started_where_it_was(around: ClusterHarness) -> None:
+def test_the_metadata_server_is_restarted_at_its_location(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
         before = around.server("metadata").pid
         said = around.kill("metadata")
@@ -54,10 +54,10 @@ def test_the_metadata_server_is_started_where_it_was(around: ClusterHarness) -> 
     [(1, signal.SIGSTOP), (1, signal.SIGKILL), (3, signal.SIGKILL)],
     ids=["metadata-stopped", "metadata-killed", "data1-killed"],
 )
-def test_what_happens_to_a_server_in_its_start_is_made_good(
+def test_a_server_that_is_killed_while_it_starts_is_replaced(
     around: ClusterHarness, child: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within a millisecond of its fork."""
+    """It is killed within a millisecond of its fork."""
     monkeypatch.setattr("mrflight.runtime.local.cluster.SLOW_START_S", 3.0)
     cluster = around.cluster()
     with closing(cluster):
@@ -75,7 +75,7 @@ def test_what_happens_to_a_server_in_its_start_is_made_good(
             assert sum(info.rows for info in shuffle.layout()[1]) == 1000
 
 
-def test_all_of_them_at_once(around: ClusterHarness) -> None:
+def test_all_servers_may_be_killed_at_once(around: ClusterHarness) -> None:
     with started(around.cluster(3)) as cluster:
         for process in around.servers().values():
             process.kill()
@@ -93,7 +93,7 @@ def test_all_of_them_at_once(around: ClusterHarness) -> None:
         until(lambda: alive(cluster.metadata) == {"data3", "data4", "data5"})
 
 
-def test_what_takes_the_place_has_the_same_memory_and_spills_to_the_same_folder(
+def test_a_replacement_has_the_same_memory_and_spill_folder(
     around: ClusterHarness,
 ) -> None:
     batch = pa.record_batch({"key": np.arange(1_000_000)})  # 8 MB, where each server holds 1 MiB
@@ -116,7 +116,7 @@ def test_what_takes_the_place_has_the_same_memory_and_spills_to_the_same_folder(
         assert len(folders) == 2  # those of the dead are gone
 
 
-def test_how_it_ended_is_told(around: ClusterHarness) -> None:
+def test_the_way_a_server_ended_is_reported(around: ClusterHarness) -> None:
     with started(around.cluster()):
         said = around.kill("data0", signal.SIGSEGV)
         assert said == "the data server data0 was killed by SIGSEGV; data2 takes its place"
@@ -125,7 +125,7 @@ def test_how_it_ended_is_told(around: ClusterHarness) -> None:
         assert said.endswith("stopping); data3 takes its place")
 
 
-def test_an_error_of_ours_costs_one_server_and_is_told(
+def test_a_bug_of_mrflight_costs_one_server_and_is_reported(
     around: ClusterHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     really = ServerProcess.last_log_line

@@ -1,4 +1,4 @@
-"""What the processes of a job will import is known from its file."""
+"""The modules that the processes of a job will import are known from its file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.support.plans import job
 
 @pytest.mark.parametrize("output", get_args(OutputFormat))
 @pytest.mark.parametrize("given", get_args(InputFormat))
-def test_every_module_is_there(given: str, output: str) -> None:
+def test_every_module_exists(given: str, output: str) -> None:
     inputs = {"visits": {"path": "visits", "format": given, "key": ["url"]}}
     modules = modules_for(job(inputs=inputs, output={"table": "out", "format": output}))
     assert f"mrflight.sources.{given}_source" in modules
     assert [module for module in modules if find_spec(module) is None] == []
 
 
-def test_formats_come_from_suffixes_and_a_folder_says_nothing() -> None:
+def test_formats_come_from_suffixes_and_not_from_folders() -> None:
     inputs = {
         name: {"path": path, "key": ["url"]}
         for name, path in {"a": "a/*.csv", "b": "b.tsv", "c": "c.json.gz", "d": "folder"}.items()
@@ -35,7 +35,7 @@ def test_formats_come_from_suffixes_and_a_folder_says_nothing() -> None:
     assert sources == ["mrflight.sources.csv_source", "mrflight.sources.json_source"]
 
 
-def test_a_standing_cluster_has_its_own_servers() -> None:
+def test_a_standing_cluster_needs_no_modules_of_servers() -> None:
     standing = modules_for(job(cluster={"metadata": "grpc+tcp://127.0.0.1:5005"}))
     assert set(modules_for(job())) - set(standing) == {
         "mrflight.servers.metadata",
@@ -44,7 +44,7 @@ def test_a_standing_cluster_has_its_own_servers() -> None:
 
 
 @pytest.mark.parametrize("output", get_args(OutputFormat))
-def test_workers_of_a_process_of_their_own_load_no_servers_and_no_sinks(output: str) -> None:
+def test_workers_on_ray_load_no_servers_and_no_sinks(output: str) -> None:
     modules = worker_modules(job(output={"table": "out", "format": output}))
     assert [module for module in modules if re.search("servers|_sink", module)] == []
 
@@ -57,7 +57,7 @@ def test_datafusion_is_for_jobs_with_sql(has_sql: bool) -> None:
     assert ("datafusion" in modules_for(job(inputs=inputs))) == has_sql
 
 
-def test_what_makes_tables_meet_is_for_jobs_with_several() -> None:
+def test_modules_of_joins_are_for_jobs_with_several_inputs() -> None:
     inputs = {name: {"path": f"{name}.csv"} for name in ("left", "right")}
     modules = modules_for(job(inputs=inputs, reduce={"sql": "select 1 from left", "group_by": []}))
     meet = {"mrflight.tasks.broadcast_join", "mrflight.tasks.cogroup"}
@@ -102,7 +102,7 @@ key = ["module"]
 
 
 @pytest.mark.parametrize("beside", ["", BESIDE], ids=["without sql", "with sql"])
-def test_a_worker_has_it_all_before_its_first_map(beside: str, tmp_path: Path) -> None:
+def test_a_worker_has_all_modules_before_its_first_map(beside: str, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("k\n1\n")
     (tmp_path / "loaded.py").write_text(LOADED)
     path = write_job(tmp_path, JOB + beside)

@@ -1,4 +1,4 @@
-"""A deadline shortens what is waited for, and is told as the reason where it did."""
+"""A deadline limits timeouts, and is named as the cause of errors that come after it."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def about_a_server(error: MrflightError) -> MrflightError:
     return error
 
 
-def test_who_has_all_the_time_waits_as_long_as_ever() -> None:
+def test_without_a_deadline_timeouts_are_unchanged() -> None:
     assert NO_DEADLINE.clamp(DEFAULT_TIMEOUTS) == DEFAULT_TIMEOUTS
     assert not NO_DEADLINE.expired()
 
 
-def test_no_wait_is_longer_than_what_is_left() -> None:
+def test_timeouts_are_limited_to_the_time_left() -> None:
     left = soon().clamp(Timeouts(call_s=30.0, stream_s=3600.0, reconnect_s=600.0))
     assert left.call_s == 30.0
     assert 50.0 < left.stream_s <= 60.0
     assert 50.0 < left.reconnect_s <= 60.0
 
 
-def test_once_it_is_over_a_call_is_short_and_nothing_is_waited_for() -> None:
+def test_an_expired_deadline_leaves_short_calls_and_no_reconnects() -> None:
     assert OVER.expired()
     left = OVER.clamp(DEFAULT_TIMEOUTS)
     assert 0 < left.call_s == left.stream_s < 0.1
@@ -52,7 +52,7 @@ def test_once_it_is_over_a_call_is_short_and_nothing_is_waited_for() -> None:
 @pytest.mark.parametrize(
     "kind", [ServerUnavailableError, DeadlineExceededError, NoDataServersError]
 )
-def test_it_is_blamed_for_a_server_that_was_not_awaited_any_longer(
+def test_an_error_of_a_server_after_the_deadline_is_attributed_to_it(
     kind: type[MrflightError],
 ) -> None:
     with pytest.raises(DeadlineExceededError) as late, OVER.attribute_timeouts():
@@ -70,13 +70,15 @@ def test_it_is_blamed_for_a_server_that_was_not_awaited_any_longer(
         (NO_DEADLINE, about_a_server(ServerUnavailableError("it is gone"))),
     ],
 )
-def test_it_is_not_blamed_for_anything_else(deadline: Deadline, error: MrflightError) -> None:
+def test_other_errors_are_not_attributed_to_the_deadline(
+    deadline: Deadline, error: MrflightError
+) -> None:
     with pytest.raises(type(error)) as raised, deadline.attribute_timeouts():
         raise error
     assert raised.value is error
 
 
-def test_a_call_is_awaited_until_then() -> None:
+def test_a_call_is_run_until_the_deadline() -> None:
     gate = threading.Event()
     try:
         deadline = Deadline(time.monotonic() + 0.05)
@@ -88,7 +90,7 @@ def test_a_call_is_awaited_until_then() -> None:
 
 
 @pytest.mark.parametrize("deadline", [NO_DEADLINE, IN_AN_HOUR])
-def test_a_call_that_ends_in_time_gives_what_it_does(deadline: Deadline) -> None:
+def test_a_call_that_ends_in_time_returns_or_raises(deadline: Deadline) -> None:
     assert deadline.run(lambda: 7, "it was asked") == 7
     for error in (TimeoutError("its own"), BadRowError("line 7")):
         with pytest.raises(type(error)) as raised:

@@ -38,7 +38,7 @@ def read_all(descriptor: int) -> bytes:
 def start(
     server: ForkServer, target: str, *arguments: str, kept: Sequence[int] = ()
 ) -> tuple[ForkedProcess, int]:
-    """A child, and a pipe of what it says."""
+    """Start a child; return it with a pipe of its output."""
     reading, writing = os.pipe()
     child = server.start("test-child", target, arguments, kept, streams=Streams(writing, writing))
     os.close(writing)
@@ -57,7 +57,7 @@ def test_a_child_gets_its_arguments_and_then_its_descriptors(server: ForkServer)
     child.close()
 
 
-def test_what_a_child_says_and_how_it_ends(server: ForkServer) -> None:
+def test_the_output_and_the_exit_code_of_a_child(server: ForkServer) -> None:
     cases = {("builtins:print", "hello"): (b"hello\n", 0), ("sys:exit", "no"): (b"", 1)}
     for (target, argument), expected in cases.items():
         child, said = start(server, target, argument)
@@ -65,7 +65,7 @@ def test_what_a_child_says_and_how_it_ends(server: ForkServer) -> None:
         child.close()
 
 
-def test_an_error_is_told_where_the_child_was_told_to(server: ForkServer) -> None:
+def test_a_traceback_goes_to_the_stderr_of_the_child(server: ForkServer) -> None:
     child, said = start(server, "builtins:int", "x")
     assert b"ValueError: invalid literal" in read_all(said)
     assert child.wait(WAIT_S) == 1
@@ -80,7 +80,9 @@ def sleeper(server: ForkServer) -> Iterator[ForkedProcess]:
         child.send_signal(signal.SIGKILL)
 
 
-def test_how_a_child_ended_by_a_signal_is_known(server: ForkServer, sleeper: ForkedProcess) -> None:
+def test_the_exit_code_of_a_child_that_a_signal_ended(
+    server: ForkServer, sleeper: ForkedProcess
+) -> None:
     process = psutil.Process(sleeper.pid)
     assert process.ppid() == server.pid
     assert sleeper.wait(0) is None
@@ -95,7 +97,7 @@ def test_a_child_is_a_session_of_its_own(server: ForkServer) -> None:
     child.close()
 
 
-def test_children_do_not_hold_each_others_descriptors(server: ForkServer) -> None:
+def test_children_do_not_keep_descriptors_of_each_other(server: ForkServer) -> None:
     reading, writing = os.pipe()
     first = server.start("test-first", "builtins:print", [], [writing])
     os.close(writing)
@@ -110,7 +112,7 @@ def test_children_do_not_hold_each_others_descriptors(server: ForkServer) -> Non
     second.close()
 
 
-def test_a_child_whose_fork_server_was_killed_is_ended_and_another_one_forks_the_next(
+def test_after_a_kill_children_are_ended_and_another_fork_server_forks_the_next(
     server: ForkServer, sleeper: ForkedProcess
 ) -> None:
     pid = sleeper.pid
@@ -128,13 +130,13 @@ def test_a_child_whose_fork_server_was_killed_is_ended_and_another_one_forks_the
             _ = late.pid
 
 
-def test_a_killed_child_that_is_not_gone_is_told(
+def test_a_killed_child_that_is_not_gone_is_logged(
     server: ForkServer,
     sleeper: ForkedProcess,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As one in a system call that nothing interrupts; it may hold its locks still."""
+    """It may be in a system call that cannot be interrupted, and still hold its locks."""
     monkeypatch.setattr(forked_process, "has_ended", lambda pid: False)
     monkeypatch.setattr(forked_process, "_END_TIMEOUT_S", 0.0)
     pid = sleeper.pid
@@ -148,7 +150,7 @@ def test_a_killed_child_that_is_not_gone_is_told(
 def test_a_child_that_was_being_forked_when_its_fork_server_was_killed_counts_as_killed(
     server: ForkServer,
 ) -> None:
-    """The next one is forked by another fork server, which the driver is told of."""
+    """Another fork server forks the next child, and the driver is notified."""
     faults.stop(psutil.Process(server.pid))
     with server.start("test-lost", "sys:exit", ["3"]) as lost:
         os.kill(server.pid, signal.SIGKILL)
@@ -157,7 +159,7 @@ def test_a_child_that_was_being_forked_when_its_fork_server_was_killed_counts_as
         assert after.wait(WAIT_S) == 1
 
 
-def test_a_child_ends_with_its_fork_server_also_where_nobody_waits_for_it(
+def test_a_child_ends_with_its_fork_server_even_if_nothing_waits_for_it(
     server: ForkServer, sleeper: ForkedProcess
 ) -> None:
     process = psutil.Process(sleeper.pid)
@@ -166,7 +168,7 @@ def test_a_child_ends_with_its_fork_server_also_where_nobody_waits_for_it(
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_module_that_is_not_there(server: ForkServer) -> None:
+def test_a_missing_module_fails_the_child(server: ForkServer) -> None:
     child, said = start(server, "no_such_module:f")
     assert child.wait(WAIT_S) == 1
     assert b"No module named 'no_such_module'" in read_all(said)
@@ -183,7 +185,7 @@ def test_the_fork_server_ends_with_its_driver() -> None:
     assert not process.is_running()
 
 
-def test_what_is_left_ends_with_the_fork_server_and_then_its_folders_go(
+def test_children_end_with_the_fork_server_before_its_folders_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
@@ -203,7 +205,9 @@ def test_what_is_left_ends_with_the_fork_server_and_then_its_folders_go(
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
 
 
-def test_the_folders_of_a_driver_that_is_killed_as_it_asks_go(tmp_path: Path) -> None:
+def test_the_folders_of_a_driver_that_is_killed_during_a_request_are_removed(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     ours, theirs = socket.socketpair()
@@ -224,10 +228,10 @@ def test_the_folders_of_a_driver_that_is_killed_as_it_asks_go(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("how", ["is stopped", "hangs"])
-def test_one_that_does_not_go_on_is_ended_with_its_children_and_its_folders(
+def test_a_fork_server_that_hangs_is_ended_with_its_children_and_folders(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It hangs in the import of what the next child is to call."""
+    """It hangs in the import of the module of the next child."""
     monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[3]}:{tmp_path}")
     says = f"import pathlib, signal\npathlib.Path({str(tmp_path / 'hangs')!r}).touch()\n"
     (tmp_path / "hanging.py").write_text(f"{says}signal.pause()\n")
@@ -253,7 +257,7 @@ def test_one_that_does_not_go_on_is_ended_with_its_children_and_its_folders(
     assert not folder.exists()
 
 
-def test_several_threads_may_start_children_and_ask_for_one(server: ForkServer) -> None:
+def test_several_threads_may_start_children_and_read_the_pid_of_one(server: ForkServer) -> None:
     children: list[ForkedProcess] = []
 
     def start_some() -> None:
@@ -264,7 +268,7 @@ def test_several_threads_may_start_children_and_ask_for_one(server: ForkServer) 
 
     over = threading.Event()
 
-    def look() -> None:  # as the memory meter does
+    def look() -> None:  # like the memory sampler
         while not over.is_set():
             server.pids()
 
@@ -280,7 +284,7 @@ def test_several_threads_may_start_children_and_ask_for_one(server: ForkServer) 
     assert time.monotonic() - started < WAIT_S  # nobody waited for a pid that another had read
 
 
-def test_closing_lets_go_of_every_descriptor() -> None:
+def test_closing_closes_every_descriptor() -> None:
     before = set(os.listdir("/proc/self/fd"))
     with ForkServer() as server:
         for _ in range(3):
@@ -321,7 +325,7 @@ print(json.dumps({
 
 
 def found_by_a_driver(other_threads: int) -> dict[str, bool]:
-    """What a process finds out about a fork server that may be a fork of it."""
+    """Return what a driver finds out about its fork server."""
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, str(other_threads)],
         capture_output=True,
@@ -334,7 +338,7 @@ def found_by_a_driver(other_threads: int) -> dict[str, bool]:
     return found
 
 
-def test_a_fork_of_the_driver_has_nothing_of_it_but_its_modules() -> None:
+def test_a_fork_of_the_driver_keeps_only_its_modules() -> None:
     assert found_by_a_driver(other_threads=0) == {
         "is a fork": True,
         "is a session": True,

@@ -1,4 +1,4 @@
-"""What is free, read from folders such as the kernel's: a machine's, and its containers'."""
+"""Free memory is read from files like those of the kernel, for a machine and its containers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIB = 2**20
 GIB = 2**30
 
 V1_UNLIMITED = 0x7FFFFFFFFFFFF000
-"""What version 1 says where no limit is set."""
+"""The value of version 1 if no limit is set."""
 
 
 class Machine:
@@ -24,7 +24,7 @@ class Machine:
         self._write("proc/meminfo", f"MemTotal: 1 kB\nMemAvailable:   {16 * GIB // 1024} kB\n")
 
     def runs_in(self, *lines: str) -> None:
-        """What the kernel says of this process's groups."""
+        """Set what the kernel reports about the groups of this process."""
         self._write("proc/self/cgroup", "".join(f"{line}\n" for line in lines))
 
     def v2(self, group: str, limit: int | str, used: int = 0, idle: int = 0) -> None:
@@ -50,19 +50,19 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_without_groups_it_is_what_the_machine_has(machine: Machine) -> None:
+def test_without_groups_the_memory_of_the_machine_is_free(machine: Machine) -> None:
     assert free_memory(machine.root) == 16 * GIB
     machine.runs_in("0::/")
     assert free_memory(machine.root) == 16 * GIB
 
 
-def test_a_container_has_what_is_left_of_its_limit_and_idle_pages(machine: Machine) -> None:
+def test_a_container_may_use_the_rest_of_its_limit_and_idle_pages(machine: Machine) -> None:
     machine.runs_in("0::/")
     machine.v2("", 4 * GIB, used=GIB, idle=200 * MIB)
     assert free_memory(machine.root) == 3 * GIB + 200 * MIB
 
 
-def test_a_limit_above_what_the_machine_has_is_none(machine: Machine) -> None:
+def test_a_limit_above_the_memory_of_the_machine_is_ignored(machine: Machine) -> None:
     machine.v2("", 64 * GIB, used=GIB)
     assert free_memory(machine.root) == 16 * GIB
 
@@ -85,7 +85,7 @@ def test_the_word_max_is_no_limit(machine: Machine) -> None:
         (5 * GIB, 7 * GIB, 9 * GIB, 4 * GIB),
     ],
 )
-def test_of_groups_within_each_other_the_one_with_least_left_counts(
+def test_of_nested_groups_the_one_with_the_least_left_counts(
     machine: Machine, outer: int | str, middle: int | str, inner: int | str, free: int
 ) -> None:
     machine.runs_in("0::/system.slice/job.scope")
@@ -94,7 +94,7 @@ def test_of_groups_within_each_other_the_one_with_least_left_counts(
     assert free_memory(machine.root) == free
 
 
-def test_what_others_use_of_an_outer_limit_is_not_free(machine: Machine) -> None:
+def test_memory_that_other_groups_use_of_an_outer_limit_is_not_free(machine: Machine) -> None:
     machine.runs_in("0::/pod/main")
     machine.v2("pod", 8 * GIB, used=7 * GIB)
     machine.v2("pod/main", 4 * GIB, used=GIB)
@@ -125,8 +125,10 @@ def test_controllers_that_share_a_line(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_container_that_is_told_its_name_on_the_host(machine: Machine, version: int) -> None:
-    """Its own group is mounted as the outermost."""
+def test_a_container_that_sees_the_name_of_its_group_on_the_host(
+    machine: Machine, version: int
+) -> None:
+    """Its own group is mounted as the root group."""
     machine.runs_in("4:memory:/docker/0c47", "0::/docker/0c47")
     if version == 1:
         machine.v1("", 2 * GIB, used=GIB)
@@ -136,7 +138,7 @@ def test_a_container_that_is_told_its_name_on_the_host(machine: Machine, version
 
 
 def test_both_versions_at_once(machine: Machine) -> None:
-    """As where one manages memory and the other is mounted for other controllers."""
+    """One version manages memory, and the other is mounted for other controllers."""
     machine.runs_in("4:memory:/job", "0::/job")
     (machine.root / "sys/fs/cgroup/job").mkdir(parents=True)
     machine.v1("job", 3 * GIB)
@@ -148,7 +150,7 @@ def test_a_group_over_its_limit_has_nothing_free(machine: Machine) -> None:
     assert free_memory(machine.root) == 0
 
 
-def test_without_linux_it_is_half_of_the_machine(tmp_path: Path) -> None:
+def test_without_linux_half_of_the_machine_is_free(tmp_path: Path) -> None:
     assert 0 < free_memory(tmp_path / "nothing") < 2**50
 
 

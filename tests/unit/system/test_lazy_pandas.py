@@ -1,4 +1,4 @@
-"""pyarrow looks for pandas when somebody needs it, and then knows it as it always does."""
+"""pyarrow imports pandas only when it is needed, and works with it as usual from then on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def run(code: str) -> list[str]:
-    """What a fresh interpreter prints after `lazy_pandas`."""
+    """Return what a new interpreter prints after `lazy_pandas`."""
     start = "import sys; from mrflight.system.lazy_pandas import lazy_pandas; lazy_pandas()\n"
     start += "import pyarrow as pa\n"
     done = subprocess.run(
@@ -23,7 +23,7 @@ def test_arrays_and_scalars_do_not_import_pandas() -> None:
     assert run(code) == ["False"]
 
 
-def test_to_pandas_does() -> None:
+def test_to_pandas_imports_pandas() -> None:
     assert run("print(type(pa.table({'a': [1]}).to_pandas()).__name__)") == ["DataFrame"]
     assert run("print(type(pa.array([1]).to_pandas()).__name__)") == ["Series"]
 
@@ -31,13 +31,13 @@ def test_to_pandas_does() -> None:
 @pytest.mark.parametrize(
     "statement", ["import pandas", "import pandas as pd, pandas", "from pandas import Series"]
 )
-def test_a_series_is_known_once_pandas_is_imported(statement: str) -> None:
+def test_a_series_is_recognized_once_pandas_is_imported(statement: str) -> None:
     series = "pandas.Series([1.0, float('nan')])"
     code = f"{statement}\nimport pandas\nprint(pa.array({series}).null_count)"
     assert run(code) == ["1"]  # as pyarrow takes the NaN of a Series, and of nothing else
 
 
-def test_pandas_itself_is_as_it_was() -> None:
+def test_pandas_itself_is_unchanged() -> None:
     code = (
         "import pandas, pandas.api.types, importlib.util\n"
         "print(importlib.util.find_spec('pandas').origin == pandas.__file__)\n"
@@ -46,7 +46,7 @@ def test_pandas_itself_is_as_it_was() -> None:
     assert run(code) == ["True", "int64[pyarrow]"]
 
 
-def test_where_pandas_is_loaded_nothing_happens() -> None:
+def test_nothing_happens_if_pandas_is_loaded() -> None:
     code = (
         "import sys, pandas\nfrom mrflight.system.lazy_pandas import lazy_pandas\nlazy_pandas()\n"
     )

@@ -1,4 +1,4 @@
-"""The meter against real processes that hold known amounts.
+"""The sampler against real processes that hold known amounts.
 
 What a process weighs is not its own affair: of 41 MiB of libraries that this one maps, it has 37
 alone, and 19 from the moment that another worker of pytest, which nobody measures, maps them too.
@@ -22,12 +22,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mrflight.system import memory_sampler as memory_meter
+from mrflight.system import memory_sampler as sampler_module
 from mrflight.system.memory_sampler import MemorySampler
 
 MIB = 2**20
 FORK_BYTES = 5 * MIB
-"""More than a fork writes to that does nothing."""
+"""More than an idle fork writes to."""
 
 needs_pss = pytest.mark.skipif(
     not os.path.exists("/proc/self/smaps_rollup"), reason="only Linux tells shared pages apart"
@@ -36,7 +36,7 @@ needs_pss = pytest.mark.skipif(
 
 @contextmanager
 def process_with(size_bytes: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that holds so much for itself, until its input ends."""
+    """A process that holds so much private memory until its input ends."""
     program = (
         f"import sys; held = bytearray(b'x') * {size_bytes}\n"
         "sys.stdout.write('ready\\n'); sys.stdout.flush(); sys.stdin.read()"
@@ -50,7 +50,7 @@ def process_with(size_bytes: int) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def fork() -> Iterator[int]:
-    """A fork of this process, which does nothing until the block ends."""
+    """A fork of this process that is idle until the block ends."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -66,18 +66,18 @@ def fork() -> Iterator[int]:
 
 
 def own_bytes(*pids: int) -> int:
-    """What processes hold without the pages of files: at least that is their weight."""
+    """Return the memory of processes without pages of files, a lower bound of the PSS."""
     rollups = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in pids]
     return sum(int(kb) * 1024 for text in rollups for kb in re.findall(r"Pss_Anon: +(\d+)", text))
 
 
 def mapped_bytes(*pids: int) -> int:
-    """What processes hold and share with whomever: more than that is not their weight."""
+    """Return the memory of processes with all that they share, an upper bound of the PSS."""
     return sum(psutil.Process(pid).memory_info().rss for pid in pids)
 
 
 class Watched:
-    """A meter of this process and of ``pids``, which may change; it says when it has looked."""
+    """A sampler of this process and of ``pids``, which may change; it can wait for a sample."""
 
     def __init__(self) -> None:
         self.pids: list[int] = []
@@ -85,7 +85,7 @@ class Watched:
         self.meter = MemorySampler(self._asked)
 
     def peak(self) -> int:
-        """After a look that began after this call."""
+        """Wait for a sample that began after this call."""
         while self.began.acquire(blocking=False):
             pass
         for _ in range(2):  # it has ended when the next one begins
@@ -106,7 +106,7 @@ def watched() -> Iterator[Watched]:
 
 @contextmanager
 def written_pages(size_bytes: int) -> Iterator[mmap.mmap]:
-    """Memory of this process that a fork shares until one of them writes to it."""
+    """Memory of this process that a fork shares until one of the two writes to it."""
     with mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as held:
         write_pages(held, size_bytes)
         yield held
@@ -128,7 +128,7 @@ def test_the_peak_of_this_process_is_kept(watched: Watched) -> None:
 
 
 @needs_pss
-def test_processes_count_while_they_are_there_and_the_peak_stays(watched: Watched) -> None:
+def test_processes_count_while_they_live_and_the_peak_stays(watched: Watched) -> None:
     with process_with(100 * MIB) as small, process_with(150 * MIB) as large:
         all_three = (os.getpid(), small.pid, large.pid)
         watched.pids += [small.pid]
@@ -144,7 +144,7 @@ def test_processes_count_while_they_are_there_and_the_peak_stays(watched: Watche
 
 
 @needs_pss
-def test_processes_that_follow_each_other_do_not_add_up(watched: Watched) -> None:
+def test_processes_one_after_another_do_not_add_up(watched: Watched) -> None:
     for _ in range(3):
         with process_with(100 * MIB) as process:
             watched.pids[:] = [process.pid]
@@ -154,7 +154,7 @@ def test_processes_that_follow_each_other_do_not_add_up(watched: Watched) -> Non
 
 
 @needs_pss
-def test_what_processes_share_counts_once(watched: Watched) -> None:
+def test_shared_memory_counts_once(watched: Watched) -> None:
     with written_pages(200 * MIB), fork() as one, fork() as two, fork() as three:
         watched.pids += [one, two, three]
         top = watched.peak()
@@ -173,22 +173,22 @@ def test_a_page_that_is_written_to_is_no_longer_shared(watched: Watched) -> None
 
 
 class Read(list[int]):
-    """Who was asked for what it shares, which is not read anew as time goes by here."""
+    """Record the processes whose shared memory is read, which time alone does not cause here."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
-        shared_bytes = memory_meter._shared_bytes
+        shared_bytes = sampler_module._shared_bytes
 
         def noted(pid: int) -> int:
             self.append(pid)
             return shared_bytes(pid)
 
-        monkeypatch.setattr(memory_meter, "_shared_bytes", noted)
-        monkeypatch.setattr(memory_meter, "_READ_SHARED_EVERY_S", math.inf)
+        monkeypatch.setattr(sampler_module, "_shared_bytes", noted)
+        monkeypatch.setattr(sampler_module, "_READ_SHARED_EVERY_S", math.inf)
 
 
 @needs_pss
-def test_for_a_new_peak_who_has_not_grown_is_not_read(
+def test_for_a_new_peak_only_processes_that_have_grown_are_read(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = Read(monkeypatch)
@@ -204,9 +204,7 @@ def test_for_a_new_peak_who_has_not_grown_is_not_read(
 
 
 @needs_pss
-def test_for_a_slow_growth_it_is_read_as_well(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_growth_is_noticed_too(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     top = watched.peak()
     read = Read(monkeypatch)
     with ExitStack() as held:
@@ -218,14 +216,14 @@ def test_for_a_slow_growth_it_is_read_as_well(
     assert read == [os.getpid()]
 
 
-def test_a_process_that_is_gone_weighs_nothing(watched: Watched) -> None:
+def test_a_process_that_is_gone_counts_nothing(watched: Watched) -> None:
     with fork() as child:
         pass
     watched.pids += [child]
     assert watched.peak() <= mapped_bytes(os.getpid())
 
 
-def test_nobody_looks_any_more_once_it_is_closed(watched: Watched) -> None:
+def test_closing_ends_the_thread(watched: Watched) -> None:
     top = watched.peak()
     watched.meter.close()
     assert [thread for thread in threading.enumerate() if thread.name == "memory-sampler"] == []

@@ -1,4 +1,4 @@
-"""A stream that is made ahead: the same items, the same errors, the same end."""
+"""Prefetching yields the same items, raises the same errors and ends in the same way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mrflight.system.prefetch import prefetch
 
 
 class Counted:
-    """Numbers, and how many of them were made, where, and whether it was closed."""
+    """A generator of numbers that records how many were made, in which thread, and its end."""
 
     def __init__(self, count: int, error: Exception | None = None) -> None:
         self.made = 0
@@ -39,11 +39,11 @@ def test_the_items_come_in_order_from_another_thread() -> None:
     assert counted.threads == {"prefetch_0"}
 
 
-def test_nothing_comes_of_nothing() -> None:
+def test_an_empty_stream_stays_empty() -> None:
     assert list(prefetch(Counted(0).items())) == []
 
 
-def test_an_error_comes_in_its_place() -> None:
+def test_an_error_is_raised_in_its_place() -> None:
     counted = Counted(3, ValueError("after three"))
     stream = prefetch(counted.items())
     assert [next(stream) for _ in range(3)] == [0, 1, 2]
@@ -52,7 +52,7 @@ def test_an_error_comes_in_its_place() -> None:
     assert counted.is_closed
 
 
-def test_one_item_is_made_ahead_and_no_more() -> None:
+def test_only_one_item_is_made_ahead() -> None:
     counted = Counted(1000)
     stream = prefetch(counted.items())
     for number in range(10):

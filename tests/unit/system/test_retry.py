@@ -1,4 +1,4 @@
-"""Who is asked again: for what, for how long, and until nobody waits any more."""
+"""Calls are retried for the given errors, for a time, and until they are cancelled."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 from mrflight.system.retry import retry_with_backoff
 
-PATIENCE_S = 30.0
+RETRY_FOR_S = 30.0
 
 
 class Failing:
-    """Raises so often, and then answers."""
+    """Raises an error so many times, and then answers."""
 
     def __init__(self, times: int, error: Exception) -> None:
         self.left = times
@@ -28,14 +28,14 @@ class Failing:
         return "here"
 
 
-def test_it_is_asked_again_until_there_is_an_answer() -> None:
+def test_a_call_is_retried_until_it_answers() -> None:
     ask, noted = Failing(3, KeyError("soon")), []
-    assert retry_with_backoff(ask, PATIENCE_S, (KeyError,), noted.append) == "here"
+    assert retry_with_backoff(ask, RETRY_FOR_S, (KeyError,), noted.append) == "here"
     assert ask.asked == 4
     assert noted == [ask.error] * 3
 
 
-def test_without_patience_it_is_asked_once_and_nothing_is_noted() -> None:
+def test_without_time_to_retry_there_is_one_call_and_no_note() -> None:
     ask, noted = Failing(1, KeyError("soon")), []
     with pytest.raises(KeyError, match="soon"):
         retry_with_backoff(ask, 0.0, (KeyError,), noted.append)
@@ -43,27 +43,27 @@ def test_without_patience_it_is_asked_once_and_nothing_is_noted() -> None:
     assert noted == []
 
 
-def test_patience_ends() -> None:
+def test_retries_end_after_their_time() -> None:
     ask, began = Failing(10**6, KeyError("never")), time.monotonic()
     with pytest.raises(KeyError, match="never"):
         retry_with_backoff(ask, 0.3, (KeyError,))
-    assert time.monotonic() - began < PATIENCE_S
+    assert time.monotonic() - began < RETRY_FOR_S
     assert ask.asked > 2
 
 
 def test_another_error_is_raised_at_once() -> None:
     ask = Failing(1, ValueError("wrong"))
     with pytest.raises(ValueError, match="wrong"):
-        retry_with_backoff(ask, PATIENCE_S, (KeyError,))
+        retry_with_backoff(ask, RETRY_FOR_S, (KeyError,))
     assert ask.asked == 1
 
 
-def test_nobody_is_asked_again_once_it_is_over() -> None:
+def test_a_cancelled_call_is_not_retried() -> None:
     over, began = threading.Event(), time.monotonic()
     ask = Failing(10**6, KeyError("soon"))
     timer = threading.Timer(0.2, over.set)
     timer.start()
     with pytest.raises(KeyError, match="soon"):
-        retry_with_backoff(ask, 10 * PATIENCE_S, (KeyError,), cancelled=over)
+        retry_with_backoff(ask, 10 * RETRY_FOR_S, (KeyError,), cancelled=over)
     timer.join()
-    assert time.monotonic() - began < PATIENCE_S
+    assert time.monotonic() - began < RETRY_FOR_S

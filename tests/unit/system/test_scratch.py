@@ -1,4 +1,4 @@
-"""A scratch folder goes with its process, and takes nothing of anybody else's along."""
+"""A scratch folder is removed with its process, and nothing else is."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ sys.stdin.read()
 
 @contextmanager
 def holder(root: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """A process that has a scratch folder with something in it."""
+    """A process with a scratch folder that is not empty."""
     with running_script(HOLDER, root) as script:
         yield script.process, Path(script.said())
 
 
-def test_it_is_made_when_asked_for_private_and_removed_at_close(tmp_path: Path) -> None:
+def test_a_folder_is_made_on_first_use_private_and_removed_at_close(tmp_path: Path) -> None:
     with ScratchFolder("spill", tmp_path) as folder:
         assert list(tmp_path.iterdir()) == []
         path = folder.path
@@ -62,7 +62,7 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_kept
 
 
 @pytest.mark.parametrize("call", [Path.mkdir, os.open, os.write, fcntl.flock])
-def test_an_interrupt_at_any_moment_of_its_making_leaves_nothing(
+def test_an_interrupt_while_a_folder_is_made_leaves_nothing(
     tmp_path: Path, call: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*args: object, **kwargs: object) -> None:
@@ -78,9 +78,7 @@ def test_an_interrupt_at_any_moment_of_its_making_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_name_that_is_taken_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_is_taken_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mrflight-spill-a").mkdir()
     names = iter(["a", "b"])
     monkeypatch.setattr(secrets, "token_hex", lambda _: next(names))
@@ -89,14 +87,14 @@ def test_a_name_that_is_taken_is_left_alone(
     assert list(tmp_path.iterdir()) == [tmp_path / "mrflight-spill-a"]
 
 
-def test_its_own_folder_is_kept(tmp_path: Path) -> None:
+def test_a_process_keeps_its_own_folder(tmp_path: Path) -> None:
     with ScratchFolder("spill", tmp_path) as folder:
         path = folder.path
         assert remove_dead_folders(tmp_path) == []
         assert path.is_dir()
 
 
-def test_nothing_of_a_users_is_touched(tmp_path: Path) -> None:
+def test_files_of_the_user_are_not_touched(tmp_path: Path) -> None:
     (tmp_path / "mrflight-spill-nolock").mkdir()
     (tmp_path / "mrflight-spill-nolock" / "data").write_text("mine")
     (tmp_path / "mrflight-spill-theirs").mkdir()
@@ -120,8 +118,8 @@ def test_nothing_of_a_users_is_touched(tmp_path: Path) -> None:
     assert remove_dead_folders(tmp_path) == [tmp_path / "mrflight-spill-ours"]
 
 
-def test_what_is_being_made_is_not_removed(tmp_path: Path) -> None:
-    """Folders are made and removed side by side; whoever has one still has it whole."""
+def test_folders_that_are_being_made_are_not_removed(tmp_path: Path) -> None:
+    """Folders are made and removed at the same time; every folder in use stays complete."""
     made: list[ScratchFolder] = []
     failures: list[BaseException] = []
     done = threading.Event()

@@ -43,7 +43,9 @@ for _ in range(2):
     "wait",
     ["queue.SimpleQueue().get()", "select.poll().poll(60_000)", "join()", "time.sleep(60)"],
 )
-def test_the_main_thread_wakes_for_a_signal_that_another_has_taken(wait: str, number: str) -> None:
+def test_the_main_thread_wakes_for_a_signal_that_another_thread_received(
+    wait: str, number: str
+) -> None:
     program = PROGRAM.replace("WAIT", wait).replace("NUMBER", number)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=END_S, check=False
@@ -52,7 +54,7 @@ def test_the_main_thread_wakes_for_a_signal_that_another_has_taken(wait: str, nu
 
 
 ROUNDS = 20
-"""Without the relay the main thread sleeps through some of two."""
+"""Without the relay the main thread misses some of two signals at once."""
 
 TWO = f"""
 import queue, signal, threading

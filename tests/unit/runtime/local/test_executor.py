@@ -1,4 +1,4 @@
-"""Workers as real processes of this machine, beside what every executor does (contract tests)."""
+"""Local workers as real processes; the contract tests cover what every executor does."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WAIT_S = 30.0
 MIB = 2**20
 
 CLOSE_S = 1.5
-"""Of the 5 s that an interrupted job has for its end."""
+"""How long closing may take, of the 5 s that an interrupted job has."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def gates(tmp_path: Path) -> Path:
-    """A folder for `wait_at_the_gate`."""
+    """Return a folder for `wait_at_the_gate`."""
     os.mkfifo(tmp_path / "running")
     os.mkfifo(tmp_path / "gate")
     return tmp_path
@@ -62,8 +62,8 @@ def executor() -> Iterator[LocalExecutor]:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="others keep what they like")
-def test_a_worker_keeps_what_calls_free_until_it_does_something_else() -> None:
-    """What a map frees is for the next map; a reduce would hold its rows beside that."""
+def test_a_worker_keeps_freed_memory_until_it_runs_another_function() -> None:
+    """The next map reuses what a map frees; a reduce would hold its rows in addition."""
     size = 64 * MIB
     with local_executor(1) as executor:
         before, after_one = executor.submit(leave_free, size).result(WAIT_S)
@@ -101,10 +101,10 @@ def test_a_worker_that_ends_costs_its_own_call_only(
     assert other.result(WAIT_S) == "open"
 
 
-def test_a_worker_that_stands_still_is_ended_after_an_error_of_ours(
+def test_a_stopped_worker_is_ended_even_after_a_bug_of_mrflight(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The thread that looks after workers goes on, and says what happened to it."""
+    """The thread that checks workers goes on, and logs its error."""
     raised = threading.Event()
 
     def is_stopped_or_raise(pid: int) -> bool:
@@ -145,10 +145,10 @@ def test_closing_does_not_wait_for_a_worker_that_is_not_forked(
             assert isinstance(waiting.exception(0), JobFailedError)
 
 
-def test_a_worker_that_is_killed_for_memory_is_told_as_that(
+def test_a_worker_that_is_killed_for_memory_is_reported_as_such(
     executor: LocalExecutor, gates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The counter is a file of ours, as no test may use up the machine's memory."""
+    """The counter is a file of the test, because a test must not use up the machine's memory."""
     vmstat = gates / "vmstat"
     vmstat.write_text("pgfault 7\noom_kill 3\n")
     monkeypatch.setattr("mrflight.system.process_info.VMSTAT", vmstat)
@@ -165,7 +165,7 @@ def test_a_worker_that_is_killed_for_memory_is_told_as_that(
         executor.submit(signal.raise_signal, signal.SIGKILL).result(WAIT_S)
 
 
-def test_a_call_that_is_stopped_as_it_ends_takes_no_other_with_it(
+def test_a_call_that_is_stopped_as_it_ends_stops_no_other_call(
     executor: LocalExecutor,
 ) -> None:
     rng = random.Random(0)
@@ -177,10 +177,10 @@ def test_a_call_that_is_stopped_as_it_ends_takes_no_other_with_it(
         assert [other.result(WAIT_S) for other in others] == [(3, 1)] * 3
 
 
-def test_a_call_that_is_stopped_before_it_is_made_is_not_made(
+def test_a_call_that_is_stopped_before_it_runs_does_not_run(
     executor: LocalExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It counts as running by then, and its worker is killed: no other one may make it."""
+    """It counts as running by then, and its worker is killed; no other worker may run it."""
     is_held_up, goes_on = threading.Event(), threading.Event()
     run_now = local._Worker.run
 
@@ -203,7 +203,7 @@ def test_a_call_that_is_stopped_before_it_is_made_is_not_made(
 
 @contextmanager
 def held_on(gates: Path) -> Iterator[None]:
-    """At the end the child ends that holds on to a worker's channel."""
+    """End the child that keeps a worker's channel open, after the test."""
     try:
         yield
     finally:
@@ -232,7 +232,7 @@ def test_closing_does_not_wait_for_an_answer_that_is_cut_off(gates: Path) -> Non
 
 
 @pytest.mark.parametrize("calls", [0, 1])
-def test_a_worker_whose_driver_is_gone_ends_without_a_word(
+def test_a_worker_whose_driver_is_gone_ends_silently(
     gates: Path, calls: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ours, theirs = socket.socketpair()
@@ -247,12 +247,12 @@ def test_a_worker_whose_driver_is_gone_ends_without_a_word(
                 channel.send_bytes(encode_call(wait_at_the_gate, (gates,), {}))
                 (gates / "running").read_bytes()
         if calls:
-            (gates / "gate").write_text("open")  # its answer finds nobody
+            (gates / "gate").write_text("open")  # nothing reads its answer
         assert process.wait(WAIT_S) == 0
     assert capfd.readouterr() == ("", "")
 
 
-def test_workers_leave_the_result_to_the_driver(
+def test_workers_write_nothing_to_stdout_of_the_driver(
     executor: LocalExecutor, capfd: pytest.CaptureFixture[str]
 ) -> None:
     executor.submit(print, "from a user's function", flush=True).result(WAIT_S)

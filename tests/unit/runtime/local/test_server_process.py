@@ -1,4 +1,4 @@
-"""What a server command says when it cannot go on: what happened, and no guess beside it."""
+"""A server command that cannot go on reports what happened, and does not guess."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ process.main(serve, process.arguments("A server.", default_port=0), ["--port", "
 
 
 def said(is_before: bool, drain: str = "AssertionError") -> str:
-    """The last line of a server that cannot join, or else whose drain raises."""
+    """Return the last line of a server that cannot join, or whose drain raises."""
     code = FAILING.format(is_before=is_before, drain=drain)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code], **pipes) as server:
@@ -45,7 +45,7 @@ def said(is_before: bool, drain: str = "AssertionError") -> str:
     return str(stderr.splitlines()[-1])
 
 
-def test_a_server_that_cannot_join_does_not_speak_of_its_address() -> None:
+def test_a_server_that_cannot_join_does_not_blame_its_address() -> None:
     assert said(is_before=True) == "mrflight: no metadata server at grpc+tcp://127.0.0.1:1"
 
 
@@ -60,13 +60,11 @@ def test_a_server_that_cannot_join_does_not_speak_of_its_address() -> None:
         ),
     ],
 )
-def test_a_drain_that_fails_does_not_speak_of_an_address_that_is_taken(
-    error: str, line: str
-) -> None:
+def test_a_drain_that_fails_does_not_blame_the_address(error: str, line: str) -> None:
     assert said(is_before=False, drain=error) == line
 
 
-def test_an_address_that_cannot_be_taken_is_told(tmp_path: Path) -> None:
+def test_an_address_that_is_taken_is_reported(tmp_path: Path) -> None:
     socket = str(tmp_path / "missing" / "socket")
     command = [sys.executable, "-m", "mrflight.servers.metadata", "--socket", socket]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)

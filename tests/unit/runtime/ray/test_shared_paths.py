@@ -1,4 +1,4 @@
-"""What the nodes of a Ray are sent of a job's folder, and what they must see as the driver does."""
+"""The files of a job's folder that nodes of Ray are sent, and those that they must share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RAY = Connected("a", (HERE, THERE))
 
 
 class NodesElsewhere:
-    """Node a looks at this machine's files; what node b has is a folder of ours with a copy."""
+    """Node a sees this machine's files; node b sees a folder of the test with a copy."""
 
     def __init__(self, root_of_b: Path | None = None, error: Exception | None = None) -> None:
         self._root_of_b = root_of_b
@@ -63,7 +63,7 @@ def check(job: Path, scratch: Path, nodes: NodesElsewhere, **outputs: str) -> No
     verify_shared_paths(spec(**outputs), job, scratch, RAY, nodes)  # type: ignore[arg-type]
 
 
-def test_nodes_that_share_the_disk_are_content_and_no_probe_stays(
+def test_nodes_that_share_the_disk_are_accepted_and_no_probe_stays(
     job: Path, tmp_path: Path
 ) -> None:
     check(job, tmp_path, NodesElsewhere())
@@ -78,7 +78,7 @@ def test_an_input_that_a_node_does_not_have_is_refused(job: Path, tmp_path: Path
     assert "node 10.0.0.2 of Ray does not see (there it is nothing" in str(told.value)
 
 
-def test_an_output_that_would_land_on_another_disk_is_refused(job: Path, tmp_path: Path) -> None:
+def test_an_output_on_another_disk_is_refused(job: Path, tmp_path: Path) -> None:
     copied = tmp_path / "b" / job.relative_to("/")
     (copied / "in").mkdir(parents=True)
     (copied / "in" / "a.csv").write_text("k\n1\n")
@@ -88,7 +88,7 @@ def test_an_output_that_would_land_on_another_disk_is_refused(job: Path, tmp_pat
     assert not list(job.glob(".mrflight-probe-*"))
 
 
-def test_a_node_without_mrflight_or_without_a_scratch_folder_is_told(
+def test_a_node_without_mrflight_or_without_a_scratch_folder_is_refused(
     job: Path, tmp_path: Path
 ) -> None:
     lost = NodesElsewhere(error=WorkerLostError("it could not be begun: no module"))
@@ -128,7 +128,7 @@ def test_caches_and_environments_are_neither_sent_nor_counted(
         exclude_patterns(spec(), job)
 
 
-def test_a_folder_is_told_from_a_copy_of_it_that_is_old(tmp_path: Path) -> None:
+def test_a_folder_and_an_old_copy_of_it_have_different_fingerprints(tmp_path: Path) -> None:
     for name, rows in (("one", "1"), ("same", "1"), ("old", "1\n2")):
         (tmp_path / name / "inner").mkdir(parents=True)
         (tmp_path / name / "1.csv").write_text(rows)
