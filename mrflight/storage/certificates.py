@@ -1,4 +1,4 @@
-"""A user's certificates for HopsFS, checked before its client would go on without them."""
+"""Checks of a user's certificates for HopsFS; its client would go on without them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
 CA_CHAIN, CLIENT_CERTIFICATE, CLIENT_KEY = "ca_chain.pem", "client_cert.pem", "client_key.pem"
-"""The names that the client looks for."""
+"""The file names that the client looks for."""
 
 
 def check_certificates(folder: Path, now: datetime) -> None:
-    """JobFileError, with the key path, for what the client could not use ``now``, or check."""
+    """Raise JobFileError, with the key path, if the client could not use the files ``now``."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
     except ImportError as error:
-        raise _wrong(
-            "the certificates are checked by cryptography, which is not installed: pip install "
+        raise _invalid(
+            "checking the certificates needs cryptography, which is not installed: pip install "
             "'mrflight[hopsfs]'"
         ) from error
     texts = {name: _read(folder, name) for name in (CA_CHAIN, CLIENT_CERTIFICATE, CLIENT_KEY)}
@@ -31,25 +31,27 @@ def check_certificates(folder: Path, now: datetime) -> None:
         try:
             certificates[name] = x509.load_pem_x509_certificates(texts[name])
         except ValueError as error:
-            raise _wrong(f"{folder / name} holds no certificates: {error}") from error
+            raise _invalid(f"{folder / name} contains no certificates: {error}") from error
     for name, chain in certificates.items():
         for certificate in chain:
             _check_time(certificate, folder / name, now)
     try:
         key = load_pem_private_key(texts[CLIENT_KEY], password=None)
     except TypeError as error:
-        raise _wrong(f"{folder / CLIENT_KEY} is encrypted, which the client cannot read") from error
+        raise _invalid(
+            f"{folder / CLIENT_KEY} is encrypted; the client needs an unencrypted key"
+        ) from error
     except ValueError as error:
-        raise _wrong(f"{folder / CLIENT_KEY} holds no private key: {error}") from error
+        raise _invalid(f"{folder / CLIENT_KEY} contains no private key: {error}") from error
     if key.public_key() != certificates[CLIENT_CERTIFICATE][0].public_key():
-        raise _wrong(f"{folder / CLIENT_KEY} is not the key of {CLIENT_CERTIFICATE}")
+        raise _invalid(f"{folder / CLIENT_KEY} is not the key of {CLIENT_CERTIFICATE}")
 
 
 def _read(folder: Path, name: str) -> bytes:
     try:
         return (folder / name).read_bytes()
     except OSError as error:
-        raise _wrong(
+        raise _invalid(
             f"{folder / name} cannot be read ({error.strerror}), and without it the client would "
             "connect unencrypted",
         ) from error
@@ -59,10 +61,10 @@ def _check_time(certificate: Certificate, path: Path, now: datetime) -> None:
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     name = certificate.subject.rfc4514_string()
     if now > ends:
-        raise _wrong(f"{path}: the certificate of {name} expired on {ends:%Y-%m-%d}")
+        raise _invalid(f"{path}: the certificate of {name} expired on {ends:%Y-%m-%d}")
     if now < begins:
-        raise _wrong(f"{path}: the certificate of {name} is not valid before {begins:%Y-%m-%d}")
+        raise _invalid(f"{path}: the certificate of {name} is not valid before {begins:%Y-%m-%d}")
 
 
-def _wrong(what: str) -> JobFileError:
+def _invalid(what: str) -> JobFileError:
     return JobFileError(f"storage.pem_dir: {what}")

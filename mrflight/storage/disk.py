@@ -1,4 +1,4 @@
-"""The disks of this machine, and what is mounted like one."""
+"""The disks of this machine, and file systems that are mounted like one."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 _STAGED = re.compile(r"(\d{20}\.json)#\d+|(.+)\.[0-9a-f]{8}\.tmp")
-"""A file that is not linked to its name yet: as delta-rs calls an entry of a log, and as we do."""
+"""The temporary names of files: that of delta-rs for an entry of a log, and ours."""
 
 
 @dataclass(frozen=True)
 class Disk(PutIfAbsentStore):
-    """Paths as the system has them."""
+    """Files by the paths of the operating system."""
 
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """``[storage]``, which says nothing of disks; who opens a table may want it."""
+    """``[storage]``. Disks need none of it; deltalake may, for a table on a disk."""
 
     is_disk = True
     failure_hint = "check the disk, or what is mounted there, and the system's log"
@@ -58,7 +58,7 @@ class Disk(PutIfAbsentStore):
         selector = fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
         try:
             return self.filesystem.get_file_info(selector)
-        except FileNotFoundError:  # pyarrow did not find the folder, which was made as it looked
+        except FileNotFoundError:  # the folder was made while pyarrow looked for it
             return self.filesystem.get_file_info(selector)
 
     def open_input(self, path: str) -> pa.NativeFile:
@@ -75,7 +75,7 @@ class Disk(PutIfAbsentStore):
     def create(self, path: str) -> pa.NativeFile:
         try:
             return self._create(path)
-        except FileNotFoundError:  # who cleans up has removed a folder before anything was in it
+        except FileNotFoundError:  # a cleanup removed the folder while it was empty
             return self._create(path)
 
     def _create(self, path: str) -> pa.NativeFile:
@@ -88,7 +88,7 @@ class Disk(PutIfAbsentStore):
             self.filesystem.delete_file(path)
 
     def delete_empty_folder(self, path: str) -> None:
-        # pyarrow's delete_dir would remove what another writer has just put there.
+        # pyarrow's delete_dir would also remove a file that another writer has just put there.
         with suppress(OSError):
             os.rmdir(path)
 
@@ -100,7 +100,7 @@ class Disk(PutIfAbsentStore):
             os.close(descriptor)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """See `PutIfAbsentStore.put_if_absent`; the file, and its folder, outlast a power loss."""
+        """See `PutIfAbsentStore.put_if_absent`. The file and its folder survive a power loss."""
         folder = os.path.dirname(path)
         is_new = not os.path.isdir(folder)
         staged = f"{path}.{secrets.token_hex(4)}.tmp"
@@ -108,7 +108,7 @@ class Disk(PutIfAbsentStore):
             with self.create(staged) as file:
                 file.write(data)
             self.sync(staged)
-            os.link(staged, path)  # a move would take the place of what is there
+            os.link(staged, path)  # a rename would replace an existing file
         finally:
             self.delete_file(staged)
         self.sync(folder)

@@ -1,4 +1,4 @@
-"""HDFS, and HopsFS, through the client of deltalake, or of hops-deltalake: without a JVM."""
+"""HDFS and HopsFS through the client of deltalake or hops-deltalake, without a JVM."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 _NOT_IN_URLS = "".join(chr(code) for code in range(128) if chr(code) not in "%?#")
-"""What it leaves as it is; letters that are not ASCII it takes encoded as well."""
+"""The characters that need no encoding. Letters outside ASCII may be encoded as well."""
 
 _PORT = re.compile(r":(\d*)$")
-"""Of an authority; an IPv6 address ends with a bracket."""
+"""The port of an authority; an IPv6 address ends with a bracket."""
 
 _BEING_WRITTEN = re.compile(r"\.(.+)\.tmp\.\d+")
-"""How the client calls a file until it is closed: then it is moved."""
+"""The client's temporary name of a file; it renames the file when it is closed."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class NameNode(PutIfAbsentStore):
     """The files of one cluster."""
 
     authority: str
-    """``host:port`` of its name node, or the name that the client's configuration has for it."""
+    """``host:port`` of the name node, or its name in the client's configuration."""
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     failure_hint = (
@@ -52,7 +52,7 @@ class NameNode(PutIfAbsentStore):
 
     @property
     def identity(self) -> str:
-        """See `Store.identity`: a host has no capitals, and its port may be left out."""
+        """See `Store.identity`: the case of a host is ignored, and the port may be left out."""
         found = _PORT.search(self.authority)
         port = hopsfs.HOPS_PORT if found is None or hopsfs.is_client() else found[1]
         return f"hdfs://{_PORT.sub('', self.authority).lower()}:{port}/"
@@ -62,7 +62,7 @@ class NameNode(PutIfAbsentStore):
         return name if written is None else written[1]
 
     def fence(self, path: str) -> str | None:
-        """See `Store.fence`; it is the client of HopsFS that looks first, and then replaces."""
+        """See `Store.fence`. HopsFS needs it: its client checks for a file and then replaces it."""
         if not hopsfs.is_client():
             return None
         host = urlsplit(self.url("/")).hostname
@@ -76,16 +76,16 @@ class NameNode(PutIfAbsentStore):
         return f"hdfs://{self.authority}{path}"
 
     def await_answer(self, path: str) -> None:
-        """See `Store.await_answer`: of deltalake's (1.6) calls most hold Python's lock meanwhile.
+        """See `Store.await_answer`: most calls of deltalake (1.6) hold the GIL while they wait.
 
-        The name node would have to stop between this and the call that comes after it.
+        They could still hang if the name node stopped between this call and the next one.
         """
         self.info(path)
 
     def info(self, path: str) -> fs.FileInfo:
         from pyarrow import fs
 
-        if path == "/":  # hops-deltalake (1.4) asks for it as for a file, and fails
+        if path == "/":  # hops-deltalake (1.4) asks for it like for a file, and fails
             return fs.FileInfo(path, fs.FileType.Directory)
         with _as_os_errors(self.url(path)):
             (found,) = _handler(self).get_file_info([_below_root(path)])
@@ -94,7 +94,8 @@ class NameNode(PutIfAbsentStore):
     def list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
         from pyarrow import fs
 
-        at_once = recursive and not hopsfs.is_client()  # which would take folders' names for URLs
+        # hops-deltalake would take the names of folders for URLs.
+        at_once = recursive and not hopsfs.is_client()
         self.await_answer(folder)
         with _as_os_errors(self.url(folder)):
             selector = _Selector(_below_root(folder), at_once)
@@ -142,9 +143,7 @@ class NameNode(PutIfAbsentStore):
     @property
     def why_no_put_if_absent(self) -> str | None:
         if hopsfs.is_client():
-            return (
-                "no client but hops-deltalake speaks HopsFS's TLS, and it moves over what is there"
-            )
+            return "only hops-deltalake supports HopsFS's TLS, and it replaces an existing file"
         if not name_node.is_installed():
             return "that needs hdfs-native, which is not installed: pip install 'mrflight[hdfs]'"
         return None
@@ -159,13 +158,13 @@ class NameNode(PutIfAbsentStore):
                 _handler(self).delete_file(_below_root(path))
         except FileNotFoundError:
             return
-        except OSError:  # hops-deltalake (1.4) says no more than that it failed
+        except OSError:  # hops-deltalake (1.4) only says that it failed
             if self.info(path).is_file:
                 raise
 
 
 class _Selector(msgspec.Struct, frozen=True):
-    """What the handler asks of a `pyarrow.fs.FileSelector`, which takes no relative path."""
+    """Stands in for a `pyarrow.fs.FileSelector`, which takes no relative path."""
 
     base_dir: str
     recursive: bool
@@ -174,12 +173,12 @@ class _Selector(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=16)
 def _handler(store: NameNode) -> DeltaStorageHandler:
-    """One for each process: it keeps connections, to HopsFS as whom `client_settings` says."""
+    """Return the client of this process. It keeps connections, to HopsFS with `client_settings`."""
     try:
         from deltalake.fs import DeltaStorageHandler
     except ImportError as error:
         raise JobError(
-            f"{store.url('/')}: its client is deltalake's, which is not installed: pip install "
+            f"{store.url('/')} is read through deltalake, which is not installed: pip install "
             "'mrflight[delta]'"
         ) from error
     if hopsfs.is_client():
@@ -189,7 +188,7 @@ def _handler(store: NameNode) -> DeltaStorageHandler:
 
 
 def _below_root(path: str) -> str:
-    """As its client wants it: hops-deltalake (1.4) takes it for a part of a URL."""
+    """Return the path for the client; hops-deltalake (1.4) takes it as part of a URL."""
     below = path.lstrip("/")
     return quote(below, safe=_NOT_IN_URLS) if hopsfs.is_client() else below
 
@@ -204,9 +203,9 @@ def _at(path: str, info: Any) -> fs.FileInfo:
 
 @contextmanager
 def _as_os_errors(url: str) -> Iterator[None]:
-    """The client raises OSError, FileNotFoundError, and for some causes a bare Exception.
+    """Raise our errors for the client's: OSError, FileNotFoundError or a bare Exception.
 
-    What the name node forbids is an OSError as others are.
+    What the name node forbids is a plain OSError of the client.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""What deltalake's client cannot do in HDFS, by hdfs-native: take a file where there is none.
+"""Create a file in HDFS only if it does not exist, through hdfs-native.
 
-deltalake moves a file that it has written over what has the name. Both are the same client in
-Rust, without a JVM; hdfs-native has more of it for Python.
+deltalake's client cannot do that: it renames a written file over an existing one. Both contain the
+same Rust client, without a JVM; hdfs-native exposes more of it to Python.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from hdfs_native import Client
 
 _SETTINGS = {"dfs.client.failover.max.attempts": "5"}
-"""Of its own it asks a name node that refuses connections for minutes; so some 10 s."""
+"""With this, a name node that refuses connections fails after about 10 s, and not minutes."""
 
 _ONCE_MORE = {"dfs.client.failover.max.attempts": "1"}
-"""Where there are two name nodes the one that is asked first may be the one that only stands by."""
+"""One retry, as the first of two name nodes that is asked may be the standby."""
 
 
 def is_installed() -> bool:
-    """Whether hdfs-native is."""
+    """Return whether hdfs-native is installed."""
     from importlib.util import find_spec
 
     return find_spec("hdfs_native") is not None
@@ -36,25 +36,26 @@ def put_if_absent(url: str, path: str, data: bytes, settings: Mapping[str, str])
 
     client = _client(url, settings)
     folder, name = posixpath.split(path)
-    # As deltalake's client calls what it has not moved to its name yet.
+    # The temporary name that deltalake's client would use.
     staged = posixpath.join(folder, f".{name}.tmp.{secrets.randbelow(10**12)}")
     with _one_line_errors(f"{url}{path}"):
         try:
             file = client.create(staged, WriteOptions(overwrite=False))
             try:
                 file.write(data)
-                file.close()  # not where the write failed: it tries for 15 s, and tells only that
+                # Not after a failed write: it would retry for 15 s, and report only that.
+                file.close()
             finally:
-                io.RawIOBase.close(file)  # or Python would do it whenever it collects the object
+                io.RawIOBase.close(file)  # otherwise Python does it when it collects the object
             client.rename(staged, path, overwrite=False)
         except BaseException:
-            with suppress(Exception):  # the first error is the one to tell
+            with suppress(Exception):  # the first error is the one to report
                 _client(url, {**settings, **_ONCE_MORE}).delete(staged)
             raise
 
 
 def _client(url: str, settings: Mapping[str, str]) -> Client:
-    """A new one, in half a millisecond: one that was made before a fork stands still after it."""
+    """Return a new client, in 0.5 ms: one that was made before a fork hangs after it."""
     from hdfs_native import Client
 
     return Client(url, {**_SETTINGS, **settings})
@@ -62,11 +63,11 @@ def _client(url: str, settings: Mapping[str, str]) -> Client:
 
 @contextmanager
 def _one_line_errors(url: str) -> Iterator[None]:
-    """It raises OSError and its kinds, and RuntimeError, with the name node's stack in Java."""
+    """Raise the client's errors, OSError or RuntimeError, without the name node's Java stack."""
     try:
         yield
     except FileExistsError as error:
-        raise FileExistsError(f"{url}: it is there already") from error
+        raise FileExistsError(f"{url} already exists") from error
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{url}: {_first_line(error)}") from error
     except PermissionError as error:
@@ -76,5 +77,5 @@ def _one_line_errors(url: str) -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    """What comes before the stack, which may be in a quoted string."""
+    """Return the text before the stack, which may be in a quoted string."""
     return str(error).partition("\n")[0].partition("\\n")[0]

@@ -1,4 +1,4 @@
-"""What a job's stores need before anything is started or looked at."""
+"""Prepare a job's stores before anything is started or read."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from mrflight.storage.option_checks import check_commits, check_endpoint, check_
 
 
 def prepare_storage(spec: JobSpec, folder: Path, *, with_output: bool = True) -> None:
-    """Set what the stores' clients read as they are loaded, here and in the job's processes.
+    """Check the storage options, and set what the clients read from the environment.
 
-    ``folder`` is the job file's. Raises as `check_options`, `check_endpoint`, `check_commits`
-    and `hopsfs.prepare` do, and JobFileError where workers would not have it.
+    The job's processes inherit it. ``folder`` is that of the job file. Raises what `check_options`,
+    `check_endpoint`, `check_commits` and `hopsfs.prepare` raise, and JobFileError if the settings
+    would not reach the workers.
     """
     paths = spec.paths if with_output else spec.paths[:-1]
     check_options(spec.storage, paths)
     check_endpoint(spec.storage, paths, os.environ)
     if with_output:
         check_commits(spec.storage, spec.output.table, os.environ)
-    _check_workers_have_it(spec, paths)
+    _check_reaches_workers(spec, paths)
     hopsfs.prepare(spec.storage, paths, folder)
 
 
-def _check_workers_have_it(spec: JobSpec, paths: Sequence[str]) -> None:
-    """The workers of a Ray that is there already have its environment, and not the job's."""
+def _check_reaches_workers(spec: JobSpec, paths: Sequence[str]) -> None:
+    """Raise JobFileError if workers of a running Ray, with its environment, lack a setting."""
     address = spec.cluster.ray_address
     if spec.cluster.executor != "ray" or address is None:
         return
     for key, variable in hopsfs.VARIABLES.items():
-        # This process's client would take the certificates from there, and theirs go without.
-        is_around = key == "pem_dir" and hopsfs.has_environment_pems(paths)
-        if key in spec.storage or is_around:
+        # This process's client would find the certificates, and the workers' clients would not.
+        is_in_environment = key == "pem_dir" and hopsfs.has_environment_pems(paths)
+        if key in spec.storage or is_in_environment:
             without = "without TLS" if key == "pem_dir" else "without it"
             raise JobFileError(
-                f"storage.{key} (or {variable} of the environment) does not reach the workers of "
+                f"storage.{key} (or {variable} in the environment) does not reach the workers of "
                 f"the Ray at {address!r}, which was started without it: they would connect "
-                f"{without}; leave out cluster.ray_address, so that the job starts a Ray of its "
-                'own, or take cluster.executor = "local"'
+                f"{without}; remove cluster.ray_address, so that the job starts its own Ray, or "
+                'set cluster.executor = "local"'
             )

@@ -1,4 +1,4 @@
-"""S3, and what speaks like it, through obstore: the object_store that deltalake has as well."""
+"""S3 and compatible stores, through obstore, which has the object_store of deltalake."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 _RETRY_TIMEOUT = timedelta(minutes=1)
-"""After a request's first failure; a refused connection is given up after 10, some seconds."""
+"""The time for retries of a request. A refused connection fails after 10 retries, some seconds."""
 
 PART_BYTES = 8 << 20
-"""A file that is smaller is one request; of a larger one each part is, and two more."""
+"""A smaller file takes one request; a larger one takes one for each part, and two more."""
 
 PARTS_AT_ONCE = 1
-"""Of a file that are on their way, beside the one that is filled."""
+"""How many parts of a file are being sent, beside the one that is being filled."""
 
 
 @dataclass(frozen=True)
 class Bucket(PutIfAbsentStore):
-    """Objects of one bucket; ``/a/b`` is the key ``a/b``."""
+    """The objects of one bucket; ``/a/b`` is the key ``a/b``."""
 
     name: str
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """``[storage]``, with the names that object_store knows, ``aws_...``."""
+    """``[storage]``, with object_store's names, ``aws_...``."""
 
     failure_hint = (
         "check that its server runs, and that every host of the job reaches it "
@@ -50,7 +50,7 @@ class Bucket(PutIfAbsentStore):
     slow_close = True
 
     def __post_init__(self) -> None:
-        """JobError without obstore, which every call needs."""
+        """Raise JobError if obstore is not installed, which every call needs."""
         if find_spec("obstore") is None:
             raise JobError(
                 f"s3://{self.name}: obstore is not installed: pip install 'mrflight[s3]'"
@@ -115,7 +115,7 @@ class Bucket(PutIfAbsentStore):
         return pa.PythonFile(RangedFile(size, read), mode="r")
 
     def open_version(self, path: str, version: FileVersion) -> pa.NativeFile:
-        """Without a request: the size is known, and each answer has what tells the version."""
+        """Open without a request: the size is known, and each answer tells the version."""
         import pyarrow as pa
         from obstore import get
 
@@ -125,7 +125,9 @@ class Bucket(PutIfAbsentStore):
             with _as_os_errors(url):
                 answer = get(client, key, options={"range": (start, stop)})
                 if not _is_of(version, _file_info(answer.meta)):
-                    raise StoreCallError(url, "it changed since it was listed", is_transient=False)
+                    raise StoreCallError(
+                        url, "it has changed since it was listed", is_transient=False
+                    )
                 return answer.bytes()
 
         return pa.PythonFile(RangedFile(version.size_bytes, read), mode="r")
@@ -184,7 +186,7 @@ class Bucket(PutIfAbsentStore):
 
 @lru_cache(maxsize=16)
 def _client(bucket: Bucket) -> S3Store:
-    """One for each process: it keeps connections."""
+    """Return the client of this process; it keeps connections."""
     from obstore.exceptions import BaseError
 
     try:
@@ -194,18 +196,18 @@ def _client(bucket: Bucket) -> S3Store:
         raise JobError(
             f"{f'storage.{key}' if key else '[storage]'} cannot be used for s3://{bucket.name}: "
             f"{reason(error)}"
-        ) from None  # whose text has the value, and which a traceback would show
+        ) from None  # a traceback would show the cause, whose text has the value
 
 
-def _refused_option(bucket: Bucket, told: str) -> str | None:
-    """The one of which alone the client says the same; None where it does without any.
+def _refused_option(bucket: Bucket, message: str) -> str | None:
+    """Return the option that alone causes this message; None if the environment causes it.
 
-    It names a key that it does not know, but of a value that it cannot parse only the value.
+    The client names an unknown key, but for a value that it cannot parse it names only the value.
     """
-    if _refusal(bucket.name, {}) == told:  # of something in the environment
+    if _refusal(bucket.name, {}) == message:
         return None
     alone = ((key, _refusal(bucket.name, {key: value})) for key, value in bucket.given)
-    return next((key for key, refusal in alone if refusal == told), None)
+    return next((key for key, refusal in alone if refusal == message), None)
 
 
 def _refusal(name: str, given: Mapping[str, str]) -> str | None:
@@ -221,7 +223,7 @@ def _refusal(name: str, given: Mapping[str, str]) -> str | None:
 def _new_client(name: str, given: Mapping[str, str]) -> S3Store:
     from obstore.store import S3Store
 
-    options: Any = {key: value for key, value in given.items() if not _is_of_others(key)}
+    options: Any = {key: value for key, value in given.items() if not _is_not_ours(key)}
     client: Any = {key: options.pop(key) for key in ("allow_http", "timeout") if key in options}
     if options.get("aws_allow_http", "").lower() == "true":
         client["allow_http"] = True
@@ -233,13 +235,13 @@ def _new_client(name: str, given: Mapping[str, str]) -> S3Store:
     )
 
 
-def _is_of_others(key: str) -> bool:
-    """Whether an option is deltalake's alone, or a property of Hadoop's."""
+def _is_not_ours(key: str) -> bool:
+    """Return whether only deltalake takes an option, or it is a property of Hadoop."""
     return "." in key or key in DELTALAKE_ONLY
 
 
 def knows_option(key: str) -> bool:
-    """Whether the client has an option of this name; no where it is not installed."""
+    """Return whether the client has an option of this name; False if it is not installed."""
     if find_spec("obstore") is None:
         return False
     from obstore.exceptions import BaseError, UnknownConfigurationKeyError
@@ -250,7 +252,7 @@ def knows_option(key: str) -> bool:
         S3Store("any", config=options)
     except UnknownConfigurationKeyError:
         return False
-    except (BaseError, ValueError):  # it knows the key, and does not take this value
+    except (BaseError, ValueError):  # the key is known, but the empty value is invalid
         return True
     return True
 
@@ -267,12 +269,12 @@ def _is_of(version: FileVersion, info: fs.FileInfo) -> bool:
 def _file_info(meta: Any) -> fs.FileInfo:
     from pyarrow import fs
 
-    changed = meta["last_modified"].replace(microsecond=0)  # a look at one object tells no more
+    changed = meta["last_modified"].replace(microsecond=0)  # HEAD has no more digits
     return fs.FileInfo(f"/{meta['path']}", fs.FileType.File, size=meta["size"], mtime=changed)
 
 
 def _folders_between(folder: str, path: str) -> Iterator[str]:
-    """Those below ``folder`` that a file is in."""
+    """Yield the folders between ``folder`` and a file."""
     while (path := path.rpartition("/")[0]) and len(path) > len(folder.rstrip("/")):
         yield path
 
@@ -288,9 +290,9 @@ def _as_os_errors(url: str) -> Iterator[None]:
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
         raise PermissionError(f"{url}: {reason(error)}") from error
     except exceptions.AlreadyExistsError as error:
-        raise FileExistsError(f"{url}: it is there already") from error
+        raise FileExistsError(f"{url} already exists") from error
     except (exceptions.BaseError, OSError) as error:
-        # obstore's writer (0.12) raises OSError for all that its server says.
+        # obstore's writer (0.12) raises OSError for every answer of the server.
         if is_forbidden(error):
             raise PermissionError(f"{url}: {reason(error)}") from error
         raise failure_of(url, error) from error

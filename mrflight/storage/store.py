@@ -1,4 +1,4 @@
-"""What every store of files can do."""
+"""The interface of every store of files."""
 
 from __future__ import annotations
 
@@ -14,96 +14,97 @@ if TYPE_CHECKING:
 
 
 class FileVersion(msgspec.Struct, frozen=True):
-    """What tells a file's content from an earlier one without reading it."""
+    """Tells a changed file from an unchanged one without reading it."""
 
     size_bytes: int
     mtime_ns: int | None = None
-    """When it was last written to; None where that says nothing, or is not known."""
+    """When the file was last written; None if that is unknown or says nothing."""
 
 
 class Store(ABC):
-    """Files by absolute paths, ``/a/b``; a folder is there where something is below it.
+    """Files by absolute paths, ``/a/b``. A folder exists if something is below it.
 
-    Small, hashable and picklable: what is opened is opened by the process that uses it.
-    Raises OSError for what fails, of it FileNotFoundError for a file that is not there; where the
-    store is not a disk, PermissionError for what is forbidden and else `failures.StoreCallError`,
-    from reads of what it has opened as well.
+    A store is small, hashable and picklable; the process that uses a file opens it.
+    Methods raise OSError: FileNotFoundError for a missing file and, if the store is not a disk,
+    PermissionError for what is forbidden and `failures.StoreCallError` for the rest. Reads of an
+    open file raise the same.
     """
 
     failure_hint = "check the store"
     """What the user can do if the store fails; a clause of a message, without a full stop."""
 
     is_disk = False
-    """Whether it is one of this machine's: with folders of their own, locks and moves."""
+    """Whether the store is a disk of this machine, with real folders, locks and renames."""
 
     open_file_bytes = 0
-    """About what a file that is being written holds back."""
+    """About how much a file that is being written buffers."""
 
     slow_close = False
-    """Whether closing a file that was written waits for the store, and not for this machine."""
+    """Whether closing a written file waits for the store, rather than for this machine."""
 
     has_folders = True
-    """Whether a file cannot have the name of a folder."""
+    """Whether a file and a folder cannot have the same name."""
 
     reads_check_version = False
-    """Whether every read says of which version of the file it is, so that nobody need look."""
+    """Whether every read checks the version of the file, so that no other check is needed."""
 
     @property
     def identity(self) -> str:
-        """The same for all that have the same files, by whatever URL they were named.
+        """A string that is equal for stores with the same files, however their URLs are written.
 
-        Says nothing of `options`, by which a store is reached.
+        The `options` by which a store is reached are not part of it.
         """
         return self.url("/")
 
     def final_name(self, name: str) -> str:
-        """The name, without folders, that a file gets once it is written.
+        """Return the name, without folders, that a file has once it is written.
 
-        Some writers, or the store's client, call it otherwise until then, and for ever where they
+        Some writers, and some clients of stores, use a temporary name until then; it stays if they
         are killed.
         """
         return name
 
     def fence(self, path: str) -> str | None:
-        """What all who commit to a table there call it, where they have to go one by one.
+        """Return the name of the commit lock of a table at this path; None if none is needed.
 
-        In such a store of two that create the same file both may succeed, and one is lost. None
-        where one of them fails.
+        A store needs one if two writers that create the same file may both succeed, so that one
+        file is lost.
         """
         return None
 
     def await_answer(self, path: str) -> None:
-        """Wait for the store in a call that lets other threads run, where its client has others.
+        """Wait for the store in a call that lets other threads run.
 
-        Nobody could give those up, not even by Ctrl-C, at a store that stands still.
+        Some calls of some clients do not. If the store does not answer, they could not be
+        interrupted, not even by Ctrl-C.
         """
         return
 
     @property
     @abstractmethod
     def options(self) -> Mapping[str, str]:
-        """``[storage]`` of the job: may hold secrets, so it is in no repr."""
+        """The job's ``[storage]``. It may hold secrets, so no repr shows it."""
 
     @abstractmethod
     def url(self, path: str) -> str:
-        """What messages, and readers of other programs, call a file or folder."""
+        """Return the URL of a file or folder, for messages and for other programs."""
 
     @abstractmethod
     def info(self, path: str) -> fs.FileInfo:
-        """Its type (`FileType.NotFound` where there is nothing), size and time of change."""
+        """Return the type (`FileType.NotFound` if nothing is there), size and modification time."""
 
     def is_folder(self, path: str) -> bool:
-        """Whether there is a folder."""
+        """Return whether there is a folder."""
         from pyarrow import fs
 
         return bool(self.info(path).type == fs.FileType.Directory)
 
     @abstractmethod
     def list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
-        """Files and folders in a folder, or all below it; empty where there is no folder."""
+        """List a folder, or everything below it; the list is empty if there is no folder."""
 
     def read_bytes(self, path: str) -> bytes:
-        """All of a small file."""
+        """Return the content of a small file."""
         with self.open_input(path) as file:
             return file.read()
 
@@ -112,11 +113,11 @@ class Store(ABC):
         """Open a file for reads at any offset."""
 
     def open_version(self, path: str, version: FileVersion) -> pa.NativeFile:
-        """As `open_input`; reads fail that are not of ``version``, where `reads_check_version`."""
+        """Open like `open_input`; with `reads_check_version`, reads of another version fail."""
         return self.open_input(path)
 
     def open_mapped(self, path: str) -> pa.NativeFile:
-        """As `open_input`; buffers are pages of a disk's file, and not copies, where that goes."""
+        """Open like `open_input`; on a disk, buffers are pages of the file instead of copies."""
         return self.open_input(path)
 
     @abstractmethod
@@ -125,34 +126,35 @@ class Store(ABC):
 
     @abstractmethod
     def delete_file(self, path: str) -> None:
-        """Remove a file; no error where there is none."""
+        """Remove a file. It is no error if there is none."""
 
     def delete_empty_folder(self, path: str) -> None:
-        """Remove a folder if nothing is in it; no error where something is, or it is gone."""
+        """Remove a folder if it is empty. It is no error if it is not, or does not exist."""
         return
 
     def sync(self, path: str) -> None:
-        """Return once what was written to a file, or is in a folder, outlasts a power loss.
+        """Make the content of a file, or the entries of a folder, survive a power loss.
 
-        A store whose files are there once they are closed has nothing to do.
+        A store whose files are durable once they are closed has nothing to do.
         """
         return
 
 
 class PutIfAbsentStore(Store):
-    """One that can take a file only where there is none."""
+    """A store that can create a file only if it does not exist."""
 
     puts_log_entries = False
-    """Whether log entries that only add are better put there by us than written by deltalake."""
+    """Whether it is cheaper to put a log entry of an append ourselves than through deltalake."""
 
     @property
     def why_no_put_if_absent(self) -> str | None:
-        """Why it cannot, where what that needs is not installed, say; None where it can."""
+        """The reason why `put_if_absent` does not work, e.g. a missing client; None if it works."""
         return None
 
     @abstractmethod
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Write a small file at once; FileExistsError where it is there, of many one succeeds.
+        """Write a small file in one step; raise FileExistsError if it exists.
 
-        It is there as a whole or not at all. Another OSError may come after it is there.
+        Of several concurrent writers one succeeds. The file appears as a whole or not at all.
+        Another OSError may be raised after the file has been created.
         """

@@ -1,4 +1,4 @@
-"""Python's side of files that are not on a disk, for `pyarrow.PythonFile`."""
+"""File objects for `pyarrow.PythonFile`, for files that are not on a disk."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 class RangedFile:
-    """A file that is read by ranges, each a request."""
+    """A file for reading; each range is one request."""
 
     mode = "rb"
 
     def __init__(self, size_bytes: int, read: Callable[[int, int], Any]) -> None:
-        """``read`` gives the bytes from an offset to another, not empty ones."""
+        """``read`` returns the bytes between two offsets; it is not called for empty ranges."""
         self._size = size_bytes
         self._read = read
         self._at = 0
@@ -34,7 +34,7 @@ class RangedFile:
         return bytes(self.read_buffer(count))
 
     def read_buffer(self, count: int | None = None) -> Any:
-        """As `read`, without a copy where the store's client has a buffer."""
+        """Read like `read`, without a copy if the store's client returns a buffer."""
         stop = self._size if count is None or count < 0 else min(self._at + count, self._size)
         if stop <= self._at:
             return b""
@@ -58,12 +58,12 @@ class RangedFile:
 
 
 class WrittenFile:
-    """A file that is written from its beginning to its end."""
+    """A file that is written sequentially."""
 
     mode = "wb"
 
     def __init__(self, write: Callable[[bytes], None], close: Callable[[], None]) -> None:
-        """``close`` makes the file visible, where the store does that at the end."""
+        """``close`` makes the file visible, if the store does that at the end."""
         self._write = write
         self._close = close
         self._at = 0

@@ -360,4 +360,4 @@ def test_a_job_from_and_to_file_urls(tmp_path: Path) -> None:
     job.write_text(job.read_text().replace(f'"{table.path}"', '"file://out/clicks"'))
     refused = drive(job)
     assert refused.code == 2
-    assert "file://out/clicks: what comes after file:// is a host" in refused.message
+    assert "file://out/clicks: what follows file:// is a host" in refused.message

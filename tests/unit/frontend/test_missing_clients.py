@@ -45,7 +45,7 @@ except JobError as error:
         (
             "deltalake",
             "locate('hdfs://node:8020/t', Path('/')).info()",
-            "JobError: hdfs://node:8020/: its client is deltalake's, which is not installed: pip "
+            "JobError: hdfs://node:8020/ is read through deltalake, which is not installed: pip "
             "install 'mrflight[delta]'",
         ),
         (
@@ -69,6 +69,6 @@ def test_certificates_are_checked(tmp_path: Path) -> None:
     pems = Authority().write_pems(tmp_path / "pems", "demo__ann")
     call = f"hopsfs.client_environment({{'pem_dir': {str(pems)!r}}}, Path('/'), datetime.now(UTC))"
     assert said_without("cryptography", call) == (
-        "JobFileError: storage.pem_dir: the certificates are checked by cryptography, which is not "
+        "JobFileError: storage.pem_dir: checking the certificates needs cryptography, which is not "
         "installed: pip install 'mrflight[hopsfs]'"
     )

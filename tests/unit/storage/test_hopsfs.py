@@ -110,7 +110,7 @@ def test_a_file_that_holds_something_else_is_refused(
     pems: Path, name: str, what: str, text: bytes
 ) -> None:
     (pems / name).write_bytes(text)
-    assert re.match(rf"storage\.pem_dir: .*{name} holds no {what}", refused(pems))
+    assert re.match(rf"storage\.pem_dir: .*{name} contains no {what}", refused(pems))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def encrypted_key(pems: Path) -> bytes:
     ("key", "says"),
     [
         (other_key, f"is not the key of {CLIENT_CERTIFICATE}"),
-        (encrypted_key, "is encrypted, which the client cannot read"),
+        (encrypted_key, "is encrypted; the client needs an unencrypted key"),
     ],
 )
 def test_a_key_that_the_client_cannot_use_is_refused(

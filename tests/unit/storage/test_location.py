@@ -148,14 +148,14 @@ def test_a_file_url_with_a_host_is_refused_with_what_to_write(tmp_path: Path) ->
     with pytest.raises(JobError) as caught:
         locate("file://out/clicks", tmp_path)
     told = str(caught.value)
-    assert told.startswith("file://out/clicks: what comes after file:// is a host, and out would ")
+    assert told.startswith("file://out/clicks: what follows file:// is a host, and 'out' ")
     assert "write file:///out/clicks where" in told
     assert "and out/clicks, without file://, for a path from here" in told
 
 
 @pytest.mark.parametrize("url", ["file://", "file://localhost"])
 def test_a_file_url_without_a_path_is_refused(tmp_path: Path, url: str) -> None:
-    with pytest.raises(JobError, match=f"^{url}: no path comes after it; write file:///"):
+    with pytest.raises(JobError, match=f"^{url}: the path is missing; write file:///"):
         locate(url, tmp_path)
 
 
