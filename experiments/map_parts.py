@@ -55,7 +55,7 @@ def maps_of(query: str, data: Path) -> Iterator[Maps]:
         for name, tasks in groupby(stage.map_tasks, attrgetter("input_name")):
             first, *others = tasks
             splits = [first.split, *(task.split for task in others)]
-            combiner = partial(first.reduce_spec.combiner, first.combiner_bytes)
+            combiner = partial(first.reduce_spec.combiner, first.limits.combiner_bytes)
             yield Maps(query, name, first.reader, splits, first.row_map, combiner)
         if stage.stream is not None:  # its rows meet those of others before they are sent
             source = stage.stream.source

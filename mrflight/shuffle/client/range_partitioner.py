@@ -26,14 +26,14 @@ class RangePartitioner(Partitioner):
     are at or below its key.
 
     A key that is a boundary several times is spread over as many partitions, in the
-    order of the maps: ``place`` is the position of this map among all maps, from 0 to
+    order of the maps: ``map_position`` is the position of this map among all maps, from 0 to
     below 1. This also keeps the order of rows with equal keys.
     """
 
     sort_keys: tuple[SortKey, ...]
     boundaries: pa.RecordBatch
     partitions: int
-    place: float = 0.0
+    map_position: float = 0.0
 
     def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
         check_sortable(batch.schema, self.sort_keys)
@@ -42,7 +42,7 @@ class RangePartitioner(Partitioner):
         codes = sort_codes(self._beside_boundaries(batch), self.sort_keys)
         count = self.boundaries.num_rows
         cuts, rows = codes.values[:count], NormalizedKeys(codes.values[count:], codes.largest)
-        return to_arrow(_ranges(cuts, rows, self.place))
+        return to_arrow(_ranges(cuts, rows, self.map_position))
 
     def _beside_boundaries(self, batch: pa.RecordBatch) -> pa.Table:
         """Return the keys of the boundaries and then of the rows, in columns of the same types."""
@@ -72,7 +72,7 @@ def choose_boundaries(
     return _one_batch(picked if repeats else picked.filter(is_new(picked)))
 
 
-def _ranges(cuts: UInt64s, rows: NormalizedKeys, place: float) -> npt.NDArray[np.int32]:
+def _ranges(cuts: UInt64s, rows: NormalizedKeys, map_position: float) -> npt.NDArray[np.int32]:
     """Return the range of each row, given the codes of the boundaries in their order.
 
     It looks up the boundaries among the sorted rows. To look up each row among the boundaries takes
@@ -84,7 +84,7 @@ def _ranges(cuts: UInt64s, rows: NormalizedKeys, place: float) -> npt.NDArray[np
     below = _boundaries_before(np.searchsorted(ordered, cuts, "right"), len(ordered))
     equal = up_to - below
     ids = np.empty(len(ordered), np.int32)
-    ids[order] = below + (equal > 0) + (equal * place).astype(np.int32)
+    ids[order] = below + (equal > 0) + (equal * map_position).astype(np.int32)
     return ids
 
 

@@ -78,8 +78,8 @@ class WireEncoder:
     def encode(self, batch: pa.RecordBatch, before_change: Callable[[], None]) -> pa.RecordBatch:
         """Return the rows of a batch, whose schema was checked, as `buffer_schema`.
 
-        If the encodings do not hold a value, ``before_change`` is called, `block` then takes what
-        was returned before, and `buffer_schema` changes when it returns.
+        If the encodings do not hold a value, they and `buffer_schema` change. ``before_change`` is
+        called first, and must pass all rows that were returned before to `block`.
         """
         has_chosen_none = self._encodings is not None and self._block_schema is None
         if has_chosen_none and self._is_canonical:
