@@ -82,6 +82,7 @@ class MetadataServer(flight.FlightServerBase):
 
     def __init__(self, location: str, registry: Registry) -> None:
         self._registry = registry
+        self._is_local = location.startswith("grpc+unix:")
         self._actions = Actions(
             {
                 MetadataAction.PUT_SHUFFLE: (PutShuffle, self._put_shuffle),
@@ -218,6 +219,12 @@ class MetadataServer(flight.FlightServerBase):
     def _register_server(self, request: ServerLocation) -> Message:
         if not is_location(request.location):
             raise ProtocolError(f"register_server: {request.location!r} is not a location")
+        if request.location.startswith("grpc+unix:") and not self._is_local:
+            # Clients of other machines would look for the socket among files of their own.
+            raise ProtocolError(
+                f"register_server: {request.location!r} is a path, and this metadata server "
+                "listens on a port; let the data server listen on a port as well"
+            )
         self._registry.register_server(request.location, request.incarnation)
         return Done()
 

@@ -48,6 +48,10 @@ BELIEVED: dict[str, tuple[str, str]] = {
     "a lease of 0": ("put_shuffle", '{"id": "new", "reducers": 1, "lease_s": 0}'),
     "a lease for ever": ("put_shuffle", '{"id": "new", "reducers": 1, "lease_s": 1e308}'),
     "a location that is a path": ("register_server", '{"location": "/etc/passwd"}'),
+    "a location that is a socket": (
+        "register_server",
+        '{"location": "grpc+unix:///etc/passwd"}',
+    ),
     "a location without a port": ("register_server", '{"location": "grpc+tcp://127.0.0.1"}'),
     "a location that is empty": ("register_server", '{"location": ""}'),
     "an id that is a path": ("put_shuffle", '{"id": "../new", "reducers": 1}'),
