@@ -22,7 +22,6 @@ from mrflight.compute.sql.engine import (
     error_text,
     new_session,
     query,
-    quoted,
     translate_errors,
 )
 from mrflight.compute.sql.plans import (
@@ -38,12 +37,12 @@ from mrflight.tasks.operators.spill_partitions import (
     GracePartitioner,
     RowBuffer,
     SpillPartition,
-    translate_disk_errors,
 )
+from mrflight.tasks.operators.sql_run import SqlRun
 from mrflight.units import format_bytes
 
 if TYPE_CHECKING:
-    from datafusion import DataFrame, SessionContext
+    from datafusion import DataFrame
 
 HELD_FRACTION = 3
 """A third of the memory holds inputs that fit. Others are read from files."""
@@ -54,78 +53,11 @@ POOL_FRACTION = 2
 FILE_BATCH_BYTES = 2**18
 """The bytes of a batch that is read from a file. DataFusion holds several such batches."""
 
-_SORT_BYTES = 10 * 2**20
-"""What a sort reserves for merging its spilled runs, at most: DataFusion's default."""
-
-_SORT_FRACTION = 8
-"""A sort reserves an eighth of a small pool for merging its spilled runs. With a sixteenth or a
-quarter, some queries of three windows in different orders failed in a pool of 8 MiB."""
-
-_BATCH_ROWS = 8192
-"""DataFusion's default for the rows of a batch."""
-
-_BATCH_FRACTION = 64
-"""A batch takes at most 1/64 of the pool. A merge holds four batches of each of its runs: with
-8,192 rows of 3 kB in a batch, it asked for 13.6 of 8 MiB at once."""
-
 _NO_MEMORY = ("Resources exhausted", "Not enough memory", "no data to spill")
 _NO_DISK = ("No space left on device", "os error")
 
 Inputs = Mapping[str, tuple[pa.Schema, Iterator[pa.RecordBatch]]]
 """Tables by their names."""
-
-
-class _Run(msgspec.Struct, frozen=True):
-    """The tables and limits of one run of a query."""
-
-    tables: dict[str, list[pa.RecordBatch] | Path]
-    """Rows in memory, or a file with an Arrow IPC stream."""
-    options: dict[str, str]
-    pool_bytes: int
-    scratch: ScratchFolder
-    row_bytes: int
-    """The bytes of a row with the columns of all tables, on average."""
-
-    def session(self, can_spill_joins: bool) -> SessionContext:
-        """Return a session that knows the tables. Only joins by sorting can go through files."""
-        from datafusion import RuntimeEnvBuilder
-
-        with translate_disk_errors(self.scratch.root):
-            folder = str(self.scratch.path)
-        options = {
-            **self.options,
-            **self._limits(),
-            "datafusion.optimizer.prefer_hash_join": str(not can_spill_joins).lower(),
-        }
-        runtime = RuntimeEnvBuilder().with_disk_manager_specified(folder)
-        session = new_session(
-            options,
-            partitions=2
-            if can_spill_joins
-            else 1,  # with one partition DataFusion plans hash joins only
-            runtime=runtime.with_fair_spill_pool(self.pool_bytes),
-        )
-        for name, rows in self.tables.items():
-            if isinstance(rows, Path):
-                place = f"stored as arrow location '{rows.as_uri()}'"
-                session.sql(f"create external table {quoted(name)} {place}")
-            else:
-                add_table(session, name, rows)
-        return session
-
-    def _limits(self) -> dict[str, str]:
-        """Return options that let a sort of any number of rows run in the pool.
-
-        A sort that spills may merge its rows in memory first. For that it needs as much again as
-        its keys take, and fails without. So it sorts them in place.
-        """
-        batch_rows = self.pool_bytes // _BATCH_FRACTION // max(1, self.row_bytes)
-        reserved = min(_SORT_BYTES, self.pool_bytes // _SORT_FRACTION)
-        return {
-            "datafusion.execution.batch_size": str(min(_BATCH_ROWS, max(1, batch_rows))),
-            "datafusion.execution.sort_spill_reservation_bytes": str(reserved),
-            "datafusion.execution.sort_in_place_threshold_bytes": str(self.pool_bytes),
-        }
 
 
 class SqlReduce(msgspec.Struct, frozen=True):
@@ -214,14 +146,14 @@ class SqlReduce(msgspec.Struct, frozen=True):
             inputs, self.columns(schemas), memory_bytes // HELD_FRACTION, scratch
         )
         is_empty = True
-        run = _Run(tables, numbers, memory_bytes // POOL_FRACTION, scratch, row_bytes)
+        run = SqlRun(tables, numbers, memory_bytes // POOL_FRACTION, scratch, row_bytes)
         for batch in self._results(run, schemas):
             is_empty = False
             yield to_canonical(batch, result)
         if is_empty:
             yield empty_batch(result)
 
-    def _results(self, run: _Run, schemas: Mapping[str, pa.Schema]) -> Iterator[pa.RecordBatch]:
+    def _results(self, run: SqlRun, schemas: Mapping[str, pa.Schema]) -> Iterator[pa.RecordBatch]:
         """Yield the result. Joins are hash joins, or sort-merge joins if these do not fit."""
         for can_spill_joins in (False, True):
             has_begun, has_hash_join = False, False
