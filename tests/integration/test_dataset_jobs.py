@@ -132,7 +132,7 @@ def test_sql_of_inputs_of_one_name_gives_what_duckdb_gives(
     [
         (
             lambda rows: rows.join(rows, on="url"),
-            "reduce.join: the result would have 2 columns 'weight'; rename or drop one in a map or sql",
+            "reduce.join: the result would have 2 columns 'weight'; rename or drop one in a map",
         ),
         (
             lambda rows: rows.sql("select url as x, weight as x from visits", key="url"),
