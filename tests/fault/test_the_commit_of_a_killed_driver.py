@@ -51,12 +51,17 @@ def at_the_gate(driver: GatedDriver) -> None:
     assert not list(driver.job.table.glob("_*"))  # neither a log nor a manifest
 
 
-def in_the_log_entry(driver: GatedDriver) -> None:
-    """The kernel kills it as it writes the 65th byte of the log entry, or of the manifest."""
-    for limit, most in ((resource.RLIMIT_FSIZE, 64), (resource.RLIMIT_CORE, 0)):
+def kill_at_file_size(driver: GatedDriver, limit_bytes: int) -> None:
+    """Open the gate; the kernel kills the driver once it writes a file beyond the limit."""
+    for limit, most in ((resource.RLIMIT_FSIZE, limit_bytes), (resource.RLIMIT_CORE, 0)):
         resource.prlimit(driver.process.pid, limit, (most, most))
     driver.open_gate()
     assert driver.end().code == -signal.SIGXFSZ
+
+
+def in_the_log_entry(driver: GatedDriver) -> None:
+    """The kernel kills it as it writes the 65th byte of the log entry, or of the manifest."""
+    kill_at_file_size(driver, 64)
     staged = r"_delta_log/0{20}\.json#1|_mrflight/0{8}\.json\.[0-9a-f]{8}\.tmp"
     (half,) = (name for name in unnamed_files(driver.job.table) if re.fullmatch(staged, name))
     assert (driver.job.table / half).stat().st_size == 64
@@ -118,6 +123,21 @@ def test_a_kill_after_the_commit_to_an_existing_table(
     assert again.result["version"] == (1 if format == "delta" else None)
     assert_committed_once(job, [*job.keys, *OLD])
     assert_cleaned(job, left if format == "delta" else set())
+
+
+def test_a_kill_in_a_merge_leaves_no_temporary_log(tmp_path: Path) -> None:
+    """The driver writes a log of its own to learn which files of the table it can remove."""
+    old_table(tmp_path, "delta")
+    job = gated_job(tmp_path, "delta", "merge", run_id=RUN)
+    merge = ("--set", 'output.keys=["k"]')
+    with nothing_left_over(job.folder / "tmp"):
+        with job.gated(*merge, command=KILLED_BY_A_LONG_FILE) as driver:
+            driver.wait_for_parts()
+            kill_at_file_size(driver, 128)  # the mark in the lock file of a scratch folder fits
+        assert list((job.folder / "tmp").glob("mrflight-log-*"))
+        again = drive(job.path, *merge, environment=job.environment())
+        assert again.code == 0, again.stderr
+    assert_committed_once(job, [*job.keys, *OLD])
 
 
 def assert_committed_once(job: GatedJob, keys: list[int]) -> None:
