@@ -1,6 +1,6 @@
-"""The one place where deltalake is imported, but for its files (`hdfs`).
+"""The only module that imports deltalake, except for its file handler (`hdfs`).
 
-And where what it raises becomes ours.
+It also translates deltalake's errors into ours.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LOG = "_delta_log"
-"""A table's log, relative to the table."""
+"""The folder of a table's log, relative to the table."""
 
 
 _WITH_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-"""What a URL begins with; Hadoop writes ``file:/a/b``."""
+"""The beginning of a URL; Hadoop writes ``file:/a/b``."""
 
 
 def entry_name(version: int) -> str:
-    """The file of the log that makes a version, relative to the table."""
+    """Return the log entry of a version, relative to the table."""
     return f"{LOG}/{version:020}.json"
 
 
@@ -43,7 +43,7 @@ FIRST_ENTRY = entry_name(0)
 
 
 def import_deltalake() -> ModuleType:
-    """The deltalake module; OutputError where it is not installed, JobFileError where two are."""
+    """Return the deltalake module; raise OutputError without it, JobFileError if there are two."""
     hopsfs.check_one_client()
     try:
         import deltalake
@@ -56,34 +56,34 @@ def import_deltalake() -> ModuleType:
 
 
 def table_uri(location: Location) -> str:
-    """A table as deltalake calls it."""
+    """Return the table's URI for deltalake."""
     if location.store.is_disk:
         return location.path
-    return location.store.url(_encoded(location))  # it decodes what it gets
+    return location.store.url(_encoded(location))  # deltalake decodes it
 
 
 def why_unreachable(location: Location) -> str | None:
-    """Why deltalake (1.6) would look for the table at another place, where that is so."""
+    """Return why deltalake (1.6) would look for the table in another place; None if it does not."""
     if location.store.is_disk:
         if unquote(location.path) != location.path:
             return (
-                "deltalake takes a % with two hex digits in a folder's name for another character"
+                "deltalake decodes a % with two hex digits in a folder's name as another character"
             )
     elif location.store.has_folders and _encoded(location) != location.path:
-        return "deltalake finds no table in HDFS whose path has characters that a URL encodes"
+        return "deltalake finds no table in HDFS if its path has characters that a URL encodes"
     return None
 
 
 def why_part_unreachable(table: Location, path: str) -> str | None:
-    """Why the installed client would not find a part file of this name, where that is so."""
+    """Return why the installed client would not find a part file of this name; None if it would."""
     if table.store.fence(table.path) is not None and "%" in path:
-        return "hops-deltalake (1.4) finds no file whose name has a %"
+        return "hops-deltalake (1.4) does not find a file whose name has a %"
     return None
 
 
 def other_client_hint(location: Location) -> str:
-    """Where else what hops-deltalake (1.4) cannot do to a table there can be done by mrflight."""
-    elsewhere = "in an environment with 'mrflight[delta]' it works"
+    """Return a hint where mrflight can do to a table there what hops-deltalake (1.4) cannot."""
+    elsewhere = "it works in an environment with 'mrflight[delta]'"
     if location.store.fence(location.path) is None:
         return elsewhere
     return f"no other client reaches a HopsFS; {elsewhere} on a stock HDFS"
@@ -94,7 +94,7 @@ def _encoded(location: Location) -> str:
 
 
 def is_table(location: Location) -> bool:
-    """Whether there is a table; raises what deltalake does."""
+    """Return whether there is a table; raises deltalake's errors."""
     deltalake = import_deltalake()
     location.store.await_answer(location.path)
     found: bool = deltalake.DeltaTable.is_deltatable(table_uri(location), storage_options(location))
@@ -102,14 +102,14 @@ def is_table(location: Location) -> bool:
 
 
 def open_table(location: Location, version: int | None = None) -> Any:
-    """A version, or its newest one, a `deltalake.DeltaTable`; raises what that does."""
+    """Open a version, or the newest one, as a `deltalake.DeltaTable`; raises deltalake's errors."""
     return import_deltalake().DeltaTable(
         table_uri(location), version, storage_options=storage_options(location)
     )
 
 
 def data_file(table: Location, path: str) -> Location:
-    """Where a file lies: the log has URLs, relative to the table unless they are whole."""
+    """Return the location of a data file; the log has absolute URLs, or relative to the table."""
     path_or_url = unquote(path)
     if _WITH_SCHEME.match(path):
         return locate(path_or_url, Path(table.path), table.options)
@@ -119,23 +119,23 @@ def data_file(table: Location, path: str) -> Location:
 
 
 def stored_file(table: Location, path: str) -> Location:
-    """As `data_file`, for who knows files of the table's store by their paths.
+    """Return the location of a data file that is in the table's own store.
 
-    InputError for a file that lies in another store, as a shallow clone of a table has them.
+    Raises InputError for a file in another store, which a shallow clone of a table may have.
     """
     file = data_file(table, path)
     if file.store.identity != table.store.identity:
         raise InputError(
-            f"{table.url} has a file in another store, {file.url}, which a job does not read; "
-            "copy the table, with its files, to one store first"
+            f"{table.url} has a file in another store, {file.url}, which jobs do not read; "
+            "copy the table and its files to one store first"
         )
     return table.at(file.path)
 
 
 def has_deletion_vectors(table: Any) -> bool:
-    """Whether rows of a `deltalake.DeltaTable` are deleted by them, or may be.
+    """Return whether deletion vectors delete rows of a `deltalake.DeltaTable`, or may do so.
 
-    hops-deltalake (1.4) does not tell, so that a table which can have them is taken to.
+    hops-deltalake (1.4) does not say, so every table that can have them counts as having them.
     """
     if not hasattr(table, "deletion_vectors"):
         return True
@@ -151,11 +151,11 @@ def create_table(
     properties: Any,
     **others: Any,
 ) -> None:
-    """Commit a table's first version, or one that replaces all; raises what deltalake does.
+    """Commit a table's first version, or one that replaces everything; raises deltalake's errors.
 
-    In a store that takes a file only where there is none a new table costs one request: deltalake
-    writes the log's first entry here, and we put it there. By itself it asks ten times, most of
-    them to load what it has just written (1.6).
+    With `PutIfAbsentStore.puts_log_entries` a new table costs one request: deltalake writes the
+    first entry of the log locally, and we put it into the store. On its own deltalake (1.6) makes
+    ten requests, most of them to load what it has just written.
     """
     store = location.store
     if mode == "error" and isinstance(store, PutIfAbsentStore) and store.puts_log_entries:
@@ -176,15 +176,16 @@ def create_table(
 
 
 def can_remove_files() -> bool:
-    """Whether a transaction may name single files to be taken out of the log."""
+    """Return whether a transaction can remove single files from the table."""
     return hasattr(import_deltalake().transaction, "RemoveAction")
 
 
 @contextmanager
 def scratch_table() -> Iterator[str]:
-    """Yield an empty folder for a table that is only made to see what deltalake writes.
+    """Yield an empty folder for a table that is made only to see what deltalake writes.
 
-    It is gone at the end. If the process is killed, the next job on this machine removes it.
+    The folder is removed at the end. If the process is killed, the next job on this machine does
+    that.
     """
     with ScratchFolder("log", Path(tempfile.gettempdir())) as scratch:
         folder = scratch.path / "table"
@@ -193,12 +194,11 @@ def scratch_table() -> Iterator[str]:
 
 
 def removable_paths(logged: Collection[str]) -> set[str]:
-    """Those, of files by their paths in a log, that a transaction would remove.
+    """Return which of these paths of a log a transaction of deltalake would remove.
 
-    It takes the path that the store has and encodes it by its own rules (deltalake 1.6), which
-    other writers do not follow in all: a file that is removed by another path than it was added
-    by stays. So they are removed here, from a log that is nobody's, and what it says then is
-    compared.
+    deltalake (1.6) takes the path in the store and encodes it by its own rules. Other writers may
+    encode it differently, and a file that is removed under another path than it was added stays in
+    the table. So this removes the files from a scratch table and compares the paths in its log.
     """
     deltalake = import_deltalake()
     schema = deltalake.Schema([deltalake.Field("c", deltalake.schema.PrimitiveType("long"))])
@@ -206,8 +206,8 @@ def removable_paths(logged: Collection[str]) -> set[str]:
         deltalake.transaction.create_table_with_add_actions(folder, schema, [])
         actions = [deltalake.transaction.RemoveAction(unquote(path), False, 0) for path in logged]
         deltalake.DeltaTable(folder).create_write_transaction(actions, "append", schema)
-        said = (Path(folder) / f"_delta_log/{1:020}.json").read_bytes()
-    named = [json.loads(line).get("remove", {}).get("path") for line in said.splitlines()]
+        entry = (Path(folder) / f"_delta_log/{1:020}.json").read_bytes()
+    named = [json.loads(line).get("remove", {}).get("path") for line in entry.splitlines()]
     return set(logged) & set(named)
 
 
@@ -219,7 +219,7 @@ def first_entry(
     properties: Any,
     **others: Any,
 ) -> bytes:
-    """The log's first entry, as deltalake writes it; nothing is put there."""
+    """Return the first entry of a log as deltalake writes it; the table itself is not touched."""
     with scratch_table() as folder:
         here = locate(folder, Path(folder))
         create_table(here, schema, actions, "error", partition_by, properties, **others)
@@ -228,7 +228,7 @@ def first_entry(
 
 
 def with_table_url(entry: bytes, uri: str) -> bytes:
-    """An entry of a log whose note of what was done, for people, says where the table lies."""
+    """Return the entry with the table's URL in its ``commitInfo``, which is informational."""
     actions = [json.loads(line) for line in entry.splitlines()]
     for action in actions:
         if (parameters := action.get("commitInfo", {}).get("operationParameters")) is not None:
@@ -237,14 +237,14 @@ def with_table_url(entry: bytes, uri: str) -> bytes:
 
 
 def storage_options(location: Location) -> dict[str, str] | None:
-    """What deltalake is given to reach the store."""
+    """Return deltalake's options for reaching the store."""
     return dict(location.options) or None
 
 
 def as_store_error(location: Location, error: OSError) -> OSError:
-    """What deltalake raised on a read of the table, as the store itself would have raised it.
+    """Return the error of a read of the table by deltalake as the store would have raised it.
 
-    A damaged log is no OSError (deltalake 1.6), but for one on a disk.
+    For a damaged log deltalake (1.6) raises an OSError only on a disk.
     """
     if location.store.is_disk or is_store_failure(error):
         return error
@@ -253,12 +253,12 @@ def as_store_error(location: Location, error: OSError) -> OSError:
 
 @contextmanager
 def delta_errors(what: str) -> Iterator[None]:
-    """Raise CommitError, saying that ``what`` failed and why, for anything deltalake raises."""
+    """Raise CommitError with ``what`` failed and the reason for every error of deltalake."""
     try:
         yield
     except MrflightError:
         raise
-    # deltalake raises DeltaError, OSError, ValueError, and for some causes a bare Exception
+    # deltalake raises DeltaError, OSError, ValueError and, for some causes, a bare Exception
     # (python/src/error.rs, the last arm of arrow_to_py).
     except Exception as error:
         raise CommitError(f"{what}: {reason(error)}") from error

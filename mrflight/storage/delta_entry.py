@@ -1,8 +1,8 @@
-"""Entries of a Delta table's log that are to be put there by us.
+"""Entries of a Delta table's log that we put into the store ourselves.
 
-deltalake writes them, into a log on this machine's disk. In a fenced store nothing else may put an
-entry; and hops-deltalake (1.4) leaves out of its own transactions what they are to remove, and
-whose they are, but for those that create or replace a table.
+deltalake writes them into a scratch log on the local disk. In a store with commit locks only the
+holder of the lock may put an entry. Also, the transactions of hops-deltalake (1.4) lack the files
+to remove and the application's transaction id, unless they create or replace a table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 
 def has_whole_transactions() -> bool:
-    """Whether the installed deltalake's own transactions on a table that is there can be used."""
+    """Return whether the installed deltalake's transactions on an existing table are complete."""
     return not hopsfs.is_client()
 
 
@@ -42,10 +42,10 @@ def append_entry(
     partition_by: list[str],
     properties: Any,
 ) -> bytes:
-    """One that adds files to a table of this schema; raises what deltalake does."""
+    """Return an entry that adds files to a table of this schema; raises deltalake's errors."""
     first = first_entry(location, schema, actions, partition_by, properties)
-    said = [action for action in _actions(first) if action.keys() & {"add", "commitInfo", "txn"}]
-    return _as_write(said, "Append", partition_by)
+    kept = [action for action in _actions(first) if action.keys() & {"add", "commitInfo", "txn"}]
+    return _as_write(kept, "Append", partition_by)
 
 
 def replacing_entry(
@@ -59,10 +59,10 @@ def replacing_entry(
     keeps_schema: bool,
     **others: Any,
 ) -> bytes:
-    """One that replaces all files of a table at ``version``, and what it says of itself.
+    """Return an entry that replaces all files of a table at ``version``, and its metadata.
 
-    But for that with ``keeps_schema``. Reads the log since its last checkpoint; raises what
-    deltalake does, and OSError.
+    With ``keeps_schema`` the metadata stays. Reads the log since its last checkpoint; raises
+    deltalake's errors, and OSError.
     """
     with scratch_table() as folder:
         here = locate(folder, Path(folder))
@@ -73,22 +73,22 @@ def replacing_entry(
         entry = here.child(entry_name(version + 1)).read_bytes()
     if not keeps_schema:
         return with_table_url(entry, table_uri(location))
-    said = [action for action in _actions(entry) if not action.keys() & {"metaData", "protocol"}]
-    return _as_write(said, "Overwrite", partition_by)
+    kept = [action for action in _actions(entry) if not action.keys() & {"metaData", "protocol"}]
+    return _as_write(kept, "Overwrite", partition_by)
 
 
 def _names_until(location: Location, version: int) -> Iterator[str]:
-    """The files of the log that make this version, relative to the table."""
-    begins = 0
+    """Yield the files of the log that make up this version, relative to the table."""
+    first = 0
     names = {info.path[len(location.path.rstrip("/")) + 1 :] for info in _files(location)}
     if _LAST_CHECKPOINT in names:
-        said = json.loads(location.child(_LAST_CHECKPOINT).read_bytes())
-        if said["version"] <= version:
-            begins = said["version"]
+        checkpoint = json.loads(location.child(_LAST_CHECKPOINT).read_bytes())
+        if checkpoint["version"] <= version:
+            first = checkpoint["version"]
             yield _LAST_CHECKPOINT
     for name in sorted(names):
         number = name.removeprefix(f"{LOG}/")[:20]
-        is_needed = number.isdecimal() and begins <= int(number) <= version
+        is_needed = number.isdecimal() and first <= int(number) <= version
         if is_needed or name.startswith(f"{LOG}/_sidecars/"):
             yield name
 
@@ -101,10 +101,10 @@ def _actions(entry: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in entry.splitlines()]
 
 
-def _as_write(said: list[dict[str, Any]], mode: str, partition_by: list[str]) -> bytes:
-    """The entry, whose note of what was done, for people, is that of a write."""
-    for action in said:
+def _as_write(actions: list[dict[str, Any]], mode: str, partition_by: list[str]) -> bytes:
+    """Return the entry of these actions, with the ``commitInfo`` of a write."""
+    for action in actions:
         if (note := action.get("commitInfo")) is not None:
             note["operation"] = "WRITE"
             note["operationParameters"] = {"mode": mode, "partitionBy": json.dumps(partition_by)}
-    return b"".join(json.dumps(action).encode() + b"\n" for action in said)
+    return b"".join(json.dumps(action).encode() + b"\n" for action in actions)

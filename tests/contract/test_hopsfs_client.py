@@ -92,7 +92,7 @@ def test_what_the_client_cannot_do_is_told_with_what_can(
     rows = pa.table({"k": ["a"], "v": [1]})
     (tmp_path / "rows.csv").write_text("k,v,more\na,1,2\n")
     text = JOB.replace("IN/*.csv", "rows.csv").replace("IN/*.json", "rows.csv")
-    elsewhere = "in an environment with 'mrflight[delta]' it works"
+    elsewhere = "it works in an environment with 'mrflight[delta]'"
     for table, advice in (
         (f"{name_node.url}{place.path}/t", f"no other client reaches a HopsFS; {elsewhere} on a"),
         (str(tmp_path / "t"), elsewhere),

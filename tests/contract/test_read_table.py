@@ -65,7 +65,7 @@ def test_a_file_of_the_log_in_another_store_is_read_and_not_by_jobs(
     commit(table, {"remove": removed}, *({"add": {**added, "path": url}} for url in urls))
     both = mrflight.read_table(table, options=bucket.options)
     assert both.sort_by("n")["n"].to_pylist() == sorted([*range(100)] * 2)
-    told = f"^{table} has a file in another store, {elsewhere.url}, which a job does not read"
+    told = f"^{table} has a file in another store, {elsewhere.url}, which jobs do not read"
     with pytest.raises(InputError, match=told):
         open_source("t", InputSpec(path=str(table)), tmp_path, bucket.options, 1 << 20)
     commit(table, {"remove": {**removed, "path": urls[0]}})

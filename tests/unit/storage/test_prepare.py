@@ -36,9 +36,9 @@ def test_a_ray_that_was_there_before_does_not_have_it(key: str, tmp_path: Path) 
     with pytest.raises(JobFileError) as caught:
         prepare_storage(decode_job(document), tmp_path)
     told = str(caught.value)
-    assert told.startswith(f"storage.{key} (or {VARIABLES[key]} of the environment) does not reach")
+    assert told.startswith(f"storage.{key} (or {VARIABLES[key]} in the environment) does not reach")
     assert ("without TLS" in told) == (key == "pem_dir")
-    assert "leave out cluster.ray_address, so that the job starts a Ray of its own" in told
+    assert "remove cluster.ray_address, so that the job starts its own Ray" in told
 
 
 def test_nor_has_it_the_certificates_that_only_the_environment_names(
@@ -77,4 +77,4 @@ def test_processes_of_the_jobs_own_have_it(
 def test_the_job_is_refused_before_ray_is_asked(tmp_path: Path) -> None:
     done = drive(write_job(tmp_path, ON_RAY))
     assert done.code == 2
-    assert done.message.startswith("storage.pem_dir (or PEMS_DIR of the environment) does not")
+    assert done.message.startswith("storage.pem_dir (or PEMS_DIR in the environment) does not")
