@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.system.free_memory import free_memory
-from mrflight.units import format_bytes, parse_bytes
+from mrflight.units import format_bytes, format_count, parse_bytes
 
 MIB = 2**20
 
@@ -93,10 +93,11 @@ def plan_memory(
     if total is None:
         total = max(default_memory() if default is None else default, min_bytes)
     if total < min_bytes:
+        server_count = format_count(data_servers, "data server")
         raise JobFileError(
-            f"cluster.memory: {format_bytes(total)} is too little for {workers} workers and "
-            f"{data_servers} data servers; give {format_bytes(min_bytes)} or more, or set fewer "
-            "cluster.workers"
+            f"cluster.memory: {format_bytes(total)} is too little for "
+            f"{format_count(workers, 'worker')} and {server_count}; give {format_bytes(min_bytes)} "
+            "or more, or set fewer cluster.workers"
         )
     return divide_memory(total, workers, data_servers, servers, with_sql=with_sql, on_ray=on_ray)
 

@@ -24,7 +24,7 @@ from mrflight.frontend import (
 from mrflight.frontend import (
     table_argument,
 )
-from mrflight.units import format_bytes, parse_seconds
+from mrflight.units import format_bytes, format_count, parse_seconds
 
 if TYPE_CHECKING:
     from mrflight.sinks.orphan_files import Leftovers
@@ -108,16 +108,17 @@ def _status(options: argparse.Namespace) -> int:
     except MrflightError as error:
         sys.stderr.write(f"mrflight: {error}\n")
         return driver.EXIT_WRONG_JOB if isinstance(error, JobError) else driver.EXIT_FAILED
-    lines = [f"{len(status.servers)} data servers"]
+    lines = [format_count(len(status.servers), "data server")]
     for server in status.servers:
         size = format_bytes(server.stored_bytes)
-        lines.append(f"  {server.location}: {server.partitions} partitions, {size}")
-    lines.append(f"{len(status.shuffles)} shuffles")
+        partitions = format_count(server.partitions, "partition")
+        lines.append(f"  {server.location}: {partitions}, {size}")
+    lines.append(format_count(len(status.shuffles), "shuffle"))
     for shuffle in status.shuffles:
         size = format_bytes(shuffle.size_bytes)
         lines.append(
-            f"  {shuffle.id}: {shuffle.partitions} partitions, {shuffle.maps} maps, "
-            f"{shuffle.rows:,} rows, {size}"
+            f"  {shuffle.id}: {format_count(shuffle.partitions, 'partition')}, "
+            f"{format_count(shuffle.maps, 'map')}, {format_count(shuffle.rows, 'row')}, {size}"
         )
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
@@ -155,13 +156,10 @@ def _clean_summary(leftovers: Leftovers, url: str, are_removed: bool) -> str:
             f"there is no table at {url}: these files may be somebody's copy, and not left over"
         )
     if leftovers.younger:
-        newer = "file" if leftovers.younger == 1 else "files"
-        lines.append(
-            f"{leftovers.younger} newer {newer} may belong to a running job (see --older-than)"
-        )
+        newer = format_count(leftovers.younger, "newer file")
+        lines.append(f"{newer} may belong to a running job (see --older-than)")
     count = len(leftovers.files)
-    found = "1 part file" if count == 1 else f"{count} part files"
-    summary = f"{found}, {format_bytes(leftovers.size_bytes)}, "
+    summary = f"{format_count(count, 'part file')}, {format_bytes(leftovers.size_bytes)}, "
     summary += "removed" if are_removed else "left over"
     if leftovers.files and not are_removed:
         options = "--remove" if leftovers.has_table else "--remove --no-table"

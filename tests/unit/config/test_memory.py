@@ -66,7 +66,7 @@ def test_the_servers_get_what_the_job_file_sets() -> None:
         ({"shuffle": {"memory": "1 XB"}}, "^shuffle.memory: '1 XB' is not a size such as"),
         (
             {"cluster": {"memory": "100 MiB"}},
-            "^cluster.memory: 100.0 MiB is too little for 2 workers and 1 data servers; "
+            "^cluster.memory: 100.0 MiB is too little for 2 workers and 1 data server; "
             "give 462.0 MiB or more",
         ),
         (
