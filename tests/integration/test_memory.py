@@ -94,7 +94,7 @@ def test_little_memory_changes_nothing_but_the_time(tmp_path: Path, rows: Path, 
         ("shuffle.memory=lots", "shuffle.memory: 'lots' is not a size"),
         ("cluster.spill_dir=nowhere", "cluster.spill_dir: "),
         ("cluster.spill_dir=/proc", "cluster.spill_dir: "),
-        ("cluster.spill_dir=", "cluster.spill_dir: is empty"),
+        ("cluster.spill_dir=", "cluster.spill_dir must not be empty"),
     ],
 )
 def test_memory_that_cannot_be_had_is_refused(

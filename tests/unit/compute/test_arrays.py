@@ -42,7 +42,7 @@ def test_numbers_come_back_from_within_an_array() -> None:
     assert to_numpy(pa.array([5, 6, 7, 8], pa.int32())[1:3]).tolist() == [6, 7]
 
 
-def test_a_sort_and_a_search_for_lone_rows_load_neither_pandas_nor_masked_arrays() -> None:
+def test_sorting_and_grouping_load_neither_pandas_nor_masked_arrays() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=60, check=True
     )

@@ -76,7 +76,7 @@ def test_a_partition_that_fits_needs_no_files(folder: Path, cuts: list[str]) -> 
     assert cuts == []
 
 
-def test_pieces_that_are_too_large_are_cut_again(folder: Path, cuts: list[str]) -> None:
+def test_large_spill_partitions_are_partitioned_again(folder: Path, cuts: list[str]) -> None:
     table = table_of(10**9, 5000)
     reduce_spec = ReduceSpec(("k",), (Aggregate("x", "sum", "v"),))
     result = by_key(reduce(reduce_spec, table, LITTLE // 8, folder))

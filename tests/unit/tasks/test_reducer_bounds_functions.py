@@ -67,7 +67,7 @@ def test_a_function_gets_heavy_keys_apart_though_their_hashes_begin_alike(folder
     assert max(result["of"].to_pylist()) * 16 <= task_memory.rows_bytes
 
 
-def test_results_of_a_function_that_do_not_agree(folder: Path) -> None:
+def test_results_of_a_function_that_differ_in_schema(folder: Path) -> None:
     function = function_of("types_by_row")
     reduce_spec = ReduceSpec(function=function, key=("k",))
     with pytest.raises(UserFunctionError, match=r"several times for partition 3, .*'k' is"):

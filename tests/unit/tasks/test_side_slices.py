@@ -1,4 +1,4 @@
-"""What a task, or a map of a later stage, makes of a heavy partition: a share, or the rest."""
+"""Slices of a skewed partition, and the outer remainder of a join."""
 
 from __future__ import annotations
 

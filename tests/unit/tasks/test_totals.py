@@ -68,7 +68,7 @@ def asked_for(names: set[str]) -> ReduceSpec:
     maps=st.integers(1, 5),
     names=st.sets(st.sampled_from([each.name for each in EVERY]), min_size=1),
 )
-def test_they_are_those_of_sql(given: pa.Table, maps: int, names: set[str], folder: Path) -> None:
+def test_totals_are_those_of_sql(given: pa.Table, maps: int, names: set[str], folder: Path) -> None:
     with duckdb.connect() as database:
         database.register("given", given)
         (wanted,) = database.sql(QUERY).to_arrow_table().to_pylist()

@@ -1,4 +1,4 @@
-"""Predicates over batches, and what is said of those that are wrong."""
+"""Predicates over batches, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def predicate(text: str) -> Predicate:
         ("case when n = 2 then null else true end", [True, False, True], ["n"]),
     ],
 )
-def test_what_holds_and_what_it_names(text: str, held: list[bool], columns: list[str]) -> None:
+def test_rows_and_columns_of_a_predicate(text: str, held: list[bool], columns: list[str]) -> None:
     sent = pickle.loads(pickle.dumps(predicate(text)))
     assert sent.columns(ROWS.schema) == columns
     assert sent.holds(ROWS).to_pylist() == held
@@ -55,7 +55,7 @@ def test_the_only_column_is_named_as_well(text: str, name: str) -> None:
         ("n in (select n from rows)", JobFileError, "cannot be evaluated for rows of the result"),
     ],
 )
-def test_what_is_no_predicate_is_refused(text: str, kind: type[JobError], reason: str) -> None:
+def test_invalid_predicates_are_refused(text: str, kind: type[JobError], reason: str) -> None:
     with pytest.raises(kind) as refused:
         predicate(text).check(ROWS.schema)
     assert str(refused.value).startswith("output.delete_when: ")
@@ -63,7 +63,7 @@ def test_what_is_no_predicate_is_refused(text: str, kind: type[JobError], reason
     assert "\n" not in str(refused.value)
 
 
-def test_what_cannot_be_told_of_the_values_is_refused() -> None:
+def test_an_error_for_the_values_is_a_job_file_error() -> None:
     wrong = predicate("Op > 5")
     wrong.check(ROWS.schema)
     with pytest.raises(

@@ -61,9 +61,7 @@ def sql_map(text: str, table: str = "visits") -> SqlMap:
         ),
     ],
 )
-def test_what_becomes_of_rows(
-    text: str, wanted: dict[str, list[object]], columns: list[str]
-) -> None:
+def test_mapped_rows(text: str, wanted: dict[str, list[object]], columns: list[str]) -> None:
     asked = sql_map(text)
     assert asked.columns(ROWS.schema) == columns
     schema = asked.check(ROWS.schema)
@@ -90,7 +88,7 @@ def test_types_are_plain() -> None:
 
 
 @pytest.mark.parametrize("name", ["Visits", "my-input", 'a "b" c', "a.b"])
-def test_a_table_is_called_as_its_input(name: str) -> None:
+def test_the_table_has_the_name_of_the_input(name: str) -> None:
     quoted = '"' + name.replace('"', '""') + '"'
     asked = sql_map(f"select n from {quoted} where n > 1", name)
     (found,) = asked.stream(iter([ROWS]))
@@ -192,7 +190,7 @@ ONE_QUERY = (
         ("copy visits to 'rows.csv'", JobFileError, ONE_QUERY),
     ],
 )
-def test_what_is_refused(text: str, kind: type[JobError], reason: str) -> None:
+def test_invalid_queries_are_refused(text: str, kind: type[JobError], reason: str) -> None:
     with pytest.raises(kind) as refused:
         sql_map(text).check(ROWS.schema)
     assert str(refused.value).startswith("inputs.visits.sql: ")
@@ -200,7 +198,7 @@ def test_what_is_refused(text: str, kind: type[JobError], reason: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_what_cannot_be_told_of_the_values() -> None:
+def test_an_error_for_the_values_is_a_job_file_error() -> None:
     asked = sql_map("select cast(Url as int) as number from visits")
     with pytest.raises(
         JobFileError, match=r"^inputs.visits.sql: .*Cannot cast string 'http://a/x'"

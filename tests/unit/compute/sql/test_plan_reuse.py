@@ -1,4 +1,4 @@
-"""Plans of queries that are kept: for whom, and for whom not."""
+"""The plans of queries are cached for later tasks of a worker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_next_task_has_the_plan_of_a_reduce() -> None:
     assert asked._planned({"visits": pa.schema(list(ROWS)[:1])})[0] is not plan
 
 
-def test_tables_are_the_same_by_all_that_a_plan_may_tell() -> None:
+def test_plans_are_cached_by_schema_and_metadata() -> None:
     same = TableSchemas.of({"visits": pa.schema(list(ROWS))})
     assert {TableSchemas.of({"visits": ROWS})} == {same}
     one, two = TableSchemas.of({"visits": ROWS}), TableSchemas.of({"visits": ROWS, "pages": ROWS})
@@ -39,7 +39,7 @@ def test_tables_are_the_same_by_all_that_a_plan_may_tell() -> None:
     assert one != ROWS
 
 
-def test_a_mistake_is_told_of_whoever_makes_it() -> None:
+def test_an_error_names_the_key_path_of_each_query() -> None:
     for number in (1, 1, 2):
         with pytest.raises(JobFileError, match=rf"^inputs\.v{number}\.sql: "):
             SqlMap("select max(n) from v", "v", f"inputs.v{number}.sql").check(ROWS)

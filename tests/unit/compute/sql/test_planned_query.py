@@ -1,4 +1,4 @@
-"""One plan of a query, through which rows pass."""
+"""A query that is planned once and runs for many groups of rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def passed(plan: PlannedQuery, *batches: pa.RecordBatch) -> list[dict[str, objec
     return [row for batch in plan.through(batches) for row in batch.to_pylist()]
 
 
-def test_each_time_other_rows_pass() -> None:
+def test_each_run_has_its_own_rows() -> None:
     plan = planned("""select name, n * 2 as twice from "My rows" where n > 1 and name <> 'no. 3'""")
     assert passed(plan, rows(1, 2), rows(3, 4)) == [
         {"name": "no. 2", "twice": 4},

@@ -1,4 +1,4 @@
-"""A combiner merges where that pays, and what it sends comes to the same in every case."""
+"""A combiner combines rows if that pays, and never changes the result."""
 
 from __future__ import annotations
 

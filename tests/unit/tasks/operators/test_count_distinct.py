@@ -57,7 +57,7 @@ def distinct(
 
 @settings(max_examples=25, derandomize=True, deadline=None)
 @given(table=tables(), data=st.data())
-def test_they_are_duckdbs(
+def test_distinct_rows_are_those_of_duckdb(
     table: pa.Table, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     table = table.drop_columns(["row"])
@@ -72,7 +72,7 @@ def test_they_are_duckdbs(
 
 
 @pytest.mark.parametrize("combines", [True, False])
-def test_what_does_not_fit_goes_through_files(combines: bool, tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_are_spilled(combines: bool, tmp_path: Path) -> None:
     rows = np.random.default_rng(1).integers(0, 3000, 20_000)
     table = pa.table({"k": rows, "t": [f"text {row % 7}" for row in rows]})
     reduce_spec = ReduceSpec(distinct=True, combines=combines)
@@ -97,7 +97,7 @@ def test_one_row_that_comes_often_needs_no_files(tmp_path: Path) -> None:
     assert [first.num_rows, *(batch.num_rows for batch in results)] == [1]
 
 
-def test_they_are_sorted_and_limited(tmp_path: Path) -> None:
+def test_distinct_rows_are_sorted_and_limited(tmp_path: Path) -> None:
     table = pa.table({"k": [3, 1, 3, 2, 1], "f": [0.0, 1.0, -0.0, 2.0, 1.0]})
     reduce_spec = ReduceSpec(distinct=True, sort_by=(SortKey("k", descending=True),), limit=2)
     reduce_spec = pickle.loads(pickle.dumps(reduce_spec))

@@ -35,7 +35,7 @@ def kept(
 
 @settings(max_examples=40, derandomize=True, deadline=None)
 @given(table=tables(most_columns=4), data=st.data())
-def test_they_are_duckdbs(
+def test_kept_rows_are_those_of_duckdb(
     table: pa.Table, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     names = table.column_names[:-1]
@@ -100,7 +100,7 @@ def test_ties_are_the_same_however_the_rows_come(keep: Which, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("distinct", [1, 50, 20_000])
-def test_what_does_not_fit_goes_through_files(distinct: int, tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_are_spilled(distinct: int, tmp_path: Path) -> None:
     """But where the rows that are kept do fit, as of a heavy key, none are needed."""
     keys = np.arange(20_000) * 7919 % distinct
     table = pa.table({"k": keys, "row": np.arange(20_000)})

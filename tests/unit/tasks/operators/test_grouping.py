@@ -190,7 +190,7 @@ def test_without_rows_the_schema_is_the_same(kind: Kind) -> None:
     assert group(table.schema.empty_table(), ["k"], aggregates).schema == with_rows
 
 
-def test_names_of_ours_are_free_for_columns() -> None:
+def test_columns_may_have_our_internal_names() -> None:
     table = pa.table({"key0": [1, 1], "value0": [2, 3], "value1": ["a", "b"]})
     aggregates = [Aggregate("key1", "sum", "value0"), Aggregate("value0", "last", "value1")]
     result = group(table, ["key0"], aggregates)
@@ -297,7 +297,7 @@ def test_decimal_sums_are_exact_or_do_not_fit(
 @pytest.mark.parametrize("rows", [1, 3, 1000])
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("bits", [0, 1, 63, 64, 65, 80, 116, 117, 118, 124, 125, 126])
-def test_what_decimals_may_come_to_is_told_by_the_largest(bits: int, sign: int, rows: int) -> None:
+def test_overflow_of_decimals_follows_from_the_largest(bits: int, sign: int, rows: int) -> None:
     largest = min(2**bits, 10**38 - 1)
     values = [Decimal(sign * largest), None, *[Decimal(-sign)] * rows, Decimal(sign * largest)]
     column = pa.array([Decimal(10**38 - 1), *values], pa.decimal128(38, 0))[1:]

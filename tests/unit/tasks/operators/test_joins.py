@@ -127,7 +127,7 @@ def test_one_key_that_fits_on_neither_side(how: How, watched: Watched, tmp_path:
 
 @pytest.mark.parametrize("how", ["semi", "anti"])
 @pytest.mark.parametrize("on", [("k",), ("k", "l")])
-def test_all_rows_of_a_key_that_is_met_are(
+def test_all_rows_of_a_matched_key_are_matched(
     how: How, on: tuple[str, ...], watched: Watched, tmp_path: Path
 ) -> None:
     """Those that are held are found by the first of them."""
@@ -215,7 +215,7 @@ def test_integers_that_share_their_bits_are_not_equal(tmp_path: Path) -> None:
     assert sum(map(len, found)) == 2
 
 
-def test_a_long_row_that_meets_many_comes_in_slices(tmp_path: Path) -> None:
+def test_a_long_row_that_matches_many_comes_in_slices(tmp_path: Path) -> None:
     long = pa.table({"k": [1, 2], "text": ["x" * 2**20, "short"]})
     many = numbered([1] * 40 + [2] * 100_000, "n")
     for sides in ((long, many), (many, long)):

@@ -1,4 +1,4 @@
-"""One row for each key of a result: which one counts, and what is refused."""
+"""One row is kept for each key of a result, or the rows are refused."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def rows(**columns: list[Any]) -> pa.Table:
         ([False, True, None], 1),
     ],
 )
-def test_the_greatest_counts(values: list[Any], greatest: int) -> None:
+def test_the_greatest_row_is_kept(values: list[Any], greatest: int) -> None:
     table = rows(k=[7, 7, 7, 8], at=[*values, values[0]], n=[0, 1, 2, 3])
     found = unique(table, ["k"], "at")
     assert sorted(found["n"].to_pylist()) == [greatest, 3]
 
 
-def test_rows_that_are_the_same_in_all_are_one() -> None:
+def test_equal_rows_become_one() -> None:
     nested = [{"x": [1, None]}, {"x": [1, None]}, {"x": []}]
     table = rows(k=["a", "a", "b"], at=[None, None, 1], f=[math.nan, math.nan, 0.0], s=nested)
     found = unique(table, ["k"], "at").sort_by("k")
@@ -49,7 +49,7 @@ def test_rows_that_are_the_same_in_all_are_one() -> None:
 @pytest.mark.parametrize(
     "other", [{"v": "y"}, {"s": [2]}, {"v": None}], ids=["value", "nested", "null"]
 )
-def test_different_rows_that_nothing_tells_apart_are_refused(other: dict[str, Any]) -> None:
+def test_different_rows_that_tie_are_refused(other: dict[str, Any]) -> None:
     one = {"k": 1, "day": "mon", "at": 5, "v": "x", "s": [1]}
     table = pa.Table.from_pylist([one, {**one, "at": 4}, {**one, **other}, {**one, "k": 2}])
     with pytest.raises(OutputError) as refused:
@@ -61,7 +61,7 @@ def test_different_rows_that_nothing_tells_apart_are_refused(other: dict[str, An
     assert not refused.value.retryable
 
 
-def test_ties_below_the_greatest_are_none() -> None:
+def test_ties_below_the_greatest_do_not_matter() -> None:
     table = rows(k=[1, 1, 1], at=[4, 4, 5], v=["x", "y", "z"])
     assert unique(table, ["k"], "at")["v"].to_pylist() == ["z"]
 

@@ -1,4 +1,4 @@
-"""Aggregates taken apart and put together are those of all rows at once."""
+"""Partial aggregates give the same result as all rows at once."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def put_together(
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.type))
 @few_examples
 @given(data=st.data())
-def test_partials_come_to_what_all_rows_come_to(kind: Kind, data: st.DataObject) -> None:
+def test_partial_aggregates_give_the_result_of_all_rows(kind: Kind, data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.tuples(st.integers(0, 3), with_nulls(kind)), max_size=20))
     table = pa.table(
         {"k": pa.array([key for key, _ in rows], pa.int64()), "v": kind.array([v for _, v in rows])}
@@ -144,7 +144,7 @@ def test_inside_a_process_every_aggregate_has_partials(kind: Kind, data: st.Data
     ],
     ids=str,
 )
-def test_what_is_made_of_all_rows_is_not_combined(kind: pa.DataType, function: str) -> None:
+def test_aggregates_that_need_all_rows_are_not_combined(kind: pa.DataType, function: str) -> None:
     schema = pa.schema({"k": pa.string(), "v": kind})
     asked = [aggregate("sum"), aggregate(function)]
     assert plan_partials(schema, ["k"], asked) is None
@@ -225,7 +225,7 @@ def rows_of(plan: PartialAggregates, table: pa.Table) -> pa.Table:
     ],
     ids=str,
 )
-def test_what_may_not_fit_is_not_merged_and_not_lost(kind: pa.DataType, most: Any) -> None:
+def test_sums_that_may_not_fit_are_not_combined(kind: pa.DataType, most: Any) -> None:
     negated = most.copy_negate() if isinstance(most, Decimal) else -most
     values = Kind(kind, st.nothing()).array([most, most, 0 if kind == pa.uint64() else negated])
     table = pa.table({"k": [1, 1, 1], "v": values})

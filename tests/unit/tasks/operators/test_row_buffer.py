@@ -1,4 +1,4 @@
-"""Rows that are held: their count and bytes, and how they are filled up."""
+"""A row buffer counts its rows and bytes, and fills up to a limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH = pa.record_batch({"k": pa.array(range(10), pa.int64())})  # of 80 bytes
     ("most_bytes", "taken", "passes"),
     [(0, 1, True), (79, 1, True), (80, 2, True), (399, 5, True), (400, 5, False)],
 )
-def test_it_takes_until_it_passes(most_bytes: int, taken: int, passes: bool) -> None:
+def test_fill_stops_past_the_limit(most_bytes: int, taken: int, passes: bool) -> None:
     held, rows = RowBuffer(), iter([BATCH] * 5)
     assert held.fill(rows, most_bytes) is passes
     assert (held.rows, held.bytes) == (taken * 10, taken * 80)

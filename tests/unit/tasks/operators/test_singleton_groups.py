@@ -1,4 +1,4 @@
-"""Rows whose key comes once, told from the others."""
+"""Rows whose key comes once are separated from the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def table(keys: list[object], chunk: int = 7) -> pa.Table:
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 2000)), max_size=200))
-def test_every_row_is_in_one_part_and_the_lone_are_alone(keys: list[int | None]) -> None:
+def test_every_row_is_in_one_part(keys: list[int | None]) -> None:
     rows = table(list(keys)).cast(pa.schema([("key", pa.int64()), ("row", pa.int64())]))
     lone, others = split_singleton_groups(rows, ["key"])
     counts = Counter(keys)
@@ -29,7 +29,7 @@ def test_every_row_is_in_one_part_and_the_lone_are_alone(keys: list[int | None])
         assert part.schema == rows.schema
 
 
-def test_keys_that_come_once_are_all_alone() -> None:
+def test_all_keys_that_come_once_are_found() -> None:
     lone, others = split_singleton_groups(table([f"key {i}" for i in range(1000)]), ["key"])
     assert (len(lone), len(others)) == (1000, 0)
 
@@ -41,7 +41,7 @@ def test_a_few_keys_that_come_twice_are_found_among_many() -> None:
     assert others["row"].to_pylist() == [3, 997, 1000, 1001]
 
 
-def test_where_keys_come_often_nobody_looks_for_the_few_that_do_not() -> None:
+def test_tables_of_frequent_keys_are_not_searched() -> None:
     keys = [f"key {i % 10}" for i in range(1000)] + ["once"]
     lone, others = split_singleton_groups(table(keys), ["key"])
     assert (len(lone), len(others)) == (0, 1001)
@@ -59,7 +59,7 @@ def test_all_columns_of_the_key_count() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
-def test_equal_floats_are_company_whatever_their_bits(kind: pa.DataType) -> None:
+def test_equal_floats_are_one_key_whatever_their_bits(kind: pa.DataType) -> None:
     floats = pa.array([0.0, -0.0, float("nan"), -float("nan"), *range(1, 40)], kind)
     lone, others = split_singleton_groups(pa.table({"key": floats, "row": range(43)}), ["key"])
     assert (len(lone), others["row"].to_pylist()) == (39, [0, 1, 2, 3])

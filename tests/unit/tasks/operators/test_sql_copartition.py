@@ -156,13 +156,13 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize("text", ACCEPTED)
-def test_what_is_of_whole_keys_is_answered_as_by_duckdb(text: str, tmp_path: Path) -> None:
+def test_accepted_queries_give_the_rows_of_duckdb(text: str, tmp_path: Path) -> None:
     SqlReduce(text, "reduce.sql", keys=KEYS).check_keys(SCHEMAS)
     assert of_partitions(text, TABLES, KEYS, PARTITIONS, tmp_path) == by_duckdb(text, TABLES)
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_is_not_is_refused_as_its_answers_would_be_wrong(text: str, tmp_path: Path) -> None:
+def test_queries_across_partitions_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(JobFileError) as refused:
         SqlReduce(text, "reduce.sql", keys=KEYS).check_keys(SCHEMAS)
     assert str(refused.value).startswith(TOLD + REFUSED[text])
@@ -206,7 +206,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("kind", KEPT, ids=str)
-def test_a_key_is_told_by_casts_that_keep_what_differs(kind: pa.DataType) -> None:
+def test_a_key_may_be_cast_without_loss(kind: pa.DataType) -> None:
     schemas = {"a": pa.schema({"id": kind, "v": pa.int64()})}
     text = "select k, count(*) n from (select {}(id as {}) k from a) group by k"
     right, wrong = KEPT[kind]
@@ -219,7 +219,7 @@ def test_a_key_is_told_by_casts_that_keep_what_differs(kind: pa.DataType) -> Non
             asked.check_keys(schemas)
 
 
-def test_keys_of_types_that_do_not_meet_are_in_no_common_partition() -> None:
+def test_keys_of_types_that_cannot_be_joined_are_refused() -> None:
     schemas = {"a": pa.schema({"id": pa.int64()}), "b": pa.schema({"id": pa.string()})}
     keys = {"a": ("id",), "b": ("id",)}
     both = "(select cast(id as varchar) id from a union all select id from b)"

@@ -171,7 +171,7 @@ def test_windows_run_in_the_least_memory_that_a_job_may_have(
         assert found["n"].to_pylist() == [v // 100 + 1 for v in found["v"].to_pylist()]
 
 
-def test_what_takes_too_much_memory_says_what_to_do(tmp_path: Path) -> None:
+def test_too_little_memory_is_an_error_with_advice(tmp_path: Path) -> None:
     text = "select count(*) as c from a, b where a.v < b.w or a.k = b.k"
     with pytest.raises(JobFailedError) as failed:
         applied(text, MANY, 2**20, tmp_path)
@@ -223,13 +223,13 @@ def test_no_rows_are_a_batch_without_any(tmp_path: Path) -> None:
         ('select price + owner from visits, "Sites-1"', JobFileError, "Cannot coerce"),
     ],
 )
-def test_what_is_refused(text: str, kind: type[JobError], reason: str) -> None:
+def test_invalid_queries_are_refused(text: str, kind: type[JobError], reason: str) -> None:
     with pytest.raises(kind) as refused:
         SqlReduce(text, "stages.a.reduce.sql").check({n: t.schema for n, t in TABLES.items()})
     assert str(refused.value).startswith("stages.a.reduce.sql: ")
     assert reason in str(refused.value)
 
 
-def test_what_cannot_be_told_of_the_values(tmp_path: Path) -> None:
+def test_an_error_for_the_values_is_a_job_file_error(tmp_path: Path) -> None:
     with pytest.raises(JobFileError, match=r"^reduce.sql: .*Cannot cast string 'site "):
         applied('select cast("Url" as int) as number from visits', TABLES, MUCH, tmp_path)

@@ -45,7 +45,7 @@ def tables_of(rows: list[list[Row]]) -> dict[str, pa.Table]:
 @example(rows=NULL_IS_IN_ALL, partitions=4)
 @example(rows=ONE_ROW, partitions=8)
 @example(rows=[[], [], []], partitions=2)
-def test_what_is_accepted_is_answered_so(
+def test_accepted_queries_give_the_rows_of_duckdb(
     text: str, rows: list[list[Row]], partitions: int, tmp_path: Path
 ) -> None:
     tables = tables_of(rows)
@@ -60,7 +60,7 @@ NOT_IN_ALL = {
 
 
 @pytest.mark.parametrize("text", NOT_IN_ALL)
-def test_not_in_is_refused_where_nulls_are_not_shown_to_be_out(text: str, tmp_path: Path) -> None:
+def test_not_in_is_refused_unless_nulls_are_excluded(text: str, tmp_path: Path) -> None:
     with pytest.raises(JobFileError) as refused:
         SqlReduce(text, "reduce.sql", keys=KEYS).check_keys(SCHEMAS)
     assert NOT_IN in str(refused.value)
@@ -71,7 +71,7 @@ def test_not_in_is_refused_where_nulls_are_not_shown_to_be_out(text: str, tmp_pa
 
 @pytest.mark.parametrize("text", NOT_IN_ALL)
 @pytest.mark.parametrize("rows", [NULL_IS_IN_ALL, ONE_ROW])
-def test_not_in_is_of_a_share_of_its_own_table_with_all_of_the_other(
+def test_not_in_runs_over_slices_of_its_own_table(
     text: str, rows: list[list[Row]], tmp_path: Path
 ) -> None:
     tables = tables_of(rows)

@@ -35,7 +35,7 @@ Rows = list[int]
 
 @settings(max_examples=50, derandomize=True, deadline=None)
 @given(table=tables(most_rows=120), data=st.data())
-def test_they_are_duckdbs(
+def test_first_rows_are_those_of_duckdb(
     table: pa.Table, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     keys = data.draw(orders(table.column_names[:-1]))
@@ -54,7 +54,7 @@ def test_they_are_duckdbs(
     assert first_of(wanted, pa.Table.from_batches(sent), MUCH, each, folder) == answer
 
 
-def test_what_does_not_fit_goes_through_files(tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_are_spilled(tmp_path: Path) -> None:
     keys = np.random.default_rng(5).integers(0, 500, 20_000)
     table = pa.table({"k": keys, "row": np.arange(20_000)})
     with ScratchFolder("first", tmp_path) as scratch:
