@@ -225,17 +225,17 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
         rows_bytes: int,
         scratch: ScratchFolder,
     ) -> Iterator[pa.Table]:
-        asked = (self.group_by, self.aggregates)
+        spec = (self.group_by, self.aggregates)
         plan = self.partials(schema)
-        if plan is None and (plan := plan_partials(schema, *asked)):
+        if plan is None and (plan := plan_partials(schema, *spec)):
             batches = map(plan.from_rows, batches)
         empty: Callable[[], pa.Table]
         if plan is not None:
             tables = PartialAggregation(plan, rows_bytes, scratch).results(batches)
             empty = partial(plan.finish, empty_table(plan.schema))
         else:
-            tables = CompleteAggregation(schema, *asked, rows_bytes, scratch).results(batches)
-            empty = partial(group, empty_table(schema), *asked)
+            tables = CompleteAggregation(schema, *spec, rows_bytes, scratch).results(batches)
+            empty = partial(group, empty_table(schema), *spec)
         if not self.group_by:
             return _at_least_one(tables, lambda: group_of_nothing(empty().schema, self.aggregates))
         return _at_least_one(tables, empty)

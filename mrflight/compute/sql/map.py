@@ -108,23 +108,25 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
 
 
 @lru_cache(MAX_CACHED_PLANS)
-def _planned(asked: SqlMap, tables: TableSchemas) -> tuple[DataFrame, dict[str, str]]:
+def _planned(sql_map: SqlMap, tables: TableSchemas) -> tuple[DataFrame, dict[str, str]]:
     schemas = dict(tables.schemas)
-    check_installed(asked.key_path)
-    with translate_errors(asked.key_path, schemas):
-        rows = _planned_with(_OPTIONS, asked, schemas[asked.table])
+    check_installed(sql_map.key_path)
+    with translate_errors(sql_map.key_path, schemas):
+        rows = _planned_with(_OPTIONS, sql_map, schemas[sql_map.table])
         if reads_floats(rows, schemas):
             return rows, _OPTIONS
         exact = _OPTIONS | EXACT
-        return _planned_with(exact, asked, schemas[asked.table]), exact
+        return _planned_with(exact, sql_map, schemas[sql_map.table]), exact
 
 
-def _planned_with(options: dict[str, str], asked: SqlMap, schema: pa.Schema) -> DataFrame:
+def _planned_with(options: dict[str, str], sql_map: SqlMap, schema: pa.Schema) -> DataFrame:
     session = new_session(options)
-    add_table(session, asked.table, [empty_batch(schema)])
-    rows = query(session, asked.text)
-    if reason := explain_not_row_wise(rows, asked.table):
-        raise JobFileError(f"{asked.key_path}: a map sees one row at a time, but this sql {reason}")
+    add_table(session, sql_map.table, [empty_batch(schema)])
+    rows = query(session, sql_map.text)
+    if reason := explain_not_row_wise(rows, sql_map.table):
+        raise JobFileError(
+            f"{sql_map.key_path}: a map sees one row at a time, but this sql {reason}"
+        )
     rows.execution_plan()  # it finds wrong types
     return rows
 

@@ -27,12 +27,12 @@ _ROUNDED_UP = 1 + 1e-6
 
 
 class Call(NamedTuple):
-    """One output column, ``name = function(column)``; errors name the aggregate ``asked``."""
+    """One output column, ``name = function(column)``; errors name the aggregate ``aggregate``."""
 
     name: str
     function: AggregateFunction
     column: str | None
-    asked: Aggregate
+    aggregate: Aggregate
     fits: bool = True
     """Whether a sum is cast to its own type. Otherwise it stays in a type that has room for it."""
 
@@ -45,7 +45,10 @@ def group(table: pa.Table, group_by: Sequence[str], aggregates: Sequence[Aggrega
     canonical layout, as they come from a shuffle. Raises JobError for a sum that does not fit its
     type.
     """
-    calls = [Call(asked.name, asked.function, asked.column, asked) for asked in aggregates]
+    calls = [
+        Call(aggregate.name, aggregate.function, aggregate.column, aggregate)
+        for aggregate in aggregates
+    ]
     return call_by_group(table, group_by, calls)
 
 
@@ -92,9 +95,9 @@ def _prepare(table: pa.Table, call: Call) -> tuple[pa.ChunkedArray | None, list[
             return _validity(column), ["count"]
         case "mean" if is_whole(column.type):
             # Acero adds integers up as doubles, and so loses small differences of large ones.
-            return _summable(column, call.asked), ["sum", "count"]
+            return _summable(column, call.aggregate), ["sum", "count"]
         case "sum" | "mean":
-            return _summable(column, call.asked), [call.function]
+            return _summable(column, call.aggregate), [call.function]
         case _:
             return comparable(column), [call.function]
 
@@ -109,7 +112,7 @@ def _finish(table: pa.Table, call: Call, results: Iterator[pa.ChunkedArray]) -> 
         case "first" | "last":
             return column.take(result)
         case "sum":
-            return fit_sum(call.asked, column.type, result) if call.fits else result
+            return fit_sum(call.aggregate, column.type, result) if call.fits else result
         case "mean" if is_whole(column.type):
             return mean_of(column.type, result, next(results))
         case "mean":

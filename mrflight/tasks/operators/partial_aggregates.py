@@ -137,7 +137,7 @@ class PartialAggregates:
 
     def _merge(self, rows: pa.Table, fits: bool) -> pa.Table:
         calls = [
-            Call(partial.name, partial.merging, partial.name, partial.asked, fits)
+            Call(partial.name, partial.merging, partial.name, partial.aggregate, fits)
             for partial in self.columns
         ]
         return call_by_group(rows, self.group_by, calls)

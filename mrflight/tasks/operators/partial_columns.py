@@ -17,7 +17,7 @@ class PartialColumn(NamedTuple):
     name: str
     function: AggregateFunction
     column: str | None
-    asked: Aggregate
+    aggregate: Aggregate
     """The first aggregate that needs it."""
 
     @property
