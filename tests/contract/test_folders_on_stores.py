@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.config.spec import InputSpec, OutputFormat, OutputSection
-from mrflight.errors import OutputError
+from mrflight.errors import InputError, OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.base import Commit, Sink
 from mrflight.sinks.folder.manifest import Manifest
@@ -71,7 +71,9 @@ def test_a_folder_is_made_appended_to_once_and_overwritten(place: Location) -> N
     assert len(files(folder)) == 3
     last = open_folder(folder, "overwrite", "three", by=("k",))
     last.commit(parts(last, 4))
-    assert rows_of(folder) == [4]
+    with pytest.raises(InputError, match="hold the values of k"):
+        rows_of(folder)
+    assert rows_of(folder.child("k=a%20b")) == [4]
     part = "k=a%20b/part-00000-0-20260101T000000-three.csv"
     assert files(folder) == {part, "_mrflight/00000004.json"}
 
@@ -180,7 +182,7 @@ def test_what_hdfs_needs_for_folders_is_told(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(OutputError, match=r"not installed: pip install 'mrflight\[hdfs\]'; or set"):
         open_folder(folder, "append", "job")
     monkeypatch.setattr(hopsfs, "is_client", lambda: True)
-    with pytest.raises(OutputError, match=r"no client but hops-deltalake .* output.format to"):
+    with pytest.raises(OutputError, match=r"only hops-deltalake supports .* set output.format to"):
         open_folder(folder, "append", "job")
 
 

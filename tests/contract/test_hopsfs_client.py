@@ -70,9 +70,7 @@ def test_a_job_from_and_to_hopsfs(
     at_port = target.replace("hopsfs", "hdfs").replace(name_node.host, f"{name_node.host}:8020")
     assert (done.result["table"], done.result["version"]) == (at_port, 0)
     assert f"{at_port}: let no other job commit to this table at the same time" in done.stderr
-    assert (
-        "one metadata server in cluster.metadata of all of them, on two hosts by a" in done.stderr
-    )
+    assert "set cluster.metadata of all of them to the same metadata server" in done.stderr
     assert rows(place.child("table")) == [{"k": k, "v": v} for v, k in enumerate("abc", 1)]
     names = {info.base_name for info in place.child("table").walk() if info.is_file}
     assert len(names) == 2

@@ -77,7 +77,7 @@ def test_a_driver_that_is_killed_between_its_commit_and_its_answer(tmp_path: Pat
     os.close(reading)
     os.close(writing)
     assert rows_of(tmp_path) == faulty_job.expected_rows()
-    check_rerun(tmp_path, Cell("driver", "kill", "answer", 0, 0, 0, "was committed before"))
+    check_rerun(tmp_path, Cell("driver", "kill", "answer", 0, 0, 0, "is already committed"))
 
 
 def fill(pipe: int) -> None:

@@ -34,6 +34,7 @@ RUN = [
     "fault/test_the_matrix_of_standing_clusters.py",
     "fault/test_all_stages_run_again.py",
     "integration/test_bad_input.py",
+    "integration/test_column_types.py",
     "integration/test_dataset_jobs.py",
     "integration/test_examples_tpch.py",
     "integration/test_failed_jobs.py",
