@@ -20,8 +20,8 @@ import pyarrow as pa
 from mrflight.config.spec import OutputSection
 from mrflight.errors import MrflightError
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit
-from mrflight.sinks.delta.commit_lease import CommitFence
+from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.commit.commit_lease import CommitFence
 from mrflight.storage import hopsfs
 
 REPOSITORY = Path(__file__).parents[1]

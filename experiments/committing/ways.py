@@ -21,7 +21,7 @@ from experiments.committing.output import Output
 from experiments.committing.rename_committer import RenameCommitter
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit
+from mrflight.sinks.commit.base import Commit
 from tests.services.minio import Bucket
 
 Way = Callable[[Bucket, Output], None]

@@ -18,7 +18,7 @@ from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.connections import Connections, keep_idle
 from mrflight.shuffle.wire.protocol import CommitMap, DescribeShuffle, Message, MetadataAction
-from mrflight.sinks.base import PartFile
+from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.part_name import part_name
 from mrflight.tasks import tasks
 

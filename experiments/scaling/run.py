@@ -31,7 +31,8 @@ from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.scheduler.stage_scheduler import JobContext, StageScheduler
 from mrflight.shuffle.wire.connections import keep_idle
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit, PartFile, PartWriter
+from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.parts.base import PartFile, PartWriter
 from mrflight.sinks.parts.part_name import partition_of_part
 from mrflight.sources.base import COMPRESSED, Source, Split
 from mrflight.sources.parquet_source import ParquetReader

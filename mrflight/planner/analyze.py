@@ -12,7 +12,7 @@ from mrflight.planner.job_plan import JobPlan, plan_job
 from mrflight.planner.stage_plan import SPLIT_BYTES
 from mrflight.planner.stages import Stage, build_stages, with_key_prefix
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Sink
+from mrflight.sinks.commit.base import Sink
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
 from mrflight.storage import locate

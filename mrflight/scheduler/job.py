@@ -40,7 +40,7 @@ from mrflight.units import format_count
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.config.functions import FunctionRef
     from mrflight.planner.job_plan import JobPlan
-    from mrflight.sinks.base import Sink, SinkTask, SinkTasks
+    from mrflight.sinks.commit.base import Sink, SinkTask, SinkTasks
     from mrflight.tasks.tasks import ReduceResult
 
 
@@ -239,8 +239,8 @@ class _Job:
         return StageScheduler(plan, context, self._spec.job.attempts).run()
 
     def _commit(self, sink: Sink, reduced: list[ReduceResult]) -> int | None:
-        from mrflight.sinks.base import Commit
-        from mrflight.sinks.delta.commit_lease import CommitFence
+        from mrflight.sinks.commit.base import Commit
+        from mrflight.sinks.commit.commit_lease import CommitFence
 
         parts = tuple(part for result in reduced for part in result.parts)
         has_losers = self._runner.started["reduce"] > len(reduced)
@@ -262,7 +262,7 @@ class _Job:
 
     def _sink_tasks(self, *, is_within_commit: bool = False) -> SinkTasks:
         """Return what runs the tasks of a sink; ``is_within_commit``: without own progress."""
-        from mrflight.sinks.base import SinkTasks
+        from mrflight.sinks.commit.base import SinkTasks
 
         runner = self._runner
 

@@ -24,7 +24,7 @@ from mrflight.scheduler.recovery.writers import AnyShuffleOutput, ShuffleOutput
 from mrflight.scheduler.stage_output import StageOutput
 from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.shuffle.client.shuffle import Shuffle
-from mrflight.sinks.base import PartWriter
+from mrflight.sinks.parts.base import PartWriter
 from mrflight.tasks.stage_rows import check_same_generation
 from mrflight.tasks.task_memory import TaskMemory
 from mrflight.tasks.tasks import (

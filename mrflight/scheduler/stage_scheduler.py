@@ -30,7 +30,7 @@ from mrflight.scheduler.stage_output import (
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.shuffle.client.range_partitioner import choose_boundaries
-from mrflight.sinks.base import PartWriter
+from mrflight.sinks.parts.base import PartWriter
 from mrflight.system.deadlines import Deadline
 from mrflight.tasks.task_memory import TaskMemory
 from mrflight.tasks.tasks import MapResult, MapTask, ReduceResult, run_sample

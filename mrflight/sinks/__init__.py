@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
-from mrflight.sinks.base import Sink
+from mrflight.sinks.commit.base import Sink
 from mrflight.storage import locate
 
 

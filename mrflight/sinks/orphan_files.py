@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -27,17 +26,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mrflight.errors import OutputError
-from mrflight.sinks.folder.manifest_log import FOLDER as MANIFESTS
-from mrflight.sinks.folder.manifest_log import UNNUMBERED, ManifestLog, is_begun
-from mrflight.sinks.job_files import relative_path
-from mrflight.sinks.parts.part_name import job_of_part
+from mrflight.sinks.commit.job_files import relative_path
+from mrflight.sinks.commit.log_names import LOG, MANIFESTS, UNNUMBERED, is_job_file, job_of_file
+from mrflight.sinks.folder.manifest_log import ManifestLog
 from mrflight.storage import Location
 
 if TYPE_CHECKING:
     from pyarrow import fs
 
-LOG = "_delta_log"
-_ENTRY = re.compile(r"\d{20}\.json")
 _JOB_STARTED = "%Y%m%dT%H%M%S"
 
 
@@ -85,7 +81,7 @@ def _find(table: Location, before: datetime) -> Leftovers:
     left, younger = [], 0
     for info in found:
         path, job_id = relative_path(table, info.path), job_of_file(table, info)
-        if not info.is_file or not may_be_left(table, info) or info.base_name in (named or ()):
+        if not info.is_file or not is_job_file(table, info) or info.base_name in (named or ()):
             continue
         changed = info.mtime.astimezone(UTC)
         if changed < before and (job_id is None or _job_started(job_id) < before):
@@ -145,7 +141,7 @@ def _is_of_a_job(table: Location, info: fs.FileInfo) -> bool:
     path = relative_path(table, info.path)
     folders = path.split("/") if not info.is_file else path.split("/")[:-1]
     is_link = table.store.is_disk and os.path.islink(info.path)
-    if is_link or (info.is_file and not may_be_left(table, info)):
+    if is_link or (info.is_file and not is_job_file(table, info)):
         return False
     return folders in ([LOG], [MANIFESTS]) or all("=" in folder for folder in folders)
 
@@ -163,23 +159,6 @@ def _is_there(location: Location) -> bool:
     if location.store.is_disk:
         return os.path.lexists(location.path)  # a link that leads nowhere is something
     return bool(location.info().type != fs.FileType.NotFound)
-
-
-def may_be_left(table: Location, info: fs.FileInfo) -> bool:
-    """Whether a file below a table has a name that only drivers give, and no log needs.
-
-    A part file, or a log entry or a manifest that was being written.
-    """
-    folder, name = posixpath.split(relative_path(table, info.path))
-    if folder == LOG:
-        final = table.store.final_name(name)
-        return final != name and _ENTRY.fullmatch(final) is not None
-    return job_of_file(table, info) is not None or is_begun(table, info)
-
-
-def job_of_file(table: Location, info: fs.FileInfo) -> str | None:
-    """The job that wrote a part file, or was writing it; None for other files."""
-    return job_of_part(table.store.final_name(info.base_name))
 
 
 def _job_started(job_id: str) -> datetime:

@@ -27,8 +27,8 @@ from mrflight.shuffle.client.writer import ShuffleWriter
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
-from mrflight.sinks.base import PartFile, PartWriter
 from mrflight.sinks.parts.async_closer import Closings
+from mrflight.sinks.parts.base import PartFile, PartWriter
 from mrflight.sources.base import Reader, Split
 from mrflight.system.prefetch import prefetch
 from mrflight.tasks.mapper import Mapper, RowMap

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit
-from mrflight.sinks.job_files import relative_path
+from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.commit.job_files import relative_path
 from mrflight.sinks.orphan_files import find_leftovers, remove_leftovers
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import FIRST_ENTRY, storage_options, table_uri

@@ -12,8 +12,8 @@ import pytest
 from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.shuffle.metadata.registry import Registry
-from mrflight.sinks.base import Commit
-from mrflight.sinks.delta.commit_lease import CommitFence
+from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.commit.commit_lease import CommitFence
 from mrflight.sinks.delta.sink import DeltaSink
 from mrflight.storage import Location, hopsfs, locate
 from mrflight.storage.delta import entry_name, storage_options, table_uri

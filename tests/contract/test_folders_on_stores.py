@@ -13,10 +13,10 @@ import pytest
 from mrflight.config.spec import InputSpec, OutputFormat, OutputSection
 from mrflight.errors import InputError, OutputError
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.commit.base import Commit, Sink
+from mrflight.sinks.commit.job_files import relative_path
 from mrflight.sinks.folder.manifest import Manifest
 from mrflight.sinks.folder.manifest_log import ManifestLog
-from mrflight.sinks.job_files import relative_path
 from mrflight.sinks.orphan_files import find_leftovers, remove_leftovers
 from mrflight.sources import open_source
 from mrflight.storage import Location, hopsfs, locate, name_node

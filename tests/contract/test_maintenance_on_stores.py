@@ -15,10 +15,10 @@ from mrflight.config.spec import InputSpec, OutputSection
 from mrflight.errors import InputError
 from mrflight.frontend import cli
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.commit.base import Commit, Sink
+from mrflight.sinks.commit.job_files import relative_path
 from mrflight.sinks.delta.maintenance import MaintenanceReport, Upkeep, maintain
 from mrflight.sinks.delta.vacuum import Retention
-from mrflight.sinks.job_files import relative_path
 from mrflight.sources import open_source
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri

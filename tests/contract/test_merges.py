@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import ColumnNotFoundError, JobFailedError, OutputError
-from mrflight.sinks.base import HERE, Commit, SinkTask, SinkTasks
-from mrflight.sinks.delta.file_statistics import INDEXED_COLUMNS
+from mrflight.sinks.commit.base import HERE, Commit, SinkTask, SinkTasks
 from mrflight.sinks.delta.rewrite import RewriteTask
+from mrflight.sinks.parts.file_statistics import INDEXED_COLUMNS
 from tests.support.delta_log import action, commit, first_row_deleted, protocol
 from tests.support.merges import merge, open_merge, read, unnamed_parts, write_rows
 from tests.support.threads import run_threads

@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from mrflight.config.spec import InputSpec, OutputSection
 from mrflight.errors import InputError
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
 from mrflight.storage import Location, locate

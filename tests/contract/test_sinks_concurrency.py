@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.commit.base import Commit, Sink
 from tests.support.outputs import (
     MODES,
     NEW,

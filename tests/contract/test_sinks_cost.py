@@ -36,7 +36,7 @@ import sys
 from pathlib import Path
 import pyarrow as pa
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit
+from mrflight.sinks.commit.base import Commit
 from mrflight.config.spec import OutputSection
 rows = pa.ipc.open_stream({str(stream)!r}).read_all()
 for mode in ("error", "append", "overwrite"):

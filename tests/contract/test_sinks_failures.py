@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import MrflightError
-from mrflight.sinks.base import Commit
+from mrflight.sinks.commit.base import Commit
 from tests.support.leftovers import tree
 from tests.support.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of, written
 

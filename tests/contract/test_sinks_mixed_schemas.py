@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import OutputError, SchemaMismatchError
-from mrflight.sinks.base import Commit, PartFile, Sink
+from mrflight.sinks.commit.base import Commit, Sink
+from mrflight.sinks.parts.base import PartFile
 from tests.support.leftovers import tree
 from tests.support.outputs import OLD, SCHEMA, Output
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from mrflight.config.spec import OutputFormat
 from mrflight.errors import ColumnNotFoundError, OutputError
-from mrflight.sinks.base import Commit
+from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.part_files import Bounds
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from tests.support.leftovers import tree

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.sinks.base import Commit
+from mrflight.sinks.commit.base import Commit
 from tests.support.outputs import NEW, SCHEMA, Output, written
 
 

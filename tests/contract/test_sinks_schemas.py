@@ -10,7 +10,7 @@ import pytest
 
 from mrflight.config.spec import OutputFormat
 from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
-from mrflight.sinks.base import Commit
+from mrflight.sinks.commit.base import Commit
 from tests.support.leftovers import tree
 from tests.support.outputs import OLD, SCHEMA, Output
 

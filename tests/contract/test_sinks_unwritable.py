@@ -11,7 +11,7 @@ import pytest
 
 from mrflight.config.spec import OutputFormat
 from mrflight.errors import JobFailedError, OutputError
-from mrflight.sinks.base import Commit
+from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts import part_file
 from mrflight.storage import Location, locate
 from tests.services.minio import Bucket

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from mrflight.config.spec import OutputFormat
 from mrflight.errors import CommitError, DeadlineExceededError, JobFailedError
-from mrflight.sinks import commit_guard as landing
-from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.commit import commit_guard as landing
+from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.delta import commit as delta_commit
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location, locate

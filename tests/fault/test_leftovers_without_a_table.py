@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.sinks.base import Commit
+from mrflight.sinks.commit.base import Commit
 from tests.support.clean_command import run_clean
 from tests.support.leftovers import tree
 from tests.support.outputs import FORMATS, NEW, OLD, SCHEMA, Output, written

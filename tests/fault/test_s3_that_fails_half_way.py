@@ -10,7 +10,7 @@ import pytest
 
 from mrflight.config.spec import OutputFormat
 from mrflight.errors import CommitError, InputError, JobFailedError
-from mrflight.sinks.base import Commit
+from mrflight.sinks.commit.base import Commit
 from mrflight.storage import Location, locate, s3
 from tests.services.minio import Bucket, restarted, running_minio
 from tests.support.failing_reads import (

@@ -16,7 +16,7 @@ import pytest
 
 from mrflight.errors import CommitError, CommitOverwrittenError, OutputError
 from mrflight.shuffle.metadata.registry import Registry
-from mrflight.sinks.delta.commit_lease import CommitFence
+from mrflight.sinks.commit.commit_lease import CommitFence
 from mrflight.storage.delta import entry_name
 from mrflight.system.deadlines import NO_RETRY
 from tests.support.cluster import standing_cluster

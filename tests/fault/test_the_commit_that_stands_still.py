@@ -131,7 +131,9 @@ def test_what_lands_after_the_interrupt_has_its_files(tmp_path: Path) -> None:
     assert unnamed_files(run.table) == clean(run.table) == set()
 
 
-SHORT_GRACE = "import mrflight.sinks.commit_guard\nmrflight.sinks.commit_guard.GRACE_S = 1.0\n"
+SHORT_GRACE = (
+    "import mrflight.sinks.commit.commit_guard\nmrflight.sinks.commit.commit_guard.GRACE_S = 1.0\n"
+)
 
 
 def test_the_jobs_timeout_ends_the_wait_and_leaves_what_may_land(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mrflight.config.spec import InputSpec, OutputFormat, OutputSection
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.orphan_files import find_leftovers, remove_leftovers
 from mrflight.sources import open_source
 from mrflight.storage import Location

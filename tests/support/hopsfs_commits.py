@@ -36,8 +36,8 @@ def commit(
     table: str, metadata: str, job: str, mode: str = "append", run_id: str | None = None
 ) -> int | None:
     from mrflight.config.spec import OutputSection
-    from mrflight.sinks.base import Commit
-    from mrflight.sinks.delta.commit_lease import CommitFence
+    from mrflight.sinks.commit.base import Commit
+    from mrflight.sinks.commit.commit_lease import CommitFence
     from mrflight.sinks.delta.sink import DeltaSink
     from mrflight.storage import locate
 

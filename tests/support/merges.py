@@ -11,7 +11,8 @@ import pyarrow as pa
 from mrflight.compute import kernel
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import HERE, Commit, PartFile, Sink, SinkTasks
+from mrflight.sinks.commit.base import HERE, Commit, Sink, SinkTasks
+from mrflight.sinks.parts.base import PartFile
 from mrflight.tasks.operators.merge_dedup import MergeDedup
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory

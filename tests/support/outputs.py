@@ -19,7 +19,8 @@ from deltalake import DeltaTable
 
 from mrflight.config.spec import OutputFormat, OutputSection
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit, PartFile, Sink
+from mrflight.sinks.commit.base import Commit, Sink
+from mrflight.sinks.parts.base import PartFile
 
 FORMATS = get_args(OutputFormat)
 PLAIN_FORMATS = [format for format in FORMATS if format != "delta"]

@@ -20,8 +20,8 @@ from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError
 from mrflight.shuffle.client.lease_client import LeaseClient
 from mrflight.shuffle.wire.lease_protocol import RecordedVersion, VersionRecord
-from mrflight.sinks.base import Commit
-from mrflight.sinks.delta.commit_lease import CommitFence
+from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.commit.commit_lease import CommitFence
 from mrflight.sinks.delta.sink import DeltaSink
 from mrflight.storage import Location
 from mrflight.storage.disk import Disk

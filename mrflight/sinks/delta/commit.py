@@ -22,19 +22,20 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.backoff import TRIES, let_them_go_first
-from mrflight.sinks.base import HERE, PartFile, SinkTasks
-from mrflight.sinks.commit_guard import Landing
-from mrflight.sinks.delta.commit_lease import CommitFence
+from mrflight.sinks.commit.backoff import TRIES, let_them_go_first
+from mrflight.sinks.commit.base import HERE, SinkTasks
+from mrflight.sinks.commit.commit_guard import Landing
+from mrflight.sinks.commit.commit_lease import CommitFence
 from mrflight.sinks.delta.conflicts import change_in, change_since
 from mrflight.sinks.delta.entry_commit import EntryCommit, put_entry, puts_appends, puts_entries
 from mrflight.sinks.delta.leased_entry import FencedEntry
 from mrflight.sinks.delta.schema_evolution import add_columns, missing_columns
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.table_snapshot import Following
+from mrflight.sinks.parts.base import PartFile
+from mrflight.sinks.parts.preflight import refused_commit
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.sinks.parts.stored_type import has_ntz
-from mrflight.sinks.preflight import refused_commit
 from mrflight.storage import Location
 from mrflight.storage.delta import create_table, delta_errors, import_deltalake
 from mrflight.system.deadlines import NO_DEADLINE, Deadline

@@ -18,13 +18,13 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.backoff import TRIES, let_them_go_first
-from mrflight.sinks.base import PartFile
-from mrflight.sinks.commit_guard import Landing
+from mrflight.sinks.commit.backoff import TRIES, let_them_go_first
+from mrflight.sinks.commit.commit_guard import Landing
+from mrflight.sinks.commit.job_files import OwnFiles
 from mrflight.sinks.delta.compaction_plan import Bin, plan_bins
 from mrflight.sinks.delta.rollback import delete_uncommitted
 from mrflight.sinks.delta.table import DeltaTable
-from mrflight.sinks.job_files import OwnFiles
+from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.encoding import Encoding
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.stored_schema import TableSchema

@@ -8,8 +8,8 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.errors import OutputError
-from mrflight.sinks.commit_guard import Landing
-from mrflight.sinks.delta.commit_lease import CommitFence
+from mrflight.sinks.commit.commit_guard import Landing
+from mrflight.sinks.commit.commit_lease import CommitFence
 from mrflight.sinks.delta.leased_entry import FencedEntry
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location

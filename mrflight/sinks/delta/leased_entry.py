@@ -17,8 +17,8 @@ import msgspec
 
 from mrflight.errors import CommitError, CommitOverwrittenError, LeaseLostError, MrflightError
 from mrflight.shuffle.wire.lease_protocol import VersionRecord
-from mrflight.sinks.commit_guard import Landing
-from mrflight.sinks.delta.commit_lease import Turn
+from mrflight.sinks.commit.commit_guard import Landing
+from mrflight.sinks.commit.commit_lease import Turn
 from mrflight.storage import Location
 from mrflight.storage.delta import entry_name
 from mrflight.system.deadlines import Deadline

@@ -9,8 +9,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from mrflight.errors import OutputError
-from mrflight.sinks.base import PartFile
-from mrflight.sinks.delta.key_bounds import (
+from mrflight.sinks.delta.merge_writer import partition_keys
+from mrflight.sinks.delta.rewrite import KeyFile, TargetFile
+from mrflight.sinks.delta.table import DeltaTable
+from mrflight.sinks.parts.base import PartFile
+from mrflight.sinks.parts.key_bounds import (
     KeyBounds,
     Range,
     Values,
@@ -18,10 +21,7 @@ from mrflight.sinks.delta.key_bounds import (
     logged_range,
     ordered_values,
 )
-from mrflight.sinks.delta.merge_writer import partition_keys
-from mrflight.sinks.delta.rewrite import KeyFile, TargetFile
-from mrflight.sinks.delta.table import DeltaTable
-from mrflight.sinks.partition_folder import value_of, value_texts
+from mrflight.sinks.parts.partition_folder import value_of, value_texts
 from mrflight.storage import Location
 from mrflight.storage.delta import removable_paths, stored_file
 

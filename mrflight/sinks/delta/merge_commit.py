@@ -12,11 +12,12 @@ import pyarrow as pa
 from mrflight.errors import ColumnNotFoundError, OutputError
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.result import MergeCounts
-from mrflight.sinks.base import PartFile, SinkTasks
+from mrflight.sinks.commit.base import SinkTasks
 from mrflight.sinks.delta.merge_candidates import key_files, plan_rewrites, target_files
 from mrflight.sinks.delta.merge_writer import MergeWriter
 from mrflight.sinks.delta.rewrite import RewriteTask, Rewritten
 from mrflight.sinks.delta.table import DeltaTable
+from mrflight.sinks.parts.base import PartFile
 from mrflight.storage import Location
 from mrflight.storage.delta import (
     can_remove_files,

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from mrflight.compute.sql.predicate import Predicate
 from mrflight.config.spec import OutputSection
 from mrflight.result import MergeCounts
-from mrflight.sinks.base import Commit, PartFile
+from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.delta.merge_commit import Merge, check_can_remove
 from mrflight.sinks.delta.merge_writer import MergeWriter
 from mrflight.sinks.delta.sink import DeltaSink
+from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.part_schemas import common_schema
 from mrflight.storage import Location
 
@@ -63,7 +64,7 @@ class MergeSink(DeltaSink):
         named = replace(commit, parts=tuple(_named(commit.parts)))
         schema = self._merge_writer.written(commit.schema)
         if named.parts:
-            schema = common_schema(named, null_fits=False)
+            schema = common_schema(named.parts, null_fits=False)
         transaction = self._delta_commit(named, schema)
         version = self._land(commit, replace(transaction, merge=merge, tasks=commit.tasks))
         ours = {part.path for part in (*named.parts, *merge.added)}

@@ -11,12 +11,12 @@ import pyarrow as pa
 from msgspec import structs
 
 from mrflight.compute.sql.predicate import Predicate
-from mrflight.sinks.base import PartFile, PartWriter
-from mrflight.sinks.delta.key_bounds import KeyBounds, KeyObserver, Values, in_partitions
-from mrflight.sinks.partition_folder import value_texts
 from mrflight.sinks.parts.async_closer import Closings
+from mrflight.sinks.parts.base import PartFile, PartWriter
+from mrflight.sinks.parts.key_bounds import KeyBounds, KeyObserver, Values, in_partitions
 from mrflight.sinks.parts.part_files import PartFiles
 from mrflight.sinks.parts.part_writer import FilePartWriter
+from mrflight.sinks.parts.partition_folder import value_texts
 from mrflight.sinks.parts.stored_schema import TableSchema
 
 _MOST_PARTITIONS = 1000

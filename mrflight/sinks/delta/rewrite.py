@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mrflight.sinks.base import PartFile
-from mrflight.sinks.delta.key_bounds import KeyBounds, Values, all_joined
 from mrflight.sinks.delta.key_index import KeyIndex
+from mrflight.sinks.parts.base import PartFile
+from mrflight.sinks.parts.key_bounds import KeyBounds, Values, all_joined
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sources.base import Split
 from mrflight.sources.delta_source import DeltaReader, check_size

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mrflight.errors import CommitError
-from mrflight.sinks.commit_guard import Landing
+from mrflight.sinks.commit.commit_guard import Landing
+from mrflight.sinks.commit.job_files import OwnFiles
 from mrflight.sinks.delta.table import DeltaTable
-from mrflight.sinks.job_files import OwnFiles
 
 
 def delete_uncommitted(own_files: OwnFiles, app_id: str, landing: Landing) -> None:

@@ -6,21 +6,22 @@ import pyarrow as pa
 
 from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.base import Commit, PartWriter, Sink
-from mrflight.sinks.commit_guard import Landing
+from mrflight.sinks.commit.base import Commit, Sink
+from mrflight.sinks.commit.commit_guard import Landing
+from mrflight.sinks.commit.job_files import OwnFiles, check_is_folder, relative_path
+from mrflight.sinks.commit.log_names import LOG, is_job_file
 from mrflight.sinks.delta.commit import DeltaCommit
 from mrflight.sinks.delta.entry_commit import puts_entries
-from mrflight.sinks.delta.file_statistics import INDEXED_COLUMNS
 from mrflight.sinks.delta.rollback import delete_uncommitted
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.table_snapshot import Following
-from mrflight.sinks.job_files import OwnFiles, check_is_folder, relative_path
-from mrflight.sinks.orphan_files import LOG, may_be_left
+from mrflight.sinks.parts.base import PartWriter
 from mrflight.sinks.parts.encoding import CODEC, Encoding
+from mrflight.sinks.parts.file_statistics import INDEXED_COLUMNS
 from mrflight.sinks.parts.part_schemas import common_schema
 from mrflight.sinks.parts.part_writer import FilePartWriter
+from mrflight.sinks.parts.preflight import check_writable
 from mrflight.sinks.parts.stored_schema import TableSchema
-from mrflight.sinks.preflight import check_writable
 from mrflight.storage import Location
 from mrflight.storage.delta import import_deltalake, other_client_hint, why_unreachable
 
@@ -86,7 +87,7 @@ class DeltaSink(Sink):
         return self._committed
 
     def land(self, commit: Commit) -> int:
-        schema = common_schema(commit, null_fits=False)
+        schema = common_schema(commit.parts, null_fits=False) if commit.parts else commit.schema
         self._check_parts(commit)
         return self._land(commit, self._delta_commit(commit, schema))
 
@@ -161,7 +162,7 @@ def _check_nothing_else(location: Location) -> None:
     does a log entry that it had begun.
     """
     for info in location.walk():
-        if info.is_file and not may_be_left(location, info):
+        if info.is_file and not is_job_file(location, info):
             raise OutputError(
                 f"output.table: the folder {location.url} is no Delta table and holds other files "
                 f"({relative_path(location, info.path)}); choose another folder"

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from mrflight.errors import OutputError
-from mrflight.sinks.delta.file_statistics import INDEXED_COLUMNS
+from mrflight.sinks.parts.file_statistics import INDEXED_COLUMNS
 from mrflight.storage import Location
 from mrflight.storage.delta import (
     delta_errors,

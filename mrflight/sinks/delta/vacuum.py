@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from mrflight.errors import OutputError
+from mrflight.sinks.commit.job_files import relative_path
 from mrflight.sinks.delta.table import DeltaTable
-from mrflight.sinks.job_files import relative_path
 from mrflight.storage.delta import delta_errors, import_deltalake
 from mrflight.system.signals import run_interruptibly
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
+from mrflight.sinks.commit.job_files import check_is_folder, relative_path
+from mrflight.sinks.commit.log_names import MANIFESTS, is_unfinished_manifest
 from mrflight.sinks.folder.manifest import Manifest
-from mrflight.sinks.folder.manifest_log import FOLDER as MANIFESTS
-from mrflight.sinks.folder.manifest_log import is_begun
-from mrflight.sinks.job_files import check_is_folder, relative_path
 from mrflight.sinks.parts.part_name import is_part, is_part_of_run
 from mrflight.storage import Location
 
@@ -60,7 +59,7 @@ def _check_empty(location: Location, below: list[fs.FileInfo], run: str) -> None
         relative_path(location, info.path)
         for info in below
         if not is_part_of_run(location.store.final_name(info.base_name), run)
-        and not is_begun(location, info)
+        and not is_unfinished_manifest(location, info)
         and (info.is_file or ("=" not in info.base_name and info.base_name != MANIFESTS))
     )
     if found:

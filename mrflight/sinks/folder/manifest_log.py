@@ -8,26 +8,14 @@ so whoever has put one looks whether the newest knows it, and only then it count
 
 from __future__ import annotations
 
-import posixpath
-import re
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from mrflight.errors import CommitError, OutputError
+from mrflight.sinks.commit.log_names import MANIFEST_NAME, MANIFESTS, UNNUMBERED
 from mrflight.sinks.folder.manifest import Manifest, decoded, encoded
-from mrflight.sinks.job_files import relative_path
 from mrflight.storage import Location
 
-if TYPE_CHECKING:
-    from pyarrow import fs
-
-FOLDER = "_mrflight"
-UNNUMBERED = "_mrflight.json"
-"""What lies in its place in older folders, on disks: it counts as long as there is no number."""
-
 _NONE = -1
-_NAME = re.compile(r"(\d{8,})\.json")
 _LOOKS = 30
 """How often the newest may be gone, for a newer one, once it is read."""
 
@@ -60,7 +48,8 @@ class ManifestLog(msgspec.Struct, frozen=True):
             if manifest is not None or (number == _NONE and self._newest_number() == _NONE):
                 return Entry(number, manifest)
         raise CommitError(
-            f"{self._child(FOLDER).url}: other jobs were faster {_LOOKS} times; run the job again"
+            f"{self._child(MANIFESTS).url}: other jobs were faster {_LOOKS} times; "
+            "run the job again"
         )
 
     def put(self, number: int, manifest: Manifest) -> None:
@@ -74,7 +63,7 @@ class ManifestLog(msgspec.Struct, frozen=True):
         except FileExistsError:
             raise
         except OSError as error:
-            self._child(FOLDER).delete_empty_folder()
+            self._child(MANIFESTS).delete_empty_folder()
             raise CommitError(f"{location.url} cannot be written: {error}") from error
 
     def remove_older(self, entry: Entry) -> None:
@@ -84,24 +73,24 @@ class ManifestLog(msgspec.Struct, frozen=True):
         """
         if entry.number == 0 and not self.folder.store.has_folders:
             return  # nothing is, nor has a name before its own
-        for info in self._child(FOLDER).children():
+        for info in self._child(MANIFESTS).children():
             final = self.folder.store.final_name(info.base_name)
-            match = _NAME.fullmatch(final)
+            match = MANIFEST_NAME.fullmatch(final)
             if match is not None and int(match[1]) < entry.number + (final != info.base_name):
                 self.folder.at(info.path).delete_file()
         if self.folder.store.is_disk and entry.number != _NONE:
             self._child(UNNUMBERED).delete_file()
 
     def _numbered(self, number: int) -> Location:
-        return self._child(f"{FOLDER}/{number:08}.json" if number != _NONE else UNNUMBERED)
+        return self._child(f"{MANIFESTS}/{number:08}.json" if number != _NONE else UNNUMBERED)
 
     def _child(self, name: str) -> Location:
         return self.folder.child(name)
 
     def _newest_number(self) -> int:
-        folder = self._child(FOLDER)
+        folder = self._child(MANIFESTS)
         try:
-            names = [_NAME.fullmatch(info.base_name) for info in folder.children()]
+            names = [MANIFEST_NAME.fullmatch(info.base_name) for info in folder.children()]
         except OSError as error:
             raise CommitError(f"{folder.url} cannot be listed: {error}") from error
         return max((int(match[1]) for match in names if match is not None), default=_NONE)
@@ -119,12 +108,3 @@ class ManifestLog(msgspec.Struct, frozen=True):
             ) from error
         except OSError as error:
             raise CommitError(f"{location.url} cannot be read: {error}") from error
-
-
-def is_begun(folder: Location, info: fs.FileInfo) -> bool:
-    """Whether a file below a folder is a manifest that was being written."""
-    above, name = posixpath.split(relative_path(folder, info.path))
-    final = folder.store.final_name(name)
-    if final == name:
-        return False
-    return final == UNNUMBERED if not above else above == FOLDER and bool(_NAME.fullmatch(final))

@@ -15,20 +15,20 @@ from msgspec.structs import replace
 
 from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.backoff import TRIES, let_them_go_first
-from mrflight.sinks.base import Commit, Sink
-from mrflight.sinks.commit_guard import Landing
+from mrflight.sinks.commit.backoff import TRIES, let_them_go_first
+from mrflight.sinks.commit.base import Commit, Sink
+from mrflight.sinks.commit.commit_guard import Landing
+from mrflight.sinks.commit.job_files import OwnFiles
 from mrflight.sinks.folder.checks import check_append, check_folder, check_mode, check_store
 from mrflight.sinks.folder.manifest import Manifest, Run, schema_text
 from mrflight.sinks.folder.manifest_log import Entry, ManifestLog
 from mrflight.sinks.folder.tombstones import finish_removing
-from mrflight.sinks.job_files import OwnFiles
 from mrflight.sinks.parts.encoding import CODEC, Encoding
 from mrflight.sinks.parts.part_name import run_mark
 from mrflight.sinks.parts.part_schemas import common_schema
 from mrflight.sinks.parts.part_writer import FilePartWriter
+from mrflight.sinks.parts.preflight import check_writable, refused_commit
 from mrflight.sinks.parts.stored_schema import TableSchema
-from mrflight.sinks.preflight import check_writable, refused_commit
 from mrflight.storage import Location
 from mrflight.system.deadlines import Deadline
 
@@ -92,7 +92,9 @@ class FolderSink(Sink):
         return None
 
     def land(self, commit: Commit) -> None:
-        commit = replace(commit, schema=common_schema(commit, null_fits=self._spec.format == "csv"))
+        if commit.parts:
+            schema = common_schema(commit.parts, null_fits=self._spec.format == "csv")
+            commit = replace(commit, schema=schema)
         self._has_losers = commit.has_losers
         entry = self._look(commit.deadline)
         for _ in range(TRIES):

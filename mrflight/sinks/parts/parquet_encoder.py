@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from mrflight.compute.arrays import to_arrow
 from mrflight.config.spec import ParquetCodec
-from mrflight.sinks.delta.file_statistics import FileStatistics
 from mrflight.sinks.parts.dictionaries import plain, unified, with_types
 from mrflight.sinks.parts.encoder import PARQUET_CHUNK, Encoder
+from mrflight.sinks.parts.file_statistics import FileStatistics
 from mrflight.sinks.parts.parquet_leaves import leaf_paths
 
 ZSTD_LEVEL = 1

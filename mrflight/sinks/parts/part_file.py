@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 import pyarrow as pa
 
 from mrflight.errors import JobFailedError, OutputError
-from mrflight.sinks.base import PartFile
 from mrflight.sinks.parts.async_closer import Closings
+from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.encoder import Encoder
 from mrflight.sinks.parts.encoding import Encoding
-from mrflight.sinks.preflight import ALWAYS_MET, what_to_do
+from mrflight.sinks.parts.preflight import ALWAYS_MET, what_to_do
 from mrflight.storage import Location
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from mrflight.sinks.base import PartFile
 from mrflight.sinks.parts.async_closer import Closings
+from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.dictionaries import table_of
 from mrflight.sinks.parts.encoder import Chunk
 from mrflight.sinks.parts.part_file import OpenPartFile

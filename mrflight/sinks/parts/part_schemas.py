@@ -9,27 +9,27 @@ types, so that there a column without a value goes with every other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from mrflight.errors import SchemaMismatchError
-from mrflight.sinks.base import Commit, PartFile
+from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.part_name import partition_of_part
 from mrflight.sinks.parts.stored_type import same_type
 
 
-def common_schema(commit: Commit, *, null_fits: bool) -> pa.Schema:
-    """The stored schema of all parts, in the order of the first; the result's without parts.
+def common_schema(parts: Sequence[PartFile], *, null_fits: bool) -> pa.Schema:
+    """Return the stored schema of all parts, of which there is at least one, in the first's order.
 
     ``null_fits``: a column of type null goes with one of any type. Raises SchemaMismatchError
     naming the column and the two partitions.
     """
-    if not commit.parts:
-        return commit.schema
-    first = commit.parts[0]
+    first = parts[0]
     fields = {field.name: field for field in first.schema}
     told_by = dict.fromkeys(fields, first)
     seen = first.schema
-    for part in commit.parts[1:]:
+    for part in parts[1:]:
         if part.schema is seen or part.schema.equals(seen):
             continue
         seen = part.schema

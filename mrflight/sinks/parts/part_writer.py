@@ -10,14 +10,14 @@ import pyarrow as pa
 from msgspec import structs
 
 from mrflight.errors import OutputError
-from mrflight.sinks.base import PartFile, PartWriter
-from mrflight.sinks.partition_folder import folder
 from mrflight.sinks.parts.async_closer import Closings
+from mrflight.sinks.parts.base import PartFile, PartWriter
 from mrflight.sinks.parts.encoder import Chunk
 from mrflight.sinks.parts.encoding import Encoding
 from mrflight.sinks.parts.part_file import OpenPartFile
 from mrflight.sinks.parts.part_files import BOUNDS, Bounds, PartFiles
 from mrflight.sinks.parts.part_name import part_name
+from mrflight.sinks.parts.partition_folder import folder
 from mrflight.sinks.parts.partition_split import Values, split
 from mrflight.sinks.parts.stored_schema import TableSchema, blame_column
 from mrflight.storage import Location

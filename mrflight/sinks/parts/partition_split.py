@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mrflight.compute.arrays import to_arrow, to_numpy
-from mrflight.sinks.partition_folder import check_texts, value_texts
+from mrflight.sinks.parts.partition_folder import check_texts, value_texts
 
 Values = tuple[str | None, ...]
 """The texts of one value of each ``partition_by`` column; None is null."""

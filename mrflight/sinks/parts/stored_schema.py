@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from mrflight.compute.arrays import is_low_cardinality
 from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
-from mrflight.sinks.partition_folder import can_partition
+from mrflight.sinks.parts.partition_folder import can_partition
 from mrflight.sinks.parts.stored_type import UnstorableTypeError, delta_type, file_type, same_type
 
 DELTA_FORBIDDEN = " ,;{}()\n\t="

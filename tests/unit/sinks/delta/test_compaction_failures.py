@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from mrflight.errors import CommitError, InputError
-from mrflight.sinks.commit_guard import Landing
+from mrflight.sinks.commit.commit_guard import Landing
 from mrflight.sinks.orphan_files import find_leftovers
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.storage import locate

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from mrflight.errors import CommitError
-from mrflight.sinks.base import Commit
+from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.delta import commit as delta_commit
 from mrflight.sinks.delta import table as delta_table
 from mrflight.sinks.delta.commit import DeltaCommit

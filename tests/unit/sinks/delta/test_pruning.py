@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit
+from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.encoder import Chunk
 from mrflight.sinks.parts.encoding import Encoding
 

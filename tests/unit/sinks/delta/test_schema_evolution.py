@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Sink
+from mrflight.sinks.commit.base import Sink
 from tests.support.delta_outputs import entry, finish, versions
 from tests.support.threads import run_threads
 

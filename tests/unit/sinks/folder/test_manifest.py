@@ -13,7 +13,7 @@ import pytest
 from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit, Sink
+from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.folder.manifest import Manifest
 from mrflight.sinks.folder.manifest_log import ManifestLog
 from mrflight.sinks.parts.part_name import run_mark

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from mrflight.config.spec import OutputFormat, OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
-from mrflight.sinks.partition_folder import folder
 from mrflight.sinks.parts.encoder import PARQUET_CHUNK
 from mrflight.sinks.parts.parquet_encoder import dictionary_columns
 from mrflight.sinks.parts.parquet_leaves import leaf_paths
 from mrflight.sinks.parts.part_files import Bounds
 from mrflight.sinks.parts.part_name import is_part, is_part_of, is_part_of_run, part_name, run_mark
 from mrflight.sinks.parts.part_writer import FilePartWriter
+from mrflight.sinks.parts.partition_folder import folder
 from mrflight.sinks.parts.partition_split import split
 
 SCHEMA = pa.schema([("n", pa.int64()), ("k", pa.string())])

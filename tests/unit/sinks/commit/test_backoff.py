@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Sink
+from mrflight.sinks.commit.base import Sink
 from mrflight.sinks.delta import commit as delta_commit
 from mrflight.sinks.delta import compaction
 from mrflight.sinks.folder import sink as folder_sink

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
-from mrflight.sinks.base import Commit, PartFile
-from mrflight.sinks.delta.file_statistics import STRING_BOUND_LENGTH, string_upper_bound
+from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.parts.base import PartFile
+from mrflight.sinks.parts.file_statistics import STRING_BOUND_LENGTH, string_upper_bound
 
 NAN, INFINITY = float("nan"), float("inf")
 

@@ -20,7 +20,7 @@ from mrflight.shuffle.client.lease_client import LeaseClient
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.lease_protocol import CommitLease, VersionRecord
-from mrflight.sinks.commit_guard import LONGEST_S
+from mrflight.sinks.commit.commit_guard import LONGEST_S
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Deadline, Timeouts
 from mrflight.system.retry import retry_with_backoff
 
