@@ -21,7 +21,7 @@ from mrflight.config.spec import OutputSection
 from mrflight.errors import MrflightError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.commit.commit_lease import CommitFence
+from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.storage import hopsfs
 
 REPOSITORY = Path(__file__).parents[1]
@@ -30,11 +30,11 @@ SCHEMA = pa.schema([("writer", pa.int64()), ("number", pa.int64())])
 
 @dataclass(frozen=True)
 class Task:
-    """``fence``: the metadata server whose turns it takes, where the store needs them."""
+    """``lock``: the metadata server whose turns it takes, where the store needs them."""
 
     url: str
     options: Mapping[str, str]
-    fence: str | None
+    lock: str | None
     writer: int
     commits: int
 
@@ -78,8 +78,8 @@ def _commit(task: Task, number: int) -> None:
     sink = open_sink(section, Path("/"), task.options, job_id, None)
     row = pa.record_batch({"writer": [task.writer], "number": [number]}, schema=SCHEMA)
     parts = tuple(sink.part_writer.write(0, 0, SCHEMA, [row]))
-    fence = None if task.fence is None else CommitFence(task.fence)
-    sink.commit(Commit(parts, SCHEMA, fence=fence))
+    lock = None if task.lock is None else CommitLock(task.lock)
+    sink.commit_and_cleanup(Commit(parts, SCHEMA, lock=lock))
 
 
 if __name__ == "__main__":

@@ -47,13 +47,13 @@ SINKS_ALONE = (
 class Table:
     """Where it is, and how that is reached: by its writers, and by deltalake afterwards.
 
-    ``python`` has the writers' client. ``fence`` is a metadata server, of a store that needs one.
+    ``python`` has the writers' client. ``lock`` is a metadata server, of a store that needs one.
     """
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict)
     written_url: str | None = None
-    fence: str | None = None
+    lock: str | None = None
     python: Path = Path(sys.executable)
 
 
@@ -79,7 +79,7 @@ class Outcome:
 def measure(store: str, table: Table, commits: int) -> Outcome:
     """Run the writers on a table that is not there yet."""
     url = table.written_url or table.url
-    tasks = [Task(url, table.options, table.fence, writer, commits) for writer in range(WRITERS)]
+    tasks = [Task(url, table.options, table.lock, writer, commits) for writer in range(WRITERS)]
     with ThreadPoolExecutor(WRITERS) as waiting:
         started = time.perf_counter()
         told = list(waiting.map(partial(run_in, table.python), tasks))
@@ -129,7 +129,7 @@ def on_hopsfs() -> Iterator[Table]:
     ):
         url = f"{hdfs.folder()}/table"
         written_url = f"{name_node.url}{urlsplit(url).path}"
-        yield Table(url, written_url=written_url, fence=cluster.metadata, python=python)
+        yield Table(url, written_url=written_url, lock=cluster.metadata, python=python)
 
 
 STORES: dict[str, Callable[[], Any]] = {

@@ -55,7 +55,7 @@ def by_mrflight(bucket: Bucket, output: Output) -> None:
         for part in range(output.parts)
     ]
     winners = tuple(file for attempts in written for file in attempts[0])
-    sink.commit(Commit(winners, schema, has_losers=output.duplicates))
+    sink.commit_and_cleanup(Commit(winners, schema, has_stale_files=output.duplicates))
 
 
 def by_mrflight_job(bucket: Bucket, output: Output) -> None:

@@ -27,7 +27,7 @@ from mrflight.frontend import (
 from mrflight.units import format_bytes, format_count, parse_seconds
 
 if TYPE_CHECKING:
-    from mrflight.sinks.orphan_files import Leftovers
+    from mrflight.sinks.orphan_files import OrphanFiles
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -127,7 +127,7 @@ def _status(options: argparse.Namespace) -> int:
 def _clean(options: argparse.Namespace) -> int:
     from datetime import UTC, datetime, timedelta
 
-    from mrflight.sinks.orphan_files import find_leftovers, remove_leftovers
+    from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
 
     try:
         age = timedelta(seconds=parse_seconds(options.older_than))
@@ -136,11 +136,11 @@ def _clean(options: argparse.Namespace) -> int:
         return driver.EXIT_WRONG_JOB
     try:
         table = table_argument.requested_table(options)
-        leftovers = find_leftovers(table, datetime.now(UTC) - age)
+        leftovers = find_orphan_files(table, datetime.now(UTC) - age)
         for leftover in leftovers.files:
             sys.stdout.write(f"{leftover.path}  {format_bytes(leftover.size_bytes)}\n")
         if options.remove:
-            remove_leftovers(table, leftovers, no_table=options.no_table)
+            remove_orphan_files(table, leftovers, no_table=options.no_table)
     except MrflightError as error:
         sys.stderr.write(f"mrflight: {error}\n")
         return driver.EXIT_WRONG_JOB
@@ -148,7 +148,7 @@ def _clean(options: argparse.Namespace) -> int:
     return 0
 
 
-def _clean_summary(leftovers: Leftovers, url: str, are_removed: bool) -> str:
+def _clean_summary(leftovers: OrphanFiles, url: str, are_removed: bool) -> str:
     """Return the last lines that `clean` prints."""
     lines = []
     if not leftovers.has_table:

@@ -190,7 +190,7 @@ class _Job:
 
     def _warn_of_other_writers(self, sink: Sink) -> None:
         """Warn of a store without put-if-absent if other jobs cannot share the commit lease."""
-        if sink.needs_fence and self._cluster is not None:
+        if sink.needs_lock and self._cluster is not None:
             self._progress.notify(
                 f"{self._metrics.table}: let no other job commit to this table at the same time, "
                 "or set cluster.metadata of all of them to the same metadata server (through a "
@@ -234,27 +234,27 @@ class _Job:
             self._deadline,
             self._memory,
             TaskMemory(self._memory.reducer, self._scratch),
-            sink.part_writer.within(self._memory.encoder),
+            sink.part_writer.with_memory_limit(self._memory.encoder),
         )
         return StageScheduler(plan, context, self._spec.job.attempts).run()
 
     def _commit(self, sink: Sink, reduced: list[ReduceResult]) -> int | None:
         from mrflight.sinks.commit.base import Commit
-        from mrflight.sinks.commit.commit_lease import CommitFence
+        from mrflight.sinks.commit.commit_lease import CommitLock
 
         parts = tuple(part for result in reduced for part in result.parts)
-        has_losers = self._runner.started["reduce"] > len(reduced)
-        fence = CommitFence(self._metadata, self._deadline.clamp(self._timeouts))
+        has_stale_files = self._runner.started["reduce"] > len(reduced)
+        lock = CommitLock(self._metadata, self._deadline.clamp(self._timeouts))
         commit = Commit(
-            parts, reduced[0].schema, self._deadline, has_losers, self._sink_tasks(), fence
+            parts, reduced[0].schema, self._deadline, has_stale_files, self._sink_tasks(), lock
         )
-        sink.prepare(commit)
+        sink.setup(commit)
         self._progress.begin("commit", 1)
         self._interrupts.commit_begins()
-        version = sink.land(replace(commit, tasks=self._sink_tasks(is_within_commit=True)))
-        self._metrics.merged = sink.merged()
+        version = sink.commit(replace(commit, tasks=self._sink_tasks(is_within_commit=True)))
+        self._metrics.merged = sink.merge_counts()
         self._interrupts.job_ends()
-        self._interrupts.clean_up(sink.finish)
+        self._interrupts.clean_up(sink.cleanup)
         self._progress.advance()
         files = format_count(sum(not part.is_key_file for part in parts), "file")
         self._progress.end(files + ("" if version is None else f", version {version}"))

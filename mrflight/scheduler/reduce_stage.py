@@ -85,7 +85,7 @@ class ReduceStage(msgspec.Struct, frozen=True):
             [each for each in partitions if each not in skewed],
             runner.workers,
             coalesces=self.plan.is_adaptive,
-            slow_close=self.part_writer.closing_files > 0,
+            slow_close=self.part_writer.max_closing_files > 0,
         )
         if self.plan.reduce_spec.keeps_rows:
             return [(stage, each) for each in largest_first([*planned, *slices])]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _JOB_STARTED = "%Y%m%dT%H%M%S"
 
 
-class Leftover(msgspec.Struct, frozen=True):
+class OrphanFile(msgspec.Struct, frozen=True):
     """A file that no commit will ever name."""
 
     path: str
@@ -47,10 +47,10 @@ class Leftover(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class Leftovers(msgspec.Struct, frozen=True):
+class OrphanFiles(msgspec.Struct, frozen=True):
     """What jobs left in one folder, by its path."""
 
-    files: tuple[Leftover, ...]
+    files: tuple[OrphanFile, ...]
     younger: int
     """How many other files would be among them if they were older."""
     has_table: bool
@@ -61,7 +61,7 @@ class Leftovers(msgspec.Struct, frozen=True):
         return sum(file.size_bytes for file in self.files)
 
 
-def find_leftovers(table: Location, before: datetime) -> Leftovers:
+def find_orphan_files(table: Location, before: datetime) -> OrphanFiles:
     """The leftovers of jobs that began, and in files that were last changed, ``before`` then.
 
     Raises OutputError where ``table`` is neither a Delta table nor a folder with a manifest of
@@ -73,7 +73,7 @@ def find_leftovers(table: Location, before: datetime) -> Leftovers:
         raise OutputError(f"{table.url} cannot be listed: {error}; nothing was removed") from error
 
 
-def _find(table: Location, before: datetime) -> Leftovers:
+def _find(table: Location, before: datetime) -> OrphanFiles:
     found = table.walk()
     named = _named_files(table)
     if named is None:
@@ -85,14 +85,14 @@ def _find(table: Location, before: datetime) -> Leftovers:
             continue
         changed = info.mtime.astimezone(UTC)
         if changed < before and (job_id is None or _job_started(job_id) < before):
-            left.append(Leftover(path, job_id, info.size))
+            left.append(OrphanFile(path, job_id, info.size))
         else:
             younger += 1
     left.sort(key=lambda leftover: leftover.path)
-    return Leftovers(tuple(left), younger, named is not None)
+    return OrphanFiles(tuple(left), younger, named is not None)
 
 
-def remove_leftovers(table: Location, leftovers: Leftovers, *, no_table: bool = False) -> None:
+def remove_orphan_files(table: Location, leftovers: OrphanFiles, *, no_table: bool = False) -> None:
     """Remove the files; OutputError at the first that cannot be.
 
     ``no_table``: also where no table proves that nobody needs them, and folders for parts of one

@@ -76,7 +76,7 @@ def why_unreachable(location: Location) -> str | None:
 
 def why_part_unreachable(table: Location, path: str) -> str | None:
     """Return why the installed client would not find a part file of this name; None if it would."""
-    if table.store.fence(table.path) is not None and "%" in path:
+    if table.store.lock_name(table.path) is not None and "%" in path:
         return "hops-deltalake (1.4) does not find a file whose name has a %"
     return None
 
@@ -84,7 +84,7 @@ def why_part_unreachable(table: Location, path: str) -> str | None:
 def other_client_hint(location: Location) -> str:
     """Return a hint where mrflight can do to a table there what hops-deltalake (1.4) cannot."""
     elsewhere = "it works in an environment with 'mrflight[delta]'"
-    if location.store.fence(location.path) is None:
+    if location.store.lock_name(location.path) is None:
         return elsewhere
     return f"no other client reaches a HopsFS; {elsewhere} on a stock HDFS"
 

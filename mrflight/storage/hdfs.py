@@ -61,8 +61,8 @@ class NameNode(PutIfAbsentStore):
         written = _BEING_WRITTEN.fullmatch(name)
         return name if written is None else written[1]
 
-    def fence(self, path: str) -> str | None:
-        """See `Store.fence`. HopsFS needs it: its client checks for a file and then replaces it."""
+    def lock_name(self, path: str) -> str | None:
+        """See `Store.lock_name`. HopsFS needs it: its client looks for a file, then replaces it."""
         if not hopsfs.is_client():
             return None
         host = urlsplit(self.url("/")).hostname

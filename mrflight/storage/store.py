@@ -64,7 +64,7 @@ class Store(ABC):
         """
         return name
 
-    def fence(self, path: str) -> str | None:
+    def lock_name(self, path: str) -> str | None:
         """Return the name of the commit lock of a table at this path; None if none is needed.
 
         A store needs one if two writers that create the same file may both succeed, so that one

@@ -27,7 +27,7 @@ from mrflight.shuffle.client.writer import ShuffleWriter
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
-from mrflight.sinks.parts.async_closer import Closings
+from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.base import PartFile, PartWriter
 from mrflight.sources.base import Reader, Split
 from mrflight.system.prefetch import prefetch
@@ -227,7 +227,7 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
     reduced = _reduced(task, sliced)
     with (
         closing(prefetch(reduced) if task.overlaps else reduced) as results,
-        Closings(task.part_writer.closing_files) as closings,
+        AsyncCloser(task.part_writer.max_closing_files) as closer,
     ):
         for file, of_file in groupby(results, attrgetter("file")):
             first: _Result = next(of_file)
@@ -240,7 +240,7 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
             rows = chain([head], filled)
             partition = task.files[file][0].partition
             number = task.side_slice.number if task.side_slice else None
-            parts += task.part_writer.write(partition, attempt, schema, rows, number, closings)
+            parts += task.part_writer.write(partition, attempt, schema, rows, number, closer)
     rows_out = sum(part.rows for part in parts if not part.is_key_file)
     return ReduceResult(rows_out, schema, tuple(parts), sliced.rows_read if sliced else 0)
 

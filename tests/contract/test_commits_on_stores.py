@@ -15,7 +15,7 @@ from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.job_files import relative_path
-from mrflight.sinks.orphan_files import find_leftovers, remove_leftovers
+from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import FIRST_ENTRY, storage_options, table_uri
 from tests.services.hdfs import Hdfs
@@ -32,7 +32,7 @@ def commit_one(table: Location, writer: int, number: int) -> None:
     sink = open_sink(output, Path("/"), table.options, job_id, None)
     row = pa.record_batch({"writer": [writer], "number": [number]}, schema=SCHEMA)
     parts = sink.part_writer.write(0, 0, SCHEMA, [row])
-    sink.commit(Commit(tuple(parts), SCHEMA))
+    sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
 
 
 def commit_some(table: Location, writer: int) -> None:
@@ -76,10 +76,10 @@ def test_what_a_killed_writer_had_begun_in_hdfs_is_in_nobodys_way(
     begun = {relative_path(table, info.path) for info in table.walk() if info.is_file}
     assert begun == {f".{part}.tmp.1", f"_delta_log/.{0:020}.json.tmp.1"}
     commit_one(table, 0, 0)
-    left = find_leftovers(table, datetime.now(UTC) + timedelta(minutes=1))
+    left = find_orphan_files(table, datetime.now(UTC) + timedelta(minutes=1))
     assert {file.path for file in left.files} == begun
     assert {file.job_id for file in left.files} == {"20260101T000000-aaaaaaaaaaaa", None}
-    remove_leftovers(table, left)
+    remove_orphan_files(table, left)
     found = deltalake.DeltaTable(table_uri(table)).to_pyarrow_table()
     assert found.to_pylist() == [{"writer": 0, "number": 0}]
     assert sum(info.is_file for info in table.walk()) == 2

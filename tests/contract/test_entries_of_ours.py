@@ -13,7 +13,7 @@ from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.commit.commit_lease import CommitFence
+from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.sinks.delta.sink import DeltaSink
 from mrflight.storage import Location, hopsfs, locate
 from mrflight.storage.delta import entry_name, storage_options, table_uri
@@ -24,26 +24,26 @@ from tests.support.registries import TIMEOUT_S, Clock
 
 
 @pytest.fixture
-def fence() -> Iterator[CommitFence]:
+def lock() -> Iterator[CommitLock]:
     with near_metadata(Registry(Clock(), TIMEOUT_S)) as metadata:
-        yield CommitFence(metadata)
+        yield CommitLock(metadata)
 
 
 def rows(table: deltalake.DeltaTable) -> list[str]:
     return sorted(row["job"] for row in table.to_pyarrow_table().to_pylist())
 
 
-def test_an_overwrite_removes_what_a_checkpoint_has(tmp_path: Path, fence: CommitFence) -> None:
+def test_an_overwrite_removes_what_a_checkpoint_has(tmp_path: Path, lock: CommitLock) -> None:
     """Of a log whose older entries are cleaned up, and of newer ones."""
     table = tmp_path / "table"
     for name in ("a", "b"):
-        Job(name, table, fence).commit()
+        Job(name, table, lock).commit()
     deltalake.DeltaTable(table).create_checkpoint()
     for version in range(2):
         (table / entry_name(version)).unlink()
-    assert Job("c", table, fence).commit() == 2
+    assert Job("c", table, lock).commit() == 2
     assert rows(deltalake.DeltaTable(table)) == ["a", "b", "c"]
-    assert Job("d", table, fence, "overwrite").commit() == 3
+    assert Job("d", table, lock, "overwrite").commit() == 3
     assert rows(deltalake.DeltaTable(table)) == ["d"]
     assert (table / entry_name(3)).read_text().count('{"remove"') == 3
 
@@ -63,18 +63,18 @@ def test_in_a_bucket_the_second_of_two_looks_again(
     """With hops-deltalake, whose transactions lack what is removed and whose they are."""
     table = locate(f"{bucket.url}{below}", tmp_path, bucket.options)
     first, commit = sink_of(table, 0, "append")
-    assert first.commit(commit) == 0
+    assert first.commit_and_cleanup(commit) == 0
     monkeypatch.setattr(hopsfs, "is_client", lambda: True)
     waiting = [sink_of(table, job, mode) for job, mode in ((1, "append"), (2, "overwrite"))]
     other, commit = sink_of(table, 3, "append")
-    assert other.commit(commit) == 1
+    assert other.commit_and_cleanup(commit) == 1
     (appends, append), (overwrites, overwrite) = waiting
-    assert appends.commit(append) == 2
+    assert appends.commit_and_cleanup(append) == 2
     with pytest.raises(CommitError, match="another writer was faster"):
-        overwrites.commit(overwrite)
+        overwrites.commit_and_cleanup(overwrite)
     overwrites.abort()
     last, commit = sink_of(table, 4, "overwrite")
-    assert last.commit(commit) == 3
+    assert last.commit_and_cleanup(commit) == 3
     found = deltalake.DeltaTable(table_uri(table), storage_options=storage_options(table))
     assert rows(found) == ["4"]
     assert found.transaction_version(f"mrflight-20260101T000000-{4:012x}") == 3

@@ -17,7 +17,7 @@ from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.job_files import relative_path
 from mrflight.sinks.folder.manifest import Manifest
 from mrflight.sinks.folder.manifest_log import ManifestLog
-from mrflight.sinks.orphan_files import find_leftovers, remove_leftovers
+from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
 from mrflight.sources import open_source
 from mrflight.storage import Location, hopsfs, locate, name_node
 from mrflight.storage.delta import open_table
@@ -59,18 +59,18 @@ def rows_of(folder: Location) -> list[int]:
 def test_a_folder_is_made_appended_to_once_and_overwritten(place: Location) -> None:
     folder = place.child("a folder ü")
     first = open_folder(folder, "error", "one")
-    first.commit(parts(first, 1, 2))
+    first.commit_and_cleanup(parts(first, 1, 2))
     with pytest.raises(OutputError, match=r"is not empty \(it holds _mrflight/00000000.json\)"):
         open_folder(folder, "error", "one-more")
     appending, late = (open_folder(folder, "append", job, "monday") for job in ("two", "late"))
     in_vain = parts(late, 3)
-    appending.commit(parts(appending, 3))
-    late.commit(in_vain)
+    appending.commit_and_cleanup(parts(appending, 3))
+    late.commit_and_cleanup(in_vain)
     assert open_folder(folder, "append", "later", "monday").was_committed()
     assert rows_of(folder) == [1, 2, 3]
     assert len(files(folder)) == 3
     last = open_folder(folder, "overwrite", "three", by=("k",))
-    last.commit(parts(last, 4))
+    last.commit_and_cleanup(parts(last, 4))
     with pytest.raises(InputError, match="hold the values of k"):
         rows_of(folder)
     assert rows_of(folder.child("k=a%20b")) == [4]
@@ -91,7 +91,7 @@ def test_of_jobs_that_create_at_the_same_time_one_lands(
         commit = parts(sinks[number], number)
         ready.wait()
         try:
-            sinks[number].commit(commit)
+            sinks[number].commit_and_cleanup(commit)
             won.append(number)
         except OutputError as error:
             told.append(str(error))
@@ -118,7 +118,7 @@ def test_appends_at_the_same_time_keep_all(place: Location) -> None:
     def commit(number: int) -> None:
         commit = parts(sinks[number], number)
         ready.wait()
-        sinks[number].commit(commit)
+        sinks[number].commit_and_cleanup(commit)
 
     run_threads([partial(commit, number) for number in range(WRITERS)])
     assert rows_of(folder) == list(range(WRITERS))
@@ -139,16 +139,16 @@ def test_a_put_that_takes_a_number_late_does_not_count(
         monkeypatch.undo()
         for job in (1, 2, 3):
             faster = open_folder(folder, "append", f"faster{job}")
-            faster.commit(parts(faster, job))
+            faster.commit_and_cleanup(parts(faster, job))
         real(self, number, manifest)
         assert {"_mrflight/00000001.json", "_mrflight/00000003.json"} <= files(folder)
 
     first = open_folder(folder, "append", "first")
-    first.commit(parts(first, 0))
+    first.commit_and_cleanup(parts(first, 0))
     slow = open_folder(folder, "append", "slow")
     commit = parts(slow, 4)
     monkeypatch.setattr(ManifestLog, "put", put_late)
-    slow.commit(commit)
+    slow.commit_and_cleanup(commit)
     assert rows_of(folder) == [0, 1, 2, 3, 4]
     manifest = ManifestLog(folder).newest().manifest
     assert manifest is not None
@@ -160,7 +160,7 @@ def test_an_older_folder_is_gone_on_with(tmp_path: Path) -> None:
     """Its manifest had no number, and was replaced by a move."""
     folder = locate("folder", tmp_path)
     first = open_folder(folder, "error", "first", "monday")
-    first.commit(parts(first, 1))
+    first.commit_and_cleanup(parts(first, 1))
     older = tmp_path / "folder" / "_mrflight.json"
     (tmp_path / "folder" / "_mrflight" / "00000000.json").rename(older)
     (tmp_path / "folder" / "_mrflight").rmdir()
@@ -169,7 +169,7 @@ def test_an_older_folder_is_gone_on_with(tmp_path: Path) -> None:
         open_folder(folder, "error", "other")
     assert older.exists()
     second = open_folder(folder, "append", "second")
-    second.commit(parts(second, 2))
+    second.commit_and_cleanup(parts(second, 2))
     assert rows_of(folder) == [1, 2]
     assert len(files(folder)) == 3
     assert not older.exists()
@@ -193,12 +193,12 @@ def test_what_a_first_job_left_is_removed_by_who_says_so(
     table = place.child("table")
     killed = open_folder(table, "append", "killed", by=("k",), format=format)
     parts(killed, 1)
-    left = find_leftovers(table, datetime.now(UTC) + SOON)
+    left = find_orphan_files(table, datetime.now(UTC) + SOON)
     assert not left.has_table
     assert {file.path for file in left.files} == files(table)
     with pytest.raises(OutputError, match="nothing was removed: add --no-table if"):
-        remove_leftovers(table, left)
-    remove_leftovers(table, left, no_table=True)
+        remove_orphan_files(table, left)
+    remove_orphan_files(table, left, no_table=True)
     assert files(table) == set()
 
 
@@ -208,8 +208,8 @@ def test_what_may_be_a_tables_is_not_listed(place: Location) -> None:
     commit = parts(sink, 1)
     (part,) = commit.parts
     partition = table.child(part.path.rpartition("/")[0])
-    sink.commit(commit)
+    sink.commit_and_cleanup(commit)
     with pytest.raises(OutputError, match=f"lies in the table {table.url}, whose files"):
-        find_leftovers(partition, datetime.now(UTC) + SOON)
+        find_orphan_files(partition, datetime.now(UTC) + SOON)
     with pytest.raises(OutputError, match=r"nor a folder that mrflight wrote \(it holds table"):
-        find_leftovers(place, datetime.now(UTC) + SOON)
+        find_orphan_files(place, datetime.now(UTC) + SOON)

@@ -43,7 +43,7 @@ def begin(table: Location, *numbers: int) -> tuple[Sink, Commit]:
 
 def append(table: Location, *numbers: int) -> None:
     sink, commit = begin(table, *numbers)
-    sink.commit(commit)
+    sink.commit_and_cleanup(commit)
 
 
 def opened(table: Location) -> deltalake.DeltaTable:
@@ -90,7 +90,7 @@ def test_a_table_is_kept_in_order_while_a_job_runs(place: Location) -> None:
     done = maintain(table, NO_RETRY)
     assert (counts(done), done.version, done.checkpoint) == ((2, 1, 2), 3, 3)
     assert table.child(f"_delta_log/{3:020}.checkpoint.parquet").info().is_file
-    running.commit(commit)
+    running.commit_and_cleanup(commit)
     assert numbers(table) == [0, 1, 2]
     assert opened(table).to_pyarrow_table().select(["of0", "of2"]).sort_by("of2").to_pylist() == [
         {"of0": None, "of2": True},

@@ -62,7 +62,7 @@ def test_only_files_whose_ranges_meet_those_of_the_keys_are_looked_into(tmp_path
         tmp_path, source.slice(0, 2), ["id", "at"], tasks=SinkTasks(run=watched.run), job_id="one"
     )
     assert [len(files) for files in watched.seen] == [1]
-    merged = sink.merged()
+    merged = sink.merge_counts()
     assert merged is not None
     assert (merged.rows_updated, merged.files_rewritten, merged.files_removed) == (2, 1, 0)
     found = {row["id"]: row["v"] for row in table_of(tmp_path)}
@@ -122,7 +122,7 @@ def test_a_merge_of_nothing_but_keys_that_go(tmp_path: Path) -> None:
     write(tmp_path, rows(id=[1, 2, 3, None], v=["a", "b", "c", "d"]), mode="append")
     sink = merge(tmp_path, gone, keys, delete_when="op = 'D'", job_id="two")
     assert table_of(tmp_path) == [{"id": 3, "v": "c"}, {"id": None, "v": "d"}]
-    merged = sink.merged()
+    merged = sink.merge_counts()
     assert merged is not None
     assert (merged.rows_updated, merged.rows_deleted) == (0, 2)
     assert unnamed_parts(tmp_path) == set()
@@ -159,7 +159,7 @@ def test_what_others_commit_before_the_merge_does_is_merged_into(
     parts, schema = write_rows(sink, source, ["id"], None, tmp_path)
     watched = Watched()
     commit = Commit(parts, schema, tasks=SinkTasks(run=watched.run))
-    sink.prepare(commit)
+    sink.setup(commit)
     expected = {1: "old", 2: "new", 3: "old", 4: "new", 6: "new"}
     table = deltalake.DeltaTable(tmp_path / "t")
     if other == "append":
@@ -176,8 +176,8 @@ def test_what_others_commit_before_the_merge_does_is_merged_into(
     else:
         merge(tmp_path, rows(id=[1, 2], v=["theirs"] * 2), ["id"], job_id="two")
         expected[1] = "theirs"
-    assert sink.land(commit) == deltalake.DeltaTable(tmp_path / "t").version()
-    sink.finish()
+    assert sink.commit(commit) == deltalake.DeltaTable(tmp_path / "t").version()
+    sink.cleanup()
     sink.abort()
     assert {row["id"]: row["v"] for row in read(tmp_path).to_pylist()} == expected
     assert read(tmp_path).num_rows == len(expected)
@@ -214,9 +214,9 @@ def test_a_run_counts_once(tmp_path: Path) -> None:
         Commit(*write_rows(sink, rows(id=[1], v=[v]), ["id"], None, tmp_path))
         for sink, v in ((first, "b"), (second, "c"))
     ]
-    assert [first.commit(commits[0]), second.commit(commits[1])] == [1, 1]
-    assert first.merged() is not None
-    assert second.merged() is None
+    assert [first.commit_and_cleanup(commits[0]), second.commit_and_cleanup(commits[1])] == [1, 1]
+    assert first.merge_counts() is not None
+    assert second.merge_counts() is None
     assert table_of(tmp_path) == [{"id": 1, "v": "b"}]
     assert unnamed_parts(tmp_path) == set()
 
@@ -267,7 +267,7 @@ def test_a_table_whose_rows_are_marked_as_deleted_is_refused(tmp_path: Path) -> 
         open_merge(tmp_path, ["id"])
     parts, schema = write_rows(sink, rows(id=[1], v=["x"]), ["id"], None, tmp_path)
     with pytest.raises(OutputError, match=r"has deletion vectors"):
-        sink.commit(Commit(parts, schema))
+        sink.commit_and_cleanup(Commit(parts, schema))
 
 
 def test_a_file_whose_name_deltalake_would_write_otherwise_is_not_taken_for_removed(

@@ -124,7 +124,7 @@ def opened_table(bucket: Bucket, mode: Literal["append", "overwrite"], job: int)
 
 def committed(sink: Sink) -> int | None:
     written = sink.part_writer.write(0, 0, TABLE.schema, TABLE.to_batches())
-    return sink.commit(Commit(tuple(written), TABLE.schema, has_losers=False))
+    return sink.commit_and_cleanup(Commit(tuple(written), TABLE.schema, has_stale_files=False))
 
 
 def written_by_deltalake(bucket: Bucket, mode: Literal["append", "overwrite"]) -> int:
@@ -208,6 +208,6 @@ def test_a_new_folder_costs_nine_requests_and_each_further_part_one(bucket: Buck
             for number in range(parts)
             for part in sink.part_writer.write(number, 0, TABLE.schema, TABLE.to_batches())
         ]
-        sink.commit(Commit(tuple(written), TABLE.schema, has_losers=False))
+        sink.commit_and_cleanup(Commit(tuple(written), TABLE.schema, has_stale_files=False))
         asked = Counter(request.api for request in bucket.requests(before))
         assert asked == {"ListObjectsV2": 6, "PutObject": 1 + parts, "GetObject": 1}

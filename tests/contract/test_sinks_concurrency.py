@@ -42,7 +42,7 @@ def test_a_run_id_that_committed_meanwhile_makes_the_commit_a_no_op(output: Outp
     parts = written(sink, NEW)
     finish(faster)
     output.run(OLD, "append", job_id="later")
-    version = sink.commit(Commit(tuple(parts), SCHEMA))
+    version = sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
     assert version == (0 if output.format == "delta" else None)
     sink.abort()
     assert output.read() == OLD + NEW
@@ -54,7 +54,7 @@ def test_error_refuses_a_table_that_was_created_meanwhile(output: Output) -> Non
     parts = written(sink, NEW)
     finish(faster, OLD)
     with pytest.raises(OutputError, match="by someone else while the job ran"):
-        sink.commit(Commit(tuple(parts), SCHEMA))
+        sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
     sink.abort()
     assert output.read() == OLD
     assert not output.parts("slow")
@@ -67,7 +67,7 @@ def test_append_refuses_a_table_whose_schema_changed_meanwhile(output: Output) -
     schema = pa.schema([("n", pa.string()), ("k", pa.string())])
     finish(faster, [("x", "y")], schema)
     with pytest.raises(OutputError, match=r"'n' is string .* is int64"):
-        sink.commit(Commit(tuple(parts), SCHEMA))
+        sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
     sink.abort()
     assert output.read(schema) == [("x", "y")]
 
@@ -83,7 +83,7 @@ def test_an_overwrite_takes_away_nothing_that_it_has_not_seen(
     parts = written(sink, NEW)
     finish(faster, [(9, "z")])
     with pytest.raises(CommitError, match="nothing was committed, run it again"):
-        sink.commit(Commit(tuple(parts), SCHEMA))
+        sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
     sink.abort()
     assert output.read() == [*(OLD if existing and mode == "append" else []), (9, "z")]
     assert not output.parts("slow")
@@ -103,7 +103,7 @@ def test_parts_that_another_job_removed_are_not_committed(output: Output) -> Non
     parts = written(sink, NEW)
     output.parts("new")[0].unlink()
     with pytest.raises(CommitError, match="is gone, which this job wrote"):
-        sink.commit(Commit(tuple(parts), SCHEMA))
+        sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
 
 
 @pytest.mark.parametrize("existing", [False, True], ids=["new", "existing"])
@@ -145,7 +145,7 @@ def together(sinks: list[Sink], commits: list[Commit]) -> list[Exception | None]
     def commit(i: int) -> None:
         start.wait()
         try:
-            sinks[i].commit(commits[i])
+            sinks[i].commit_and_cleanup(commits[i])
         except Exception as error:
             raised[i] = error
         sinks[i].abort()

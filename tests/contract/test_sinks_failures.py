@@ -71,7 +71,7 @@ def test_losers_are_deleted_after_the_commit(output: Output) -> None:
     sink = output.open("append")
     winners = written(sink, NEW)
     written(sink, [*NEW, (8, "only here")], attempt=1)
-    sink.commit(Commit(tuple(winners), SCHEMA))
+    sink.commit_and_cleanup(Commit(tuple(winners), SCHEMA))
     assert output.read() == OLD + NEW
     assert {str(p.relative_to(output.folder)) for p in output.parts("new")} == {
         part.path for part in winners
@@ -81,7 +81,7 @@ def test_losers_are_deleted_after_the_commit(output: Output) -> None:
 
 def test_abort_after_a_commit_does_nothing(output: Output) -> None:
     sink = output.open()
-    sink.commit(Commit(tuple(written(sink, NEW)), SCHEMA))
+    sink.commit_and_cleanup(Commit(tuple(written(sink, NEW)), SCHEMA))
     before = tree(output.base)
     sink.abort()
     assert tree(output.base) == before
@@ -102,5 +102,5 @@ def test_a_commit_that_the_store_does_not_take(output: Output) -> None:
     log = output.folder / ("_delta_log" if output.format == "delta" else "_mrflight")
     log.write_text("in the way of the log")
     with pytest.raises(MrflightError):
-        sink.commit(Commit(tuple(parts), SCHEMA))
+        sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
     assert len(output.parts("new")) == len(parts)

@@ -22,7 +22,7 @@ def commit(sink: Sink, *tables: pa.Table) -> None:
     """What the driver does with the results of partitions 0, 1, ..."""
     try:
         parts = [part for i, rows in enumerate(tables) for part in part_of(sink, i, rows)]
-        sink.commit(Commit(tuple(parts), tables[0].schema))
+        sink.commit_and_cleanup(Commit(tuple(parts), tables[0].schema))
     finally:
         sink.abort()
 
@@ -117,5 +117,5 @@ def test_rows_without_values_after_others_of_one_part_file(output: Output) -> No
     ]
     sink = output.open()
     parts = sink.part_writer.write(0, 0, batches[0].schema, batches)
-    sink.commit(Commit(tuple(parts), SCHEMA))
+    sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
     assert output.read(BY_K) == [("a", 4), ("b", 5), ("c", None), ("d", None)]

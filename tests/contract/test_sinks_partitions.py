@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from mrflight.config.spec import OutputFormat
 from mrflight.errors import ColumnNotFoundError, OutputError
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.parts.part_files import Bounds
+from mrflight.sinks.parts.part_files import PartLimits
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from tests.support.leftovers import tree
 from tests.support.outputs import SCHEMA, Output, table_of
@@ -117,7 +117,7 @@ def test_partitions_in_several_columns(tmp_path: Path, format: OutputFormat) -> 
     sink = output.open()
     parts = sink.part_writer.write(0, 0, schema, table_of(rows, schema).to_batches())
     assert len(parts) == 6
-    sink.commit(Commit(tuple(parts), schema))
+    sink.commit_and_cleanup(Commit(tuple(parts), schema))
     assert output.read(schema) == rows
     assert (output.folder / "k=a" / "day=x%2Fy").is_dir()
 
@@ -126,14 +126,14 @@ def test_more_values_than_files_may_be_open(tmp_path: Path, format: OutputFormat
     output = Output(tmp_path, format, ("k",))
     sink = output.open()
     assert isinstance(sink.part_writer, FilePartWriter)
-    writer = replace(sink.part_writer, bounds=Bounds(open_files=3, waiting_bytes=500))
+    writer = replace(sink.part_writer, limits=PartLimits(max_open_files=3, max_buffered_bytes=500))
     rows = [(i, f"value {i * 7919 % 11}") for i in range(700)]
     parts = writer.write(4, 2, SCHEMA, table_of(rows).to_batches(max_chunksize=23))
     assert len(parts) > 11  # so values went on in further files
     names = {Path(part.path).name for part in parts}
     assert any(name.startswith("part-00004-2-new.1.") for name in names)
     assert len({part.path for part in parts}) == len(parts)
-    sink.commit(Commit(tuple(parts), SCHEMA))
+    sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
     assert output.read() == rows
 
 

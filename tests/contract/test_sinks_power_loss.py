@@ -27,7 +27,7 @@ def test_parts_are_synced_whole_before_they_are_committed(
     parts = written(sink, NEW)
     assert sorted(synced) == sorted((part.path, part.size_bytes) for part in parts)
     synced.clear()
-    sink.commit(Commit(tuple(parts), SCHEMA))
+    sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
     if output.format != "delta":  # whose log is written by deltalake
         manifest, *folders = (path for path, _ in synced)
         assert manifest.startswith("_mrflight/00000000.json")

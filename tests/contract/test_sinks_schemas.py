@@ -55,7 +55,7 @@ def test_append_takes_other_orders_and_layouts(output: Output) -> None:
     batch = pa.record_batch(
         [pa.array(["b", "c"]).cast(schema.field("k").type), pa.array([4, 5])], schema=schema
     )
-    sink.commit(Commit(tuple(sink.part_writer.write(0, 0, schema, [batch])), schema))
+    sink.commit_and_cleanup(Commit(tuple(sink.part_writer.write(0, 0, schema, [batch])), schema))
     assert output.read() == [*OLD, (4, "b"), (5, "c")]
 
 

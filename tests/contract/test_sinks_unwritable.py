@@ -117,7 +117,7 @@ def test_a_commit_that_is_not_let_in_any_more(
         immutable(output.folder / lists),
         pytest.raises(OutputError, match=r"; let this user write there, or choose another folder"),
     ):
-        sink.commit(Commit(written, SCHEMA))
+        sink.commit_and_cleanup(Commit(written, SCHEMA))
     sink.abort()
     assert tree(output.base) == before
 

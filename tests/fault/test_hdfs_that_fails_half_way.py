@@ -145,7 +145,7 @@ def test_a_commit_of_which_nothing_is_heard(hdfs: Hdfs, table: Location) -> None
         sink = opened(behind(table, proxy), "delta", "new", "monday")
         commit = replace(parts(sink, 2), deadline=Deadline(time.monotonic() + 0.3))
         with pytest.raises(DeadlineExceededError, match="the store does not answer the commit"):
-            sink.commit(commit)
+            sink.commit_and_cleanup(commit)
         sink.abort()
     (part,) = commit.parts
     assert part.path in left_of(table)
@@ -190,7 +190,7 @@ def test_data_nodes_that_are_killed_as_parts_are_written(hdfs: Hdfs, table: Loca
     assert re.search("All nodes failed|Connection refused", str(told.value)), told.value
     check_that_a_small_file_fails_at_once(table)
     hdfs.restart()
-    done.commit(*commits)
+    done.commit_and_cleanup(*commits)
     assert left_of(table) == set()
     assert rows_of(table) == list(range(LARGE_ROWS))
     check_run_again(table, "csv", [*range(LARGE_ROWS), LARGE_ROWS])

@@ -94,7 +94,7 @@ def test_the_partition_of_a_table_stays(tmp_path: Path, format: str) -> None:
     """Its files are named by a log in a folder above."""
     output = Output(tmp_path, format, ("k",))  # type: ignore[arg-type]
     sink = output.open("append", JOB)
-    sink.commit(Commit(tuple(written(sink, OLD)), SCHEMA))
+    sink.commit_and_cleanup(Commit(tuple(written(sink, OLD)), SCHEMA))
     grow_old(output.folder)
     assert_refused(output.folder / "k=a", f"lies in the table {output.folder}", "--no-table")
 

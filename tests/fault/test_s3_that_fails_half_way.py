@@ -91,7 +91,7 @@ def test_a_part_whose_upload_is_cut_is_whole_all_the_same(bucket: Bucket) -> Non
     with lossy_proxy(bucket.minio.port, "partNumber=2", "answer") as proxy:
         sink = opened(behind(table, proxy), "csv", "job")
         written = sink.part_writer.write(0, 0, SCHEMA, large_batches(lambda: None))
-        sink.commit(Commit(tuple(written), SCHEMA))
+        sink.commit_and_cleanup(Commit(tuple(written), SCHEMA))
         assert proxy.end() == 1
     assert rows_of(table) == list(range(LARGE_ROWS))
 

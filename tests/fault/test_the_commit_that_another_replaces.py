@@ -16,12 +16,12 @@ import pytest
 
 from mrflight.errors import CommitError, CommitOverwrittenError, OutputError
 from mrflight.shuffle.metadata.registry import Registry
-from mrflight.sinks.commit.commit_lease import CommitFence
+from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.storage.delta import entry_name
 from mrflight.system.deadlines import NO_RETRY
 from tests.support.cluster import standing_cluster
 from tests.support.near_cluster import near_metadata
-from tests.support.overwriting_disk import HeldBackFence, Job, SleepingFence
+from tests.support.overwriting_disk import HeldBackLock, Job, SleepingLock
 from tests.support.registries import TIMEOUT_S, Clock
 from tests.support.threads import WAIT_S, run_threads
 
@@ -37,8 +37,8 @@ def metadata(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def fence(metadata: str) -> CommitFence:
-    return CommitFence(metadata)
+def lock(metadata: str) -> CommitLock:
+    return CommitLock(metadata)
 
 
 @pytest.fixture
@@ -60,22 +60,22 @@ def parts(table: Path) -> int:
 
 
 def test_without_a_common_fence_a_commit_is_lost_and_nobody_is_told(
-    table: Path, fence: CommitFence
+    table: Path, lock: CommitLock
 ) -> None:
     """As with jobs of which each has a metadata server of its own."""
     with near_metadata(Registry(Clock(), TIMEOUT_S)) as another:
-        other = Job("other", table, CommitFence(another))
-        assert Job("first", table, fence).commit() == 0
-        slow = Job("slow", table, fence, between=lambda: versions.append(other.commit()))
+        other = Job("other", table, CommitLock(another))
+        assert Job("first", table, lock).commit() == 0
+        slow = Job("slow", table, lock, between=lambda: versions.append(other.commit()))
         versions: list[int] = []
         versions.append(slow.commit())
     assert versions == [1, 1]
     assert rows(table) == ["first", "slow"]
 
 
-def test_with_it_the_other_waits_for_its_turn(table: Path, fence: CommitFence) -> None:
-    assert Job("first", table, fence).commit() == 0
-    other = Job("other", table, fence)
+def test_with_it_the_other_waits_for_its_turn(table: Path, lock: CommitLock) -> None:
+    assert Job("first", table, lock).commit() == 0
+    other = Job("other", table, lock)
     versions: list[int] = []
     thread = threading.Thread(target=lambda: versions.append(other.commit()), daemon=True)
 
@@ -84,16 +84,16 @@ def test_with_it_the_other_waits_for_its_turn(table: Path, fence: CommitFence) -
         thread.join(0.5)
         assert thread.is_alive()
 
-    assert Job("slow", table, fence, between=start_the_other).commit() == 1
+    assert Job("slow", table, lock, between=start_the_other).commit() == 1
     thread.join(WAIT_S)
     assert versions == [2]
     assert rows(table) == ["first", "other", "slow"]
 
 
-def test_many_commits_at_the_same_time_are_all_there(table: Path, fence: CommitFence) -> None:
+def test_many_commits_at_the_same_time_are_all_there(table: Path, lock: CommitLock) -> None:
     def commit_some(name: str) -> None:
         for number in range(COMMITS):
-            Job(f"{name}{number}", table, fence).commit(number)
+            Job(f"{name}{number}", table, lock).commit(number)
 
     run_threads([partial(commit_some, f"job{writer}-") for writer in range(WRITERS)])
     expected = [f"job{writer}-{number}" for writer in range(WRITERS) for number in range(COMMITS)]
@@ -103,18 +103,18 @@ def test_many_commits_at_the_same_time_are_all_there(table: Path, fence: CommitF
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_run_commits_once(table: Path, fence: CommitFence, mode: str) -> None:
-    Job("first", table, fence).commit()
-    job = Job("again", table, fence, mode, run_id="monday")
-    assert [job.commit(), Job("later", table, fence, mode, run_id="monday").commit()] == [1, 1]
+def test_a_run_commits_once(table: Path, lock: CommitLock, mode: str) -> None:
+    Job("first", table, lock).commit()
+    job = Job("again", table, lock, mode, run_id="monday")
+    assert [job.commit(), Job("later", table, lock, mode, run_id="monday").commit()] == [1, 1]
     assert rows(table) == (["again", "first"] if mode == "append" else ["again"])
     assert log(table) == [f"{version:020}.json" for version in range(2)]
 
 
-def test_an_overwrite_keeps_what_the_table_is(table: Path, fence: CommitFence) -> None:
-    Job("first", table, fence).commit()
+def test_an_overwrite_keeps_what_the_table_is(table: Path, lock: CommitLock) -> None:
+    Job("first", table, lock).commit()
     before = deltalake.DeltaTable(table).metadata()
-    assert Job("second", table, fence, "overwrite").commit() == 1
+    assert Job("second", table, lock, "overwrite").commit() == 1
     after = deltalake.DeltaTable(table)
     assert (after.metadata().id, after.metadata().created_time) == (before.id, before.created_time)
     actions = [json.loads(line) for line in (table / entry_name(1)).read_text().splitlines()]
@@ -125,9 +125,9 @@ def test_an_overwrite_keeps_what_the_table_is(table: Path, fence: CommitFence) -
 
 
 def test_who_slept_beyond_its_turn_is_told_whom_it_replaced(table: Path, metadata: str) -> None:
-    sleeping = SleepingFence(metadata, lease_s=0.2)
+    sleeping = SleepingLock(metadata, lease_s=0.2)
     Job("first", table, sleeping).commit()
-    other = Job("other", table, CommitFence(metadata))
+    other = Job("other", table, CommitLock(metadata))
     late = Job("late", table, sleeping, between=lambda: versions.append(other.commit()))
     versions: list[int] = []
     with pytest.raises(CommitOverwrittenError) as raised:
@@ -140,19 +140,19 @@ def test_who_slept_beyond_its_turn_is_told_whom_it_replaced(table: Path, metadat
     assert parts(table) == 3  # of the one that was replaced as well
     # The next one is told too, once.
     with pytest.raises(CommitOverwrittenError, match="This job has committed nothing") as raised:
-        Job("next", table, CommitFence(metadata)).commit()
+        Job("next", table, CommitLock(metadata)).commit()
     assert f"version 1, which job {other.id} committed, is that of job {late.id} now" in str(
         raised.value
     )
     assert parts(table) == 3
-    assert Job("next", table, CommitFence(metadata)).commit() == 2
+    assert Job("next", table, CommitLock(metadata)).commit() == 2
 
 
 def test_who_slept_before_the_store_looked_commits_nothing_else(table: Path, metadata: str) -> None:
     """It finds the version of the other, and commits the next one."""
-    Job("first", table, CommitFence(metadata)).commit()
-    late = Job("late", table, SleepingFence(metadata, lease_s=0.2))
-    assert Job("other", table, CommitFence(metadata)).commit() == 1
+    Job("first", table, CommitLock(metadata)).commit()
+    late = Job("late", table, SleepingLock(metadata, lease_s=0.2))
+    assert Job("other", table, CommitLock(metadata)).commit() == 1
     assert late.commit() == 2
     assert rows(table) == ["first", "late", "other"]
 
@@ -161,7 +161,7 @@ def test_who_is_replaced_before_it_has_recorded_its_commit_is_told(
     table: Path, metadata: str
 ) -> None:
     """It has read back its own by then, and the late one records before it."""
-    sleeping = SleepingFence(metadata, lease_s=0.2)
+    sleeping = SleepingLock(metadata, lease_s=0.2)
     Job("first", table, sleeping).commit()
     recording, go_on = threading.Event(), threading.Event()
 
@@ -169,7 +169,7 @@ def test_who_is_replaced_before_it_has_recorded_its_commit_is_told(
         recording.set()
         assert go_on.wait(WAIT_S)
 
-    held_back = HeldBackFence(metadata).held_back_by(hold)
+    held_back = HeldBackLock(metadata).held_back_by(hold)
     errors: list[CommitOverwrittenError] = []
 
     def commit_other() -> None:
@@ -191,15 +191,13 @@ def test_who_is_replaced_before_it_has_recorded_its_commit_is_told(
     assert f"which this job committed, is that of job {late.id} now: who wrote it" in str(error)
     assert "Nothing of this job is in the table; run it again" in str(error)
     assert (rows(table), parts(table)) == (["first", "late"], 2)
-    assert Job("other", table, CommitFence(metadata)).commit() == 2
+    assert Job("other", table, CommitLock(metadata)).commit() == 2
 
 
-def test_another_programs_entry_in_the_place_of_ours_is_told(
-    table: Path, fence: CommitFence
-) -> None:
-    Job("first", table, fence).commit()
+def test_another_programs_entry_in_the_place_of_ours_is_told(table: Path, lock: CommitLock) -> None:
+    Job("first", table, lock).commit()
     theirs = json.dumps({"commitInfo": {"operation": "WRITE"}})
-    ours = Job("ours", table, fence, after=lambda: write(table / entry_name(1), theirs))
+    ours = Job("ours", table, lock, after=lambda: write(table / entry_name(1), theirs))
     with pytest.raises(CommitOverwrittenError, match="is that of another program now: ") as raised:
         ours.commit()
     assert "Nothing of this job is in the table" in str(raised.value)
@@ -211,33 +209,33 @@ def write(path: Path, text: str) -> None:
 
 
 def test_a_commit_that_is_replaced_later_is_told_to_the_next_one(
-    table: Path, fence: CommitFence
+    table: Path, lock: CommitLock
 ) -> None:
-    first = Job("first", table, fence)
+    first = Job("first", table, lock)
     first.commit()
-    ours = Job("ours", table, fence)
+    ours = Job("ours", table, lock)
     ours.commit()
     (table / entry_name(1)).write_text('{"commitInfo": {"operation": "WRITE"}}\n')
     with pytest.raises(CommitOverwrittenError) as raised:
-        Job("next", table, fence).commit()
+        Job("next", table, lock).commit()
     told = str(raised.value)
     assert f"version 1, which job {ours.id} committed, is that of another program now" in told
-    assert Job("next", table, fence).commit() == 2
+    assert Job("next", table, lock).commit() == 2
 
 
-def test_a_table_that_is_made_anew_alarms_nobody(table: Path, fence: CommitFence) -> None:
+def test_a_table_that_is_made_anew_alarms_nobody(table: Path, lock: CommitLock) -> None:
     for name in ("a", "b", "c"):
-        Job(name, table, fence).commit()
+        Job(name, table, lock).commit()
     table.rename(table.with_name("aside"))
     for version, name in enumerate(("d", "e", "f", "g")):
-        assert Job(name, table, fence).commit() == version
+        assert Job(name, table, lock).commit() == version
     assert rows(table) == ["d", "e", "f", "g"]
 
 
 def test_who_finds_no_metadata_server_commits_nothing(table: Path, metadata: str) -> None:
-    Job("first", table, CommitFence(metadata)).commit()
+    Job("first", table, CommitLock(metadata)).commit()
     with pytest.raises(CommitError, match="nothing was committed, as there was no turn for it: "):
-        Job("second", table, CommitFence("grpc+tcp://127.0.0.1:1", NO_RETRY)).commit()
+        Job("second", table, CommitLock("grpc+tcp://127.0.0.1:1", NO_RETRY)).commit()
     with pytest.raises(OutputError, match="nobody can commit there without a metadata server"):
         Job("third", table, None).commit()  # type: ignore[arg-type]
     assert rows(table) == ["first"]

@@ -33,7 +33,7 @@ def open_delta(
 def finish(sink: Sink, rows: pa.Table = ROWS) -> int | None:
     parts = sink.part_writer.write(0, 0, rows.schema, rows.to_batches())
     try:
-        return sink.commit(Commit(tuple(parts), rows.schema))
+        return sink.commit_and_cleanup(Commit(tuple(parts), rows.schema))
     finally:
         sink.abort()
 

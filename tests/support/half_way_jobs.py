@@ -12,7 +12,7 @@ import pyarrow as pa
 from mrflight.config.spec import InputSpec, OutputFormat, OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
-from mrflight.sinks.orphan_files import find_leftovers, remove_leftovers
+from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
 from mrflight.sources import open_source
 from mrflight.storage import Location
 
@@ -51,7 +51,7 @@ def run(table: Location, format: OutputFormat, job: str, number: int, run_id: st
     if sink.was_committed():
         return
     try:
-        sink.commit(parts(sink, number))
+        sink.commit_and_cleanup(parts(sink, number))
     finally:
         sink.abort()
 
@@ -64,9 +64,9 @@ def rows_of(table: Location) -> list[int]:
 
 def left_of(table: Location) -> set[str]:
     """What ``mrflight clean`` would list, however young it is."""
-    return {file.path for file in find_leftovers(table, _SOON).files}
+    return {file.path for file in find_orphan_files(table, _SOON).files}
 
 
 def remove_left(table: Location) -> None:
     """What ``mrflight clean --remove`` would do then."""
-    remove_leftovers(table, find_leftovers(table, _SOON))
+    remove_orphan_files(table, find_orphan_files(table, _SOON))

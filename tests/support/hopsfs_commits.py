@@ -37,7 +37,7 @@ def commit(
 ) -> int | None:
     from mrflight.config.spec import OutputSection
     from mrflight.sinks.commit.base import Commit
-    from mrflight.sinks.commit.commit_lease import CommitFence
+    from mrflight.sinks.commit.commit_lease import CommitLock
     from mrflight.sinks.delta.sink import DeltaSink
     from mrflight.storage import locate
 
@@ -48,7 +48,7 @@ def commit(
         return sink.committed_version()
     row = pa.record_batch({"job": [job], "number": [1]}, schema=SCHEMA)
     parts = sink.part_writer.write(0, 0, SCHEMA, [row])
-    return sink.commit(Commit(tuple(parts), SCHEMA, fence=CommitFence(metadata)))
+    return sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA, lock=CommitLock(metadata)))
 
 
 def main(*commits: str) -> None:

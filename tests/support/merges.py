@@ -90,7 +90,7 @@ def merge(
     )
     try:
         parts, schema = write_rows(sink, rows, keys, order_by, folder)
-        sink.commit(Commit(parts, schema, tasks=tasks))
+        sink.commit_and_cleanup(Commit(parts, schema, tasks=tasks))
     finally:
         sink.abort()
     return sink

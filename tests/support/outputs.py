@@ -83,7 +83,7 @@ class Output:
 def finish(sink: Sink, rows: Rows = NEW, schema: pa.Schema = SCHEMA) -> int | None:
     """What the driver does with a sink that it opened."""
     try:
-        return sink.commit(Commit(tuple(written(sink, rows, schema)), schema))
+        return sink.commit_and_cleanup(Commit(tuple(written(sink, rows, schema)), schema))
     finally:
         sink.abort()
 

@@ -21,7 +21,7 @@ from mrflight.errors import CommitError
 from mrflight.shuffle.client.lease_client import LeaseClient
 from mrflight.shuffle.wire.lease_protocol import RecordedVersion, VersionRecord
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.commit.commit_lease import CommitFence
+from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.sinks.delta.sink import DeltaSink
 from mrflight.storage import Location
 from mrflight.storage.disk import Disk
@@ -44,7 +44,7 @@ class OverwritingDisk(Disk):
     after: Callable[[], None] = field(default=nothing, compare=False, repr=False)
     """Called when it has its name."""
 
-    def fence(self, path: str) -> str:
+    def lock_name(self, path: str) -> str:
         return f"fake:/{path}"
 
     def create(self, path: str) -> pa.NativeFile:
@@ -64,7 +64,7 @@ class OverwritingDisk(Disk):
         return pa.PythonFile(WrittenFile(content.extend, close), mode="w")
 
 
-class SleepingFence(CommitFence, frozen=True):
+class SleepingLock(CommitLock, frozen=True):
     """That of a job whose process stands still after the store has looked: nothing is renewed."""
 
     def _renewal(self, *_: object) -> NotAThread:  # type: ignore[override]
@@ -78,12 +78,12 @@ class NotAThread:
         return
 
 
-class HeldBackFence(CommitFence, frozen=True):
+class HeldBackLock(CommitLock, frozen=True):
     """That of a job which is held back when its commit is made, and not recorded yet."""
 
     hold: Callable[[], None] = nothing
 
-    def held_back_by(self, hold: Callable[[], None]) -> HeldBackFence:
+    def held_back_by(self, hold: Callable[[], None]) -> HeldBackLock:
         return replace(self, hold=hold)
 
     def _client(self, *arguments: Any) -> LeaseClient:
@@ -104,7 +104,7 @@ class Job:
 
     name: str
     table: Path
-    fence: CommitFence
+    lock: CommitLock
     mode: str = "append"
     between: Callable[[], None] = nothing
     after: Callable[[], None] = nothing
@@ -121,7 +121,7 @@ class Job:
         row = pa.record_batch({"job": [self.name], "number": [number]}, schema=SCHEMA)
         parts = sink.part_writer.write(0, 0, SCHEMA, [row])
         try:
-            version = sink.commit(Commit(tuple(parts), SCHEMA, fence=self.fence))
+            version = sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA, lock=self.lock))
         except BaseException:
             sink.abort()
             raise

@@ -21,7 +21,7 @@ MAX_VERSIONS = 8
 MAX_LEASE_S = 600.0
 
 TableName = Annotated[str, msgspec.Meta(max_length=1024)]
-"""The name of a table that all its writers agree on: `Store.fence`."""
+"""The name of a table that all its writers agree on: `Store.lock_name`."""
 Name = Annotated[str, msgspec.Meta(max_length=64)]
 Digest = Annotated[str, msgspec.Meta(max_length=64)]
 """The SHA-256 of an entry of the log, in hexadecimal; empty for an entry that is not there."""

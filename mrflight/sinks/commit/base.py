@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.result import MergeCounts
-from mrflight.sinks.commit.commit_lease import CommitFence
+from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.sinks.parts.base import PartFile, PartWriter
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 
@@ -59,17 +59,17 @@ class Commit(msgspec.Struct, frozen=True):
     """Of the result where there are no parts, which have their own."""
     deadline: Deadline = NO_DEADLINE
     """Until when the store is waited for, up to the call that lands it."""
-    has_losers: bool = True
+    has_stale_files: bool = True
     """Whether there may be files of attempts that are not among these."""
     tasks: SinkTasks = HERE
-    fence: CommitFence | None = None
-    """Where a sink that `needs_fence` asks for its turn."""
+    lock: CommitLock | None = None
+    """Where a sink that `needs_lock` asks for its turn."""
 
 
 class Sink(ABC):
     """An output that was looked at and found possible."""
 
-    needs_fence = False
+    needs_lock = False
     """Whether of two jobs that commit to it at the same time both may believe to have done so."""
 
     @property
@@ -84,11 +84,11 @@ class Sink(ABC):
     def committed_version(self) -> int | None:
         """The version that it committed; None for plain folders, and where there was none."""
 
-    def commit(self, commit: Commit) -> int | None:
-        """`prepare`, `land` the parts, then `finish`; the version."""
-        self.prepare(commit)
-        version = self.land(commit)
-        self.finish()
+    def commit_and_cleanup(self, commit: Commit) -> int | None:
+        """`setup`, `commit` the parts, then `cleanup`; the version."""
+        self.setup(commit)
+        version = self.commit(commit)
+        self.cleanup()
         return version
 
     def check_rows(self, schema: pa.Schema) -> None:
@@ -98,19 +98,19 @@ class Sink(ABC):
         """
         return
 
-    def prepare(self, commit: Commit) -> None:
-        """Do what takes long before `land` is called with the same parts; nothing for most sinks.
+    def setup(self, commit: Commit) -> None:
+        """Do what takes long before `commit` is called with the same parts; nothing for most sinks.
 
-        Raises as `land` does, with nothing committed.
+        Raises as `commit` does, with nothing committed.
         """
         return
 
-    def merged(self) -> MergeCounts | None:
+    def merge_counts(self) -> MergeCounts | None:
         """What a merge that has landed did; None for what is no merge, and was another's."""
         return None
 
     @abstractmethod
-    def land(self, commit: Commit) -> int | None:
+    def commit(self, commit: Commit) -> int | None:
         """Make the parts visible in one step; the table's new version, None for plain folders.
 
         Where another run of the same ``run_id`` was faster, the version is that run's. Raises
@@ -124,7 +124,7 @@ class Sink(ABC):
         """
 
     @abstractmethod
-    def finish(self) -> None:
+    def cleanup(self) -> None:
         """Remove what a commit that has landed replaced, and the job's other part files.
 
         Raises CommitError, which says that the job is committed, where readers would find what
@@ -135,6 +135,6 @@ class Sink(ABC):
     def abort(self) -> None:
         """Remove the job's part files that are not committed, empty folders that it made, no more.
 
-        Does nothing after `land`, nor where nobody knows whether that is still to come. A failure
+        Does nothing after `commit`, nor where nobody knows whether that is still to come. A failure
         to remove is passed over.
         """

@@ -14,11 +14,11 @@ T = TypeVar("T")
 GRACE_S = 10.0
 """For a call that begins in time. It takes milliseconds, and whoever cuts it off knows nothing."""
 
-LONGEST_S = 600.0
+MAX_WAIT_S = 600.0
 """For a store that stands still, where the job has no timeout."""
 
 
-class Landing:
+class CommitGuard:
     """Of one job, in the table of this URL."""
 
     def __init__(self, url: str) -> None:
@@ -26,11 +26,11 @@ class Landing:
         self._is_under_way = False
 
     @property
-    def is_in_doubt(self) -> bool:
+    def outcome_unknown(self) -> bool:
         """Whether the call was left alone, and may land later: what it names has to stay."""
         return self._is_under_way
 
-    def call(self, call: Callable[[], T], deadline: Deadline) -> T:
+    def commit_once(self, call: Callable[[], T], deadline: Deadline) -> T:
         """What the call returns; in the main thread an interrupt ends the wait, and not the call.
 
         So does the deadline of the job: DeadlineExceededError, some seconds after it.
@@ -46,7 +46,7 @@ class Landing:
                 has_ended = True
 
         try:
-            returned = run_interruptibly(make, min(max(deadline.left_s(), GRACE_S), LONGEST_S))
+            returned = run_interruptibly(make, min(max(deadline.left_s(), GRACE_S), MAX_WAIT_S))
         except Exception as error:
             if has_ended:  # what came of it can be looked up
                 self._is_under_way = False

@@ -20,7 +20,7 @@ from mrflight.shuffle.client.lease_client import LeaseClient
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.lease_protocol import CommitLease, VersionRecord
-from mrflight.sinks.commit.commit_guard import LONGEST_S
+from mrflight.sinks.commit.commit_guard import MAX_WAIT_S
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Deadline, Timeouts
 from mrflight.system.retry import retry_with_backoff
 
@@ -32,7 +32,7 @@ _RENEWALS = 3
 """In the time of a lease."""
 
 
-class Turn:
+class LeaseHandle:
     """The lease that a job has, as far as it knows."""
 
     def __init__(self, client: LeaseClient, lease_s: float, lease: CommitLease) -> None:
@@ -63,7 +63,7 @@ class Turn:
             log.info("a lease for commits ends by itself: %s", error)
 
 
-class CommitFence(msgspec.Struct, frozen=True):
+class CommitLock(msgspec.Struct, frozen=True):
     """Where turns are given: a metadata server."""
 
     metadata: str
@@ -71,8 +71,8 @@ class CommitFence(msgspec.Struct, frozen=True):
     lease_s: float = LEASE_S
 
     @contextmanager
-    def turn(self, table: str, deadline: Deadline) -> Iterator[Turn]:
-        """Wait for a turn to commit to ``table``, by its name at the fence, and end it after that.
+    def acquire(self, table: str, deadline: Deadline) -> Iterator[LeaseHandle]:
+        """Wait for a turn to commit to ``table``, by its name at the lock, and end it after that.
 
         CommitError where there is none within ten minutes, or nobody to ask; DeadlineExceededError.
         """
@@ -84,7 +84,7 @@ class CommitFence(msgspec.Struct, frozen=True):
                     partial(self._wait, client, table, cancelled),
                     f"other jobs committed to {table}, with nothing committed",
                 )
-                turn = Turn(client, self.lease_s, lease)
+                turn = LeaseHandle(client, self.lease_s, lease)
                 renewal = self._renewal(table, holder, lease.number, cancelled)
                 renewal.start()
                 try:
@@ -99,7 +99,7 @@ class CommitFence(msgspec.Struct, frozen=True):
         try:
             return retry_with_backoff(
                 lambda: client.lease(self.lease_s),
-                LONGEST_S,
+                MAX_WAIT_S,
                 (LeaseHeldError,),
                 cancelled=cancelled,
             )

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mrflight.errors import OutputError
-from mrflight.sinks.parts.part_name import is_part_of, is_part_of_run
+from mrflight.sinks.parts.part_name import is_part_of_job, is_part_of_run
 from mrflight.storage import Location
 
 if TYPE_CHECKING:
     from pyarrow import fs
 
 
-class OwnFiles(msgspec.Struct, frozen=True):
+class JobFiles(msgspec.Struct, frozen=True):
     """A job's part files below ``table``, and the folders that were there before it."""
 
     table: Location
@@ -31,7 +31,7 @@ class OwnFiles(msgspec.Struct, frozen=True):
     """The table's folder with those above and below it, as absolute paths."""
 
     @classmethod
-    def of(cls, table: Location, job_id: str, partitioned: bool) -> OwnFiles:
+    def of(cls, table: Location, job_id: str, partitioned: bool) -> JobFiles:
         """To be called before the job writes anything."""
         before: frozenset[str] = frozenset()
         if table.store.is_disk:  # a bucket has none, and HDFS's client removes trees only
@@ -43,7 +43,7 @@ class OwnFiles(msgspec.Struct, frozen=True):
     def paths(self, run: str = "") -> set[str]:
         """The job's part files as they are on the disk now, relative to the table's folder.
 
-        With ``run`` those of the other jobs with that mark as well: see `part_name.run_mark`.
+        With ``run`` those of the other jobs with that mark as well: see `part_name.hash_run_id`.
         """
         found = self.table.walk() if self.partitioned or run else self.table.children()
         return {
@@ -53,7 +53,7 @@ class OwnFiles(msgspec.Struct, frozen=True):
         }
 
     def _is_own(self, name: str, run: str) -> bool:
-        return is_part_of(name, self.job_id) or is_part_of_run(name, run)
+        return is_part_of_job(name, self.job_id) or is_part_of_run(name, run)
 
     def delete_except(self, kept: Collection[str]) -> None:
         """Remove the job's files but for ``kept``, and folders of its making that are empty.

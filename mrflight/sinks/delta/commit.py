@@ -22,10 +22,10 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.commit.backoff import TRIES, let_them_go_first
+from mrflight.sinks.commit.backoff import MAX_TRIES, random_backoff
 from mrflight.sinks.commit.base import HERE, SinkTasks
-from mrflight.sinks.commit.commit_guard import Landing
-from mrflight.sinks.commit.commit_lease import CommitFence
+from mrflight.sinks.commit.commit_guard import CommitGuard
+from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.sinks.delta.conflicts import change_in, change_since
 from mrflight.sinks.delta.entry_commit import EntryCommit, put_entry, puts_appends, puts_entries
 from mrflight.sinks.delta.leased_entry import FencedEntry
@@ -61,15 +61,15 @@ class DeltaCommit(msgspec.Struct, frozen=True):
     parts: Sequence[PartFile]
     app_id: str
     job_id: str
-    landing: Landing
+    guard: CommitGuard
     following: Following
     """Of the table, since the job looked at it when it began."""
     seen_version: int | None = None
     """Of the table that the job looked at when it began; None: there was none."""
     deadline: Deadline = NO_DEADLINE
     """Until when the store is waited for."""
-    fence: CommitFence | None = None
-    """For a store that needs one: see `Store.fence`."""
+    lock: CommitLock | None = None
+    """For a store that needs one: see `Store.lock_name`."""
     merge: Merge | None = None
     """What of the table's files is changed as well, where the mode is merge."""
     tasks: SinkTasks = HERE
@@ -84,9 +84,9 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         """
         failure: CommitError | None = None
         before: int | None = None
-        for tries in range(TRIES):
+        for tries in range(MAX_TRIES):
             if tries > 1:  # at first it may not have been looked for who was faster
-                let_them_go_first()
+                random_backoff()
             table, done = self._look_first() if failure is None else self._look_after(failure)
             if table is not None and done is not None:
                 paths = table.added_paths(self.app_id, done)
@@ -106,7 +106,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
                 self._check_covered(table, table.version, version)
             return version, self._paths()
         raise CommitError(
-            f"{self.location.url}: other writers were faster {TRIES} times; run the job again"
+            f"{self.location.url}: other writers were faster {MAX_TRIES} times; run the job again"
         ) from failure
 
     def _look_first(self) -> tuple[DeltaTable | None, int | None]:
@@ -122,9 +122,10 @@ class DeltaCommit(msgspec.Struct, frozen=True):
     def _look_or_trust(self) -> tuple[DeltaTable | None, int | None]:
         """The same, or what the job began with, where to try is the cheapest way to look.
 
-        With a fence it takes a turn to try, and an overwrite has to know what it replaces.
+        With a lock it takes a turn to try, and an overwrite has to know what it replaces.
         """
-        if self.mode in ("append", "merge") and not self.location.store.fence(self.location.path):
+        needs_lock = self.location.store.lock_name(self.location.path) is not None
+        if self.mode in ("append", "merge") and not needs_lock:
             table = self.following.as_begun()
             if table is not None:
                 return table, None
@@ -140,7 +141,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
                 )
             except CommitError as error:
                 unreadable = error
-                let_them_go_first()
+                random_backoff()
         raise CommitError(
             f"{failure}; and whether the commit is there all the same is not known, as {unreadable}"
             f"; look for {self.job_id} in the log before the job is run again (with a job.run_id "
@@ -220,7 +221,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         with self._errors():
             content = new.entry(self.mode, self._actions(), self._properties(version))
             entry = FencedEntry(self.location, version, content, self.job_id)
-            put_entry(entry, self.fence, self.landing, self.deadline)
+            put_entry(entry, self.lock, self.guard, self.deadline)
         return version
 
     def _new_schema(self) -> pa.Schema:
@@ -302,7 +303,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
             commit_properties=self._properties(table.version + 1),
         )
         with self._errors():
-            self.landing.call(write, self.deadline)
+            self.guard.commit_once(write, self.deadline)
 
     def _create(self, schema: pa.Schema, mode: str, version: int, **properties: Any) -> None:
         create = partial(
@@ -316,7 +317,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
             **properties,
         )
         with self._errors():
-            self.landing.call(create, self.deadline)
+            self.guard.commit_once(create, self.deadline)
 
     def _errors(self) -> AbstractContextManager[None]:
         return delta_errors(f"the Delta table {self.location.url} did not take the commit")

@@ -18,14 +18,14 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.commit.backoff import TRIES, let_them_go_first
-from mrflight.sinks.commit.commit_guard import Landing
-from mrflight.sinks.commit.job_files import OwnFiles
+from mrflight.sinks.commit.backoff import MAX_TRIES, random_backoff
+from mrflight.sinks.commit.commit_guard import CommitGuard
+from mrflight.sinks.commit.job_files import JobFiles
 from mrflight.sinks.delta.compaction_plan import Bin, plan_bins
 from mrflight.sinks.delta.rollback import delete_uncommitted
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.parts.base import PartFile
-from mrflight.sinks.parts.encoding import Encoding
+from mrflight.sinks.parts.encoding import FileFormat
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.sources.delta_source import DeltaReader, active_files, file_splits
@@ -87,14 +87,14 @@ class _Compaction:
         self._location, self._job_id = location, job_id
         self._app_id = f"mrflight-{job_id}"
         self._schema, self._partition_by = table.schema, table.partition_by
-        self._own_files = OwnFiles.of(location, job_id, bool(table.partition_by))
-        self._landing = Landing(location.url)
+        self._job_files = JobFiles.of(location, job_id, bool(table.partition_by))
+        self._guard = CommitGuard(location.url)
         self._reader = DeltaReader(table.schema, location)
         self._writer = FilePartWriter(
             location,
             job_id,
             TableSchema(location.url, True, table.partition_by, table.schema),
-            Encoding("delta", table.indexed_columns),
+            FileFormat("delta", table.indexed_columns),
         )
 
     def run(self, bins: Iterable[Bin]) -> Compacted | None:
@@ -107,7 +107,7 @@ class _Compaction:
 
     def _clean_up(self) -> None:
         """Also after a commit: an interrupt, or an error, may have come right after it."""
-        delete_uncommitted(self._own_files, self._app_id, self._landing)
+        delete_uncommitted(self._job_files, self._app_id, self._guard)
 
     def _rewrite(self, number: int, bin: Bin) -> _Rewritten:
         parts = self._writer.write(number, 0, self._schema, self._rows(bin))
@@ -128,7 +128,7 @@ class _Compaction:
     def _check_there(self, rewritten: list[_Rewritten]) -> None:
         """CommitError where a new file is gone: a log that names it would make rows unreadable."""
         written = {part.path for one in rewritten for part in one.parts}
-        if gone := written - self._own_files.paths():
+        if gone := written - self._job_files.paths():
             raise CommitError(
                 f"{self._location.url}: {min(gone)} is gone, which this compaction wrote; nothing "
                 "was changed: did mrflight clean, or something like it, run at the same time?"
@@ -137,9 +137,9 @@ class _Compaction:
     def _commit(self, rewritten: list[_Rewritten]) -> Compacted | None:
         failure: CommitError | None = None
         before: int | None = None
-        for tries in range(TRIES):
+        for tries in range(MAX_TRIES):
             if tries > 1:
-                let_them_go_first()
+                random_backoff()
             table = DeltaTable.load(self._location)
             if table is None or not self._fits(table):
                 raise CommitError(
@@ -162,8 +162,8 @@ class _Compaction:
                 continue
             return _compacted(table.version + 1, rewritten)
         raise CommitError(
-            f"{self._location.url}: other writers were faster {TRIES} times; nothing was changed, "
-            "run it again when they are done"
+            f"{self._location.url}: other writers were faster {MAX_TRIES} times; nothing was "
+            "changed, run it again when they are done"
         ) from failure
 
     def _fits(self, table: DeltaTable) -> bool:
@@ -193,7 +193,7 @@ class _Compaction:
             ),
         )
         with delta_errors(f"the Delta table {self._location.url} did not take the compaction"):
-            self._landing.call(write, NO_DEADLINE)
+            self._guard.commit_once(write, NO_DEADLINE)
 
 
 def _actions(rewritten: _Rewritten, now_ms: int) -> list[Any]:

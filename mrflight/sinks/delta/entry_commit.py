@@ -8,8 +8,8 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.errors import OutputError
-from mrflight.sinks.commit.commit_guard import Landing
-from mrflight.sinks.commit.commit_lease import CommitFence
+from mrflight.sinks.commit.commit_guard import CommitGuard
+from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.sinks.delta.leased_entry import FencedEntry
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
@@ -55,7 +55,7 @@ class EntryCommit(msgspec.Struct, frozen=True):
 
 def puts_entries(location: Location, table: DeltaTable | None) -> bool:
     """Whether commits to a table there are made by entries of ours."""
-    if location.store.fence(location.path) is not None:
+    if location.store.lock_name(location.path) is not None:
         return True
     return table is not None and not has_whole_transactions()
 
@@ -72,19 +72,19 @@ def puts_appends(table: DeltaTable) -> bool:
 
 
 def put_entry(
-    entry: FencedEntry, fence: CommitFence | None, landing: Landing, deadline: Deadline
+    entry: FencedEntry, lock: CommitLock | None, guard: CommitGuard, deadline: Deadline
 ) -> None:
-    """Put it where there is none, in a turn at the fence where its store needs one.
+    """Put it where there is none, in a turn at the lock where its store needs one.
 
     FileExistsError where another writer was faster, and what `FencedEntry.land` raises.
     """
     table = entry.table
-    if (name := table.store.fence(table.path)) is not None:
-        if fence is None:
+    if (name := table.store.lock_name(table.path)) is not None:
+        if lock is None:
             raise OutputError(f"{table.url}: nobody can commit there without a metadata server")
-        with fence.turn(name, deadline) as turn:
-            entry.land(turn, landing, deadline)
+        with lock.acquire(name, deadline) as lease:
+            entry.land(lease, guard, deadline)
         return
     store = table.store
-    assert isinstance(store, PutIfAbsentStore)  # as all are but those that need a fence
-    landing.call(lambda: store.put_if_absent(entry.path, entry.content), deadline)
+    assert isinstance(store, PutIfAbsentStore)  # as all are but those that need a lock
+    guard.commit_once(lambda: store.put_if_absent(entry.path, entry.content), deadline)

@@ -1,6 +1,6 @@
 """An entry of a Delta log, put where its store cannot tell who of two was first.
 
-With a turn at the fence nobody else that asks there writes. What a turn cannot keep away is looked
+With a turn at the lock nobody else that asks there writes. What a turn cannot keep away is looked
 for: another program, and a job that slept beyond the end of its turn between the store's look
 and its move. Whoever comes second to record a version, and whoever commits next, is told.
 """
@@ -17,8 +17,8 @@ import msgspec
 
 from mrflight.errors import CommitError, CommitOverwrittenError, LeaseLostError, MrflightError
 from mrflight.shuffle.wire.lease_protocol import VersionRecord
-from mrflight.sinks.commit.commit_guard import Landing
-from mrflight.sinks.commit.commit_lease import Turn
+from mrflight.sinks.commit.commit_guard import CommitGuard
+from mrflight.sinks.commit.commit_lease import LeaseHandle
 from mrflight.storage import Location
 from mrflight.storage.delta import entry_name
 from mrflight.system.deadlines import Deadline
@@ -39,7 +39,7 @@ class FencedEntry(msgspec.Struct, frozen=True):
         """Of its file, as the store has it."""
         return self.table.child(entry_name(self.version)).path
 
-    def land(self, turn: Turn, landing: Landing, deadline: Deadline) -> None:
+    def land(self, lease: LeaseHandle, guard: CommitGuard, deadline: Deadline) -> None:
         """Put it, in this turn.
 
         Raises CommitOverwrittenError where a version that was committed before is another one now,
@@ -47,22 +47,22 @@ class FencedEntry(msgspec.Struct, frozen=True):
         committed; OSError where the store fails.
         """
         deadline.run(
-            lambda: self._check_known(turn),
+            lambda: self._check_known(lease),
             f"the last versions of {self.table.url} were read again, with nothing committed",
         )
-        landing.call(lambda: self._put(turn), deadline)
+        guard.commit_once(lambda: self._put(lease), deadline)
 
-    def _check_known(self, turn: Turn) -> None:
+    def _check_known(self, lease: LeaseHandle) -> None:
         """CommitOverwrittenError, once, for versions that are not what their jobs committed.
 
         Those that are gone, with a table that was made anew or a log that was cleaned, are
         forgotten.
         """
-        found = list(self._found(turn.known))
+        found = list(self._found(lease.known))
         if not found:
             return
         try:
-            turn.correct([now for _, now in found])
+            lease.correct([now for _, now in found])
         except LeaseLostError as error:
             raise self._turn_is_over() from error
         replaced = [(then, now) for then, now in found if now.digest]
@@ -83,12 +83,12 @@ class FencedEntry(msgspec.Struct, frozen=True):
             if now.digest != then.digest:
                 yield then, now
 
-    def _put(self, turn: Turn) -> None:
+    def _put(self, lease: LeaseHandle) -> None:
         entry = self.table.child(entry_name(self.version))
         if entry.info().is_file:
             raise CommitError(f"version {self.version} is there already: another writer was faster")
         try:
-            turn.check()
+            lease.check()
         except LeaseLostError as error:
             raise self._turn_is_over() from error
         try:
@@ -98,7 +98,7 @@ class FencedEntry(msgspec.Struct, frozen=True):
             if self._read(self.version) != self.content:
                 raise
         self._check_there()
-        self._record(turn)
+        self._record(lease)
 
     def _check_there(self) -> None:
         """Read it back: CommitOverwrittenError where it is another program's."""
@@ -111,11 +111,11 @@ class FencedEntry(msgspec.Struct, frozen=True):
                 "long and then went on. Nothing of this job is in the table; run it again"
             )
 
-    def _record(self, turn: Turn) -> None:
+    def _record(self, lease: LeaseHandle) -> None:
         """CommitOverwrittenError where another job has committed this version as well."""
         ours = VersionRecord(self.version, _digest(self.content), self.job_id)
         try:
-            first = turn.record(ours)
+            first = lease.record(ours)
         except MrflightError as error:
             log.warning(
                 "%s: version %d is committed, but the metadata server does not know of it (%s): "

@@ -82,7 +82,7 @@ class Merge:
             self._writer.keys,
             targets,
             sources,
-            self._writer.rows.within(tasks.encoder_bytes),
+            self._writer.rows.with_memory_limit(tasks.encoder_bytes),
             first,
             tasks.memory_bytes,
         )

@@ -49,7 +49,7 @@ class MergeSink(DeltaSink):
     def check_rows(self, schema: pa.Schema) -> None:
         self._merge_writer.written(schema)
 
-    def prepare(self, commit: Commit) -> None:
+    def setup(self, commit: Commit) -> None:
         """Rewrite the files of the table as it is now: what others change meanwhile comes later."""
         table, committed = commit.deadline.run(
             self._following.look,
@@ -58,7 +58,7 @@ class MergeSink(DeltaSink):
         if table is not None and committed is None:
             self._merged_at(commit).at(table, commit.tasks)
 
-    def land(self, commit: Commit) -> int:
+    def commit(self, commit: Commit) -> int:
         self._check_parts(commit)
         merge = self._merged_at(commit)
         named = replace(commit, parts=tuple(_named(commit.parts)))
@@ -71,10 +71,10 @@ class MergeSink(DeltaSink):
         if self._kept == ours:  # and not those of another run that was faster
             self._counts = merge.counts()
         has_key_files = len(named.parts) < len(commit.parts)
-        self._has_losers = self._has_losers or merge.has_rewritten or has_key_files
+        self._has_stale_files = self._has_stale_files or merge.has_rewritten or has_key_files
         return version
 
-    def merged(self) -> MergeCounts | None:
+    def merge_counts(self) -> MergeCounts | None:
         return self._counts
 
     def _merged_at(self, commit: Commit) -> Merge:

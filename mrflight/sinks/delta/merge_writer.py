@@ -11,7 +11,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from mrflight.compute.sql.predicate import Predicate
-from mrflight.sinks.parts.async_closer import Closings
+from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.base import PartFile, PartWriter
 from mrflight.sinks.parts.key_bounds import KeyBounds, KeyObserver, Values, in_partitions
 from mrflight.sinks.parts.part_files import PartFiles
@@ -59,7 +59,7 @@ class MergeWriter(PartWriter):
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
         share: int | None = None,
-        closings: Closings | None = None,
+        closer: AsyncCloser | None = None,
     ) -> list[PartFile]:
         written = self.written(schema)
         stored = self.rows.schema.stored(written)
@@ -67,7 +67,7 @@ class MergeWriter(PartWriter):
         beside = _Keys(self._key_files().begin(partition, attempt, keys, share), keys, stored, self)
         try:
             rest = beside.taken_from(batches, written.names)
-            parts = self.rows.write(partition, attempt, written, rest, share, closings)
+            parts = self.rows.write(partition, attempt, written, rest, share, closer)
         except BaseException:
             beside.files.discard()
             raise
@@ -78,17 +78,17 @@ class MergeWriter(PartWriter):
         ]
 
     @property
-    def closing_files(self) -> int:
-        return self.rows.closing_files
+    def max_closing_files(self) -> int:
+        return self.rows.max_closing_files
 
-    def within(self, memory_bytes: int) -> MergeWriter:
-        return replace(self, rows=self.rows.within(memory_bytes))
+    def with_memory_limit(self, memory_bytes: int) -> MergeWriter:
+        return replace(self, rows=self.rows.with_memory_limit(memory_bytes))
 
     def _key_files(self) -> FilePartWriter:
         return replace(
             self.rows,
             schema=TableSchema(self.rows.schema.url, True, ()),
-            encoding=structs.replace(self.rows.encoding, statistics_columns=None),
+            file_format=structs.replace(self.rows.file_format, statistics_columns=None),
             before_suffix="keys.",
         )
 

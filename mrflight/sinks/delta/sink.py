@@ -7,8 +7,8 @@ import pyarrow as pa
 from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.base import Commit, Sink
-from mrflight.sinks.commit.commit_guard import Landing
-from mrflight.sinks.commit.job_files import OwnFiles, check_is_folder, relative_path
+from mrflight.sinks.commit.commit_guard import CommitGuard
+from mrflight.sinks.commit.job_files import JobFiles, check_is_folder, relative_path
 from mrflight.sinks.commit.log_names import LOG, is_job_file
 from mrflight.sinks.delta.commit import DeltaCommit
 from mrflight.sinks.delta.entry_commit import puts_entries
@@ -16,7 +16,7 @@ from mrflight.sinks.delta.rollback import delete_uncommitted
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.table_snapshot import Following
 from mrflight.sinks.parts.base import PartWriter
-from mrflight.sinks.parts.encoding import CODEC, Encoding
+from mrflight.sinks.parts.encoding import CODEC, FileFormat
 from mrflight.sinks.parts.file_statistics import INDEXED_COLUMNS
 from mrflight.sinks.parts.part_schemas import common_schema
 from mrflight.sinks.parts.part_writer import FilePartWriter
@@ -54,7 +54,7 @@ class DeltaSink(Sink):
         keeps_rows = spec.mode in ("append", "merge")
         existing = table.schema if table is not None and keeps_rows else None
         taken_as = "merged into" if spec.mode == "merge" else "appended to"
-        self.needs_fence = location.store.fence(location.path) is not None
+        self.needs_lock = location.store.lock_name(location.path) is not None
         self._target = TableSchema(
             location.url,
             True,
@@ -68,12 +68,12 @@ class DeltaSink(Sink):
             location,
             job_id,
             self._target,
-            Encoding("delta", indexed_columns, spec.compression or CODEC),
+            FileFormat("delta", indexed_columns, spec.compression or CODEC),
         )
-        self._own_files = OwnFiles.of(location, job_id, bool(spec.partition_by))
-        self._landing = Landing(location.url)
+        self._job_files = JobFiles.of(location, job_id, bool(spec.partition_by))
+        self._guard = CommitGuard(location.url)
         self._has_landed = False
-        self._has_losers = True
+        self._has_stale_files = True
         self._kept: set[str] | None = None
 
     @property
@@ -86,7 +86,7 @@ class DeltaSink(Sink):
     def committed_version(self) -> int | None:
         return self._committed
 
-    def land(self, commit: Commit) -> int:
+    def commit(self, commit: Commit) -> int:
         schema = common_schema(commit.parts, null_fits=False) if commit.parts else commit.schema
         self._check_parts(commit)
         return self._land(commit, self._delta_commit(commit, schema))
@@ -100,28 +100,28 @@ class DeltaSink(Sink):
             commit.parts,
             self._app_id,
             self._job_id,
-            self._landing,
+            self._guard,
             self._following,
             self._seen_version,
             commit.deadline,
-            commit.fence,
+            commit.lock,
         )
 
     def _land(self, commit: Commit, transaction: DeltaCommit) -> int:
         version, self._kept = transaction.run()
         self._has_landed = True
-        self._has_losers = commit.has_losers
+        self._has_stale_files = commit.has_stale_files
         return version
 
-    def finish(self) -> None:
+    def cleanup(self) -> None:
         # A disk is always looked at, for folders: of others a look is a request.
-        if self._kept is not None and (self._has_losers or self._location.store.is_disk):
-            self._own_files.delete_except(self._kept)
+        if self._kept is not None and (self._has_stale_files or self._location.store.is_disk):
+            self._job_files.delete_except(self._kept)
 
     def _check_parts(self, commit: Commit) -> None:
         """CommitError where a part is gone: a log that names it would make the table unreadable."""
         there = commit.deadline.run(
-            self._own_files.paths, f"the files in {self._location.url} were listed"
+            self._job_files.paths, f"the files in {self._location.url} were listed"
         )
         gone = {part.path for part in commit.parts} - there
         if gone:
@@ -133,7 +133,7 @@ class DeltaSink(Sink):
     def abort(self) -> None:
         """See `Sink.abort`. Where the log cannot be read, nothing is known to be uncommitted."""
         if not self._has_landed:
-            delete_uncommitted(self._own_files, self._app_id, self._landing)
+            delete_uncommitted(self._job_files, self._app_id, self._guard)
 
 
 def _check_name(location: Location) -> None:

@@ -62,11 +62,11 @@ def find_removed(table: DeltaTable, retention: Retention) -> RemovedFiles:
 def vacuum(table: DeltaTable, retention: Retention) -> RemovedFiles:
     """Delete what `find_removed` finds. Adds two versions to the table, where there is any.
 
-    None where commits need a fence, which deltalake's would pass by.
+    None where commits need a lock, which deltalake's would pass by.
     """
     removed = find_removed(table, retention)
     location = table.location
-    if location.store.fence(location.path) is not None:
+    if location.store.lock_name(location.path) is not None:
         with delta_errors(f"the files that {location.url} has removed cannot be deleted"):
             for path in sorted(removed.paths):
                 location.child(path).delete_file()

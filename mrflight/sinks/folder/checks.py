@@ -41,7 +41,7 @@ def check_mode(
 ) -> None:
     """OutputError where ``spec.mode`` does not go with what is there.
 
-    ``run`` is the job's: see `part_name.run_mark`.
+    ``run`` is the job's: see `part_name.hash_run_id`.
     """
     ours = manifest.files | set(manifest.removing) if manifest else set()
     if manifest is None or spec.mode != "append":

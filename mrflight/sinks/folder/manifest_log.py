@@ -16,7 +16,7 @@ from mrflight.sinks.folder.manifest import Manifest, decoded, encoded
 from mrflight.storage import Location
 
 _NONE = -1
-_LOOKS = 30
+_MAX_READS = 30
 """How often the newest may be gone, for a newer one, once it is read."""
 
 
@@ -39,7 +39,7 @@ class ManifestLog(msgspec.Struct, frozen=True):
 
         OutputError where it is none of ours, CommitError where the store fails.
         """
-        for _ in range(_LOOKS):
+        for _ in range(_MAX_READS):
             number = self._newest_number()
             if number == _NONE and not self.folder.store.is_disk:
                 return Entry(number, None)
@@ -48,7 +48,7 @@ class ManifestLog(msgspec.Struct, frozen=True):
             if manifest is not None or (number == _NONE and self._newest_number() == _NONE):
                 return Entry(number, manifest)
         raise CommitError(
-            f"{self._child(MANIFESTS).url}: other jobs were faster {_LOOKS} times; "
+            f"{self._child(MANIFESTS).url}: other jobs were faster {_MAX_READS} times; "
             "run the job again"
         )
 

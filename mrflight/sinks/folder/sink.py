@@ -15,16 +15,16 @@ from msgspec.structs import replace
 
 from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.commit.backoff import TRIES, let_them_go_first
+from mrflight.sinks.commit.backoff import MAX_TRIES, random_backoff
 from mrflight.sinks.commit.base import Commit, Sink
-from mrflight.sinks.commit.commit_guard import Landing
-from mrflight.sinks.commit.job_files import OwnFiles
+from mrflight.sinks.commit.commit_guard import CommitGuard
+from mrflight.sinks.commit.job_files import JobFiles
 from mrflight.sinks.folder.checks import check_append, check_folder, check_mode, check_store
 from mrflight.sinks.folder.manifest import Manifest, Run, schema_text
 from mrflight.sinks.folder.manifest_log import Entry, ManifestLog
-from mrflight.sinks.folder.tombstones import finish_removing
-from mrflight.sinks.parts.encoding import CODEC, Encoding
-from mrflight.sinks.parts.part_name import run_mark
+from mrflight.sinks.folder.tombstones import delete_tombstoned
+from mrflight.sinks.parts.encoding import CODEC, FileFormat
+from mrflight.sinks.parts.part_name import hash_run_id
 from mrflight.sinks.parts.part_schemas import common_schema
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.preflight import check_writable, refused_commit
@@ -44,9 +44,9 @@ class FolderSink(Sink):
         """Look at what is there; OutputError for what cannot work, CommitError for the store."""
         check_store(location, spec)
         self._location, self._spec, self._job_id, self._app_id = location, spec, job_id, app_id
-        self._run = run_mark(app_id)
-        self._landing = Landing(location.url)
-        self._has_losers = True
+        self._run = hash_run_id(app_id)
+        self._guard = CommitGuard(location.url)
+        self._has_stale_files = True
         self._landed: Entry | None = None
         """What counts, once the job is in it."""
         self._is_in_doubt = False
@@ -65,7 +65,7 @@ class FolderSink(Sink):
         if not self._was_committed:
             check_mode(location, spec, entry.manifest, self._run)
             check_writable(location)
-        entry = finish_removing(self._manifests, entry)  # a commit that was cut short
+        entry = delete_tombstoned(self._manifests, entry)  # a commit that was cut short
         manifest = entry.manifest
         if self._was_committed:
             self._remove_older(entry)
@@ -76,10 +76,10 @@ class FolderSink(Sink):
             location,
             self._job_id,
             self._target,
-            Encoding(spec.format, codec=spec.compression or CODEC),
+            FileFormat(spec.format, codec=spec.compression or CODEC),
             run=self._run,
         )
-        self._own_files = OwnFiles.of(location, self._job_id, bool(spec.partition_by))
+        self._job_files = JobFiles.of(location, self._job_id, bool(spec.partition_by))
 
     @property
     def part_writer(self) -> FilePartWriter:
@@ -91,13 +91,13 @@ class FolderSink(Sink):
     def committed_version(self) -> None:
         return None
 
-    def land(self, commit: Commit) -> None:
+    def commit(self, commit: Commit) -> None:
         if commit.parts:
             schema = common_schema(commit.parts, null_fits=self._spec.format == "csv")
             commit = replace(commit, schema=schema)
-        self._has_losers = commit.has_losers
+        self._has_stale_files = commit.has_stale_files
         entry = self._look(commit.deadline)
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             if self._is_in(entry.manifest):
                 self._landed = entry
                 return
@@ -113,33 +113,33 @@ class FolderSink(Sink):
                     raise
                 continue
             put = partial(self._put, entry.number + 1, new)
-            after = self._landing.call(put, commit.deadline)
+            after = self._guard.commit_once(put, commit.deadline)
             if not self._is_in(after.manifest):
-                let_them_go_first()
+                random_backoff()
                 after = self._look(commit.deadline)
             entry = after
         raise CommitError(
-            f"{self._location.url}: other jobs were faster {TRIES} times; run the job again"
+            f"{self._location.url}: other jobs were faster {MAX_TRIES} times; run the job again"
         )
 
-    def finish(self) -> None:
-        assert self._landed is not None, "finish comes after land"
+    def cleanup(self) -> None:
+        assert self._landed is not None, "cleanup comes after commit"
         assert self._landed.manifest is not None
         entry = self._finish_removing(self._landed)
         # A disk is always looked at, for folders: of others a look is a request.
-        if self._has_losers or self._location.store.is_disk:
-            self._own_files.delete_except(self._landed.manifest.files)
+        if self._has_stale_files or self._location.store.is_disk:
+            self._job_files.delete_except(self._landed.manifest.files)
         self._remove_older(entry)
 
     def abort(self) -> None:
         """See `Sink.abort`. Where no manifest can be read, nothing is known to be in vain."""
-        if self._landed is not None or self._landing.is_in_doubt or self._is_in_doubt:
+        if self._landed is not None or self._guard.outcome_unknown or self._is_in_doubt:
             return
         try:
             manifest = self._manifests.newest().manifest
         except (OutputError, CommitError):
             return
-        self._own_files.delete_except(manifest.files if manifest else ())
+        self._job_files.delete_except(manifest.files if manifest else ())
 
     def _look(self, deadline: Deadline) -> Entry:
         """What counts, once nothing of what an earlier commit replaced is left beside it."""
@@ -148,7 +148,7 @@ class FolderSink(Sink):
             entry = self._manifests.newest()
             if self._is_in(entry.manifest):
                 return entry
-            return finish_removing(self._manifests, entry)
+            return delete_tombstoned(self._manifests, entry)
 
         return deadline.run(
             look, f"the folder {self._location.url} was read, with nothing committed"
@@ -200,7 +200,7 @@ class FolderSink(Sink):
 
     def _finish_removing(self, entry: Entry) -> Entry:
         try:
-            return finish_removing(self._manifests, entry)
+            return delete_tombstoned(self._manifests, entry)
         except CommitError as error:
             raise CommitError(
                 f"{error}; this job is committed: delete that file, and do not run it again"
@@ -239,7 +239,7 @@ class FolderSink(Sink):
         elif before is not None:
             removing |= before.files
             runs = [structs.replace(run, files=[]) for run in runs]
-        on_disk = self._own_files.paths(self._run)
+        on_disk = self._job_files.paths(self._run)
         if not new <= on_disk:
             raise CommitError(
                 f"{self._location.url}: {min(new - on_disk)} is gone, which this job wrote; does "

@@ -16,7 +16,7 @@ from mrflight.storage import Location
 log = logging.getLogger(__name__)
 
 
-def finish_removing(manifests: ManifestLog, entry: Entry) -> Entry:
+def delete_tombstoned(manifests: ManifestLog, entry: Entry) -> Entry:
     """Delete what a manifest that counts says is to go, then say so in another; what counts then.
 
     Anybody may: such a file is in no later commit. Raises CommitError for one that cannot be

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Closings:
+class AsyncCloser:
     """Closes files in threads; on leaving it all are closed, or one has raised why it is not."""
 
     def __init__(self, at_once: int) -> None:

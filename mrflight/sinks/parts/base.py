@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 import pyarrow as pa
 
-from mrflight.sinks.parts.async_closer import Closings
+from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.key_bounds import KeyBounds
 from mrflight.system.shared_payload import SharedPayload
 
@@ -43,13 +43,13 @@ class PartWriter(SharedPayload, ABC):
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
         share: int | None = None,
-        closings: Closings | None = None,
+        closer: AsyncCloser | None = None,
     ) -> list[PartFile]:
         """Write ``batches`` to files ``part-<partition>[.<share>]-<attempt>-<job id>``.
 
         One for each value of the ``partition_by`` columns; more where there are too many values
         to have all their files open. No rows, no file. ``batches`` is consumed as it is written,
-        never gathered; the columns of each are found by name. With ``closings`` the files are
+        never gathered; the columns of each are found by name. With ``closer`` the files are
         there once those have ended, which may raise JobFailedError.
 
         Raises OutputError if ``schema`` does not fit the table, before anything is written, or if
@@ -60,9 +60,9 @@ class PartWriter(SharedPayload, ABC):
 
     @property
     @abstractmethod
-    def closing_files(self) -> int:
+    def max_closing_files(self) -> int:
         """How many files are closed at a time beside what is written; 0: closing takes no time."""
 
     @abstractmethod
-    def within(self, memory_bytes: int) -> PartWriter:
+    def with_memory_limit(self, memory_bytes: int) -> PartWriter:
         """The same, of whose rows at most about ``memory_bytes`` wait to be encoded."""

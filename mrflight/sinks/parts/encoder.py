@@ -8,19 +8,19 @@ import msgspec
 import pyarrow as pa
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class ChunkLimit(msgspec.Struct, frozen=True):
     """The rows that are encoded at once: as soon as there are this many rows or bytes."""
 
     rows: int
     size_bytes: int
 
 
-PARQUET_CHUNK = Chunk(rows=1 << 18, size_bytes=64 << 20)
+PARQUET_CHUNK = ChunkLimit(rows=1 << 18, size_bytes=64 << 20)
 """A row group. 122,880 to 1,048,576 rows are written and read back at the same speed
 (experiments/parquet_encoding.py), so this is for memory, and for readers that take one
 row group per core or skip them by their minima and maxima."""
 
-STREAM_CHUNK = Chunk(rows=1 << 16, size_bytes=4 << 20)
+STREAM_CHUNK = ChunkLimit(rows=1 << 16, size_bytes=4 << 20)
 """A record batch, or a piece of csv: large enough that its header does not count."""
 
 

@@ -6,14 +6,14 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.config.spec import OutputFormat, ParquetCodec
-from mrflight.sinks.parts.encoder import PARQUET_CHUNK, STREAM_CHUNK, Chunk, Encoder
+from mrflight.sinks.parts.encoder import PARQUET_CHUNK, STREAM_CHUNK, ChunkLimit, Encoder
 
 CODEC: ParquetCodec = "zstd"
 """Half as large as snappy and lz4, for a seventh of the time of a clicks job
 (experiments/parquet_encoding.py)."""
 
 
-class Encoding(msgspec.Struct, frozen=True):
+class FileFormat(msgspec.Struct, frozen=True):
     """How the files of a table are written. Picklable."""
 
     format: OutputFormat
@@ -31,7 +31,7 @@ class Encoding(msgspec.Struct, frozen=True):
         return self.suffix == "parquet"
 
     @property
-    def chunk(self) -> Chunk:
+    def chunk(self) -> ChunkLimit:
         """How many rows are gathered before they are encoded."""
         return PARQUET_CHUNK if self.suffix == "parquet" else STREAM_CHUNK
 

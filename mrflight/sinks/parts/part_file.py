@@ -9,10 +9,10 @@ from contextlib import contextmanager, suppress
 import pyarrow as pa
 
 from mrflight.errors import JobFailedError, OutputError
-from mrflight.sinks.parts.async_closer import Closings
+from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.encoder import Encoder
-from mrflight.sinks.parts.encoding import Encoding
+from mrflight.sinks.parts.encoding import FileFormat
 from mrflight.sinks.parts.preflight import ALWAYS_MET, what_to_do
 from mrflight.storage import Location
 
@@ -24,7 +24,9 @@ class OpenPartFile:
     format does not take, and where the store would refuse another attempt as well.
     """
 
-    def __init__(self, table: Location, path: str, encoding: Encoding, schema: pa.Schema) -> None:
+    def __init__(
+        self, table: Location, path: str, file_format: FileFormat, schema: pa.Schema
+    ) -> None:
         """``path`` is relative to ``table``; the file is made by the first `write`.
 
         ``schema`` is of its rows as they are stored, with the ``partition_by`` columns.
@@ -32,7 +34,7 @@ class OpenPartFile:
         self.path = path
         self._schema = schema
         self._location = table.child(path)
-        self._encoding = encoding
+        self._format = file_format
         self._stream: pa.NativeFile | None = None
         self._encoder: Encoder | None = None
         self._is_made = False
@@ -49,19 +51,19 @@ class OpenPartFile:
             if self._encoder is None:
                 self._stream = self._location.create()
                 self._is_made = True
-                self._encoder = self._encoding.open(self._stream, rows)
+                self._encoder = self._format.open(self._stream, rows)
             self._encoder.write(rows)
         self._rows += rows.num_rows
 
-    def finish(self, partition_values: dict[str, str | None], closings: Closings) -> PartFile:
-        """End the file, which has rows; it is there once ``closings`` have ended."""
+    def finish(self, partition_values: dict[str, str | None], closer: AsyncCloser) -> PartFile:
+        """End the file, which has rows; it is there once ``closer`` have ended."""
         assert self._encoder is not None
         assert self._stream is not None
         with _storing(self._location):
             stats = self._encoder.close()
             size_bytes = self._stream.tell()
         self._encoder = None  # thousands of ended files may be kept for `discard`
-        self._closing = closings.begin(self._close)
+        self._closing = closer.begin(self._close)
         return PartFile(
             path=self.path,
             rows=self._rows,

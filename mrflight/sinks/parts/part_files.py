@@ -15,24 +15,24 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from mrflight.sinks.parts.async_closer import Closings
+from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.dictionaries import table_of
-from mrflight.sinks.parts.encoder import Chunk
+from mrflight.sinks.parts.encoder import ChunkLimit
 from mrflight.sinks.parts.part_file import OpenPartFile
 from mrflight.sinks.parts.partition_split import Values
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class PartLimits(msgspec.Struct, frozen=True):
     """What one attempt may hold."""
 
-    open_files: int = 100
-    waiting_bytes: int = 128 << 20
-    closing_files: int = 4
+    max_open_files: int = 100
+    max_buffered_bytes: int = 128 << 20
+    max_closing_files: int = 4
     """Where closing one takes time."""
 
 
-BOUNDS = Bounds()
+DEFAULT_LIMITS = PartLimits()
 
 
 @dataclass
@@ -62,16 +62,16 @@ class PartFiles:
         self,
         columns: tuple[str, ...],
         open_file: Callable[[Values, int], OpenPartFile],
-        chunk: Chunk,
-        bounds: Bounds,
-        closings: Closings,
+        chunk: ChunkLimit,
+        limits: PartLimits,
+        closer: AsyncCloser,
     ) -> None:
         """``open_file`` makes the n-th file of a value, without writing to the disk yet."""
         self._columns = columns
         self._open_file = open_file
         self._chunk = chunk
-        self._bounds = bounds
-        self._closings = closings
+        self._bounds = limits
+        self._closer = closer
         self._waiting: dict[Values, _Waiting] = {}
         self._waiting_bytes = 0
         self._open: OrderedDict[Values, OpenPartFile] = OrderedDict()  # written last comes last
@@ -86,11 +86,11 @@ class PartFiles:
         self._waiting_bytes += waiting.size_bytes - before
         if waiting.rows >= self._chunk.rows or waiting.size_bytes >= self._chunk.size_bytes:
             self._encode(values)
-        if self._waiting_bytes > self._bounds.waiting_bytes:
+        if self._waiting_bytes > self._bounds.max_buffered_bytes:
             self._encode_largest()
 
     def finish(self) -> list[PartFile]:
-        """Write what waits and end every file; those are there once ``closings`` have ended."""
+        """Write what waits and end every file; those are there once ``closer`` have ended."""
         for values, waiting in self._waiting.items():
             if waiting.rows:
                 self._encode(values)
@@ -117,7 +117,7 @@ class PartFiles:
         file.write(rows)
 
     def _begin(self, values: Values, waiting: _Waiting) -> OpenPartFile:
-        if len(self._open) >= self._bounds.open_files:
+        if len(self._open) >= self._bounds.max_open_files:
             self._end(next(iter(self._open)))
         file = self._open[values] = self._open_file(values, waiting.files)
         waiting.files += 1
@@ -126,12 +126,12 @@ class PartFiles:
 
     def _end(self, values: Values) -> None:
         texts = dict(zip(self._columns, values, strict=True))
-        self._done.append(self._open.pop(values).finish(texts, self._closings))
+        self._done.append(self._open.pop(values).finish(texts, self._closer))
 
     def _encode_largest(self) -> None:
         """Encode the largest until half is free, so that sorting them pays."""
         by_size = sorted(self._waiting, key=lambda v: self._waiting[v].size_bytes, reverse=True)
         for values in by_size:
-            if self._waiting_bytes <= self._bounds.waiting_bytes // 2:
+            if self._waiting_bytes <= self._bounds.max_buffered_bytes // 2:
                 return
             self._encode(values)

@@ -32,7 +32,7 @@ def part_name(
     """The name of an attempt's file; ``number`` counts further files of one partition value.
 
     ``share`` numbers the parts of a partition that several tasks write. ``job_id`` is of letters,
-    digits, ``_`` and ``-``; ``run`` is of `run_mark`, or empty.
+    digits, ``_`` and ``-``; ``run`` is of `hash_run_id`, or empty.
     """
     of_partition = "" if share is None else f".{share}"
     further = f".{number}" if number else ""
@@ -40,7 +40,7 @@ def part_name(
     return f"part-{partition:05d}{of_partition}-{attempt}-{job_id}{further}{of_run}.{suffix}"
 
 
-def run_mark(app_id: str | None) -> str:
+def hash_run_id(app_id: str | None) -> str:
     """What the files of all jobs of one run have in their names; empty for a job without one."""
     return "" if app_id is None else hashlib.sha256(app_id.encode()).hexdigest()[:12]
 
@@ -62,7 +62,7 @@ def is_part(name: str) -> bool:
     return job_of_part(name) is not None
 
 
-def is_part_of(name: str, job_id: str) -> bool:
+def is_part_of_job(name: str, job_id: str) -> bool:
     """Whether the file was written by this job."""
     return job_of_part(name) == job_id
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 from msgspec import structs
 
 from mrflight.errors import OutputError
-from mrflight.sinks.parts.async_closer import Closings
+from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.base import PartFile, PartWriter
-from mrflight.sinks.parts.encoder import Chunk
-from mrflight.sinks.parts.encoding import Encoding
+from mrflight.sinks.parts.encoder import ChunkLimit
+from mrflight.sinks.parts.encoding import FileFormat
 from mrflight.sinks.parts.part_file import OpenPartFile
-from mrflight.sinks.parts.part_files import BOUNDS, Bounds, PartFiles
+from mrflight.sinks.parts.part_files import DEFAULT_LIMITS, PartFiles, PartLimits
 from mrflight.sinks.parts.part_name import part_name
 from mrflight.sinks.parts.partition_folder import folder
 from mrflight.sinks.parts.partition_split import Values, split
@@ -23,7 +23,7 @@ from mrflight.sinks.parts.stored_schema import TableSchema, blame_column
 from mrflight.storage import Location
 from mrflight.storage.delta import why_part_unreachable
 
-FEWEST_OPEN_FILES = 4
+MIN_OPEN_FILES = 4
 """However little memory there is: with fewer a partition value gets ever more files."""
 
 
@@ -34,10 +34,10 @@ class FilePartWriter(PartWriter):
     table: Location
     job_id: str
     schema: TableSchema
-    encoding: Encoding
-    bounds: Bounds = BOUNDS
+    file_format: FileFormat
+    limits: PartLimits = DEFAULT_LIMITS
     run: str = ""
-    """See `part_name.run_mark`."""
+    """See `part_name.hash_run_id`."""
     before_suffix: str = ""
 
     def write(
@@ -47,16 +47,16 @@ class FilePartWriter(PartWriter):
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
         share: int | None = None,
-        closings: Closings | None = None,
+        closer: AsyncCloser | None = None,
     ) -> list[PartFile]:
-        if closings is None:
-            with Closings(self.closing_files) as own:
+        if closer is None:
+            with AsyncCloser(self.max_closing_files) as own:
                 return self._write(partition, attempt, schema, batches, share, own, is_last=True)
-        return self._write(partition, attempt, schema, batches, share, closings, is_last=False)
+        return self._write(partition, attempt, schema, batches, share, closer, is_last=False)
 
     @property
-    def closing_files(self) -> int:
-        return self.bounds.closing_files if self.table.store.slow_close else 0
+    def max_closing_files(self) -> int:
+        return self.limits.max_closing_files if self.table.store.slow_close else 0
 
     def _write(
         self,
@@ -65,14 +65,14 @@ class FilePartWriter(PartWriter):
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
         share: int | None,
-        closings: Closings,
+        closer: AsyncCloser,
         *,
         is_last: bool,
     ) -> list[PartFile]:
         stored = self.schema.stored(schema)
         columns = self.schema.partition_by
         self._try_encoding(stored)
-        files = self.begin(partition, attempt, stored, share, closings)
+        files = self.begin(partition, attempt, stored, share, closer)
         seen = schema
         try:
             for batch in batches:
@@ -81,13 +81,13 @@ class FilePartWriter(PartWriter):
                         self.schema.check_same(batch.schema, stored)
                         seen = batch.schema
                     rows = self.schema.rows(
-                        batch, stored, keeps_dictionaries=self.encoding.has_dictionaries
+                        batch, stored, keeps_dictionaries=self.file_format.has_dictionaries
                     )
                     for values, piece in split(rows, columns, self.schema.is_delta):
                         files.add(values, piece)
             parts = files.finish()
             if is_last:
-                closings.end()
+                closer.end()
             return parts
         except BaseException:  # an interrupt as well leaves nothing behind
             files.discard()
@@ -99,17 +99,17 @@ class FilePartWriter(PartWriter):
         attempt: int,
         stored: pa.Schema,
         share: int | None = None,
-        closings: Closings | None = None,
+        closer: AsyncCloser | None = None,
     ) -> PartFiles:
         """An attempt's files, none of them made yet. Whoever begins them ends them.
 
-        They take rows of ``stored`` without its ``partition_by`` columns. Without ``closings``
+        They take rows of ``stored`` without its ``partition_by`` columns. Without ``closer``
         each is closed as it is ended.
         """
         columns = self.schema.partition_by
 
         def open_file(values: Values, number: int) -> OpenPartFile:
-            suffix = f"{self.before_suffix}{self.encoding.suffix}"
+            suffix = f"{self.before_suffix}{self.file_format.suffix}"
             name = part_name(partition, share, attempt, self.job_id, number, suffix, self.run)
             path = f"{folder(columns, values)}/{name}" if columns else name
             if self.schema.is_delta and (why := why_part_unreachable(self.table, path)) is not None:
@@ -117,40 +117,41 @@ class FilePartWriter(PartWriter):
                     f"partition_by: the files of a value would be in {folder(columns, values)}, "
                     f"and {why}; replace it in the map, or take its column out of partition_by"
                 )
-            return OpenPartFile(self.table, path, self.encoding, stored)
+            return OpenPartFile(self.table, path, self.file_format, stored)
 
-        return PartFiles(columns, open_file, self._chunk(), self.bounds, closings or Closings(0))
+        return PartFiles(columns, open_file, self._chunk(), self.limits, closer or AsyncCloser(0))
 
     def _try_encoding(self, stored: pa.Schema) -> None:
         columns = self.schema.partition_by
         without = pa.schema([field for field in stored if field.name not in columns])
-        _try_encoding(self.table.url, self.encoding, without)
+        _try_encoding(self.table.url, self.file_format, without)
 
-    def within(self, memory_bytes: int) -> FilePartWriter:
-        """See `PartWriter.within`; of what open files hold back as much again, on some stores.
+    def with_memory_limit(self, memory_bytes: int) -> FilePartWriter:
+        """See `PartWriter.with_memory_limit`.
 
-        And half of that in files that are being closed.
+        On some stores an open file holds rows back as well. Open files may hold as many bytes
+        again, and files that are being closed half of that.
         """
-        bounds = structs.replace(self.bounds, waiting_bytes=memory_bytes)
+        limits = structs.replace(self.limits, max_buffered_bytes=memory_bytes)
         if held := self.table.store.open_file_bytes:
-            most = max(FEWEST_OPEN_FILES, memory_bytes // held)
-            bounds = structs.replace(
-                bounds,
-                open_files=min(bounds.open_files, most),
-                closing_files=min(bounds.closing_files, memory_bytes // (2 * held)),
+            most = max(MIN_OPEN_FILES, memory_bytes // held)
+            limits = structs.replace(
+                limits,
+                max_open_files=min(limits.max_open_files, most),
+                max_closing_files=min(limits.max_closing_files, memory_bytes // (2 * held)),
             )
-        return replace(self, bounds=bounds)
+        return replace(self, limits=limits)
 
-    def _chunk(self) -> Chunk:
+    def _chunk(self) -> ChunkLimit:
         """What is encoded at once: half of what may wait, as the other half is being encoded."""
-        chunk = self.encoding.chunk
+        chunk = self.file_format.chunk
         return structs.replace(
-            chunk, size_bytes=min(chunk.size_bytes, self.bounds.waiting_bytes // 2)
+            chunk, size_bytes=min(chunk.size_bytes, self.limits.max_buffered_bytes // 2)
         )
 
 
 @lru_cache(maxsize=64)
-def _try_encoding(url: str, encoding: Encoding, written: pa.Schema) -> None:
+def _try_encoding(url: str, file_format: FileFormat, written: pa.Schema) -> None:
     """Encode a row of nulls; OutputError where the format cannot hold a column's type.
 
     Once in a worker, as all partitions of a job are alike.
@@ -158,8 +159,8 @@ def _try_encoding(url: str, encoding: Encoding, written: pa.Schema) -> None:
 
     def encode(row: pa.RecordBatch) -> None:
         table = pa.Table.from_batches([row])
-        encoder = encoding.open(pa.BufferOutputStream(), table)
+        encoder = file_format.open(pa.BufferOutputStream(), table)
         encoder.write(table)
         encoder.close()
 
-    blame_column(url, encoding.suffix, written, encode)
+    blame_column(url, file_format.suffix, written, encode)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from mrflight.errors import OutputError
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-LONGEST_NAME = 255
+MAX_NAME_BYTES = 255
 """Bytes that a file system takes for one name (ext4, xfs, APFS, HDFS)."""
 
 _FLOAT_WORDS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -69,7 +69,7 @@ def check_texts(
         reason = _unreadable_by_delta(kind, text) if is_delta else None
         if text == NULL_FOLDER:
             reason = f"{NULL_FOLDER!r}, which every reader takes for null"
-        elif len(_folder(column, text)) > LONGEST_NAME:
+        elif len(_folder(column, text)) > MAX_NAME_BYTES:
             reason = f"a value of {len(text)} characters, too long for a folder's name"
         if reason is not None:
             raise OutputError(

@@ -14,7 +14,7 @@ from pyarrow import types
 
 from mrflight.compute.types import canonical_type
 
-LARGEST_DECIMAL = 38
+MAX_DECIMAL_DIGITS = 38
 """Digits of a Delta decimal."""
 
 _WIDER = {
@@ -110,7 +110,7 @@ def _delta_leaf(kind: pa.DataType) -> pa.DataType:
         return pa.timestamp("us", tz=None if kind.tz is None else "UTC")
     if types.is_fixed_size_binary(kind):
         return pa.binary()
-    if types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= LARGEST_DECIMAL:
+    if types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= MAX_DECIMAL_DIGITS:
         return pa.decimal128(kind.precision, kind.scale)
     raise UnstorableTypeError(f"Delta has no such type; {_delta_advice(kind)} in the map")
 
@@ -119,7 +119,7 @@ def _delta_advice(kind: pa.DataType) -> str:
     if types.is_null(kind):
         return "give it a type, cast(NULL as string) in sql"
     if types.is_decimal(kind):
-        return f"cast it to a decimal of at most {LARGEST_DECIMAL} digits, or to string"
+        return f"cast it to a decimal of at most {MAX_DECIMAL_DIGITS} digits, or to string"
     if types.is_time(kind) or types.is_duration(kind):
         return "cast it to int64 or string"
     return "cast it to another type, such as string"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mrflight.errors import OutputError
-from mrflight.sinks.orphan_files import find_leftovers
+from mrflight.sinks.orphan_files import find_orphan_files
 from mrflight.storage import locate
 
 
@@ -21,4 +21,4 @@ def test_lines_that_are_no_actions(tmp_path: Path, line: str) -> None:
     (log / f"{0:020}.json").write_text(f"{line}\n")
     (tmp_path / "part-00000-0-20200101T000000-abcdefabcdef.parquet").write_bytes(b"mine")
     with pytest.raises(OutputError, match=r"cannot be read whole .*; nothing was removed"):
-        find_leftovers(locate(".", tmp_path), datetime.now(UTC))
+        find_orphan_files(locate(".", tmp_path), datetime.now(UTC))

@@ -62,7 +62,7 @@ def test_the_client_asks_one_port_and_wants_it_in_every_url(
         table = locate(url, tmp_path)
         assert table.url.endswith(":8020/t")
         host = "::1" if "[" in url else "node"
-        assert table.store.fence(table.path) == f"hopsfs://{host}:8020/t"
+        assert table.store.lock_name(table.path) == f"hopsfs://{host}:8020/t"
     for port in ("9000", "http"):
         with pytest.raises(JobFileError, match=rf"^hopsfs://node:{port}/t: .* leave the port out"):
             prepare({}, [f"hopsfs://node:{port}/t"], HERE)

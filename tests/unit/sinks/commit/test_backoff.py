@@ -52,7 +52,7 @@ class Rival:
             return try_once(*arguments)
 
         monkeypatch.setattr(owner, name, try_late)
-        monkeypatch.setattr(module, "let_them_go_first", self._in_a_pause)
+        monkeypatch.setattr(module, "random_backoff", self._in_a_pause)
 
 
 def test_an_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from mrflight.errors import CommitError, InputError
-from mrflight.sinks.commit.commit_guard import Landing
-from mrflight.sinks.orphan_files import find_leftovers
+from mrflight.sinks.commit.commit_guard import CommitGuard
+from mrflight.sinks.orphan_files import find_orphan_files
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.storage import locate
 from tests.support.delta_outputs import versions
@@ -66,14 +66,14 @@ def test_a_compaction_whose_commit_nobody_can_look_up_leaves_its_files(
     """It had landed, and the store fails from then on."""
     append(tmp_path, *(pa.table({"n": [n]}) for n in range(2)))
     log = tmp_path / "t" / "_delta_log"
-    call = Landing.call
+    call = CommitGuard.commit_once
 
-    def failing(self: Landing, *of: Any) -> None:
+    def failing(self: CommitGuard, *of: Any) -> None:
         call(self, *of)
         (log / f"{3:020}.json").write_text('{"add": ')
         raise CommitError("the store does not answer")
 
-    monkeypatch.setattr(Landing, "call", failing)
+    monkeypatch.setattr(CommitGuard, "commit_once", failing)
     with pytest.raises(CommitError, match="cannot be read"):
         maintain(tmp_path)
     (log / f"{3:020}.json").unlink()
@@ -86,13 +86,13 @@ def test_a_compaction_that_landed_all_the_same_keeps_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     append(tmp_path, *(pa.table({"n": [n]}) for n in range(2)))
-    call = Landing.call
+    call = CommitGuard.commit_once
 
-    def failing(self: Landing, *of: Any) -> None:
+    def failing(self: CommitGuard, *of: Any) -> None:
         call(self, *of)
         raise error
 
-    monkeypatch.setattr(Landing, "call", failing)
+    monkeypatch.setattr(CommitGuard, "commit_once", failing)
     if isinstance(error, CommitError):
         assert compacted(maintain(tmp_path)) == (2, 1)
     else:
@@ -109,5 +109,5 @@ def test_what_a_killed_compaction_wrote_is_left_over_to_clean(
     kept = tree(tmp_path)
     maintain(tmp_path)
     (tmp_path / "t" / "_delta_log" / f"{2:020}.json").unlink()  # as if it had not come to that
-    left = find_leftovers(locate("t", tmp_path), datetime.now(UTC) + timedelta(minutes=1))
+    left = find_orphan_files(locate("t", tmp_path), datetime.now(UTC) + timedelta(minutes=1))
     assert {f"t/{file.path}" for file in left.files} == tree(tmp_path).keys() - kept.keys()

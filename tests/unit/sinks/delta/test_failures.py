@@ -52,10 +52,10 @@ def test_a_log_that_cannot_be_written_is_a_failed_commit(tmp_path: Path) -> None
     parts = sink.part_writer.write(0, 0, ROWS.schema, ROWS.to_batches())
     (tmp_path / "t" / "_delta_log").write_text("in the way")
     with pytest.raises(CommitError, match="did not take the commit") as caught:
-        sink.commit(Commit(tuple(parts), ROWS.schema))
+        sink.commit_and_cleanup(Commit(tuple(parts), ROWS.schema))
     assert caught.value.retryable
     (tmp_path / "t" / "_delta_log").unlink()
-    assert sink.commit(Commit(tuple(parts), ROWS.schema)) == 0
+    assert sink.commit_and_cleanup(Commit(tuple(parts), ROWS.schema)) == 0
 
 
 def test_a_commit_that_raised_after_it_had_landed_is_found(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def lose_the_answer(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
 
     monkeypatch.setattr(DeltaCommit, "_write", land_and_raise)
     monkeypatch.setattr(Following, "look", fail_at_first)
-    monkeypatch.setattr(delta_commit, "let_them_go_first", lambda: None)
+    monkeypatch.setattr(delta_commit, "random_backoff", lambda: None)
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

@@ -29,8 +29,8 @@ from hypothesis import strategies as st
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.parts.encoder import Chunk
-from mrflight.sinks.parts.encoding import Encoding
+from mrflight.sinks.parts.encoder import ChunkLimit
+from mrflight.sinks.parts.encoding import FileFormat
 
 
 class Kind(NamedTuple):
@@ -112,16 +112,16 @@ def write_table(folder: Path, schema: pa.Schema, files: list[pa.Table]) -> Delta
     sink = open_sink(OutputSection(table="t"), folder, {}, "job", None)
     parts = []
     for i, rows in enumerate(files):
-        writer = replace(sink.part_writer, encoding=RowByRow("delta", 32))
+        writer = replace(sink.part_writer, file_format=RowByRow("delta", 32))
         parts += writer.write(i, 0, schema, rows.to_batches(max_chunksize=1))
-    sink.commit(Commit(tuple(parts), schema))
+    sink.commit_and_cleanup(Commit(tuple(parts), schema))
     return DeltaTable(folder / "t")
 
 
-class RowByRow(Encoding):
+class RowByRow(FileFormat):
     @property
-    def chunk(self) -> Chunk:
-        return Chunk(rows=1, size_bytes=1)
+    def chunk(self) -> ChunkLimit:
+        return ChunkLimit(rows=1, size_bytes=1)
 
 
 def numbers(found: pa.Table | pl.DataFrame) -> list[int]:

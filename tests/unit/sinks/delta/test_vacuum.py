@@ -72,7 +72,7 @@ def test_where_commits_need_a_fence_a_vacuum_makes_none(
 ) -> None:
     for n in range(3):
         write_deltalake(tmp_path / "t", pa.table({"n": [n]}), mode="overwrite")
-    monkeypatch.setattr(Disk, "fence", lambda self, path: path)
+    monkeypatch.setattr(Disk, "lock_name", lambda self, path: path)
     assert vacuum(tmp_path, timedelta(0), is_forced=True) == 2
     assert vacuum(tmp_path, timedelta(0), is_forced=True) == 0
     assert (versions(tmp_path), len(list((tmp_path / "t").glob("*.parquet")))) == (3, 1)

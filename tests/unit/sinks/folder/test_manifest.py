@@ -16,7 +16,7 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.folder.manifest import Manifest
 from mrflight.sinks.folder.manifest_log import ManifestLog
-from mrflight.sinks.parts.part_name import run_mark
+from mrflight.sinks.parts.part_name import hash_run_id
 from mrflight.storage import Location, locate
 from mrflight.storage.disk import Disk
 from tests.support.leftovers import tree
@@ -34,7 +34,7 @@ def open_folder(folder: Path, mode: Mode, job_id: str, app_id: str | None = None
 def run(folder: Path, mode: Mode, job_id: str, app_id: str | None = None) -> None:
     sink = open_folder(folder, mode, job_id, app_id)
     parts = sink.part_writer.write(0, 0, ROWS.schema, ROWS.to_batches())
-    sink.commit(Commit(tuple(parts), ROWS.schema))
+    sink.commit_and_cleanup(Commit(tuple(parts), ROWS.schema))
 
 
 def manifest_of(folder: Path) -> Manifest:
@@ -54,7 +54,7 @@ def test_it_lists_the_files_and_the_runs(tmp_path: Path) -> None:
     run(tmp_path, "append", "two")
     assert newest_manifest(tmp_path / "t").name == "00000001.json"
     found = json.loads(newest_manifest(tmp_path / "t").read_text())
-    mark = run_mark("run 1")
+    mark = hash_run_id("run 1")
     assert found.pop("schema_ipc")
     assert found == {
         "version": 1,
@@ -141,13 +141,13 @@ def test_what_one_replaced_is_gone_before_another_lands(tmp_path: Path) -> None:
     sink = open_folder(tmp_path, "overwrite", "two")
     appending = open_folder(tmp_path, "append", "three")
     parts = sink.part_writer.write(0, 0, ROWS.schema, ROWS.to_batches())
-    sink.land(Commit(tuple(parts), ROWS.schema))
+    sink.commit(Commit(tuple(parts), ROWS.schema))
     assert all(path.exists() for path in old)
     more = appending.part_writer.write(0, 0, ROWS.schema, ROWS.to_batches())
-    appending.land(Commit(tuple(more), ROWS.schema))
+    appending.commit(Commit(tuple(more), ROWS.schema))
     assert not any(path.exists() for path in old)
-    appending.finish()
-    sink.finish()
+    appending.cleanup()
+    sink.cleanup()
     manifest = manifest_of(tmp_path)
     assert [(entry.job, len(entry.files)) for entry in manifest.runs] == [
         ("one", 0),

@@ -14,9 +14,9 @@ import pytest
 from mrflight.errors import JobFailedError
 from mrflight.planner.reduce_tasks import plan_reduce_tasks
 from mrflight.shuffle.wire.partition_info import PartitionInfo
-from mrflight.sinks.parts.async_closer import Closings
-from mrflight.sinks.parts.encoding import Encoding
-from mrflight.sinks.parts.part_files import Bounds
+from mrflight.sinks.parts.async_closer import AsyncCloser
+from mrflight.sinks.parts.encoding import FileFormat
+from mrflight.sinks.parts.part_files import PartLimits
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.storage import Location
@@ -35,23 +35,23 @@ def fails() -> None:
 class TestClosings:
     def test_with_none_at_a_time_a_file_is_closed_at_once(self) -> None:
         closed: list[int] = []
-        with Closings(0) as closings:
-            assert closings.begin(partial(closed.append, 1)).done()
+        with AsyncCloser(0) as closer:
+            assert closer.begin(partial(closed.append, 1)).done()
             assert closed == [1]
             with pytest.raises(JobFailedError):
-                closings.begin(fails)
+                closer.begin(fails)
 
     def test_so_many_are_closed_at_a_time(self) -> None:
         together = threading.Barrier(3)
-        with Closings(3) as closings:
+        with AsyncCloser(3) as closer:
             for _ in range(6):
-                closings.begin(partial(_meet, together))
+                closer.begin(partial(_meet, together))
 
     def test_one_more_waits_for_the_first(self) -> None:
         go, begun = threading.Event(), threading.Event()
-        with Closings(1) as closings:
-            closings.begin(partial(_wait, go))
-            waits = threading.Thread(target=lambda: closings.begin(begun.set))
+        with AsyncCloser(1) as closer:
+            closer.begin(partial(_wait, go))
+            waits = threading.Thread(target=lambda: closer.begin(begun.set))
             waits.start()
             assert not begun.is_set()
             go.set()
@@ -65,10 +65,10 @@ class TestClosings:
         assert sorted(closed) == [1, 2]
 
     def test_an_earlier_failure_is_raised_where_the_next_is_begun(self) -> None:
-        closings = Closings(1)
-        closings.begin(fails)
-        with pytest.raises(JobFailedError), closings:
-            closings.begin(partial(_meet, threading.Barrier(1)))
+        closer = AsyncCloser(1)
+        closer.begin(fails)
+        with pytest.raises(JobFailedError), closer:
+            closer.begin(partial(_meet, threading.Barrier(1)))
 
     def test_another_error_is_not_hidden_and_closing_is_waited_for(self) -> None:
         closed = threading.Event()
@@ -78,9 +78,9 @@ class TestClosings:
 
 
 def _begin_all(*closes: Callable[[], None], then: Exception | None = None) -> None:
-    with Closings(4) as closings:
+    with AsyncCloser(4) as closer:
         for close in closes:
-            closings.begin(close)
+            closer.begin(close)
         if then is not None:
             raise then
 
@@ -115,7 +115,7 @@ class LateDisk(Disk):
 def writer(folder: Path, before_close: Callable[[], None]) -> FilePartWriter:
     table = Location(str(folder), LateDisk(before_close=before_close))
     target = TableSchema(table.url, True, ("word",), None)
-    return FilePartWriter(table, "job", target, Encoding("delta"))
+    return FilePartWriter(table, "job", target, FileFormat("delta"))
 
 
 def rows(*words: str) -> list[pa.RecordBatch]:
@@ -134,9 +134,9 @@ class TestPartFiles:
     def test_files_of_several_writes_are(self, tmp_path: Path) -> None:
         together = threading.Barrier(3)
         late = writer(tmp_path, partial(_meet, together))
-        with Closings(late.closing_files) as closings:
+        with AsyncCloser(late.max_closing_files) as closer:
             for partition in range(3):
-                late.write(partition, 0, SCHEMA, rows("a"), closings=closings)
+                late.write(partition, 0, SCHEMA, rows("a"), closer=closer)
         assert len(list(tmp_path.glob("*/*"))) == 3
 
     def test_one_that_cannot_be_closed_fails_the_write_and_leaves_nothing(
@@ -157,7 +157,7 @@ class TestPartFiles:
             go.set()
             raise KeyError
 
-        late = replace(writer(tmp_path, partial(_wait, go)), bounds=Bounds(1, 1))
+        late = replace(writer(tmp_path, partial(_wait, go)), limits=PartLimits(1, 1))
         with pytest.raises(KeyError):
             late.write(0, 0, SCHEMA, failing())
         assert not [path for path in tmp_path.glob("*/*") if path.is_file()]

@@ -34,7 +34,7 @@ def write(folder: Path, *tables: pa.Table, partition_by: tuple[str, ...] = ()) -
     parts = []
     for i, rows in enumerate(tables):
         parts += sink.part_writer.write(i, 0, rows.schema, rows.to_batches())
-    sink.commit(Commit(tuple(parts), tables[0].schema))
+    sink.commit_and_cleanup(Commit(tuple(parts), tables[0].schema))
     return parts
 
 
@@ -252,7 +252,7 @@ def test_nan_that_comes_late_goes_on_in_another_file(tmp_path: Path) -> None:
     sink = open_sink(section, tmp_path, {}, "job", None)
     batches = (calm.to_batches() + odd.to_batches()) * 2
     parts = sink.part_writer.write(0, 0, calm.schema, batches)
-    sink.commit(Commit(tuple(parts), calm.schema))
+    sink.commit_and_cleanup(Commit(tuple(parts), calm.schema))
     assert [part.path for part in parts] == [
         "part-00000-0-job.parquet",
         "part-00000-0-job.1.parquet",
@@ -270,7 +270,7 @@ def test_rows_with_nan_are_found_by_readers_that_trust_the_footer(
     section = OutputSection(table="t", format=format)
     sink = open_sink(section, tmp_path, {}, "job", None)
     parts = sink.part_writer.write(0, 0, rows.schema, rows.to_batches())
-    sink.commit(Commit(tuple(parts), rows.schema))
+    sink.commit_and_cleanup(Commit(tuple(parts), rows.schema))
     path = tmp_path / "t" / parts[0].path
     for column in ("x", '"in".x'):
         for test in ("> 5", "<> 1", "= 'nan'::double"):

@@ -19,8 +19,14 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.parts.encoder import PARQUET_CHUNK
 from mrflight.sinks.parts.parquet_encoder import dictionary_columns
 from mrflight.sinks.parts.parquet_leaves import leaf_paths
-from mrflight.sinks.parts.part_files import Bounds
-from mrflight.sinks.parts.part_name import is_part, is_part_of, is_part_of_run, part_name, run_mark
+from mrflight.sinks.parts.part_files import PartLimits
+from mrflight.sinks.parts.part_name import (
+    hash_run_id,
+    is_part,
+    is_part_of_job,
+    is_part_of_run,
+    part_name,
+)
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.partition_folder import folder
 from mrflight.sinks.parts.partition_split import split
@@ -54,26 +60,26 @@ def test_names(partition: int, share: int | None, attempt: int, number: int, nam
     job = "20261120T101500-ab12"
     assert part_name(partition, share, attempt, job, number, "parquet") == name
     assert is_part(name)
-    assert is_part_of(name, job)
+    assert is_part_of_job(name, job)
 
 
 def test_names_of_a_run() -> None:
-    mark = run_mark("mrflight/clicks/2026-11-20")
+    mark = hash_run_id("mrflight/clicks/2026-11-20")
     name = part_name(3, None, 0, "ab-12", 2, "csv", mark)
     assert name == "part-00003-0-ab-12.2.rfdb88d73d580.csv"
-    assert is_part_of(name, "ab-12")
+    assert is_part_of_job(name, "ab-12")
     assert is_part_of_run(name, mark)
-    assert not is_part_of_run(name, run_mark("mrflight/clicks/2026-11-21"))
-    assert not is_part_of_run(name, run_mark(None))
-    assert not is_part_of_run(part_name(3, None, 0, "ab-12", 2, "csv"), run_mark(None))
+    assert not is_part_of_run(name, hash_run_id("mrflight/clicks/2026-11-21"))
+    assert not is_part_of_run(name, hash_run_id(None))
+    assert not is_part_of_run(part_name(3, None, 0, "ab-12", 2, "csv"), hash_run_id(None))
 
 
 @pytest.mark.parametrize(
     "job", ["ab12", "20261120T101500", "20261120T101500-ab1", "x-20261120T101500-ab12", "0"]
 )
 def test_another_jobs_file_is_not_ours(job: str) -> None:
-    assert not is_part_of("part-00003-0-20261120T101500-ab12.parquet", job)
-    assert not is_part_of(part_name(3, None, 0, job, 0, "csv"), "20261120T101500-ab12")
+    assert not is_part_of_job("part-00003-0-20261120T101500-ab12.parquet", job)
+    assert not is_part_of_job(part_name(3, None, 0, job, 0, "csv"), "20261120T101500-ab12")
 
 
 @pytest.mark.parametrize(
@@ -180,8 +186,8 @@ def test_row_groups_are_whole_whatever_the_batches(tmp_path: Path) -> None:
 
 
 def test_waiting_rows_are_bounded_over_all_values(tmp_path: Path) -> None:
-    bounds = Bounds(open_files=1_000, waiting_bytes=200_000)
-    writer = replace(writer_of(tmp_path, partition_by=("k",)), bounds=bounds)
+    limits = PartLimits(max_open_files=1_000, max_buffered_bytes=200_000)
+    writer = replace(writer_of(tmp_path, partition_by=("k",)), limits=limits)
     rows = 50_000
     batch = pa.record_batch({"n": range(rows), "k": [f"k{i % 50}" for i in range(rows)]})
     seen = []

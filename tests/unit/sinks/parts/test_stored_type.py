@@ -30,7 +30,7 @@ def write(folder: Path, format: OutputFormat, batch: pa.RecordBatch) -> Path:
     """The rows as an output of that format; its only part file."""
     sink = open_sink(OutputSection(table="t", format=format), folder, {}, "job", None)
     parts = sink.part_writer.write(0, 0, batch.schema, [batch])
-    sink.commit(Commit(tuple(parts), batch.schema))
+    sink.commit_and_cleanup(Commit(tuple(parts), batch.schema))
     return folder / "t" / parts[0].path
 
 
