@@ -182,7 +182,7 @@ def _handler(store: NameNode) -> DeltaStorageHandler:
             "'mrflight[delta]'"
         ) from error
     if hopsfs.is_client():
-        hopsfs.client_settings.begin()
+        hopsfs.client_settings.freeze()
     with _as_os_errors(store.url("/")):
         return DeltaStorageHandler(store.url("/"), dict(store.given) or None)
 

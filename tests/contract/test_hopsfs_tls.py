@@ -175,8 +175,8 @@ for each in (options, options, others, {}):
     told = told_by_api(calls, {}, f"{name_node.url}/nothing", *pems)
     assert [line.partition(":")[0] for line in told] == ["InputError"] * 2 + ["JobFileError"] * 2
     for line in told[2:]:
-        assert line.startswith("JobFileError: storage.pem_dir (or PEMS_DIR of the environment)")
-        assert f"this process asks HopsFS with {pems[0]!r}" in line
+        assert line.startswith("JobFileError: storage.pem_dir (or PEMS_DIR in the environment)")
+        assert f"this process already uses {pems[0]!r}" in line
     assert set(name_node.users) == {USER}
 
 
@@ -226,10 +226,10 @@ def test_the_wrong_client_is_told_with_what_to_install(
     pems = authority.write_pems(tmp_path / "pems", USER)
     deltalake = run(tmp_path, name_node.url, pems, python=None)
     assert deltalake.code == 2
-    assert "needs hops-deltalake, which takes the place of deltalake" in deltalake.message
+    assert "needs hops-deltalake, which replaces deltalake" in deltalake.message
     assert "pip install 'mrflight[hopsfs]'" in deltalake.message
     hops = run(tmp_path, f"hdfs://{name_node.host}:9000", pems)
     assert hops.code == 2
-    assert "hops-deltalake asks port 8020 whatever a URL says" in hops.message
+    assert "hops-deltalake always uses port 8020" in hops.message
     assert "pip install 'mrflight[delta]'" in hops.message
     assert name_node.connections == 0

@@ -39,7 +39,7 @@ def test_deltalake_does_not_connect_to_hopsfs(
 def test_options_are_those_of_a_job(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--storage", "aws_region=here", "--storage", "pem_dir=pems")
     told = refused(capsys, command, HDFS, *options)
-    assert told.startswith(f"mrflight: storage.pem_dir, of a connection to {HDFS}, needs hops-")
+    assert told.startswith(f"mrflight: storage.pem_dir, for a connection to {HDFS}, needs hops-")
 
 
 @COMMANDS

@@ -11,8 +11,7 @@ import pytest
 from mrflight.errors import JobFileError
 from mrflight.storage import hopsfs, locate
 from mrflight.storage.certificates import CLIENT_KEY
-from mrflight.storage.hopsfs import VARIABLES, prepare
-from mrflight.storage.hopsfs_settings import ClientSettings
+from mrflight.storage.hopsfs import VARIABLES, ClientSettings, prepare
 from tests.support.driver import DriverRun, drive, write_job
 from tests.support.pems import Authority
 
@@ -49,7 +48,7 @@ def test_the_client_has_to_be_that_of_the_urls(monkeypatch: pytest.MonkeyPatch) 
         prepare({}, ["in.csv", "hopsfs://node/t"], HERE)
     monkeypatch.setattr(hopsfs, "_is_installed", lambda name: name == "hops-deltalake")
     prepare({}, ["hopsfs://node/t", "hdfs://node/t", "hdfs://node:8020/t"], HERE)
-    with pytest.raises(JobFileError, match=r"hdfs://node:9000/t: .* port 8020 .*mrflight\[delta"):
+    with pytest.raises(JobFileError, match=r"hdfs://node:9000/t: .* port 8020.*mrflight\[delta"):
         prepare({}, ["hdfs://node:9000/t"], HERE)
 
 
@@ -73,7 +72,7 @@ def test_deltalake_is_asked_for_no_tls(url: str, pems: Path) -> None:
     """It speaks none, and would connect without."""
     with pytest.raises(JobFileError) as caught:
         prepare({"pem_dir": str(pems)}, ["in.csv", url], HERE)
-    assert str(caught.value).endswith(f"which takes the place of deltalake: {UNINSTALL}")
+    assert str(caught.value).endswith(f"which replaces deltalake: {UNINSTALL}")
     assert url in str(caught.value)
     assert "PEMS_DIR" not in os.environ
 
@@ -127,8 +126,8 @@ def test_certificates_of_the_environment_are_checked_whoever_asks(
     told = str(caught.value)
     assert told.startswith(f"storage.pem_dir: {pems / CLIENT_KEY} cannot be read")
     assert told.endswith(
-        "PEMS_DIR of the environment names that folder: mend it, or unset "
-        "PEMS_DIR where no TLS is wanted"
+        "PEMS_DIR in the environment names that folder: correct it, or unset "
+        "PEMS_DIR to connect without TLS"
     )
     prepare({}, ["in.csv", "s3://bucket/t"], HERE)  # whose client does not look there
 
@@ -147,13 +146,13 @@ ANN = {"user": "demo__ann"}
 @pytest.mark.parametrize(
     ("first", "second", "key", "shown"),
     [
-        (ANN, {"user": "demo__bob"}, "user", "be 'demo__bob' .* with 'demo__ann'"),
-        (ANN, {}, "user", "be none .* with 'demo__ann'"),
-        ({}, ANN, "user", "be 'demo__ann' .* with none"),
-        ({"pem_dir": "pems"}, {}, "pem_dir", "be none .*/pems'"),
-        ({"pem_dir": "pems"}, {"pem_dir": "other"}, "pem_dir", "/other' .*/pems'"),
-        ({"datanode_port": "1"}, {"datanode_port": "2"}, "datanode_port", "be '2' .* with '1'"),
-        ({"datanode_host": "a"}, {}, "datanode_host", "be none .* with 'a'"),
+        (ANN, {"user": "demo__bob"}, "user", "to 'demo__bob'.* uses 'demo__ann'"),
+        (ANN, {}, "user", "to none.* uses 'demo__ann'"),
+        ({}, ANN, "user", "to 'demo__ann'.* uses none"),
+        ({"pem_dir": "pems"}, {}, "pem_dir", "to none.*/pems'"),
+        ({"pem_dir": "pems"}, {"pem_dir": "other"}, "pem_dir", "/other'.*/pems'"),
+        ({"datanode_port": "1"}, {"datanode_port": "2"}, "datanode_port", "to '2'.* uses '1'"),
+        ({"datanode_host": "a"}, {}, "datanode_host", "to none.* uses 'a'"),
     ],
 )
 def test_a_process_asks_with_one_set_of_settings(
@@ -177,7 +176,7 @@ def test_what_the_environment_said_before_is_what_a_job_without_settings_asks_wi
     prepare({"user": "demo__ann"}, ["hopsfs://node/t"], HERE)
     prepare({}, ["hopsfs://node/t"], HERE)
     os.environ["LIBHDFS_DEFAULT_USER"] = "demo__bob"
-    with pytest.raises(JobFileError, match=r"^storage\.user .*'demo__bob' .* 'demo__ann'"):
+    with pytest.raises(JobFileError, match=r"^storage\.user .*'demo__bob'.* 'demo__ann'"):
         prepare({}, ["hopsfs://node/t"], HERE)
     prepare({"user": "demo__ann"}, ["hopsfs://node/t"], HERE)
     assert os.environ["LIBHDFS_DEFAULT_USER"] == "demo__ann"
@@ -186,9 +185,9 @@ def test_what_the_environment_said_before_is_what_a_job_without_settings_asks_wi
 def test_a_client_that_was_made_without_a_job_is_asked_with_nothing_else(hops: None) -> None:
     """As in a worker, which has the environment of its job."""
     os.environ["LIBHDFS_DEFAULT_USER"] = "demo__ann"
-    hopsfs.client_settings.begin()
+    hopsfs.client_settings.freeze()
     prepare({}, ["hopsfs://node/t"], HERE)
-    with pytest.raises(JobFileError, match=r"^storage\.user .*'demo__bob' .* 'demo__ann'"):
+    with pytest.raises(JobFileError, match=r"^storage\.user .*'demo__bob'.* 'demo__ann'"):
         prepare({"user": "demo__bob"}, ["hopsfs://node/t"], HERE)
 
 
@@ -210,7 +209,7 @@ def test_a_job_is_refused_before_anything_is_looked_at(
     """Good certificates do not help where the client takes none."""
     done = run(tmp_path, f'storage.pem_dir = "{folder}"', "hdfs://127.0.0.1:1/table", {})
     assert done.code == 2
-    told = "storage.pem_dir, of a connection to hdfs://127.0.0.1:1/table, needs hops-deltalake"
+    told = "storage.pem_dir, for a connection to hdfs://127.0.0.1:1/table, needs hops-deltalake"
     assert done.message.startswith(told)
     assert UNINSTALL in done.message
 
