@@ -140,12 +140,12 @@ def job() -> None:
     for name, y in zip(lanes, tops, strict=True):
         drawing.text(6, y + 34, name, bold=True, size=12)
         drawing.rule(0, y + 66, 970, y + 66)
-    steps = ["1 analyze and plan", "2 start", "3 map", "4 plan again, reduce", "5 commit", "6 end"]
+    steps = ["1 start, plan", "2 create", "3 map", "4 plan again, reduce", "5 commit", "6 end"]
     lefts = [125, 285, 400, 560, 750, 870]
     for words, x in zip(steps, lefts, strict=True):
         drawing.text(x, 28, words, size=12, bold=True, color=MUTED)
-    drawing.box(125, 54, 140, 54, "JobSpec, JobPlan", "config, planner")
-    drawing.box(285, 54, 95, 54, "start", "runtime")
+    drawing.box(125, 54, 140, 54, "JobSpec, JobPlan", "runtime, planner")
+    drawing.box(285, 54, 95, 54, "shuffle", "scheduler")
     drawing.box(400, 54, 140, 54, "map tasks", "scheduler")
     drawing.box(560, 54, 170, 54, "reduce tasks", "by the real sizes")
     drawing.box(750, 54, 100, 54, "commit", "sinks")
@@ -201,7 +201,7 @@ def batch() -> None:
             drawing.arrow(x - 16, 77, x, 77)
     drawing.arrow(885, 110, 885, 178)
     drawing.text(893, 144, "DoPut", size=11)
-    drawing.box(814, 178, 142, 58, "check the hash", "shuffle/store", fill=AMBER)
+    drawing.box(814, 178, 142, 58, "check the hash", "servers", fill=AMBER)
     drawing.box(498, 178, 300, 58, "hold in memory within the budget", "shuffle/store", fill=AMBER)
     drawing.box(182, 178, 300, 58, "spill the coldest partitions", "shuffle/store", fill=AMBER)
     drawing.box(24, 178, 142, 58, "read a partition", "shuffle/store", fill=AMBER)
