@@ -22,6 +22,7 @@ from mrflight.errors import MrflightError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.commit_lease import CommitLock
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import hopsfs
 
 REPOSITORY = Path(__file__).parents[1]
@@ -77,7 +78,7 @@ def _commit(task: Task, number: int) -> None:
     section = OutputSection(table=task.url, mode="append")
     sink = open_sink(section, Path("/"), task.options, job_id, None)
     row = pa.record_batch({"writer": [task.writer], "number": [number]}, schema=SCHEMA)
-    parts = tuple(sink.part_writer.write(0, 0, SCHEMA, [row]))
+    parts = tuple(sink.part_writer.write(PartId(0, 0), SCHEMA, [row]))
     lock = None if task.lock is None else CommitLock(task.lock)
     sink.commit_and_cleanup(Commit(parts, SCHEMA, lock=lock))
 

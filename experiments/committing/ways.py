@@ -22,6 +22,7 @@ from experiments.committing.rename_committer import RenameCommitter
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.parts.part_name import PartId
 from tests.services.minio import Bucket
 
 Way = Callable[[Bucket, Output], None]
@@ -49,7 +50,7 @@ def by_mrflight(bucket: Bucket, output: Output) -> None:
     schema = output.part(0).schema
     written = [
         [
-            sink.part_writer.write(part, attempt, schema, output.part(part).to_batches())
+            sink.part_writer.write(PartId(part, attempt), schema, output.part(part).to_batches())
             for attempt in range(output.attempts(part))
         ]
         for part in range(output.parts)

@@ -19,7 +19,7 @@ from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.connections import Connections, keep_idle
 from mrflight.shuffle.wire.protocol import CommitMap, DescribeShuffle, Message, MetadataAction
 from mrflight.sinks.parts.base import PartFile
-from mrflight.sinks.parts.part_name import part_name
+from mrflight.sinks.parts.part_name import PartId, part_name
 from mrflight.tasks import tasks
 
 _ENCODED_SCHEMA = SCHEMA.serialize().to_pybytes()
@@ -80,7 +80,7 @@ class PlayedCalls:
         for file in task.files:
             rows = sum(each.rows for each in file) // REDUCES_TO
             number = file[0].partition
-            name = part_name(number, None, attempt, "0123456789abcdef", 0, "parquet")
+            name = part_name(PartId(number, attempt), "0123456789abcdef", 0, "parquet")
             part = PartFile(
                 path=name,
                 rows=rows,

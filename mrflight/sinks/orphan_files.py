@@ -26,8 +26,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mrflight.errors import OutputError
-from mrflight.sinks.commit.job_files import relative_path
-from mrflight.sinks.commit.log_names import LOG, MANIFESTS, UNNUMBERED, is_job_file, job_of_file
+from mrflight.sinks.commit.job_files import (
+    LOG,
+    MANIFESTS,
+    UNNUMBERED,
+    is_job_file,
+    job_of_file,
+    relative_path,
+)
 from mrflight.sinks.folder.manifest_log import ManifestLog
 from mrflight.storage import Location
 

@@ -29,6 +29,7 @@ from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.base import PartFile, PartWriter
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.sources.base import Reader, Split
 from mrflight.system.prefetch import prefetch
 from mrflight.tasks.mapper import Mapper, RowMap
@@ -238,9 +239,9 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
                 continue
             schema = head.schema
             rows = chain([head], filled)
-            partition = task.files[file][0].partition
             number = task.side_slice.number if task.side_slice else None
-            parts += task.part_writer.write(partition, attempt, schema, rows, number, closer)
+            part = PartId(task.files[file][0].partition, attempt, number)
+            parts += task.part_writer.write(part, schema, rows, closer)
     rows_out = sum(part.rows for part in parts if not part.is_key_file)
     return ReduceResult(rows_out, schema, tuple(parts), sliced.rows_read if sliced else 0)
 

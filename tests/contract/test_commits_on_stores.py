@@ -16,6 +16,7 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.job_files import relative_path
 from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import FIRST_ENTRY, storage_options, table_uri
 from tests.services.hdfs import Hdfs
@@ -31,7 +32,7 @@ def commit_one(table: Location, writer: int, number: int) -> None:
     output = OutputSection(table=table.url, mode="append")
     sink = open_sink(output, Path("/"), table.options, job_id, None)
     row = pa.record_batch({"writer": [writer], "number": [number]}, schema=SCHEMA)
-    parts = sink.part_writer.write(0, 0, SCHEMA, [row])
+    parts = sink.part_writer.write(PartId(0, 0), SCHEMA, [row])
     sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
 
 

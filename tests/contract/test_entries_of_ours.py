@@ -15,6 +15,7 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.sinks.delta.sink import DeltaSink
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import Location, hopsfs, locate
 from mrflight.storage.delta import entry_name, storage_options, table_uri
 from tests.services.minio import Bucket
@@ -53,7 +54,7 @@ def sink_of(table: Location, job: int, mode: str) -> tuple[DeltaSink, Commit]:
     output = OutputSection(table=table.url, mode=mode)  # type: ignore[arg-type]
     sink = DeltaSink(table, output, f"20260101T000000-{job:012x}", None)
     row = pa.record_batch({"job": [str(job)], "number": [job]}, schema=SCHEMA)
-    return sink, Commit(tuple(sink.part_writer.write(0, 0, SCHEMA, [row])), SCHEMA)
+    return sink, Commit(tuple(sink.part_writer.write(PartId(0, 0), SCHEMA, [row])), SCHEMA)
 
 
 @pytest.mark.parametrize("below", ["/table", ""])
@@ -86,5 +87,5 @@ def test_a_partition_value_that_the_client_would_not_find_again_is_refused(tmp_p
     sink = DeltaSink(Location(str(tmp_path / "table"), OverwritingDisk()), output, "j", None)
     rows = pa.record_batch({"job": ["plain", "a b"], "number": [1, 2]}, schema=SCHEMA)
     with pytest.raises(OutputError, match="of a value would be in job=a%20b, and hops-deltalake"):
-        sink.part_writer.write(0, 0, SCHEMA, [rows])
+        sink.part_writer.write(PartId(0, 0), SCHEMA, [rows])
     assert not list(tmp_path.rglob("part-*"))

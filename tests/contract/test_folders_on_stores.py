@@ -18,6 +18,7 @@ from mrflight.sinks.commit.job_files import relative_path
 from mrflight.sinks.folder.manifest import Manifest
 from mrflight.sinks.folder.manifest_log import ManifestLog
 from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.sources import open_source
 from mrflight.storage import Location, hopsfs, locate, name_node
 from mrflight.storage.delta import open_table
@@ -42,7 +43,7 @@ def open_folder(
 
 def parts(sink: Sink, *numbers: int) -> Commit:
     rows = pa.record_batch([list(numbers), ["a b"] * len(numbers)], schema=SCHEMA)
-    return Commit(tuple(sink.part_writer.write(0, 0, SCHEMA, [rows])), SCHEMA)
+    return Commit(tuple(sink.part_writer.write(PartId(0, 0), SCHEMA, [rows])), SCHEMA)
 
 
 def files(folder: Location) -> set[str]:

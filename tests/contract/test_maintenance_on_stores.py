@@ -19,6 +19,7 @@ from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.job_files import relative_path
 from mrflight.sinks.delta.maintenance import MaintenanceReport, Upkeep, maintain
 from mrflight.sinks.delta.vacuum import Retention
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.sources import open_source
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
@@ -37,7 +38,7 @@ def begin(table: Location, *numbers: int) -> tuple[Sink, Commit]:
     parts = []
     for number in numbers:
         row = pa.record_batch({"p": [ODD], "n": [number], f"of{numbers[0]}": [True]})
-        parts += sink.part_writer.write(number, 0, row.schema, [row])
+        parts += sink.part_writer.write(PartId(number, 0), row.schema, [row])
     return sink, Commit(tuple(parts), row.schema)
 
 

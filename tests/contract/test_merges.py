@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import ColumnNotFoundError, JobFailedError, OutputError
-from mrflight.sinks.commit.base import HERE, Commit, SinkTask, SinkTasks
+from mrflight.sinks.commit.base import LOCAL_TASKS, Commit, SinkTask, SinkTasks
 from mrflight.sinks.delta.rewrite import RewriteTask
 from mrflight.sinks.parts.file_statistics import INDEXED_COLUMNS
 from tests.support.delta_log import action, commit, first_row_deleted, protocol
@@ -46,7 +46,7 @@ class Watched:
         rewrites = [task for task in tasks if isinstance(task, RewriteTask)]
         assert len(rewrites) == len(tasks)
         self.seen.append([target.logged for task in rewrites for target in task.targets])
-        return HERE.run(tasks, note)
+        return LOCAL_TASKS.run(tasks, note)
 
 
 def test_only_files_whose_ranges_meet_those_of_the_keys_are_looked_into(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_merge_that_fails_leaves_nothing(tmp_path: Path) -> None:
     before = sorted((tmp_path / "t").rglob("*"))
 
     def fail(tasks: Sequence[SinkTask], note: Any) -> list[Any]:
-        HERE.run(tasks, note)
+        LOCAL_TASKS.run(tasks, note)
         assert len(unnamed_parts(tmp_path)) == 3  # rows, keys, and those that stay
         raise JobFailedError("the last attempt")
 

@@ -19,6 +19,7 @@ from mrflight.config.spec import InputSpec, OutputSection
 from mrflight.errors import InputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
 from mrflight.storage import Location, locate
@@ -123,7 +124,7 @@ def opened_table(bucket: Bucket, mode: Literal["append", "overwrite"], job: int)
 
 
 def committed(sink: Sink) -> int | None:
-    written = sink.part_writer.write(0, 0, TABLE.schema, TABLE.to_batches())
+    written = sink.part_writer.write(PartId(0, 0), TABLE.schema, TABLE.to_batches())
     return sink.commit_and_cleanup(Commit(tuple(written), TABLE.schema, has_stale_files=False))
 
 
@@ -206,7 +207,7 @@ def test_a_new_folder_costs_nine_requests_and_each_further_part_one(bucket: Buck
         written = [
             part
             for number in range(parts)
-            for part in sink.part_writer.write(number, 0, TABLE.schema, TABLE.to_batches())
+            for part in sink.part_writer.write(PartId(number, 0), TABLE.schema, TABLE.to_batches())
         ]
         sink.commit_and_cleanup(Commit(tuple(written), TABLE.schema, has_stale_files=False))
         asked = Counter(request.api for request in bucket.requests(before))

@@ -38,11 +38,12 @@ import pyarrow as pa
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.config.spec import OutputSection
+from mrflight.sinks.parts.part_name import PartId
 rows = pa.ipc.open_stream({str(stream)!r}).read_all()
 for mode in ("error", "append", "overwrite"):
     section = OutputSection(table="t", format={format!r}, mode=mode, partition_by=["k"])
     sink = open_sink(section, Path({str(tmp_path)!r}), {{}}, mode, None)
-    parts = sink.part_writer.write(0, 0, rows.schema, rows.to_batches())
+    parts = sink.part_writer.write(PartId(0, 0), rows.schema, rows.to_batches())
     sink.commit_and_cleanup(Commit(tuple(parts), rows.schema))
 print([name for name in ("pyarrow.dataset", "pyarrow.acero", "pandas") if name in sys.modules])
 """

@@ -9,6 +9,7 @@ import pytest
 
 from mrflight.errors import MrflightError
 from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.parts.part_name import PartId
 from tests.support.leftovers import tree
 from tests.support.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of, written
 
@@ -29,7 +30,7 @@ def test_batches_that_fail_half_way_leave_nothing(output: Output, existing: bool
         raise BoomError
 
     with pytest.raises(BoomError):
-        sink.part_writer.write(0, 0, SCHEMA, batches())
+        sink.part_writer.write(PartId(0, 0), SCHEMA, batches())
     sink.abort()
     assert tree(output.base) == before
 

@@ -10,12 +10,13 @@ import pytest
 from mrflight.errors import OutputError, SchemaMismatchError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.parts.base import PartFile
+from mrflight.sinks.parts.part_name import PartId
 from tests.support.leftovers import tree
 from tests.support.outputs import OLD, SCHEMA, Output
 
 
 def part_of(sink: Sink, partition: int, rows: pa.Table) -> tuple[PartFile, ...]:
-    return tuple(sink.part_writer.write(partition, 0, rows.schema, rows.to_batches()))
+    return tuple(sink.part_writer.write(PartId(partition, 0), rows.schema, rows.to_batches()))
 
 
 def commit(sink: Sink, *tables: pa.Table) -> None:
@@ -106,7 +107,7 @@ def test_rows_of_one_part_file(output: Output) -> None:
         kinds = [str(batch.schema.field("n").type) for batch in tried]
         said = f"column 'n' is {kinds[0]} in some and {kinds[1]} in others; cast it"
         with pytest.raises(SchemaMismatchError, match=re.escape(said)):
-            output.open().part_writer.write(0, 0, tried[0].schema, tried)
+            output.open().part_writer.write(PartId(0, 0), tried[0].schema, tried)
         assert tree(output.base) == before
 
 
@@ -116,6 +117,6 @@ def test_rows_without_values_after_others_of_one_part_file(output: Output) -> No
         *rows(pa.nulls(2), ["c", "d"]).to_batches(),
     ]
     sink = output.open()
-    parts = sink.part_writer.write(0, 0, batches[0].schema, batches)
+    parts = sink.part_writer.write(PartId(0, 0), batches[0].schema, batches)
     sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
     assert output.read(BY_K) == [("a", 4), ("b", 5), ("c", None), ("d", None)]

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import OutputError
+from mrflight.sinks.parts.part_name import PartId
 from tests.support.leftovers import tree
 from tests.support.outputs import MODES, NEW, OLD, SCHEMA, Mode, Output
 
@@ -81,5 +82,5 @@ def test_an_empty_overwrite_empties_the_table(output: Output) -> None:
 def test_no_rows_no_file(output: Output) -> None:
     writer = output.open().part_writer
     empty = pa.RecordBatch.from_pylist([], schema=SCHEMA)
-    assert writer.write(0, 0, SCHEMA, [empty, empty]) == []
+    assert writer.write(PartId(0, 0), SCHEMA, [empty, empty]) == []
     assert tree(output.base) == {}

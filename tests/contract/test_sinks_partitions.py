@@ -15,7 +15,8 @@ from deltalake import DeltaTable
 from mrflight.config.spec import OutputFormat
 from mrflight.errors import ColumnNotFoundError, OutputError
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.parts.part_files import PartLimits
+from mrflight.sinks.parts.open_files import PartLimits
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from tests.support.leftovers import tree
 from tests.support.outputs import SCHEMA, Output, table_of
@@ -115,7 +116,7 @@ def test_partitions_in_several_columns(tmp_path: Path, format: OutputFormat) -> 
     schema = pa.schema([("n", pa.int64()), ("k", pa.string()), ("day", pa.string())])
     rows = [(i, "abc"[i % 3], None if i % 2 else "x/y") for i in range(12)]
     sink = output.open()
-    parts = sink.part_writer.write(0, 0, schema, table_of(rows, schema).to_batches())
+    parts = sink.part_writer.write(PartId(0, 0), schema, table_of(rows, schema).to_batches())
     assert len(parts) == 6
     sink.commit_and_cleanup(Commit(tuple(parts), schema))
     assert output.read(schema) == rows
@@ -128,7 +129,7 @@ def test_more_values_than_files_may_be_open(tmp_path: Path, format: OutputFormat
     assert isinstance(sink.part_writer, FilePartWriter)
     writer = replace(sink.part_writer, limits=PartLimits(max_open_files=3, max_buffered_bytes=500))
     rows = [(i, f"value {i * 7919 % 11}") for i in range(700)]
-    parts = writer.write(4, 2, SCHEMA, table_of(rows).to_batches(max_chunksize=23))
+    parts = writer.write(PartId(4, 2), SCHEMA, table_of(rows).to_batches(max_chunksize=23))
     assert len(parts) > 11  # so values went on in further files
     names = {Path(part.path).name for part in parts}
     assert any(name.startswith("part-00004-2-new.1.") for name in names)
@@ -139,12 +140,12 @@ def test_more_values_than_files_may_be_open(tmp_path: Path, format: OutputFormat
 
 def test_a_partition_column_that_is_not_there(tmp_path: Path, format: OutputFormat) -> None:
     with pytest.raises(ColumnNotFoundError, match="no column 'nope'; it has 'n', 'k'"):
-        Output(tmp_path, format, ("nope",)).open().part_writer.write(0, 0, SCHEMA, [])
+        Output(tmp_path, format, ("nope",)).open().part_writer.write(PartId(0, 0), SCHEMA, [])
 
 
 def test_partitions_by_every_column_are_refused(tmp_path: Path, format: OutputFormat) -> None:
     with pytest.raises(OutputError, match="leaves none to write"):
-        Output(tmp_path, format, ("n", "k")).open().part_writer.write(0, 0, SCHEMA, [])
+        Output(tmp_path, format, ("n", "k")).open().part_writer.write(PartId(0, 0), SCHEMA, [])
 
 
 def test_a_partition_column_given_twice_is_refused(tmp_path: Path, format: OutputFormat) -> None:
@@ -155,4 +156,4 @@ def test_a_partition_column_given_twice_is_refused(tmp_path: Path, format: Outpu
 def test_a_partition_column_of_lists_is_refused(tmp_path: Path, format: OutputFormat) -> None:
     schema = pa.schema([("n", pa.int64()), ("k", pa.list_(pa.string()))])
     with pytest.raises(OutputError, match="a folder cannot be named after such a value"):
-        Output(tmp_path, format, ("k",)).open().part_writer.write(0, 0, schema, [])
+        Output(tmp_path, format, ("k",)).open().part_writer.write(PartId(0, 0), schema, [])

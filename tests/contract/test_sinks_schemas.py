@@ -11,6 +11,7 @@ import pytest
 from mrflight.config.spec import OutputFormat
 from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
 from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.parts.part_name import PartId
 from tests.support.leftovers import tree
 from tests.support.outputs import OLD, SCHEMA, Output
 
@@ -39,7 +40,7 @@ def test_append_of_another_schema_is_refused_before_anything_is_written(
         ColumnNotFoundError if "k" in output.partition_by and len(schema) == 1 else OutputError
     )
     with pytest.raises(expected, match=None if expected is ColumnNotFoundError else message):
-        writer.write(0, 0, schema, never())
+        writer.write(PartId(0, 0), schema, never())
     assert tree(output.base) == before
 
 
@@ -55,21 +56,22 @@ def test_append_takes_other_orders_and_layouts(output: Output) -> None:
     batch = pa.record_batch(
         [pa.array(["b", "c"]).cast(schema.field("k").type), pa.array([4, 5])], schema=schema
     )
-    sink.commit_and_cleanup(Commit(tuple(sink.part_writer.write(0, 0, schema, [batch])), schema))
+    parts = sink.part_writer.write(PartId(0, 0), schema, [batch])
+    sink.commit_and_cleanup(Commit(tuple(parts), schema))
     assert output.read() == [*OLD, (4, "b"), (5, "c")]
 
 
 def test_a_batch_without_a_column_is_refused(output: Output) -> None:
     batch = pa.record_batch({"k": ["a"]})
     with pytest.raises(SchemaMismatchError, match="no column 'n'"):
-        output.open().part_writer.write(0, 0, SCHEMA, [batch])
+        output.open().part_writer.write(PartId(0, 0), SCHEMA, [batch])
     assert tree(output.base) == {}
 
 
 def test_columns_of_one_name_are_refused(output: Output) -> None:
     twice = pa.schema([("k", pa.int64()), ("k", pa.int64())])
     with pytest.raises(OutputError, match="two columns are called 'k'"):
-        output.open().part_writer.write(0, 0, twice, [])
+        output.open().part_writer.write(PartId(0, 0), twice, [])
 
 
 def test_a_type_that_the_format_lacks_is_refused_with_what_to_do(
@@ -83,5 +85,5 @@ def test_a_type_that_the_format_lacks_is_refused_with_what_to_do(
     }
     schema = pa.schema([("n", pa.int64()), ("odd", kinds[format])])
     with pytest.raises(OutputError, match=r"column 'odd' is .* in the map"):
-        Output(tmp_path, format).open().part_writer.write(0, 0, schema, [])
+        Output(tmp_path, format).open().part_writer.write(PartId(0, 0), schema, [])
     assert tree(tmp_path) == {}

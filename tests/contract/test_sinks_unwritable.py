@@ -12,7 +12,8 @@ import pytest
 from mrflight.config.spec import OutputFormat
 from mrflight.errors import JobFailedError, OutputError
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.parts import part_file
+from mrflight.sinks.parts import open_files
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import Location, locate
 from tests.services.minio import Bucket
 from tests.support.half_way_jobs import opened, parts
@@ -86,7 +87,7 @@ def test_a_file_in_the_place_of_a_partitions_folder(tmp_path: Path, format: Outp
     with pytest.raises(
         OutputError, match=r"k=b/part-.* cannot be written: .*; move away"
     ) as caught:
-        sink.part_writer.write(0, 0, SCHEMA, table_of(NEW).to_batches())
+        sink.part_writer.write(PartId(0, 0), SCHEMA, table_of(NEW).to_batches())
     assert not caught.value.retryable
     assert not output.parts("new")
 
@@ -100,7 +101,7 @@ def test_a_folder_that_cannot_be_written_any_more(tmp_path: Path, format: Output
         immutable(output.folder),
         pytest.raises(OutputError, match=r"cannot be written: .*; let this user write there"),
     ):
-        sink.part_writer.write(0, 0, SCHEMA, table_of(NEW).to_batches())
+        sink.part_writer.write(PartId(0, 0), SCHEMA, table_of(NEW).to_batches())
 
 
 @as_root
@@ -112,7 +113,7 @@ def test_a_commit_that_is_not_let_in_any_more(
     output.run(OLD, job_id="old")
     before = tree(output.base)
     sink = output.open("append")
-    written = tuple(sink.part_writer.write(0, 0, SCHEMA, table_of(NEW).to_batches()))
+    written = tuple(sink.part_writer.write(PartId(0, 0), SCHEMA, table_of(NEW).to_batches()))
     with (
         immutable(output.folder / lists),
         pytest.raises(OutputError, match=r"; let this user write there, or choose another folder"),
@@ -126,7 +127,7 @@ def test_a_commit_that_is_not_let_in_any_more(
 def test_a_disk_that_may_be_better_later_is_tried_again(number: str) -> None:
     with (
         pytest.raises(JobFailedError, match="cannot be written") as caught,
-        part_file._storing(Location("/table/part")),
+        open_files._translate_write_errors(Location("/table/part")),
     ):
         raise OSError(getattr(errno, number), number)
     assert caught.value.retryable

@@ -18,10 +18,11 @@ from msgspec.structs import replace
 
 from mrflight.config.spec import OutputFormat
 from mrflight.errors import CommitError, DeadlineExceededError, JobFailedError
-from mrflight.sinks.commit import commit_guard as landing
+from mrflight.sinks.commit import commit_guard
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.delta import commit as delta_commit
 from mrflight.sinks.delta.table import DeltaTable
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import Location, locate
 from mrflight.system.deadlines import Deadline
 from tests.services.hdfs import Hdfs, running_hdfs
@@ -57,7 +58,7 @@ def hdfs(needs_hdfs: None) -> Iterator[Hdfs]:
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the job's, but for their time."""
     monkeypatch.setattr(delta_commit, "LOOKS", 3)
-    monkeypatch.setattr(landing, "GRACE_S", 0.3)
+    monkeypatch.setattr(commit_guard, "GRACE_S", 0.3)
 
 
 @pytest.fixture
@@ -161,7 +162,9 @@ def write(table: Location, sink: Sink, *deeds: Callable[[], None]) -> Commit:
         for deed in deeds:
             deed()
 
-    return Commit(tuple(sink.part_writer.write(0, 0, SCHEMA, large_batches(half_way))), SCHEMA)
+    return Commit(
+        tuple(sink.part_writer.write(PartId(0, 0), SCHEMA, large_batches(half_way))), SCHEMA
+    )
 
 
 def check_that_a_small_file_fails_at_once(table: Location) -> None:

@@ -11,6 +11,7 @@ import pytest
 from mrflight.config.spec import OutputFormat
 from mrflight.errors import CommitError, InputError, JobFailedError
 from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import Location, locate, s3
 from tests.services.minio import Bucket, restarted, running_minio
 from tests.support.failing_reads import (
@@ -90,7 +91,7 @@ def test_a_part_whose_upload_is_cut_is_whole_all_the_same(bucket: Bucket) -> Non
     table = locate(f"{bucket.url}/table", Path("/"), bucket.options)
     with lossy_proxy(bucket.minio.port, "partNumber=2", "answer") as proxy:
         sink = opened(behind(table, proxy), "csv", "job")
-        written = sink.part_writer.write(0, 0, SCHEMA, large_batches(lambda: None))
+        written = sink.part_writer.write(PartId(0, 0), SCHEMA, large_batches(lambda: None))
         sink.commit_and_cleanup(Commit(tuple(written), SCHEMA))
         assert proxy.end() == 1
     assert rows_of(table) == list(range(LARGE_ROWS))
@@ -103,7 +104,7 @@ def test_a_server_that_is_killed_as_a_part_is_written(needs_minio: None) -> None
         sink = opened(table, "csv", "killed", "monday")
         began_s = time.monotonic()
         with pytest.raises(JobFailedError) as told:
-            sink.part_writer.write(0, 0, SCHEMA, large_batches(minio.server.kill))
+            sink.part_writer.write(PartId(0, 0), SCHEMA, large_batches(minio.server.kill))
         sink.abort()
         assert time.monotonic() - began_s < DEADLINE_S
         assert f"{table.url}/part-00000-0-20260101T000000-killed" in str(told.value)

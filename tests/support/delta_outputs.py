@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
+from mrflight.sinks.parts.part_name import PartId
 from tests.support.outputs import Mode
 
 ROWS = pa.table({"n": [1, 2], "k": ["a", "b"]})
@@ -31,7 +32,7 @@ def open_delta(
 
 
 def finish(sink: Sink, rows: pa.Table = ROWS) -> int | None:
-    parts = sink.part_writer.write(0, 0, rows.schema, rows.to_batches())
+    parts = sink.part_writer.write(PartId(0, 0), rows.schema, rows.to_batches())
     try:
         return sink.commit_and_cleanup(Commit(tuple(parts), rows.schema))
     finally:

@@ -13,6 +13,7 @@ from mrflight.config.spec import InputSpec, OutputFormat, OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.sources import open_source
 from mrflight.storage import Location
 
@@ -31,7 +32,7 @@ def opened(table: Location, format: OutputFormat, job: str, run_id: str | None =
 def parts(sink: Sink, *numbers: int) -> Commit:
     """What is written of a row each, uncommitted yet."""
     rows = pa.record_batch([list(numbers), ["x"] * len(numbers)], schema=SCHEMA)
-    return Commit(tuple(sink.part_writer.write(0, 0, SCHEMA, [rows])), SCHEMA)
+    return Commit(tuple(sink.part_writer.write(PartId(0, 0), SCHEMA, [rows])), SCHEMA)
 
 
 def large_batches(half_way: Callable[[], None]) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from mrflight.sinks.parts.part_name import PartId
+
 ROOT = Path(__file__).parents[2]
 SCHEMA = pa.schema([("job", pa.string()), ("number", pa.int64())])
 
@@ -47,7 +49,7 @@ def commit(
     if sink.was_committed():
         return sink.committed_version()
     row = pa.record_batch({"job": [job], "number": [1]}, schema=SCHEMA)
-    parts = sink.part_writer.write(0, 0, SCHEMA, [row])
+    parts = sink.part_writer.write(PartId(0, 0), SCHEMA, [row])
     return sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA, lock=CommitLock(metadata)))
 
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 from mrflight.compute import kernel
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
-from mrflight.sinks.commit.base import HERE, Commit, Sink, SinkTasks
+from mrflight.sinks.commit.base import LOCAL_TASKS, Commit, Sink, SinkTasks
 from mrflight.sinks.parts.base import PartFile
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.tasks.operators.merge_dedup import MergeDedup
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
@@ -62,7 +63,7 @@ def write_rows(
         schema, results = reduce_spec.apply(
             partition, rows.schema, iter([batch.filter(mine)]), task_memory
         )
-        parts += sink.part_writer.write(partition, 0, schema, results)
+        parts += sink.part_writer.write(PartId(partition, 0), schema, results)
     return tuple(parts), rows.schema
 
 
@@ -76,7 +77,7 @@ def merge(
     partition_by: Sequence[str] = (),
     job_id: str = "job",
     app_id: str | None = None,
-    tasks: SinkTasks = HERE,
+    tasks: SinkTasks = LOCAL_TASKS,
 ) -> Sink:
     """Merge rows into the table ``t`` of a folder."""
     sink = open_merge(

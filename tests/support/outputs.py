@@ -21,6 +21,7 @@ from mrflight.config.spec import OutputFormat, OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.parts.base import PartFile
+from mrflight.sinks.parts.part_name import PartId
 
 FORMATS = get_args(OutputFormat)
 PLAIN_FORMATS = [format for format in FORMATS if format != "delta"]
@@ -94,7 +95,7 @@ def written(sink: Sink, rows: Rows, schema: pa.Schema = SCHEMA, attempt: int = 0
     parts = []
     for start in range(0, len(rows), 2):
         batches = table_of(rows[start : start + 2], schema).to_batches(max_chunksize=1)
-        parts += writer.write(start // 2, attempt, schema, iter(batches))
+        parts += writer.write(PartId(start // 2, attempt), schema, iter(batches))
     return parts
 
 

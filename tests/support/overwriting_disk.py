@@ -23,6 +23,7 @@ from mrflight.shuffle.wire.lease_protocol import RecordedVersion, VersionRecord
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.sinks.delta.sink import DeltaSink
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import Location
 from mrflight.storage.disk import Disk
 from mrflight.storage.streams import WrittenFile
@@ -119,7 +120,7 @@ class Job:
         output = OutputSection(table=str(self.table), mode=self.mode)  # type: ignore[arg-type]
         sink = DeltaSink(location, output, self.id, self.run_id)
         row = pa.record_batch({"job": [self.name], "number": [number]}, schema=SCHEMA)
-        parts = sink.part_writer.write(0, 0, SCHEMA, [row])
+        parts = sink.part_writer.write(PartId(0, 0), SCHEMA, [row])
         try:
             version = sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA, lock=self.lock))
         except BaseException:

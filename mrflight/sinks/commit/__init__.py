@@ -1,1 +1,4 @@
-"""What every sink shares: its interface, the guard and the lease of a commit, a job's own files."""
+"""What all sinks share: their interface, the guard and lease of a commit, and the files of a job.
+
+How a folder or a Delta table is committed is in `sinks.folder` and `sinks.delta`.
+"""

@@ -1,8 +1,8 @@
-"""What a sink is: part files at their final names, then one commit.
+"""The interface of sinks: part files at their final names, then one commit.
 
-The driver opens a `Sink`, which looks at what is there and refuses what
-cannot work. Its `part_writer`, small and picklable, travels to the reduce
-tasks; the `PartFile`s they return are all that the commit needs.
+The driver opens a `Sink`, which looks at the output and refuses what cannot work. Its
+`part_writer`, which is small and picklable, is sent to the reduce tasks. The `PartFile`s that they
+return are all that the commit needs.
 """
 
 from __future__ import annotations
@@ -21,56 +21,59 @@ from mrflight.system.deadlines import NO_DEADLINE, Deadline
 
 
 class SinkTask(Protocol):
-    """Work of a sink that a worker does; small and picklable. It may be run again."""
+    """Work of a sink that a worker runs. It is small, picklable, and may be run again."""
 
     @property
     def name(self) -> str: ...
 
     def run(self, attempt: int) -> Any:
-        """Files that it writes have the attempt in their names, and count once they are named."""
+        """Run an attempt, whose files have its number in their names and count once committed."""
 
 
-Note = Callable[[list[Any]], str]
-"""Makes of results what is told of them."""
+Summarize = Callable[[list[Any]], str]
+"""Makes the text of the progress report from the results of the tasks."""
 
 
 class SinkTasks(msgspec.Struct, frozen=True):
-    """Who runs the tasks of a sink; without more they run here, one after the other."""
+    """Runs the tasks of a sink. By default they run in this process, one after the other."""
 
-    run: Callable[[Sequence[SinkTask], Note], list[Any]] = lambda tasks, note: [
+    run: Callable[[Sequence[SinkTask], Summarize], list[Any]] = lambda tasks, summarize: [
         task.run(0) for task in tasks
     ]
-    """The results in the order of the tasks; raises what an attempt does that is the last."""
+    """Returns the results in the order of the tasks; raises what a task's last attempt raised."""
     workers: int = 1
     memory_bytes: int = 64 << 20
-    """What one task may hold,"""
+    """How much a task may hold."""
     encoder_bytes: int = 64 << 20
-    """and of rows that wait to be encoded as much beside it."""
+    """How much it may hold besides that in rows that are waiting to be encoded."""
 
 
-HERE = SinkTasks()
+LOCAL_TASKS = SinkTasks()
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """What the winning reduce attempts made, ready to be committed."""
+    """What the committed reduce attempts wrote, ready to be committed to the table."""
 
     parts: tuple[PartFile, ...]
     schema: pa.Schema
-    """Of the result where there are no parts, which have their own."""
+    """The schema of the result if there are no parts, which have their own."""
     deadline: Deadline = NO_DEADLINE
-    """Until when the store is waited for, up to the call that lands it."""
+    """Until when the store is waited for, up to the call that commits."""
     has_stale_files: bool = True
-    """Whether there may be files of attempts that are not among these."""
-    tasks: SinkTasks = HERE
+    """Whether there may be files of attempts other than those of the parts."""
+    tasks: SinkTasks = LOCAL_TASKS
     lock: CommitLock | None = None
-    """Where a sink that `needs_lock` asks for its turn."""
+    """The lock that a sink with `needs_lock` acquires."""
 
 
 class Sink(ABC):
-    """An output that was looked at and found possible."""
+    """An output that was checked before the job writes to it.
+
+    The driver calls `setup`, `commit` and `cleanup` in this order, and `abort` if the job fails.
+    """
 
     needs_lock = False
-    """Whether of two jobs that commit to it at the same time both may believe to have done so."""
+    """Whether two jobs that commit at the same time may both believe that they succeeded."""
 
     @property
     @abstractmethod
@@ -78,63 +81,63 @@ class Sink(ABC):
 
     @abstractmethod
     def was_committed(self) -> bool:
-        """Whether an earlier run of the same ``run_id`` was, when the sink was opened."""
+        """Return whether an earlier job of the same ``run_id`` was committed when this opened."""
 
     @abstractmethod
     def committed_version(self) -> int | None:
-        """The version that it committed; None for plain folders, and where there was none."""
+        """Return the version that it committed; None for plain folders, and if there was none."""
 
     def commit_and_cleanup(self, commit: Commit) -> int | None:
-        """`setup`, `commit` the parts, then `cleanup`; the version."""
+        """Call `setup`, `commit` and `cleanup`, and return the version."""
         self.setup(commit)
         version = self.commit(commit)
         self.cleanup()
         return version
 
     def check_rows(self, schema: pa.Schema) -> None:
-        """Raise JobError where rows of this schema, as a job will make them, cannot be taken.
+        """Raise JobError if rows of this schema, which a job will write, cannot be accepted.
 
-        What most sinks have to say their part writers say.
+        Most sinks leave this to their part writers.
         """
         return
 
     def setup(self, commit: Commit) -> None:
-        """Do what takes long before `commit` is called with the same parts; nothing for most sinks.
+        """Do what takes long, before `commit` is called with the same parts.
 
-        Raises as `commit` does, with nothing committed.
+        Most sinks do nothing. Raises as `commit` does, with nothing committed.
         """
         return
 
     def merge_counts(self) -> MergeCounts | None:
-        """What a merge that has landed did; None for what is no merge, and was another's."""
+        """Return what a committed merge has changed; None without one, or if another job did it."""
         return None
 
     @abstractmethod
     def commit(self, commit: Commit) -> int | None:
-        """Make the parts visible in one step; the table's new version, None for plain folders.
+        """Make the parts visible in one step; return the table's version, None for plain folders.
 
-        Where another run of the same ``run_id`` was faster, the version is that run's. Raises
-        SchemaMismatchError where the parts do not go together in one table, OutputError where the
-        table changed so that it does not take the parts, DeadlineExceededError where the store
-        stands still before anything is decided, CommitError where it fails: with nothing
-        committed, unless it says that it is, or that this is not known.
+        If another job of the same ``run_id`` was faster, the version is that of the other job.
+        Raises SchemaMismatchError if the parts do not fit into one table, OutputError if the table
+        has changed so that it does not accept the parts, DeadlineExceededError if the store does
+        not answer before anything is decided, and CommitError if the store fails. Nothing is
+        committed then, unless the message says that it is, or that this is not known.
 
-        In the main thread an interrupt may end it at any time. A call that is under way then may
-        land all the same, so that `abort` leaves the parts alone.
+        In the main thread an interrupt may end this at any time. A call that is running then may
+        still commit, so `abort` leaves the parts alone.
         """
 
     @abstractmethod
     def cleanup(self) -> None:
-        """Remove what a commit that has landed replaced, and the job's other part files.
+        """After `commit`, remove the files that it replaced and the job's other part files.
 
-        Raises CommitError, which says that the job is committed, where readers would find what
-        is to go beside the new files. A failure to remove others is passed over.
+        Raises CommitError, which says that the job is committed, if readers would find replaced
+        files beside the new ones. Other failures to remove files are ignored.
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Remove the job's part files that are not committed, empty folders that it made, no more.
+        """Remove the job's part files that are not committed and the empty folders it created.
 
-        Does nothing after `commit`, nor where nobody knows whether that is still to come. A failure
-        to remove is passed over.
+        Does nothing after `commit`, or while it is not known whether the commit will take effect.
+        A failure to remove files is ignored.
         """

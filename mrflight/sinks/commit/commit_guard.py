@@ -1,7 +1,9 @@
-"""The one call that makes a job's parts visible, and whether it may still do so."""
+"""The one call that makes a job's parts visible, and the pause before it is tried again."""
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -12,33 +14,48 @@ from mrflight.system.signals import run_interruptibly
 T = TypeVar("T")
 
 GRACE_S = 10.0
-"""For a call that begins in time. It takes milliseconds, and whoever cuts it off knows nothing."""
+"""How long a call that begins in time may take. It usually takes milliseconds, and cutting it off
+leaves its outcome unknown."""
 
 MAX_WAIT_S = 600.0
-"""For a store that stands still, where the job has no timeout."""
+"""How long a store that does not answer is waited for if the job has no timeout."""
+
+MAX_TRIES = 30
+"""How often a commit is tried while other writers are faster."""
+_MAX_PAUSE_S = 0.2
+
+
+def random_backoff() -> None:
+    """Sleep for a random time, so that writers that conflicted do not conflict again.
+
+    Call this before the table is looked at. A writer that sleeps between its look and the commit
+    that is based on it is late each time, because others commit meanwhile.
+    """
+    time.sleep(random.uniform(0, _MAX_PAUSE_S))
 
 
 class CommitGuard:
-    """Of one job, in the table of this URL."""
+    """Runs the call that commits a job to the table of this URL, and knows if it may still run."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._is_under_way = False
+        self._is_running = False
 
     @property
     def outcome_unknown(self) -> bool:
-        """Whether the call was left alone, and may land later: what it names has to stay."""
-        return self._is_under_way
+        """Whether the call was abandoned and may still take effect, so that its files must stay."""
+        return self._is_running
 
     def commit_once(self, call: Callable[[], T], deadline: Deadline) -> T:
-        """What the call returns; in the main thread an interrupt ends the wait, and not the call.
+        """Return what the call returns.
 
-        So does the deadline of the job: DeadlineExceededError, some seconds after it.
+        In the main thread an interrupt ends the wait, but not the call. So does the job's deadline,
+        some seconds after it has passed: that raises DeadlineExceededError.
         """
-        self._is_under_way = True
+        self._is_running = True
         has_ended = False
 
-        def make() -> T:
+        def run() -> T:
             nonlocal has_ended
             try:
                 return call()
@@ -46,10 +63,10 @@ class CommitGuard:
                 has_ended = True
 
         try:
-            returned = run_interruptibly(make, min(max(deadline.left_s(), GRACE_S), MAX_WAIT_S))
+            returned = run_interruptibly(run, min(max(deadline.left_s(), GRACE_S), MAX_WAIT_S))
         except Exception as error:
-            if has_ended:  # what came of it can be looked up
-                self._is_under_way = False
+            if has_ended:  # the caller can find out what came of it
+                self._is_running = False
                 raise
             raise DeadlineExceededError(
                 f"{self._url}: the store does not answer the commit, and the job's time has "
@@ -57,5 +74,5 @@ class CommitGuard:
                 "the table before the job is run again (with a job.run_id it commits once in any "
                 "case)"
             ) from error
-        self._is_under_way = False
+        self._is_running = False
         return returned

@@ -1,7 +1,7 @@
-"""A job's turn to commit to a table in a store that cannot tell who of two was first.
+"""The commit lock of a table in a store that cannot tell which of two writers came first.
 
-The turn is a lease at a metadata server, asked for again as long as it lasts. Jobs that ask
-another metadata server, and other programs, are not kept away by it.
+The lock is a lease at a metadata server, which is renewed while the job commits. It does not keep
+out other programs, nor jobs that ask another metadata server.
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ from mrflight.system.retry import retry_with_backoff
 log = logging.getLogger(__name__)
 
 LEASE_S = 30.0
-"""Longer than a process usually stands still; others wait so long for one that was killed."""
+"""Longer than a process is usually suspended. Others wait this long for a job that was killed."""
 _RENEWALS = 3
-"""In the time of a lease."""
+"""How often a lease is renewed before it would expire."""
 
 
 class LeaseHandle:
-    """The lease that a job has, as far as it knows."""
+    """The lease that a job holds, as far as the job knows."""
 
     def __init__(self, client: LeaseClient, lease_s: float, lease: CommitLease) -> None:
         self._client = client
         self._lease_s = lease_s
         self._number = lease.number
         self.known = lease.versions
-        """The last versions that were committed by turns, as they are to be found."""
+        """The last versions that were committed under the lock, as they should be in the log."""
 
     def check(self) -> None:
-        """LeaseLostError where it is over; if not, it has all of its time again."""
+        """Renew the lease; raise LeaseLostError if it has expired."""
         self._client.lease(self._lease_s, self._number)
 
     def correct(self, versions: list[VersionRecord]) -> None:
-        """Tell what versions are that are not what was known; LeaseLostError."""
+        """Replace the server's records of these versions; raise LeaseLostError if it expired."""
         self._client.correct(self._number, versions)
 
     def record(self, version: VersionRecord) -> VersionRecord:
-        """Tell what was committed; what counts is what was told first of that version."""
+        """Record a committed version, and return the first record of it, which counts."""
         first = self._client.record(version)
         return VersionRecord(version.version, first.digest, first.job)
 
     def release(self) -> None:
-        """Let the next one have it; where that cannot be told, it ends by itself."""
+        """Release the lease. If the server cannot be reached, the lease expires by itself."""
         try:
             self._client.release(self._number)
         except MrflightError as error:
-            log.info("a lease for commits ends by itself: %s", error)
+            log.info("a lease for commits expires by itself: %s", error)
 
 
 class CommitLock(msgspec.Struct, frozen=True):
-    """Where turns are given: a metadata server."""
+    """Acquires leases for commits at a metadata server."""
 
     metadata: str
     timeouts: Timeouts = DEFAULT_TIMEOUTS
@@ -72,9 +72,10 @@ class CommitLock(msgspec.Struct, frozen=True):
 
     @contextmanager
     def acquire(self, table: str, deadline: Deadline) -> Iterator[LeaseHandle]:
-        """Wait for a turn to commit to ``table``, by its name at the lock, and end it after that.
+        """Wait for the lease of ``table``, a `Store.lock_name`; release it at the end.
 
-        CommitError where there is none within ten minutes, or nobody to ask; DeadlineExceededError.
+        Raises CommitError if there is no lease within ten minutes or the server does not answer,
+        and DeadlineExceededError.
         """
         holder, cancelled = new_writer_id(), threading.Event()
         with Connections(self.timeouts) as connections:
@@ -84,14 +85,14 @@ class CommitLock(msgspec.Struct, frozen=True):
                     partial(self._wait, client, table, cancelled),
                     f"other jobs committed to {table}, with nothing committed",
                 )
-                turn = LeaseHandle(client, self.lease_s, lease)
+                handle = LeaseHandle(client, self.lease_s, lease)
                 renewal = self._renewal(table, holder, lease.number, cancelled)
                 renewal.start()
                 try:
-                    yield turn
+                    yield handle
                 finally:
                     cancelled.set()
-                    turn.release()
+                    handle.release()
             finally:
                 cancelled.set()
 
@@ -105,7 +106,8 @@ class CommitLock(msgspec.Struct, frozen=True):
             )
         except MrflightError as error:
             raise CommitError(
-                f"{table}: nothing was committed, as there was no turn for it: {error}"
+                f"{table}: nothing was committed, as the table's commit lock was not acquired: "
+                f"{error}"
             ) from error
 
     def _client(
@@ -126,7 +128,7 @@ class CommitLock(msgspec.Struct, frozen=True):
                     try:
                         client.lease(self.lease_s, number)
                     except LeaseLostError:
-                        return  # who has it finds out
+                        return  # the next call with the lease raises this as well
                     except MrflightError as error:
                         log.info("a lease for commits to %s is not renewed: %s", table, error)
 

@@ -1,12 +1,13 @@
-"""Removing what a job wrote and nothing else: its part files, then the folders it made.
+"""The files that a job writes below its table: how they are recognised, and how they are removed.
 
-A part file carries its job's id in its name, so a listing finds those of every
-attempt, also of one that nobody heard of again.
+A part file has its job's id in its name. A listing therefore finds the part files of every attempt,
+even of an attempt from which no answer ever came.
 """
 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -14,52 +15,62 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mrflight.errors import OutputError
-from mrflight.sinks.parts.part_name import is_part_of_job, is_part_of_run
+from mrflight.sinks.parts.part_name import is_part_of_job, is_part_of_run, job_of_part
 from mrflight.storage import Location
 
 if TYPE_CHECKING:
     from pyarrow import fs
 
+LOG = "_delta_log"
+"""The folder of a Delta table's log."""
+MANIFESTS = "_mrflight"
+"""The folder of the manifests of a folder of plain files."""
+UNNUMBERED = "_mrflight.json"
+"""The manifest that older versions wrote on disks. It counts until there is a numbered one."""
+MANIFEST_NAME = re.compile(r"(\d{8,})\.json")
+
+_ENTRY_NAME = re.compile(r"\d{20}\.json")
+
 
 class JobFiles(msgspec.Struct, frozen=True):
-    """A job's part files below ``table``, and the folders that were there before it."""
+    """A job's part files below ``table``, and the folders that existed before the job."""
 
     table: Location
     job_id: str
     partitioned: bool
     folders_before: frozenset[str]
-    """The table's folder with those above and below it, as absolute paths."""
+    """The table's folder and those above and below it, as absolute paths."""
 
     @classmethod
     def of(cls, table: Location, job_id: str, partitioned: bool) -> JobFiles:
-        """To be called before the job writes anything."""
+        """Look at the folders that exist. Call this before the job writes anything."""
         before: frozenset[str] = frozenset()
-        if table.store.is_disk:  # a bucket has none, and HDFS's client removes trees only
+        if table.store.is_disk:  # a bucket has no folders, and HDFS's client only removes trees
             below = table.walk() if partitioned else ()
             above = (table.at(path).info() for path in _upwards(table.path))
             before = frozenset(info.path for info in (*below, *above) if _is_folder(info))
         return cls(table, job_id, partitioned, before)
 
-    def paths(self, run: str = "") -> set[str]:
-        """The job's part files as they are on the disk now, relative to the table's folder.
+    def paths(self, run_hash: str = "") -> set[str]:
+        """Return the job's part files that exist now, relative to the table's folder.
 
-        With ``run`` those of the other jobs with that mark as well: see `part_name.hash_run_id`.
+        With ``run_hash`` (see `part_name.hash_run_id`) also those of the other jobs of that run.
         """
-        found = self.table.walk() if self.partitioned or run else self.table.children()
+        found = self.table.walk() if self.partitioned or run_hash else self.table.children()
         return {
             relative_path(self.table, info.path)
             for info in found
-            if info.is_file and self._is_own(self.table.store.final_name(info.base_name), run)
+            if info.is_file and self._is_own(self.table.store.final_name(info.base_name), run_hash)
         }
 
-    def _is_own(self, name: str, run: str) -> bool:
-        return is_part_of_job(name, self.job_id) or is_part_of_run(name, run)
+    def _is_own(self, name: str, run_hash: str) -> bool:
+        return is_part_of_job(name, self.job_id) or is_part_of_run(name, run_hash)
 
     def delete_except(self, kept: Collection[str]) -> None:
-        """Remove the job's files but for ``kept``, and folders of its making that are empty.
+        """Remove the job's files except ``kept``, and the empty folders that it created.
 
-        What cannot be removed stays: it is not committed, and this comes after the commit, or
-        after another failure.
+        A file that cannot be removed stays. It is not committed, and this is called after the
+        commit or after another failure.
         """
         with suppress(OSError):
             for path in self.paths() - set(kept):
@@ -76,10 +87,38 @@ class JobFiles(msgspec.Struct, frozen=True):
                 self.table.at(path).delete_empty_folder()
 
 
-def check_is_folder(location: Location) -> None:
-    """OutputError where a file has the table's name, or that of a folder above it.
+def is_job_file(table: Location, info: fs.FileInfo) -> bool:
+    """Return whether a file below a table has a name that only jobs give, and no reader needs it.
 
-    And where that cannot be told, as behind a folder that this user may not look into.
+    Such a file is a part file, or a log entry or manifest that is not written completely.
+    """
+    folder, name = posixpath.split(relative_path(table, info.path))
+    if folder == LOG:
+        final = table.store.final_name(name)
+        return final != name and _ENTRY_NAME.fullmatch(final) is not None
+    return job_of_file(table, info) is not None or is_unfinished_manifest(table, info)
+
+
+def job_of_file(table: Location, info: fs.FileInfo) -> str | None:
+    """Return the job that wrote a part file, finished or not; None for other files."""
+    return job_of_part(table.store.final_name(info.base_name))
+
+
+def is_unfinished_manifest(folder: Location, info: fs.FileInfo) -> bool:
+    """Return whether a file below a folder is a manifest that is not written completely."""
+    above, name = posixpath.split(relative_path(folder, info.path))
+    final = folder.store.final_name(name)
+    if final == name:
+        return False
+    if not above:
+        return final == UNNUMBERED
+    return above == MANIFESTS and MANIFEST_NAME.fullmatch(final) is not None
+
+
+def check_is_folder(location: Location) -> None:
+    """Raise OutputError if a file has the path of the table or of a folder above it.
+
+    Raises it as well if this cannot be found out, as below a folder that this user may not read.
     """
     if not location.store.has_folders:
         return
@@ -95,12 +134,12 @@ def check_is_folder(location: Location) -> None:
 
 
 def relative_path(table: Location, path: str) -> str:
-    """The path of a file below ``table``, relative to it."""
+    """Return the path of a file below ``table``, relative to it."""
     return path.removeprefix(table.path.rstrip("/") + "/")
 
 
 def _upwards(path: str) -> Iterator[str]:
-    """The folder and those above it, without the root."""
+    """Yield the folder and those above it, without the root."""
     while path != posixpath.dirname(path):
         yield path
         path = posixpath.dirname(path)

@@ -22,9 +22,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.commit.backoff import MAX_TRIES, random_backoff
-from mrflight.sinks.commit.base import HERE, SinkTasks
-from mrflight.sinks.commit.commit_guard import CommitGuard
+from mrflight.sinks.commit.base import LOCAL_TASKS, SinkTasks
+from mrflight.sinks.commit.commit_guard import MAX_TRIES, CommitGuard, random_backoff
 from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.sinks.delta.conflicts import change_in, change_since
 from mrflight.sinks.delta.entry_commit import EntryCommit, put_entry, puts_appends, puts_entries
@@ -33,7 +32,7 @@ from mrflight.sinks.delta.schema_evolution import add_columns, missing_columns
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.table_snapshot import Following
 from mrflight.sinks.parts.base import PartFile
-from mrflight.sinks.parts.preflight import refused_commit
+from mrflight.sinks.parts.preflight import translate_refusal
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.sinks.parts.stored_type import has_ntz
 from mrflight.storage import Location
@@ -72,7 +71,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
     """For a store that needs one: see `Store.lock_name`."""
     merge: Merge | None = None
     """What of the table's files is changed as well, where the mode is merge."""
-    tasks: SinkTasks = HERE
+    tasks: SinkTasks = LOCAL_TASKS
 
     def run(self) -> tuple[int, set[str] | None]:
         """The version in which ``app_id`` is committed, and the files it added (None: unknown).
@@ -95,7 +94,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
                 return done, paths
             if failure is not None and _version(table) == before:
                 # Nobody was faster: it is the store.
-                raise refused_commit(failure) from failure.__cause__
+                raise translate_refusal(failure) from failure.__cause__
             self._check(table)
             try:
                 version = self._commit_to(table)
@@ -210,7 +209,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
 
     def _stored_in(self, table: DeltaTable) -> pa.Schema:
         """What the parts are as rows of this table; OutputError where they do not fit."""
-        return replace(self.target, existing=table.schema).stored(self.schema)
+        return replace(self.target, existing=table.schema).to_stored(self.schema)
 
     def _put_entry(self, table: DeltaTable | None) -> int:
         """As `_commit_to`, where the log's entry is put there by us and not by deltalake."""
@@ -225,11 +224,11 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         return version
 
     def _new_schema(self) -> pa.Schema:
-        return replace(self.target, existing=None).stored(self.schema)
+        return replace(self.target, existing=None).to_stored(self.schema)
 
     def _check_append(self, table: DeltaTable) -> None:
         """OutputError where the parts do not fit the table, should it have changed since."""
-        table.check_partition_by(self.target.partition_by, self.target.taken_as)
+        table.check_partition_by(self.target.partition_by, self.target.operation)
         self._stored_in(table)
         known = self.target.existing
         for column in table.schema:

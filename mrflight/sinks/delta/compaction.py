@@ -18,14 +18,14 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.commit.backoff import MAX_TRIES, random_backoff
-from mrflight.sinks.commit.commit_guard import CommitGuard
+from mrflight.sinks.commit.commit_guard import MAX_TRIES, CommitGuard, random_backoff
 from mrflight.sinks.commit.job_files import JobFiles
 from mrflight.sinks.delta.compaction_plan import Bin, plan_bins
 from mrflight.sinks.delta.rollback import delete_uncommitted
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.parts.base import PartFile
-from mrflight.sinks.parts.encoding import FileFormat
+from mrflight.sinks.parts.file_format import FileFormat
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.sources.delta_source import DeltaReader, active_files, file_splits
@@ -110,7 +110,7 @@ class _Compaction:
         delete_uncommitted(self._job_files, self._app_id, self._guard)
 
     def _rewrite(self, number: int, bin: Bin) -> _Rewritten:
-        parts = self._writer.write(number, 0, self._schema, self._rows(bin))
+        parts = self._writer.write(PartId(number, 0), self._schema, self._rows(bin))
         before = [file.rows for file in bin.files if file.rows is not None]
         written = sum(part.rows for part in parts)
         if len(before) == len(bin.files) and sum(before) != written:

@@ -16,12 +16,11 @@ from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.key_bounds import (
     KeyBounds,
     Range,
-    Values,
-    all_joined,
-    logged_range,
-    ordered_values,
+    range_from_log,
+    to_comparable,
+    union_all,
 )
-from mrflight.sinks.parts.partition_folder import value_of, value_texts
+from mrflight.sinks.parts.partition_values import PartitionValues, format_values, parse_value
 from mrflight.storage import Location
 from mrflight.storage.delta import removable_paths, stored_file
 
@@ -46,7 +45,7 @@ def key_files(
             table.child(part.path).path,
             part.size_bytes,
             tuple(
-                (name, value_of(text, schema.field(name).type))
+                (name, parse_value(text, schema.field(name).type))
                 for name, text in part.partition_values.items()
                 if name in keys
             ),
@@ -62,7 +61,7 @@ def target_files(table: DeltaTable, keys: Sequence[str]) -> list[TargetFile]:
     actions = pa.table(table.handle.get_add_actions(flatten=False))
     schema, by = table.schema, table.partition_by
     columns = _struct(actions, "partition")
-    texts = [value_texts(columns[name]) for name in by]
+    texts = [format_values(columns[name]) for name in by]
     values = [columns[name].to_pylist() for name in by]
     ranges = _ranges(actions, schema, [name for name in keys if name not in by])
     paths, sizes = actions["path"].to_pylist(), actions["size_bytes"].to_pylist()
@@ -101,11 +100,11 @@ def _ranges(
         kind = schema.field(name).type
         if name not in low or name not in high:
             continue
-        lows, highs = ordered_values(low[name]), ordered_values(high[name])
-        if lows is None or highs is None or ordered_values(pa.array([], kind)) is None:
+        lows, highs = to_comparable(low[name]), to_comparable(high[name])
+        if lows is None or highs is None or to_comparable(pa.array([], kind)) is None:
             continue
         pairs = zip(lows.to_pylist(), highs.to_pylist(), strict=True)
-        found[name] = [logged_range(kind, least, greatest) for least, greatest in pairs]
+        found[name] = [range_from_log(kind, least, greatest) for least, greatest in pairs]
     return found
 
 
@@ -126,7 +125,7 @@ def plan_rewrites(
     targets: Sequence[TargetFile], sources: Sequence[KeyFile], workers: int
 ) -> list[PlannedRewrite]:
     """Tasks for the targets that may have a key of the sources; those of one partition together."""
-    by_value: dict[Values, list[KeyFile]] = defaultdict(list)
+    by_value: dict[PartitionValues, list[KeyFile]] = defaultdict(list)
     anywhere: list[KeyFile] = []
     for source in sources:
         if source.bounds.partitions is None:
@@ -134,15 +133,15 @@ def plan_rewrites(
         else:
             for value in source.bounds.partitions:
                 by_value[value].append(source)
-    joined: dict[Values, KeyBounds | None] = {}
+    joined: dict[PartitionValues, KeyBounds | None] = {}
     wanted: list[tuple[TargetFile, list[KeyFile]]] = []
     for target in sorted(targets, key=lambda each: (repr(each.values), each.path)):
-        place: Values = next(iter(target.bounds.partitions or [()]))
+        place: PartitionValues = next(iter(target.bounds.partitions or [()]))
         candidates = [*anywhere, *by_value.get(place, [])]
         if place not in joined:
-            joined[place] = all_joined([s.bounds for s in candidates]) if candidates else None
+            joined[place] = union_all([s.bounds for s in candidates]) if candidates else None
         bounds = joined[place]
-        if bounds is not None and bounds.may_share(target.bounds):
+        if bounds is not None and bounds.overlaps(target.bounds):
             wanted.append((target, candidates))
     return list(_tasks(wanted, workers))
 

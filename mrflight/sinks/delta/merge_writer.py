@@ -13,10 +13,15 @@ from msgspec import structs
 from mrflight.compute.sql.predicate import Predicate
 from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.base import PartFile, PartWriter
-from mrflight.sinks.parts.key_bounds import KeyBounds, KeyObserver, Values, in_partitions
-from mrflight.sinks.parts.part_files import PartFiles
+from mrflight.sinks.parts.key_bounds import (
+    KeyBounds,
+    KeyObserver,
+    limit_to_partitions,
+)
+from mrflight.sinks.parts.open_files import OpenPartFiles
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.sinks.parts.part_writer import FilePartWriter
-from mrflight.sinks.parts.partition_folder import value_texts
+from mrflight.sinks.parts.partition_values import PartitionValues, format_values
 from mrflight.sinks.parts.stored_schema import TableSchema
 
 _MOST_PARTITIONS = 1000
@@ -54,26 +59,24 @@ class MergeWriter(PartWriter):
 
     def write(
         self,
-        partition: int,
-        attempt: int,
+        part: PartId,
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
-        share: int | None = None,
         closer: AsyncCloser | None = None,
     ) -> list[PartFile]:
         written = self.written(schema)
-        stored = self.rows.schema.stored(written)
+        stored = self.rows.schema.to_stored(written)
         keys = pa.schema([stored.field(name) for name in self.keys])
-        beside = _Keys(self._key_files().begin(partition, attempt, keys, share), keys, stored, self)
+        beside = _Keys(self._key_files().open_files(part, keys), keys, stored, self)
         try:
             rest = beside.taken_from(batches, written.names)
-            parts = self.rows.write(partition, attempt, written, rest, share, closer)
+            parts = self.rows.write(part, written, rest, closer)
         except BaseException:
             beside.files.discard()
             raise
         by = partition_keys(keys, self.rows.schema.partition_by)
         return [
-            *(_with_bounds(part, beside.coming.bounds(), by) for part in parts),
+            *(_with_bounds(file, beside.coming.bounds(), by) for file in parts),
             *beside.done,
         ]
 
@@ -97,13 +100,13 @@ class _Keys:
     """What is noted of the keys of one attempt's rows as they are written."""
 
     def __init__(
-        self, files: PartFiles, keys: pa.Schema, stored: pa.Schema, writer: MergeWriter
+        self, files: OpenPartFiles, keys: pa.Schema, stored: pa.Schema, writer: MergeWriter
     ) -> None:
         by = writer.rows.schema.partition_by
         self._by = partition_keys(keys, by)
         self._keys = keys
         self._writer = writer
-        self._values: set[Values] = set()
+        self._values: set[PartitionValues] = set()
         self._going = KeyObserver(name for name in keys.names if name not in by)
         self.files = files
         self.coming = KeyObserver(name for name in keys.names if name not in by)
@@ -126,7 +129,7 @@ class _Keys:
         self.done = [self._key_file(part) for part in self.files.finish()]
 
     def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return self._writer.rows.schema.rows(batch.select(self._keys.names), self._keys)
+        return self._writer.rows.schema.cast(batch.select(self._keys.names), self._keys)
 
     def _add(self, batch: pa.RecordBatch) -> None:
         keys = self._stored(batch)
@@ -138,7 +141,7 @@ class _Keys:
     def _key_file(self, part: PartFile) -> PartFile:
         bounds = self._going.bounds()
         if self._by and len(self._values) <= _MOST_PARTITIONS:
-            bounds = in_partitions(bounds, self._values)
+            bounds = limit_to_partitions(bounds, self._values)
         return msgspec.structs.replace(part, keys=bounds, is_key_file=True)
 
 
@@ -156,15 +159,15 @@ def partition_keys(keys: pa.Schema, partition_by: Sequence[str]) -> tuple[str, .
 
 def _with_bounds(part: PartFile, bounds: KeyBounds, by: tuple[str, ...]) -> PartFile:
     if by:
-        bounds = in_partitions(bounds, [tuple(part.partition_values[name] for name in by)])
+        bounds = limit_to_partitions(bounds, [tuple(part.partition_values[name] for name in by)])
     return msgspec.structs.replace(part, keys=bounds)
 
 
-def _values_in(rows: pa.RecordBatch, columns: tuple[str, ...]) -> set[Values]:
+def _values_in(rows: pa.RecordBatch, columns: tuple[str, ...]) -> set[PartitionValues]:
     """The different values of some columns, as their texts."""
     keys = pa.Table.from_batches([rows.select(list(columns))])
     found = keys.group_by(list(columns), use_threads=False).aggregate([]).combine_chunks()
-    texts = [value_texts(found[name].combine_chunks()) for name in columns]
+    texts = [format_values(found[name].combine_chunks()) for name in columns]
     return set(zip(*texts, strict=True))
 
 

@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from mrflight.sinks.delta.key_index import KeyIndex
 from mrflight.sinks.parts.base import PartFile
-from mrflight.sinks.parts.key_bounds import KeyBounds, Values, all_joined
+from mrflight.sinks.parts.key_bounds import KeyBounds, union_all
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.sinks.parts.part_writer import FilePartWriter
+from mrflight.sinks.parts.partition_values import PartitionValues
 from mrflight.sources.base import Split
 from mrflight.sources.delta_source import DeltaReader, check_size
 from mrflight.sources.read_errors import reading
@@ -54,7 +56,7 @@ class TargetFile(msgspec.Struct, frozen=True):
     path: str
     """Whole, as the store has it."""
     size_bytes: int
-    values: Values
+    values: PartitionValues
     """Of the columns that the table is partitioned by."""
     constants: Constants
     bounds: KeyBounds
@@ -116,7 +118,7 @@ class RewriteTask(msgspec.Struct, frozen=True):
         """Mark the rows that have a key of one kind; how many of each target are marked then."""
         for index, bounds in self._indexes(removes):
             for target, split, bits in zip(self.targets, splits, found, strict=True):
-                if bounds.may_share(target.bounds):
+                if bounds.overlaps(target.bounds):
                     self._mark(index, split, bits)
             del index  # before the next is made
             return_all_freed_memory()  # an index is NumPy's, the rows that are written Arrow's
@@ -137,10 +139,10 @@ class RewriteTask(msgspec.Struct, frozen=True):
                 held.append(batch)
                 size_bytes += batch.nbytes + batch.num_rows * _INDEX_BYTES
                 if size_bytes > most_bytes:
-                    yield _index(held), all_joined(bounds)
+                    yield _index(held), union_all(bounds)
                     bounds, size_bytes = [source.bounds], 0
         if held:
-            yield _index(held), all_joined(bounds)
+            yield _index(held), union_all(bounds)
 
     def _reader(self, columns: Sequence[str]) -> DeltaReader:
         schema = pa.schema([self.schema.field(name) for name in columns])
@@ -157,7 +159,7 @@ class RewriteTask(msgspec.Struct, frozen=True):
     ) -> tuple[PartFile, ...]:
         """The rows that are not marked, in their order."""
         columns = self.writer.schema.partition_by
-        files = self.writer.begin(self.first_number + number, attempt, self.schema)
+        files = self.writer.open_files(PartId(self.first_number + number, attempt), self.schema)
         start = 0
         try:
             for batch in self._reader(self.schema.names).read(split):

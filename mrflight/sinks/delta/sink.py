@@ -8,15 +8,20 @@ from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.commit_guard import CommitGuard
-from mrflight.sinks.commit.job_files import JobFiles, check_is_folder, relative_path
-from mrflight.sinks.commit.log_names import LOG, is_job_file
+from mrflight.sinks.commit.job_files import (
+    LOG,
+    JobFiles,
+    check_is_folder,
+    is_job_file,
+    relative_path,
+)
 from mrflight.sinks.delta.commit import DeltaCommit
 from mrflight.sinks.delta.entry_commit import puts_entries
 from mrflight.sinks.delta.rollback import delete_uncommitted
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.table_snapshot import Following
 from mrflight.sinks.parts.base import PartWriter
-from mrflight.sinks.parts.encoding import CODEC, FileFormat
+from mrflight.sinks.parts.file_format import DEFAULT_CODEC, FileFormat
 from mrflight.sinks.parts.file_statistics import INDEXED_COLUMNS
 from mrflight.sinks.parts.part_schemas import common_schema
 from mrflight.sinks.parts.part_writer import FilePartWriter
@@ -53,7 +58,7 @@ class DeltaSink(Sink):
             check_writable(location.child(LOG))
         keeps_rows = spec.mode in ("append", "merge")
         existing = table.schema if table is not None and keeps_rows else None
-        taken_as = "merged into" if spec.mode == "merge" else "appended to"
+        operation = "merged into" if spec.mode == "merge" else "appended to"
         self.needs_lock = location.store.lock_name(location.path) is not None
         self._target = TableSchema(
             location.url,
@@ -61,14 +66,14 @@ class DeltaSink(Sink):
             tuple(spec.partition_by),
             existing,
             spec.schema == "evolve",
-            taken_as,
+            operation,
         )
         indexed_columns = INDEXED_COLUMNS if table is None else table.indexed_columns
         self._part_writer = FilePartWriter(
             location,
             job_id,
             self._target,
-            FileFormat("delta", indexed_columns, spec.compression or CODEC),
+            FileFormat("delta", indexed_columns, spec.compression or DEFAULT_CODEC),
         )
         self._job_files = JobFiles.of(location, job_id, bool(spec.partition_by))
         self._guard = CommitGuard(location.url)

@@ -176,11 +176,11 @@ class DeltaTable:
                 "maps its columns to other names (delta.columnMapping.mode)", advice
             )
 
-    def check_partition_by(self, wanted: Sequence[str], taken_as: str = "appended to") -> None:
+    def check_partition_by(self, wanted: Sequence[str], operation: str = "appended to") -> None:
         """OutputError where new files would need other folders than the table has."""
         if tuple(wanted) != self.partition_by:
             raise OutputError(
-                f"{self.location.url} cannot be {taken_as}: it is partitioned by "
+                f"{self.location.url} cannot be {operation}: it is partitioned by "
                 f"{list(self.partition_by)}, not {list(wanted)}; set output.partition_by to that"
             )
 

@@ -1,1 +1,1 @@
-"""Commits to a folder of plain files (parquet, csv, arrow) by numbered manifests."""
+"""Commits to a folder of parquet, csv or arrow files by numbered manifests. No Delta tables."""

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
-from mrflight.sinks.commit.job_files import check_is_folder, relative_path
-from mrflight.sinks.commit.log_names import MANIFESTS, is_unfinished_manifest
+from mrflight.sinks.commit.job_files import (
+    MANIFESTS,
+    check_is_folder,
+    is_unfinished_manifest,
+    relative_path,
+)
 from mrflight.sinks.folder.manifest import Manifest
 from mrflight.sinks.parts.part_name import is_part, is_part_of_run
 from mrflight.storage import Location

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.commit.log_names import MANIFEST_NAME, MANIFESTS, UNNUMBERED
+from mrflight.sinks.commit.job_files import MANIFEST_NAME, MANIFESTS, UNNUMBERED
 from mrflight.sinks.folder.manifest import Manifest, decoded, encoded
 from mrflight.storage import Location
 

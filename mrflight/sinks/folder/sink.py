@@ -15,19 +15,18 @@ from msgspec.structs import replace
 
 from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.commit.backoff import MAX_TRIES, random_backoff
 from mrflight.sinks.commit.base import Commit, Sink
-from mrflight.sinks.commit.commit_guard import CommitGuard
+from mrflight.sinks.commit.commit_guard import MAX_TRIES, CommitGuard, random_backoff
 from mrflight.sinks.commit.job_files import JobFiles
 from mrflight.sinks.folder.checks import check_append, check_folder, check_mode, check_store
 from mrflight.sinks.folder.manifest import Manifest, Run, schema_text
 from mrflight.sinks.folder.manifest_log import Entry, ManifestLog
 from mrflight.sinks.folder.tombstones import delete_tombstoned
-from mrflight.sinks.parts.encoding import CODEC, FileFormat
+from mrflight.sinks.parts.file_format import DEFAULT_CODEC, FileFormat
 from mrflight.sinks.parts.part_name import hash_run_id
 from mrflight.sinks.parts.part_schemas import common_schema
 from mrflight.sinks.parts.part_writer import FilePartWriter
-from mrflight.sinks.parts.preflight import check_writable, refused_commit
+from mrflight.sinks.parts.preflight import check_writable, translate_refusal
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.storage import Location
 from mrflight.system.deadlines import Deadline
@@ -44,7 +43,7 @@ class FolderSink(Sink):
         """Look at what is there; OutputError for what cannot work, CommitError for the store."""
         check_store(location, spec)
         self._location, self._spec, self._job_id, self._app_id = location, spec, job_id, app_id
-        self._run = hash_run_id(app_id)
+        self._run_hash = hash_run_id(app_id)
         self._guard = CommitGuard(location.url)
         self._has_stale_files = True
         self._landed: Entry | None = None
@@ -63,7 +62,7 @@ class FolderSink(Sink):
         entry = self._manifests.newest()
         self._was_committed = entry.manifest is not None and entry.manifest.has_run(app_id)
         if not self._was_committed:
-            check_mode(location, spec, entry.manifest, self._run)
+            check_mode(location, spec, entry.manifest, self._run_hash)
             check_writable(location)
         entry = delete_tombstoned(self._manifests, entry)  # a commit that was cut short
         manifest = entry.manifest
@@ -76,8 +75,8 @@ class FolderSink(Sink):
             location,
             self._job_id,
             self._target,
-            FileFormat(spec.format, codec=spec.compression or CODEC),
-            run=self._run,
+            FileFormat(spec.format, codec=spec.compression or DEFAULT_CODEC),
+            run_hash=self._run_hash,
         )
         self._job_files = JobFiles.of(location, self._job_id, bool(spec.partition_by))
 
@@ -173,7 +172,7 @@ class FolderSink(Sink):
             if failure is not None and self._is_in(after.manifest):
                 log.warning("committed, but %s: %s", self._doubt, failure)
             return after
-        refused = refused_commit(failure)
+        refused = translate_refusal(failure)
         self._is_in_doubt = refused is failure and not self._location.store.is_disk
         raise refused from failure.__cause__
 
@@ -230,16 +229,16 @@ class FolderSink(Sink):
         """The manifest after ``commit``; OutputError where the folder does not take it any more."""
         self._check_unchanged(before)
         spec, new = self._spec, {part.path for part in commit.parts}
-        schema = replace(self._target, existing=None).stored(commit.schema)
+        schema = replace(self._target, existing=None).to_stored(commit.schema)
         runs, removing = (before.runs, set(before.removing)) if before else ([], set())
         if before is not None and spec.mode == "append":
             check_append(self._location, spec, before)
-            replace(self._target, existing=before.schema).stored(commit.schema)
+            replace(self._target, existing=before.schema).to_stored(commit.schema)
             schema = before.schema
         elif before is not None:
             removing |= before.files
             runs = [structs.replace(run, files=[]) for run in runs]
-        on_disk = self._job_files.paths(self._run)
+        on_disk = self._job_files.paths(self._run_hash)
         if not new <= on_disk:
             raise CommitError(
                 f"{self._location.url}: {min(new - on_disk)} is gone, which this job wrote; does "

@@ -1,1 +1,1 @@
-"""Part files: how the rows of one task become files of a format, partitioned by value."""
+"""Part files: how the rows of a task become files of a format, by partition value. No commits."""

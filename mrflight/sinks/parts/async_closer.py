@@ -1,8 +1,8 @@
-"""Files that are being closed while others are written.
+"""Closing files in the background while others are written.
 
-A store may keep whoever closes a file waiting: HDFS's client, which asks before the data node has
-told the name node of the last block, asks again half a second later. A task of many files would
-wait most of its time.
+Some stores take long to close a file. The client of HDFS may ask the name node before the data
+node has reported the last block, and then asks again half a second later. Without this, a task
+that writes many files would spend most of its time waiting.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from typing import Self
 
 
 class AsyncCloser:
-    """Closes files in threads; on leaving it all are closed, or one has raised why it is not."""
+    """Closes files in threads. On exit all are closed, or the first failure is raised."""
 
-    def __init__(self, at_once: int) -> None:
-        """At most ``at_once`` are under way; with 0 a file is closed where it is ended."""
-        self._at_once = at_once
-        self._under_way: deque[Future[None]] = deque()
-        self._threads = ThreadPoolExecutor(at_once, "closing") if at_once else None
+    def __init__(self, max_pending: int) -> None:
+        """At most ``max_pending`` files are being closed; with 0, `submit` closes them itself."""
+        self._max_pending = max_pending
+        self._pending: deque[Future[None]] = deque()
+        self._threads = ThreadPoolExecutor(max_pending, "closing") if max_pending else None
 
-    def begin(self, close: Callable[[], None]) -> Future[None]:
-        """What comes of ``close``, which may be under way; raises what an earlier one raised."""
+    def submit(self, close: Callable[[], None]) -> Future[None]:
+        """Call ``close``, perhaps in a thread; raise what an earlier call has raised."""
         future: Future[None] = Future()
         if self._threads is None:
             close()
             future.set_result(None)
             return future
-        while len(self._under_way) >= self._at_once:
-            self._under_way.popleft().result()
+        while len(self._pending) >= self._max_pending:
+            self._pending.popleft().result()
         future = self._threads.submit(close)
-        self._under_way.append(future)
+        self._pending.append(future)
         return future
 
-    def end(self) -> None:
-        """Wait for all; raises what the first of those that failed raised."""
-        wait(self._under_way)
-        while self._under_way:
-            self._under_way.popleft().result()
+    def wait(self) -> None:
+        """Wait for all calls, then raise what the first of those that failed has raised."""
+        wait(self._pending)
+        while self._pending:
+            self._pending.popleft().result()
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +53,7 @@ class AsyncCloser:
     ) -> None:
         try:
             if error is None:
-                self.end()
+                self.wait()
         finally:
             if self._threads is not None:
                 self._threads.shutdown()

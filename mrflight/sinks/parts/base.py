@@ -1,4 +1,4 @@
-"""What a part writer is, and the part file that it returns."""
+"""The interface of part writers, and the part file that they return."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.key_bounds import KeyBounds
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.system.shared_payload import SharedPayload
 
 
@@ -17,52 +18,50 @@ class PartFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a reduce attempt wrote."""
 
     path: str
-    """Relative to the table's folder, as it is on the disk (a Delta log encodes it)."""
+    """Relative to the table's folder, as it is on the disk (a Delta log percent-encodes it)."""
     rows: int
     size_bytes: int
     partition_values: dict[str, str | None] = {}
-    """As Delta serialises them; None is null."""
+    """The texts of the values as Delta serialises them; None for null."""
     stats: str = "{}"
-    """Delta's file statistics, JSON: numRecords, minValues, maxValues, nullCount."""
+    """Delta's file statistics as JSON: numRecords, minValues, maxValues, nullCount."""
     schema: pa.Schema
-    """That its rows are stored with, the ``partition_by`` columns as well."""
+    """What its rows are stored with, including the ``partition_by`` columns."""
     keys: KeyBounds | None = None
-    """Of a merge: between what its keys lie."""
+    """The bounds of its keys, if a merge wrote it."""
     is_key_file: bool = False
-    """Whether it only says, to a merge, which keys are to go: no commit names it."""
+    """Whether it only lists the keys that a merge deletes. No commit names such a file."""
 
 
 class PartWriter(SharedPayload, ABC):
-    """Writes one reduce attempt's rows as part files; picklable."""
+    """Writes the rows of one reduce attempt as part files. Picklable."""
 
     @abstractmethod
     def write(
         self,
-        partition: int,
-        attempt: int,
+        part: PartId,
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
-        share: int | None = None,
         closer: AsyncCloser | None = None,
     ) -> list[PartFile]:
-        """Write ``batches`` to files ``part-<partition>[.<share>]-<attempt>-<job id>``.
+        """Write ``batches`` to files whose names `part_name` makes of ``part``.
 
-        One for each value of the ``partition_by`` columns; more where there are too many values
-        to have all their files open. No rows, no file. ``batches`` is consumed as it is written,
-        never gathered; the columns of each are found by name. With ``closer`` the files are
-        there once those have ended, which may raise JobFailedError.
+        There is one file for each value of the ``partition_by`` columns, and more if there are
+        too many values to have all of their files open. Without rows there is no file. ``batches``
+        is consumed as it is written and never gathered; its columns are found by name. With
+        ``closer`` the files are there once that has ended, which may raise JobFailedError.
 
         Raises OutputError if ``schema`` does not fit the table, before anything is written, or if
-        a value cannot be stored; SchemaMismatchError where columns of ``batches`` are stored with
-        other types than those of ``schema``; JobFailedError where the store fails. Removes
-        what it wrote if it, or ``batches``, fails.
+        a value cannot be stored. Raises SchemaMismatchError if columns of ``batches`` are stored
+        with other types than those of ``schema``, and JobFailedError if the store fails. Removes
+        what it wrote if it fails, or if ``batches`` does.
         """
 
     @property
     @abstractmethod
     def max_closing_files(self) -> int:
-        """How many files are closed at a time beside what is written; 0: closing takes no time."""
+        """How many files are closed in the background; 0 if closing a file takes no time."""
 
     @abstractmethod
     def with_memory_limit(self, memory_bytes: int) -> PartWriter:
-        """The same, of whose rows at most about ``memory_bytes`` wait to be encoded."""
+        """Return a writer that buffers at most about ``memory_bytes`` of rows to be encoded."""

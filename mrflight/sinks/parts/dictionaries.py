@@ -1,4 +1,4 @@
-"""Tables of batches that have some columns as dictionaries, each of its own values."""
+"""Tables of batches whose columns may be dictionaries, each batch with its own dictionary."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from pyarrow import types
 from mrflight.compute.arrays import to_arrow, to_numpy
 
 
-def table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """One table of batches that differ in nothing but which columns are dictionaries.
+def concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Return one table of batches that differ only in which columns are dictionaries.
 
-    A column that is one in any of them is one in all.
+    A column that is a dictionary in one of them is a dictionary in the result.
     """
     first = batches[0].schema
     if any(batch.schema != first for batch in batches):
         schemas = [batch.schema for batch in batches]
         first = pa.schema(
-            [_encoded([schema.field(i) for schema in schemas]) for i in range(len(first))]
+            [_choose_field([schema.field(i) for schema in schemas]) for i in range(len(first))]
         )
-    tables = [with_types(pa.Table.from_batches([batch]), first) for batch in batches]
+    tables = [match_dictionaries(pa.Table.from_batches([batch]), first) for batch in batches]
     return pa.concat_tables(tables)
 
 
-def unified(table: pa.Table) -> pa.Table:
-    """The table with one dictionary for each such column, of no values but those in its rows.
+def unify_dictionaries(table: pa.Table) -> pa.Table:
+    """Return the table with one dictionary per dictionary column, of the values in its rows.
 
-    parquet-cpp writes one dictionary in a row group, and may take values that are in none of the
-    rows for its bounds.
+    parquet-cpp writes one dictionary per row group, and its bounds may include values that are in
+    the dictionary and in none of the rows.
     """
     if not any(types.is_dictionary(field.type) for field in table.schema):
         return table
     columns = [
-        _used(column) if types.is_dictionary(column.type) else column
+        _drop_unused(column) if types.is_dictionary(column.type) else column
         for column in table.unify_dictionaries().columns
     ]
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
-def plain(schema: pa.Schema) -> pa.Schema:
-    """The schema with the types of the values of dictionaries."""
+def decode_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema in which dictionary columns have the type of their values."""
     return pa.schema(
         [
             field.with_type(field.type.value_type) if types.is_dictionary(field.type) else field
@@ -52,22 +52,23 @@ def plain(schema: pa.Schema) -> pa.Schema:
     )
 
 
-def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with those columns as dictionaries that are in ``schema``, and no others."""
+def match_dictionaries(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the table with dictionaries in those columns in which ``schema`` has them."""
     if table.schema == schema:
         return table
     columns = [
-        _with_type(column, field.type) for column, field in zip(table.columns, schema, strict=True)
+        _cast_column(column, field.type)
+        for column, field in zip(table.columns, schema, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _encoded(fields: Sequence[pa.Field]) -> pa.Field:
-    """Of the same column in several batches: the one where it is a dictionary, if there is."""
+def _choose_field(fields: Sequence[pa.Field]) -> pa.Field:
+    """Return a column's field from the batch in which it is a dictionary, if there is one."""
     return next((field for field in fields if types.is_dictionary(field.type)), fields[0])
 
 
-def _with_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _cast_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if column.type == kind:
         return column
     if types.is_dictionary(kind):
@@ -75,8 +76,8 @@ def _with_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column.cast(kind)
 
 
-def _used(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of one dictionary without the values that no row has."""
+def _drop_unused(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of one dictionary without the values that are in none of its rows."""
     if column.num_chunks == 0:
         return column
     dictionary = column.chunk(0).dictionary

@@ -1,16 +1,15 @@
-"""A file's statistics as the Delta log has them.
+"""The statistics of a file in the form of the Delta log.
 
-After the Delta protocol, section "Per-file Statistics": numRecords, and of the
-leading columns nullCount, minValues and maxValues, which readers skip files by.
-The bounds come from the parquet footer, which has them for nothing.
+They follow the Delta protocol, section "Per-file Statistics": numRecords, and for the leading
+columns nullCount, minValues and maxValues, by which readers skip files. The bounds are taken from
+the parquet footer, where they cost nothing.
 
-A bound that is missing costs a reader time; one that is wrong costs it rows. So
-there is none where a doubt is possible: for a float column with NaN, which the
-footer leaves out of its bounds while Spark and DuckDB order it after all other
-values, for infinite floats, which JSON cannot write, and for times past the
-year 9999. And where one column has none, no column of the file gets one:
-deltalake 1.6 reads a missing bound next to others as ``column >= null``, by
-which its pyarrow dataset skips the file for every filter on that column.
+A missing bound costs a reader time, but a wrong bound costs it rows. So a column has no bounds in
+cases of doubt: for floats with NaN, which the footer leaves out of its bounds while Spark and
+DuckDB order it after all other values; for infinite floats, which JSON cannot write; and for times
+past the year 9999. If one column has no bounds, no column of the file gets any: deltalake 1.6
+reads a missing bound next to others as ``column >= null``, so that its pyarrow dataset skips the
+file for every filter on that column.
 """
 
 from __future__ import annotations
@@ -23,15 +22,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mrflight.sinks.parts.parquet_leaves import leaf_paths
-
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 INDEXED_COLUMNS = 32
 """Delta's default of ``delta.dataSkippingNumIndexedCols``."""
 STRING_BOUND_LENGTH = 32
-"""Characters of a string bound, as Delta's own writers keep."""
+"""How many characters of a string bound are kept, as by Delta's own writers."""
 
 _FOOTER_BOUND_BYTES = 4096
 """parquet-cpp leaves longer bounds out of the footer."""
@@ -40,11 +37,11 @@ _LAST_CODE_POINT = 0x10FFFF
 _EXACT = Context(prec=38)
 
 Range = tuple[Any, Any]
-"""A least and a greatest value."""
+"""A minimum and a maximum."""
 
 
 class _Column(msgspec.Struct, frozen=True):
-    """A column that has statistics, and which of parquet's leaves it is."""
+    """A column that has statistics, and its position among parquet's leaves."""
 
     name: str
     type: pa.DataType
@@ -52,19 +49,19 @@ class _Column(msgspec.Struct, frozen=True):
 
 
 class FileStatistics:
-    """Gathers what the log says of one file."""
+    """Collects the statistics of one file while it is written."""
 
     def __init__(self, schema: pa.Schema, indexed_columns: int) -> None:
-        """``indexed_columns`` counts leaves, as Delta does; all of them where it is negative."""
-        self._columns = _indexed(schema, indexed_columns)
+        """``indexed_columns`` counts leaves, as Delta does; a negative number means all of them."""
+        self._columns = _indexed_columns(schema, indexed_columns)
         self._rows = 0
         self._nulls = {column.name: 0 for column in self._columns}
         self._long_strings: dict[str, Range] = {}
 
     def observe(self, rows: pa.Table) -> None:
-        """Note what the footer will not say of ``rows``, which are about to be written.
+        """Collect what the footer will not have for ``rows``, which are about to be written.
 
-        A column may be of one dictionary, which has no values but theirs.
+        A column may have one dictionary, of which every value is in the rows.
         """
         self._rows += rows.num_rows
         for column in self._columns:
@@ -76,12 +73,12 @@ class FileStatistics:
                 values = pa.chunked_array([each.dictionary for each in values.chunks], pa.string())
             if _is_long(values):
                 range_ = _range_of_prefixes(values)
-                self._long_strings[column.name] = _joined(
+                self._long_strings[column.name] = _union(
                     self._long_strings.get(column.name), range_
                 )
 
     def to_json(self, footer: pq.FileMetaData) -> str:
-        """The statistics of the file, which has this footer now."""
+        """Return the statistics of the finished file, which has this footer."""
         statistics: dict[str, Any] = {"numRecords": self._rows, "nullCount": self._nulls}
         minima: dict[str, Any] = {}
         maxima: dict[str, Any] = {}
@@ -97,7 +94,7 @@ class FileStatistics:
         return msgspec.json.encode(statistics).decode()
 
     def _bounds(self, column: _Column, footer: pq.FileMetaData) -> Range | None:
-        """The column's bounds as JSON values; None where there is one without."""
+        """Return the column's bounds as JSON values; None if a row group has none."""
         found = self._long_strings.get(column.name)
         for group in range(footer.num_row_groups):
             chunk = footer.row_group(group).column(column.leaf)
@@ -105,7 +102,7 @@ class FileStatistics:
             if stats is None:
                 return None
             if stats.has_min_max:
-                found = _joined(found, _values(column.type, stats.min_raw, stats.max_raw))
+                found = _union(found, _parse_bounds(column.type, stats.min_raw, stats.max_raw))
             elif column.name not in self._long_strings and stats.null_count < chunk.num_values:
                 return None
         if found is None:
@@ -114,8 +111,8 @@ class FileStatistics:
         return None if low is None or high is None else (low, high)
 
 
-def _indexed(schema: pa.Schema, indexed_columns: int) -> list[_Column]:
-    """The columns with statistics: of those that count, the flat ones."""
+def _indexed_columns(schema: pa.Schema, indexed_columns: int) -> list[_Column]:
+    """Return the columns with statistics: those among the leading leaves that are not nested."""
     columns, leaf = [], 0
     for field in schema:
         leaves = len(leaf_paths(field))
@@ -127,13 +124,13 @@ def _indexed(schema: pa.Schema, indexed_columns: int) -> list[_Column]:
     return columns
 
 
-def _joined(one: Range | None, other: Range) -> Range:
+def _union(one: Range | None, other: Range) -> Range:
     return other if one is None else (min(one[0], other[0]), max(one[1], other[1]))
 
 
-def _values(kind: pa.DataType, low: Any, high: Any) -> Range:
-    """Bounds as the footer has them, as values that compare as the column's do."""
-    if pa.types.is_decimal(kind) and isinstance(low, bytes):  # of more digits than an int64 has
+def _parse_bounds(kind: pa.DataType, low: Any, high: Any) -> Range:
+    """Return the bounds of a footer as values that compare as the column's values do."""
+    if pa.types.is_decimal(kind) and isinstance(low, bytes):  # more digits than an int64 has
         return int.from_bytes(low, "big", signed=True), int.from_bytes(high, "big", signed=True)
     if pa.types.is_string(kind):
         return low.decode(), high.decode()
@@ -146,35 +143,35 @@ def _is_long(values: pa.ChunkedArray) -> bool:
 
 
 def _range_of_prefixes(values: pa.ChunkedArray) -> Range:
-    """Of the strings' beginnings, one character longer than a bound, which shows a cut."""
-    beginnings = pc.utf8_slice_codeunits(values, 0, STRING_BOUND_LENGTH + 1)
-    found = pc.min_max(beginnings).as_py()
+    """Return the bounds of the prefixes, one character longer than a bound to show a cut."""
+    prefixes = pc.utf8_slice_codeunits(values, 0, STRING_BOUND_LENGTH + 1)
+    found = pc.min_max(prefixes).as_py()
     return found["min"], found["max"]
 
 
 def _lower(kind: pa.DataType, value: Any) -> Any:
-    """The JSON value of a lower bound; None for none."""
+    """Return the JSON value of a lower bound; None if there is none."""
     if pa.types.is_string(kind):
         return value[:STRING_BOUND_LENGTH]
     if pa.types.is_floating(kind) and value == 0:
-        return -0.0  # below 0.0 for readers that tell them apart
-    return _either(kind, value)
+        return -0.0  # lower than 0.0 for readers that distinguish them
+    return _json_value(kind, value)
 
 
 def _upper(kind: pa.DataType, value: Any) -> Any:
-    """The JSON value of an upper bound; None for none."""
+    """Return the JSON value of an upper bound; None if there is none."""
     if pa.types.is_string(kind):
         return string_upper_bound(value)
     if pa.types.is_floating(kind) and value == 0:
         return 0.0
-    return _either(kind, value)
+    return _json_value(kind, value)
 
 
-def _either(kind: pa.DataType, value: Any) -> Any:
+def _json_value(kind: pa.DataType, value: Any) -> Any:
     if pa.types.is_floating(kind):
         return value if abs(value) != float("inf") else None
     if pa.types.is_decimal(kind):
-        # Every digit: as a float it would be rounded.
+        # All digits are written, because a float would be rounded.
         return msgspec.Raw(format(Decimal(value).scaleb(-kind.scale, _EXACT), "f").encode())
     if pa.types.is_date32(kind):
         return _date(value)
@@ -184,16 +181,17 @@ def _either(kind: pa.DataType, value: Any) -> Any:
 
 
 def string_upper_bound(value: str) -> str | None:
-    """At most `STRING_BOUND_LENGTH` characters that sort at or after ``value``; None for none.
+    """Return at most `STRING_BOUND_LENGTH` characters that sort at or after ``value``.
 
-    A cut one ends in the next code point: UTF-8 sorts as code points do.
+    A bound that is cut ends in the next code point, as UTF-8 sorts by code points. The result is
+    None if there is no such string.
     """
     if len(value) <= STRING_BOUND_LENGTH:
         return value
     for end in range(STRING_BOUND_LENGTH, 0, -1):
         last = ord(value[end - 1])
         if last < _LAST_CODE_POINT:
-            after = 0xE000 if last == 0xD7FF else last + 1  # past the surrogates
+            after = 0xE000 if last == 0xD7FF else last + 1  # skip the surrogates
             return value[: end - 1] + chr(after)
     return None
 
@@ -211,3 +209,16 @@ def _timestamp(microseconds: int, in_utc: bool) -> str | None:
     except OverflowError:
         return None
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + ("Z" if in_utc else "")
+
+
+def leaf_paths(field: pa.Field) -> list[str]:
+    """Return the paths of a field's leaves in parquet's schema; of a flat field its name."""
+    kind, name = field.type, field.name
+    if pa.types.is_struct(kind):
+        return [f"{name}.{path}" for inner in kind for path in leaf_paths(inner)]
+    if pa.types.is_map(kind):
+        pair = [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
+        return [f"{name}.key_value.{path}" for inner in pair for path in leaf_paths(inner)]
+    if pa.types.is_nested(kind) and kind.num_fields == 1:  # every list
+        return [f"{name}.list.{path}" for path in leaf_paths(kind.field(0).with_name("element"))]
+    return [name]

@@ -1,7 +1,4 @@
-"""Part files in parquet, and what their footer says about them.
-
-The choices are measured by experiments/parquet_encoding.py.
-"""
+"""The encoder of parquet files. Its choices are measured by experiments/parquet_encoding.py."""
 
 from __future__ import annotations
 
@@ -14,26 +11,29 @@ import pyarrow.parquet as pq
 
 from mrflight.compute.arrays import to_arrow
 from mrflight.config.spec import ParquetCodec
-from mrflight.sinks.parts.dictionaries import plain, unified, with_types
-from mrflight.sinks.parts.encoder import PARQUET_CHUNK, Encoder
-from mrflight.sinks.parts.file_statistics import FileStatistics
-from mrflight.sinks.parts.parquet_leaves import leaf_paths
+from mrflight.sinks.parts.dictionaries import (
+    decode_schema,
+    match_dictionaries,
+    unify_dictionaries,
+)
+from mrflight.sinks.parts.encoders import PARQUET_CHUNK, Encoder
+from mrflight.sinks.parts.file_statistics import FileStatistics, leaf_paths
 
 ZSTD_LEVEL = 1
 SAMPLE_ROWS = 4096
-REPEATS_BELOW = 0.9
-"""A dictionary pays while its page stays below 1 MiB (parquet-cpp's limit, after which it goes
-on without). At nine different values in ten rows of the sample a row group has some 20,000,
-which is about as many as fit with strings of 18 characters."""
+MAX_DISTINCT_FRACTION = 0.9
+"""A dictionary pays off while its page stays below 1 MiB, which is parquet-cpp's limit, after which
+it goes on without one. With nine distinct values in ten sampled rows a row group has some 20,000,
+which is about as many as fit into a page with strings of 18 characters."""
 
 
 class ParquetEncoder(Encoder):
     """Writes one row group per chunk.
 
-    Decimals of up to 18 digits are stored as integers, as by Spark and delta-rs: lineitem's are
-    read in a fifth to a half of the time, and written in 0.6 of it where they have a dictionary.
+    Decimals of up to 18 digits are stored as integers, as by Spark and delta-rs. Those of lineitem
+    are then read in a fifth to a half of the time, and with a dictionary written in 0.6 of it.
 
-    Columns with NaN get no statistics in the footer: parquet-cpp would leave NaN out of the
+    Columns with NaN get no statistics in the footer. parquet-cpp would leave NaN out of the
     bounds, and DuckDB 2.0, DataFusion 55 and pyarrow 26 then miss its rows (`f > 5`, `f <> 1`).
     """
 
@@ -45,7 +45,7 @@ class ParquetEncoder(Encoder):
         codec: ParquetCodec,
     ) -> None:
         self._schema = first.schema
-        values = plain(first.schema)
+        values = decode_schema(first.schema)
         self._footers: list[pq.FileMetaData] = []
         self._nan_columns = _columns_with_nan(first)
         self._statistics: FileStatistics | None = None
@@ -62,19 +62,20 @@ class ParquetEncoder(Encoder):
             metadata_collector=self._footers,
             store_schema=False,
         )
-        # As Arrow would, but that a column which is written from a dictionary is none for readers.
-        told = base64.b64encode(values.serialize()).decode()
-        self._writer.add_key_value_metadata({"ARROW:schema": told})
+        # This is what Arrow stores as well, except that readers do not get dictionary columns for
+        # those that were written from dictionaries.
+        schema = base64.b64encode(values.serialize()).decode()
+        self._writer.add_key_value_metadata({"ARROW:schema": schema})
 
-    def takes(self, rows: pa.Table) -> bool:
+    def accepts(self, rows: pa.Table) -> bool:
         return _columns_with_nan(rows) <= self._nan_columns
 
     def write(self, rows: pa.Table) -> None:
-        rows = with_types(rows, self._schema)
-        groups = max(1, round(rows.num_rows / PARQUET_CHUNK.rows))  # of a large batch several
+        rows = match_dictionaries(rows, self._schema)
+        groups = max(1, round(rows.num_rows / PARQUET_CHUNK.rows))  # a large batch makes several
         size = max(1, -(-rows.num_rows // groups))
         for start in range(0, max(1, rows.num_rows), size):
-            group = unified(rows.slice(start, size))
+            group = unify_dictionaries(rows.slice(start, size))
             if self._statistics is not None:
                 self._statistics.observe(group)
             self._writer.write_table(group, row_group_size=size)
@@ -93,7 +94,7 @@ def _columns_with_nan(rows: pa.Table) -> set[str]:
 
 
 def _bounded_columns(schema: pa.Schema, nan_columns: set[str]) -> list[str]:
-    """The leaf paths that get statistics; floats inside of nested columns may have NaN."""
+    """Return the leaf paths that get statistics. Nested floats get none, as they may have NaN."""
     return [
         path
         for field in schema
@@ -104,14 +105,14 @@ def _bounded_columns(schema: pa.Schema, nan_columns: set[str]) -> list[str]:
 
 def _has_nested_float(kind: pa.DataType) -> bool:
     inner = [kind.field(i).type for i in range(kind.num_fields)]
-    return any(pa.types.is_floating(type_) or _has_nested_float(type_) for type_ in inner)
+    return any(pa.types.is_floating(each) or _has_nested_float(each) for each in inner)
 
 
 def dictionary_columns(first: pa.Table) -> list[str]:
-    """The columns, by parquet's leaf paths, whose values repeat enough for a dictionary.
+    """Return the columns, as parquet's leaf paths, whose values repeat enough for a dictionary.
 
-    Judged by rows spread over ``first``, as neighbours may be equal where the rest is not.
-    Nested columns are taken to repeat.
+    The sampled rows are spread over ``first``, as neighbours may be equal where others differ.
+    Nested columns are assumed to repeat.
     """
     step = max(1, first.num_rows // SAMPLE_ROWS)
     sample = first.take(to_arrow(np.arange(0, first.num_rows, step)))
@@ -125,6 +126,6 @@ def dictionary_columns(first: pa.Table) -> list[str]:
 
 def _repeats(column: pa.ChunkedArray) -> bool:
     try:
-        return len(column.unique()) < REPEATS_BELOW * len(column)
-    except pa.ArrowNotImplementedError:  # a type without a hash
+        return len(column.unique()) < MAX_DISTINCT_FRACTION * len(column)
+    except pa.ArrowNotImplementedError:  # Arrow cannot hash this type
         return True

@@ -1,10 +1,11 @@
-"""Whether part files go together in one table: each was written as its own task saw its rows.
+"""Check that the part files of a job fit together in one table.
 
-A user's function may give other types in one partition than in another, most often where they are
-inferred from the rows. No format's readers cast: a Delta table of such files cannot be read, and
-in a folder of parquet or arrow files it depends on which file comes first (DuckDB 2.0, Polars
-2.1 and pyarrow 26 refuse even a column of type null beside one of strings). A csv file has no
-types, so that there a column without a value goes with every other.
+Each task writes the schema of its own rows. A user's function may return other types in one
+partition than in another, most often if they are inferred from the rows. Readers of no format cast
+them: a Delta table of such files cannot be read, and in a folder of parquet or arrow files it
+depends on which file comes first (DuckDB 2.0, Polars 2.1 and pyarrow 26 refuse even a column of
+type null beside one of strings). A csv file has no types, so that a column without values fits
+every other.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from mrflight.sinks.parts.stored_type import same_type
 
 
 def common_schema(parts: Sequence[PartFile], *, null_fits: bool) -> pa.Schema:
-    """Return the stored schema of all parts, of which there is at least one, in the first's order.
+    """Return the stored schema of at least one part, in the order of the first.
 
-    ``null_fits``: a column of type null goes with one of any type. Raises SchemaMismatchError
-    naming the column and the two partitions.
+    ``null_fits`` says that a column of type null fits one of any type. Raises SchemaMismatchError,
+    which names the column and the two partitions.
     """
     first = parts[0]
     fields = {field.name: field for field in first.schema}
-    told_by = dict.fromkeys(fields, first)
+    typed_by = dict.fromkeys(fields, first)
     seen = first.schema
     for part in parts[1:]:
         if part.schema is seen or part.schema.equals(seen):
@@ -37,11 +38,11 @@ def common_schema(parts: Sequence[PartFile], *, null_fits: bool) -> pa.Schema:
         for field in part.schema:
             known = fields[field.name]
             if null_fits and pa.types.is_null(known.type):
-                fields[field.name], told_by[field.name] = field, part
+                fields[field.name], typed_by[field.name] = field, part
             elif null_fits and pa.types.is_null(field.type):
                 continue
             elif not same_type(known.type, field.type):
-                raise _mismatch(told_by[field.name], known.type, part, field)
+                raise _mismatch(typed_by[field.name], known.type, part, field)
     return pa.schema([fields[name] for name in first.schema.names])
 
 
@@ -53,7 +54,7 @@ def _check_columns(one: PartFile, other: PartFile) -> None:
     ):
         raise SchemaMismatchError(
             f"partition {_partition(has)} has a column {name!r} and partition {_partition(lacks)} "
-            "has none, so that they are no one table; let the function return the same columns "
+            "has none, so they do not fit into one table; let the function return the same columns "
             "whatever the rows"
         )
 
@@ -61,7 +62,7 @@ def _check_columns(one: PartFile, other: PartFile) -> None:
 def _mismatch(
     one: PartFile, kind: pa.DataType, other: PartFile, field: pa.Field
 ) -> SchemaMismatchError:
-    # Null is what is inferred where there are no values.
+    # The type null is inferred for a column without values.
     hint = (
         " (no row has a value where it is null)"
         if pa.types.is_null(kind) or pa.types.is_null(field.type)
@@ -69,7 +70,7 @@ def _mismatch(
     )
     return SchemaMismatchError(
         f"column {field.name!r} is {kind} in partition {_partition(one)} and {field.type} in "
-        f"partition {_partition(other)}{hint}, so that they are no one table; cast it in the "
+        f"partition {_partition(other)}{hint}, so they do not fit into one table; cast it in the "
         "function, to one type whatever the rows"
     )
 

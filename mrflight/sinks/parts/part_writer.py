@@ -1,8 +1,8 @@
-"""The part writer of every format: rows into the files of one table's folder."""
+"""The part writer of every format: it writes rows to files below one table's folder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -12,47 +12,52 @@ from msgspec import structs
 from mrflight.errors import OutputError
 from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.base import PartFile, PartWriter
-from mrflight.sinks.parts.encoder import ChunkLimit
-from mrflight.sinks.parts.encoding import FileFormat
-from mrflight.sinks.parts.part_file import OpenPartFile
-from mrflight.sinks.parts.part_files import DEFAULT_LIMITS, PartFiles, PartLimits
-from mrflight.sinks.parts.part_name import part_name
-from mrflight.sinks.parts.partition_folder import folder
-from mrflight.sinks.parts.partition_split import Values, split
-from mrflight.sinks.parts.stored_schema import TableSchema, blame_column
+from mrflight.sinks.parts.encoders import ChunkLimit
+from mrflight.sinks.parts.file_format import FileFormat
+from mrflight.sinks.parts.open_files import (
+    DEFAULT_LIMITS,
+    OpenPartFile,
+    OpenPartFiles,
+    PartLimits,
+)
+from mrflight.sinks.parts.part_name import PartId, part_name
+from mrflight.sinks.parts.partition_values import (
+    PartitionValues,
+    partition_path,
+    split_by_values,
+)
+from mrflight.sinks.parts.stored_schema import TableSchema, raise_for_column
 from mrflight.storage import Location
 from mrflight.storage.delta import why_part_unreachable
 
 MIN_OPEN_FILES = 4
-"""However little memory there is: with fewer a partition value gets ever more files."""
+"""However little memory there is. With fewer open files, a partition value gets ever more files."""
 
 
 @dataclass(frozen=True)
 class FilePartWriter(PartWriter):
-    """Writes part files below ``table``; a few hundred bytes when pickled."""
+    """Writes part files below ``table``. It has a few hundred bytes when pickled."""
 
     table: Location
     job_id: str
     schema: TableSchema
     file_format: FileFormat
     limits: PartLimits = DEFAULT_LIMITS
-    run: str = ""
+    run_hash: str = ""
     """See `part_name.hash_run_id`."""
     before_suffix: str = ""
 
     def write(
         self,
-        partition: int,
-        attempt: int,
+        part: PartId,
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
-        share: int | None = None,
         closer: AsyncCloser | None = None,
     ) -> list[PartFile]:
         if closer is None:
             with AsyncCloser(self.max_closing_files) as own:
-                return self._write(partition, attempt, schema, batches, share, own, is_last=True)
-        return self._write(partition, attempt, schema, batches, share, closer, is_last=False)
+                return self._write(part, schema, batches, own, is_last=True)
+        return self._write(part, schema, batches, closer, is_last=False)
 
     @property
     def max_closing_files(self) -> int:
@@ -60,66 +65,68 @@ class FilePartWriter(PartWriter):
 
     def _write(
         self,
-        partition: int,
-        attempt: int,
+        part: PartId,
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
-        share: int | None,
         closer: AsyncCloser,
         *,
         is_last: bool,
     ) -> list[PartFile]:
-        stored = self.schema.stored(schema)
-        columns = self.schema.partition_by
+        stored = self.schema.to_stored(schema)
         self._try_encoding(stored)
-        files = self.begin(partition, attempt, stored, share, closer)
-        seen = schema
+        files = self.open_files(part, stored, closer)
         try:
-            for batch in batches:
-                if batch.num_rows:
-                    if batch.schema is not seen and batch.schema != seen:
-                        self.schema.check_same(batch.schema, stored)
-                        seen = batch.schema
-                    rows = self.schema.rows(
-                        batch, stored, keeps_dictionaries=self.file_format.has_dictionaries
-                    )
-                    for values, piece in split(rows, columns, self.schema.is_delta):
-                        files.add(values, piece)
+            for rows in self._cast(batches, schema, stored):
+                for values, piece in split_by_values(
+                    rows, self.schema.partition_by, self.schema.is_delta
+                ):
+                    files.add(values, piece)
             parts = files.finish()
             if is_last:
-                closer.end()
+                closer.wait()
             return parts
         except BaseException:  # an interrupt as well leaves nothing behind
             files.discard()
             raise
 
-    def begin(
-        self,
-        partition: int,
-        attempt: int,
-        stored: pa.Schema,
-        share: int | None = None,
-        closer: AsyncCloser | None = None,
-    ) -> PartFiles:
-        """An attempt's files, none of them made yet. Whoever begins them ends them.
+    def _cast(
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, stored: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the batches that have rows, with the columns and types of ``stored``."""
+        keeps = self.file_format.has_dictionaries
+        seen = schema
+        for batch in batches:
+            if batch.num_rows:
+                if batch.schema is not seen and batch.schema != seen:
+                    self.schema.check_same(batch.schema, stored)
+                    seen = batch.schema
+                yield self.schema.cast(batch, stored, keeps_dictionaries=keeps)
 
-        They take rows of ``stored`` without its ``partition_by`` columns. Without ``closer``
-        each is closed as it is ended.
+    def open_files(
+        self, part: PartId, stored: pa.Schema, closer: AsyncCloser | None = None
+    ) -> OpenPartFiles:
+        """Return an attempt's files, none of them created yet. The caller has to end them.
+
+        They take rows of ``stored`` without its ``partition_by`` columns. Without ``closer`` each
+        file is closed as soon as it is ended.
         """
         columns = self.schema.partition_by
 
-        def open_file(values: Values, number: int) -> OpenPartFile:
+        def open_file(values: PartitionValues, number: int) -> OpenPartFile:
             suffix = f"{self.before_suffix}{self.file_format.suffix}"
-            name = part_name(partition, share, attempt, self.job_id, number, suffix, self.run)
-            path = f"{folder(columns, values)}/{name}" if columns else name
+            name = part_name(part, self.job_id, number, suffix, self.run_hash)
+            folder = partition_path(columns, values)
+            path = f"{folder}/{name}" if columns else name
             if self.schema.is_delta and (why := why_part_unreachable(self.table, path)) is not None:
                 raise OutputError(
-                    f"partition_by: the files of a value would be in {folder(columns, values)}, "
-                    f"and {why}; replace it in the map, or take its column out of partition_by"
+                    f"partition_by: the files of a value would be in {folder}, and {why}; replace "
+                    "it in the map, or take its column out of partition_by"
                 )
             return OpenPartFile(self.table, path, self.file_format, stored)
 
-        return PartFiles(columns, open_file, self._chunk(), self.limits, closer or AsyncCloser(0))
+        return OpenPartFiles(
+            columns, open_file, self._chunk(), self.limits, closer or AsyncCloser(0)
+        )
 
     def _try_encoding(self, stored: pa.Schema) -> None:
         columns = self.schema.partition_by
@@ -143,7 +150,7 @@ class FilePartWriter(PartWriter):
         return replace(self, limits=limits)
 
     def _chunk(self) -> ChunkLimit:
-        """What is encoded at once: half of what may wait, as the other half is being encoded."""
+        """Return the chunk limit: at most half of the buffer, as the other half is encoded."""
         chunk = self.file_format.chunk
         return structs.replace(
             chunk, size_bytes=min(chunk.size_bytes, self.limits.max_buffered_bytes // 2)
@@ -152,9 +159,9 @@ class FilePartWriter(PartWriter):
 
 @lru_cache(maxsize=64)
 def _try_encoding(url: str, file_format: FileFormat, written: pa.Schema) -> None:
-    """Encode a row of nulls; OutputError where the format cannot hold a column's type.
+    """Encode a row of nulls; raise OutputError if the format cannot hold a column's type.
 
-    Once in a worker, as all partitions of a job are alike.
+    This is done once in a worker, as all partitions of a job have the same schema.
     """
 
     def encode(row: pa.RecordBatch) -> None:
@@ -163,4 +170,4 @@ def _try_encoding(url: str, file_format: FileFormat, written: pa.Schema) -> None
         encoder.write(table)
         encoder.close()
 
-    blame_column(url, file_format.suffix, written, encode)
+    raise_for_column(url, file_format.suffix, written, encode)

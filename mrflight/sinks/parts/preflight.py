@@ -1,4 +1,4 @@
-"""Whether an output can be written, told before the job has done anything for it."""
+"""Check that an output can be written before the job has done anything for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mrflight.errors import CommitError, OutputError
 from mrflight.storage import Location
 from mrflight.storage.failures import is_forbidden
 
-ALWAYS_MET = frozenset(
+PERMANENT_ERRNOS = frozenset(
     {
         errno.EACCES,
         errno.EPERM,
@@ -21,44 +21,44 @@ ALWAYS_MET = frozenset(
         errno.ENAMETOOLONG,
     }
 )
-"""What a write fails with that another attempt would meet again; a full disk may have room then."""
+"""Errors of a write that another attempt would meet again. A full disk may have room by then."""
 
 _LET_WRITE = "let this user write there, or choose another folder"
 
-_WITHOUT_NAME: int = getattr(os, "O_TMPFILE", 0)  # Linux has it
+_O_TMPFILE: int = getattr(os, "O_TMPFILE", 0)  # Linux has it
 
 
 def check_writable(location: Location) -> None:
-    """OutputError where files cannot be made in the folder, be it there or still to be made.
+    """Raise OutputError if files cannot be created in the folder, which need not exist yet.
 
-    Leaves no trace: a job that is refused for something else has made no folder. Of a store that
-    is no disk that is told by the first part file.
+    This leaves no trace, so that a job which is refused for another reason has created no folder.
+    On stores other than disks, the first part file shows whether they can be written.
     """
     if not location.store.is_disk:
         return
-    folder = _nearest(location.path)
+    folder = _nearest_existing(location.path)
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         raise _refused(location, folder)
-    # Root may write everywhere but for what a real attempt tells: `chattr +i`, a network's disk.
-    # The file has no name, so that nothing is left of it, not even by who is killed meanwhile.
+    # To `os.access` root may write everywhere. Only an attempt shows `chattr +i` or the rules of a
+    # network file system. The file has no name, so that it is gone even if this process is killed.
     try:
-        os.close(os.open(folder, _WITHOUT_NAME | os.O_WRONLY))
+        os.close(os.open(folder, _O_TMPFILE | os.O_WRONLY))
     except OSError as error:
-        # EISDIR and EOPNOTSUPP are of systems without such files: they tell when it is time.
+        # File systems without unnamed files give EISDIR or EOPNOTSUPP; the first part file decides.
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise _refused(location, folder, f" ({error.strerror})") from error
 
 
-def refused_commit(failure: CommitError) -> CommitError | OutputError:
-    """The error for a commit that was not made: OutputError where this user may not make it."""
+def translate_refusal(failure: CommitError) -> CommitError | OutputError:
+    """Return the error of a failed commit: OutputError if this user has no permission for it."""
     cause = failure.__cause__
     if cause is None or not is_forbidden(cause):
         return failure
     return OutputError(f"{failure}; {_LET_WRITE}")
 
 
-def what_to_do(error: OSError) -> str:
-    """Of an error that is `ALWAYS_MET` by a file below an output's folder."""
+def advice(error: OSError) -> str:
+    """Return what to do about one of `PERMANENT_ERRNOS` for a file below an output's folder."""
     if error.errno == errno.ENAMETOOLONG:
         return "choose a folder whose name is shorter"
     if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
@@ -66,8 +66,8 @@ def what_to_do(error: OSError) -> str:
     return _LET_WRITE
 
 
-def _nearest(path: str) -> str:
-    """The folder, or of those above it the first that is there; what is in its place, if so."""
+def _nearest_existing(path: str) -> str:
+    """Return the path or its nearest parent that exists, which may not be a folder."""
     while not os.path.lexists(path) and path != posixpath.dirname(path):
         path = posixpath.dirname(path)
     return path

@@ -1,7 +1,7 @@
-"""The schema that a table's rows are stored with, and rows brought into it.
+"""The schema that a table's rows are stored with, and the cast of rows to it.
 
-`StoredSchema` is decided once per reduce attempt, before anything is written:
-from then on only a row's value can be refused.
+The stored schema is decided once per reduce attempt, before anything is written. After that only
+the value of a row can be refused.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from msgspec.structs import replace
 
 from mrflight.compute.arrays import is_low_cardinality
 from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
-from mrflight.sinks.parts.partition_folder import can_partition
+from mrflight.sinks.parts.partition_values import can_partition
 from mrflight.sinks.parts.stored_type import UnstorableTypeError, delta_type, file_type, same_type
 
 DELTA_FORBIDDEN = " ,;{}()\n\t="
-"""Characters that a column's name may have in Delta only with column mapping, which we lack."""
+"""Delta allows these in a column's name only with column mapping, which mrflight does not have."""
 
 
 class TableSchema(msgspec.Struct, frozen=True):
-    """What a table asks of the schema of what is written to it. Picklable."""
+    """What a table requires of the schema of the rows that are written to it. Picklable."""
 
     url: str
     is_delta: bool
     partition_by: tuple[str, ...]
     existing: pa.Schema | None = None
-    """Of the table that rows are added to, as it is stored; None where any schema will do."""
+    """The stored schema of the table that rows are added to; None if any schema will do."""
     evolves: bool = False
-    """Whether it gets columns that it lacks; rows that lack some of its own are null there."""
-    taken_as: str = "appended to"
+    """Whether columns that the table lacks are added to it. Columns that rows lack become null."""
+    operation: str = "appended to"
     """What is done to that table, in messages."""
 
-    def stored(self, schema: pa.Schema) -> pa.Schema:
-        """The schema that rows of ``schema`` are stored with, in the table's order.
+    def to_stored(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema that rows of ``schema`` are stored with, in the table's order.
 
-        Raises ColumnNotFoundError for a ``partition_by`` column that is not there, and
-        OutputError for a column that the format or the existing table does not take.
+        Raises ColumnNotFoundError for a ``partition_by`` column that is missing, and OutputError
+        for a column that the format or the existing table does not accept.
         """
         self._check_names(schema.names)
         stored = pa.schema([pa.field(field.name, self._stored_type(field)) for field in schema])
         self._check_partition_by(schema, stored)
         if self.existing is not None:
-            known = replace(self, existing=self._evolved(stored)) if self.evolves else self
-            stored = known._as_existing(schema, stored)
-        self.rows(_nulls(schema, 0), stored)  # every cast exists
+            known = replace(self, existing=self._evolve(stored)) if self.evolves else self
+            stored = known._match_existing(schema, stored)
+        self.cast(_nulls(schema, 0), stored)  # every cast exists
         return stored
 
     def _check_names(self, names: Sequence[str]) -> None:
@@ -86,24 +86,24 @@ class TableSchema(msgspec.Struct, frozen=True):
         except UnstorableTypeError as error:
             raise self._refused(field, str(error)) from None
 
-    def _as_existing(self, schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
+    def _match_existing(self, schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
         assert self.existing is not None
         for name in stored.names:
             if name not in self.existing.names:
                 raise OutputError(
-                    f"{self.url} cannot be {self.taken_as}: it has no column {name!r}, which the "
+                    f"{self.url} cannot be {self.operation}: it has no column {name!r}, which the "
                     "result has; drop the column in the map, or write to another table"
                 )
         for field in self.existing:
             if field.name not in stored.names:
                 raise OutputError(
-                    f"{self.url} cannot be {self.taken_as}: its column {field.name!r} "
+                    f"{self.url} cannot be {self.operation}: its column {field.name!r} "
                     f"({field.type}) is not in the result; add it in the map, or write to another "
                     "table"
                 )
             if not same_type(self._stored_type(field), stored.field(field.name).type):
                 raise OutputError(
-                    f"{self.url} cannot be {self.taken_as}: its column {field.name!r} is "
+                    f"{self.url} cannot be {self.operation}: its column {field.name!r} is "
                     f"{field.type} and the result's is {schema.field(field.name).type}; cast it in "
                     "the map"
                 )
@@ -111,10 +111,10 @@ class TableSchema(msgspec.Struct, frozen=True):
             [stored.field(field.name).with_nullable(field.nullable) for field in self.existing]
         )
 
-    def _evolved(self, stored: pa.Schema) -> pa.Schema:
-        """The existing schema as rows of ``stored`` take it: with new columns at its end.
+    def _evolve(self, stored: pa.Schema) -> pa.Schema:
+        """Return the existing schema as rows of ``stored`` have it, with new columns at its end.
 
-        Without those that they lack, unless null cannot be in them.
+        Columns that the rows lack are left out, unless they may not be null.
         """
         assert self.existing is not None
         spelled = {name.lower(): name for name in self.existing.names}
@@ -131,10 +131,10 @@ class TableSchema(msgspec.Struct, frozen=True):
         return pa.schema([*kept, *new])
 
     def check_same(self, schema: pa.Schema, stored: pa.Schema) -> None:
-        """SchemaMismatchError where rows of ``schema`` are not stored as ``stored``.
+        """Raise SchemaMismatchError if rows of ``schema`` are not stored as ``stored``.
 
-        A cast would hide that, and would depend on which partitions share a file. A column of
-        type null has no value in it that a cast could change.
+        A cast would hide the difference, and would depend on which partitions share a file. A
+        column of type null has no value that a cast could change.
         """
         for field in schema:
             if field.name not in stored.names:
@@ -153,13 +153,13 @@ class TableSchema(msgspec.Struct, frozen=True):
     def _refused(self, field: pa.Field, reason: str) -> OutputError:
         return OutputError(f"{self.url}: column {field.name!r} is {field.type}: {reason}")
 
-    def rows(
+    def cast(
         self, batch: pa.RecordBatch, stored: pa.Schema, *, keeps_dictionaries: bool = False
     ) -> pa.RecordBatch:
-        """``batch`` with the columns of ``stored``, by name; those that fit are not copied.
+        """Return ``batch`` with the columns of ``stored``, by name; those that fit are not copied.
 
-        Where dictionaries are kept, a column of few strings may be one: then that is its type.
-        Raises OutputError for a value that the stored type cannot hold.
+        If dictionaries are kept, a low-cardinality string column may stay a dictionary. Raises
+        OutputError for a value that the stored type cannot hold.
         """
         columns = [
             self._column(batch, field, keeps_dictionaries and field.name not in self.partition_by)
@@ -183,7 +183,7 @@ class TableSchema(msgspec.Struct, frozen=True):
                 "it; fill them in the map"
             )
         if keeps_dictionary and is_low_cardinality(column) and column.dictionary.type == field.type:
-            # A function's batches may have other indices, of a byte that are too few for all.
+            # A function's batches may have other indices, and those of a byte are too few for all.
             indices = column.indices.cast(pa.int32())
             return pa.DictionaryArray.from_arrays(indices, column.dictionary)
         try:
@@ -195,10 +195,10 @@ class TableSchema(msgspec.Struct, frozen=True):
             ) from error
 
 
-def blame_column(
+def raise_for_column(
     url: str, format: str, schema: pa.Schema, encode: Callable[[pa.RecordBatch], None]
 ) -> None:
-    """OutputError naming the column of ``schema`` that ``encode`` cannot write, if one is."""
+    """Raise OutputError for the column of ``schema`` that ``encode`` cannot write, if any."""
     try:
         encode(_nulls(schema, 1))
     except pa.ArrowException:

@@ -1,10 +1,9 @@
 """The type that a column is stored as, for each output format.
 
-Delta has fewer types than Arrow (its protocol's section "Primitive Types"), so
-some are widened where no value is lost, and the others are refused with what
-to do. Dictionaries, views and 64-bit offsets are layouts, not types: they are
-stored as the plain type in every format, so that appends agree whatever
-layout a job's rows came in.
+Delta has fewer types than Arrow (section "Primitive Types" of its protocol). Some types are widened
+without losing values, and the others are refused with advice. Dictionaries, views and 64-bit
+offsets are layouts and not types. They are stored as the canonical type in every format, so that
+appends agree whatever layout a job's rows have.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pyarrow import types
 from mrflight.compute.types import canonical_type
 
 MAX_DECIMAL_DIGITS = 38
-"""Digits of a Delta decimal."""
+"""The most digits of a Delta decimal."""
 
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -40,11 +39,11 @@ _KEPT = {
 
 
 class UnstorableTypeError(Exception):
-    """A type that the format cannot hold; says what to do instead."""
+    """A type that the format cannot hold. The message says what to do instead."""
 
 
 def file_type(kind: pa.DataType) -> pa.DataType:
-    """How parquet, csv and arrow files store it: the same values in the plain layout.
+    """Return how parquet, csv and arrow files store a type: the same values in canonical layout.
 
     Raises UnstorableTypeError.
     """
@@ -52,14 +51,14 @@ def file_type(kind: pa.DataType) -> pa.DataType:
 
 
 def delta_type(kind: pa.DataType) -> pa.DataType:
-    """The Arrow type of the Delta type that holds every value of ``kind``.
+    """Return the Arrow type of the Delta type that holds every value of ``kind``.
 
-    Nanoseconds become microseconds; whether that loses anything only the rows can tell.
-    Raises UnstorableTypeError.
+    Nanoseconds become microseconds, and only the rows show whether that loses anything. Raises
+    UnstorableTypeError.
     """
     stored = canonical_type(kind, _delta_leaf, keep_fixed_size=False)
     if _has_map_of_ntz(stored):
-        # deltalake 1.6.6 makes the table without the feature that it needs, and nobody opens it.
+        # deltalake 1.6.6 creates the table without the needed feature, and it cannot be read.
         raise UnstorableTypeError(
             "deltalake cannot make a table with a timestamp without zone inside of a map; cast it "
             "to one with a zone in the map"
@@ -68,22 +67,22 @@ def delta_type(kind: pa.DataType) -> pa.DataType:
 
 
 def has_ntz(kind: pa.DataType) -> bool:
-    """Whether a timestamp without zone (Delta's timestamp_ntz) is in it, at any depth."""
+    """Return whether a timestamp without zone (Delta's timestamp_ntz) is in it, at any depth."""
     if types.is_timestamp(kind):
         return kind.tz is None
     return any(has_ntz(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def same_type(one: pa.DataType, other: pa.DataType) -> bool:
-    """Equal, whatever lists call their items and whether nested values may be null."""
+    """Return whether two types differ at most in the names of list items and in nullability."""
     if types.is_list(one) and types.is_list(other):
         return same_type(one.value_type, other.value_type)
     if types.is_map(one) and types.is_map(other):
         return same_type(one.key_type, other.key_type) and same_type(one.item_type, other.item_type)
     if types.is_struct(one) and types.is_struct(other):
-        mine, theirs = list(one), list(other)
-        return [field.name for field in mine] == [field.name for field in theirs] and all(
-            same_type(a.type, b.type) for a, b in zip(mine, theirs, strict=True)
+        ours, theirs = list(one), list(other)
+        return [field.name for field in ours] == [field.name for field in theirs] and all(
+            same_type(a.type, b.type) for a, b in zip(ours, theirs, strict=True)
         )
     return bool(one == other)
 

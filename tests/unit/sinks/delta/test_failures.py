@@ -16,6 +16,7 @@ from mrflight.sinks.delta import commit as delta_commit
 from mrflight.sinks.delta import table as delta_table
 from mrflight.sinks.delta.commit import DeltaCommit
 from mrflight.sinks.delta.table_snapshot import Following
+from mrflight.sinks.parts.part_name import PartId
 from tests.support.delta_outputs import (
     ROWS,
     create_with_checkpoints,
@@ -49,7 +50,7 @@ def test_a_broken_log_is_said_at_once_and_nothing_is_deleted(tmp_path: Path) -> 
 
 def test_a_log_that_cannot_be_written_is_a_failed_commit(tmp_path: Path) -> None:
     sink = open_delta(tmp_path)
-    parts = sink.part_writer.write(0, 0, ROWS.schema, ROWS.to_batches())
+    parts = sink.part_writer.write(PartId(0, 0), ROWS.schema, ROWS.to_batches())
     (tmp_path / "t" / "_delta_log").write_text("in the way")
     with pytest.raises(CommitError, match="did not take the commit") as caught:
         sink.commit_and_cleanup(Commit(tuple(parts), ROWS.schema))
@@ -162,7 +163,7 @@ def test_who_ends_a_job_while_the_store_fails_hides_no_other_error(
 ) -> None:
     run(tmp_path, job_id="old")
     sink = open_delta(tmp_path)
-    parts = sink.part_writer.write(0, 0, ROWS.schema, ROWS.to_batches())
+    parts = sink.part_writer.write(PartId(0, 0), ROWS.schema, ROWS.to_batches())
     let_transactions_fail(monkeypatch, 1)
     sink.abort()
     assert (tmp_path / "t" / parts[0].path).exists()

@@ -29,8 +29,9 @@ from hypothesis import strategies as st
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.parts.encoder import ChunkLimit
-from mrflight.sinks.parts.encoding import FileFormat
+from mrflight.sinks.parts.encoders import ChunkLimit
+from mrflight.sinks.parts.file_format import FileFormat
+from mrflight.sinks.parts.part_name import PartId
 
 
 class Kind(NamedTuple):
@@ -113,7 +114,7 @@ def write_table(folder: Path, schema: pa.Schema, files: list[pa.Table]) -> Delta
     parts = []
     for i, rows in enumerate(files):
         writer = replace(sink.part_writer, file_format=RowByRow("delta", 32))
-        parts += writer.write(i, 0, schema, rows.to_batches(max_chunksize=1))
+        parts += writer.write(PartId(i, 0), schema, rows.to_batches(max_chunksize=1))
     sink.commit_and_cleanup(Commit(tuple(parts), schema))
     return DeltaTable(folder / "t")
 

@@ -15,6 +15,7 @@ from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Sink
+from mrflight.sinks.parts.part_name import PartId
 from tests.support.delta_outputs import entry, finish, versions
 from tests.support.threads import run_threads
 
@@ -154,7 +155,7 @@ def test_where_mrflight_writes_the_log_no_column_is_added(
 
 def test_a_run_that_ended_between_the_columns_and_the_rows_commits_once(folder: Path) -> None:
     first = begin(folder, "first", "run")
-    parts = first.part_writer.write(0, 0, WIDER.schema, WIDER.to_batches())
+    parts = first.part_writer.write(PartId(0, 0), WIDER.schema, WIDER.to_batches())
     assert len(parts) == 1
     write_deltalake(
         folder / "t", WIDER.select(["x", "y"]).slice(0, 0), mode="append", schema_mode="merge"
@@ -167,7 +168,7 @@ def test_a_run_that_ended_between_the_columns_and_the_rows_commits_once(folder: 
 
 def test_a_column_that_two_jobs_bring_with_two_types_is_the_first_ones(folder: Path) -> None:
     late = begin(folder, "late")
-    parts = late.part_writer.write(0, 0, WIDER.schema, WIDER.to_batches())
+    parts = late.part_writer.write(PartId(0, 0), WIDER.schema, WIDER.to_batches())
     assert finish(begin(folder, "early"), pa.table({"n": [4], "x": ["text"]})) == 2
     with pytest.raises(OutputError, match="its column 'x' is string and the result's is double"):
         finish(late, WIDER)

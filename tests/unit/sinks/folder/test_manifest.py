@@ -16,7 +16,7 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.folder.manifest import Manifest
 from mrflight.sinks.folder.manifest_log import ManifestLog
-from mrflight.sinks.parts.part_name import hash_run_id
+from mrflight.sinks.parts.part_name import PartId, hash_run_id
 from mrflight.storage import Location, locate
 from mrflight.storage.disk import Disk
 from tests.support.leftovers import tree
@@ -33,7 +33,7 @@ def open_folder(folder: Path, mode: Mode, job_id: str, app_id: str | None = None
 
 def run(folder: Path, mode: Mode, job_id: str, app_id: str | None = None) -> None:
     sink = open_folder(folder, mode, job_id, app_id)
-    parts = sink.part_writer.write(0, 0, ROWS.schema, ROWS.to_batches())
+    parts = sink.part_writer.write(PartId(0, 0), ROWS.schema, ROWS.to_batches())
     sink.commit_and_cleanup(Commit(tuple(parts), ROWS.schema))
 
 
@@ -140,10 +140,10 @@ def test_what_one_replaced_is_gone_before_another_lands(tmp_path: Path) -> None:
     old = set((tmp_path / "t").glob("k=*/part-*"))
     sink = open_folder(tmp_path, "overwrite", "two")
     appending = open_folder(tmp_path, "append", "three")
-    parts = sink.part_writer.write(0, 0, ROWS.schema, ROWS.to_batches())
+    parts = sink.part_writer.write(PartId(0, 0), ROWS.schema, ROWS.to_batches())
     sink.commit(Commit(tuple(parts), ROWS.schema))
     assert all(path.exists() for path in old)
-    more = appending.part_writer.write(0, 0, ROWS.schema, ROWS.to_batches())
+    more = appending.part_writer.write(PartId(0, 0), ROWS.schema, ROWS.to_batches())
     appending.commit(Commit(tuple(more), ROWS.schema))
     assert not any(path.exists() for path in old)
     appending.cleanup()

@@ -15,8 +15,9 @@ from mrflight.errors import JobFailedError
 from mrflight.planner.reduce_tasks import plan_reduce_tasks
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.sinks.parts.async_closer import AsyncCloser
-from mrflight.sinks.parts.encoding import FileFormat
-from mrflight.sinks.parts.part_files import PartLimits
+from mrflight.sinks.parts.file_format import FileFormat
+from mrflight.sinks.parts.open_files import PartLimits
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.storage import Location
@@ -36,22 +37,22 @@ class TestClosings:
     def test_with_none_at_a_time_a_file_is_closed_at_once(self) -> None:
         closed: list[int] = []
         with AsyncCloser(0) as closer:
-            assert closer.begin(partial(closed.append, 1)).done()
+            assert closer.submit(partial(closed.append, 1)).done()
             assert closed == [1]
             with pytest.raises(JobFailedError):
-                closer.begin(fails)
+                closer.submit(fails)
 
     def test_so_many_are_closed_at_a_time(self) -> None:
         together = threading.Barrier(3)
         with AsyncCloser(3) as closer:
             for _ in range(6):
-                closer.begin(partial(_meet, together))
+                closer.submit(partial(_meet, together))
 
     def test_one_more_waits_for_the_first(self) -> None:
         go, begun = threading.Event(), threading.Event()
         with AsyncCloser(1) as closer:
-            closer.begin(partial(_wait, go))
-            waits = threading.Thread(target=lambda: closer.begin(begun.set))
+            closer.submit(partial(_wait, go))
+            waits = threading.Thread(target=lambda: closer.submit(begun.set))
             waits.start()
             assert not begun.is_set()
             go.set()
@@ -66,9 +67,9 @@ class TestClosings:
 
     def test_an_earlier_failure_is_raised_where_the_next_is_begun(self) -> None:
         closer = AsyncCloser(1)
-        closer.begin(fails)
+        closer.submit(fails)
         with pytest.raises(JobFailedError), closer:
-            closer.begin(partial(_meet, threading.Barrier(1)))
+            closer.submit(partial(_meet, threading.Barrier(1)))
 
     def test_another_error_is_not_hidden_and_closing_is_waited_for(self) -> None:
         closed = threading.Event()
@@ -80,7 +81,7 @@ class TestClosings:
 def _begin_all(*closes: Callable[[], None], then: Exception | None = None) -> None:
     with AsyncCloser(4) as closer:
         for close in closes:
-            closer.begin(close)
+            closer.submit(close)
         if then is not None:
             raise then
 
@@ -126,7 +127,7 @@ class TestPartFiles:
     def test_files_of_one_task_are_closed_at_the_same_time(self, tmp_path: Path) -> None:
         together = threading.Barrier(4)
         late = writer(tmp_path, partial(_meet, together))
-        parts = late.write(0, 0, SCHEMA, rows("a", "b", "c", "d"))
+        parts = late.write(PartId(0, 0), SCHEMA, rows("a", "b", "c", "d"))
         sizes = {path.stat().st_size for path in tmp_path.glob("*/*")}
         assert len(parts) == 4
         assert {part.size_bytes for part in parts} == sizes
@@ -136,7 +137,7 @@ class TestPartFiles:
         late = writer(tmp_path, partial(_meet, together))
         with AsyncCloser(late.max_closing_files) as closer:
             for partition in range(3):
-                late.write(partition, 0, SCHEMA, rows("a"), closer=closer)
+                late.write(PartId(partition, 0), SCHEMA, rows("a"), closer=closer)
         assert len(list(tmp_path.glob("*/*"))) == 3
 
     def test_one_that_cannot_be_closed_fails_the_write_and_leaves_nothing(
@@ -146,7 +147,7 @@ class TestPartFiles:
             raise OSError("full")
 
         with pytest.raises(JobFailedError, match="cannot be written: full"):
-            writer(tmp_path, full).write(0, 0, SCHEMA, rows("a", "b", "c", "d", "e"))
+            writer(tmp_path, full).write(PartId(0, 0), SCHEMA, rows("a", "b", "c", "d", "e"))
         assert not [path for path in tmp_path.glob("*/*") if path.is_file()]
 
     def test_what_is_being_closed_is_removed_after_that(self, tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ class TestPartFiles:
 
         late = replace(writer(tmp_path, partial(_wait, go)), limits=PartLimits(1, 1))
         with pytest.raises(KeyError):
-            late.write(0, 0, SCHEMA, failing())
+            late.write(PartId(0, 0), SCHEMA, failing())
         assert not [path for path in tmp_path.glob("*/*") if path.is_file()]
 
 

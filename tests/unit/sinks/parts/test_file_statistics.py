@@ -23,6 +23,7 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.file_statistics import STRING_BOUND_LENGTH, string_upper_bound
+from mrflight.sinks.parts.part_name import PartId
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -33,7 +34,7 @@ def write(folder: Path, *tables: pa.Table, partition_by: tuple[str, ...] = ()) -
     sink = open_sink(section, folder, {}, "job", None)
     parts = []
     for i, rows in enumerate(tables):
-        parts += sink.part_writer.write(i, 0, rows.schema, rows.to_batches())
+        parts += sink.part_writer.write(PartId(i, 0), rows.schema, rows.to_batches())
     sink.commit_and_cleanup(Commit(tuple(parts), tables[0].schema))
     return parts
 
@@ -251,7 +252,7 @@ def test_nan_that_comes_late_goes_on_in_another_file(tmp_path: Path) -> None:
     section = OutputSection(table="t")
     sink = open_sink(section, tmp_path, {}, "job", None)
     batches = (calm.to_batches() + odd.to_batches()) * 2
-    parts = sink.part_writer.write(0, 0, calm.schema, batches)
+    parts = sink.part_writer.write(PartId(0, 0), calm.schema, batches)
     sink.commit_and_cleanup(Commit(tuple(parts), calm.schema))
     assert [part.path for part in parts] == [
         "part-00000-0-job.parquet",
@@ -269,7 +270,7 @@ def test_rows_with_nan_are_found_by_readers_that_trust_the_footer(
     rows = pa.table({"x": [1.0, NAN], "in": [{"x": 1.0}, {"x": NAN}], "n": [1, 2]})
     section = OutputSection(table="t", format=format)
     sink = open_sink(section, tmp_path, {}, "job", None)
-    parts = sink.part_writer.write(0, 0, rows.schema, rows.to_batches())
+    parts = sink.part_writer.write(PartId(0, 0), rows.schema, rows.to_batches())
     sink.commit_and_cleanup(Commit(tuple(parts), rows.schema))
     path = tmp_path / "t" / parts[0].path
     for column in ("x", '"in".x'):

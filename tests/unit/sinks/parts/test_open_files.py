@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.sinks.parts.encoding import FileFormat
-from mrflight.sinks.parts.part_files import DEFAULT_LIMITS
+from mrflight.sinks.parts.file_format import FileFormat
+from mrflight.sinks.parts.open_files import DEFAULT_LIMITS
 from mrflight.sinks.parts.part_writer import MIN_OPEN_FILES, FilePartWriter
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.storage import locate

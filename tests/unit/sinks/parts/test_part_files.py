@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from mrflight.config.spec import OutputFormat, OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
-from mrflight.sinks.parts.encoder import PARQUET_CHUNK
+from mrflight.sinks.parts.encoders import PARQUET_CHUNK
+from mrflight.sinks.parts.file_statistics import leaf_paths
+from mrflight.sinks.parts.open_files import PartLimits
 from mrflight.sinks.parts.parquet_encoder import dictionary_columns
-from mrflight.sinks.parts.parquet_leaves import leaf_paths
-from mrflight.sinks.parts.part_files import PartLimits
 from mrflight.sinks.parts.part_name import (
+    PartId,
     hash_run_id,
     is_part,
     is_part_of_job,
@@ -28,8 +29,7 @@ from mrflight.sinks.parts.part_name import (
     part_name,
 )
 from mrflight.sinks.parts.part_writer import FilePartWriter
-from mrflight.sinks.parts.partition_folder import folder
-from mrflight.sinks.parts.partition_split import split
+from mrflight.sinks.parts.partition_values import partition_path, split_by_values
 
 SCHEMA = pa.schema([("n", pa.int64()), ("k", pa.string())])
 
@@ -47,7 +47,7 @@ def writer_of(
 
 
 @pytest.mark.parametrize(
-    ("partition", "share", "attempt", "number", "name"),
+    ("partition", "slice", "attempt", "number", "name"),
     [
         (3, None, 0, 0, "part-00003-0-20261120T101500-ab12.parquet"),
         (3, None, 1, 2, "part-00003-1-20261120T101500-ab12.2.parquet"),
@@ -56,22 +56,22 @@ def writer_of(
         (100_000, None, 0, 0, "part-100000-0-20261120T101500-ab12.parquet"),
     ],
 )
-def test_names(partition: int, share: int | None, attempt: int, number: int, name: str) -> None:
+def test_names(partition: int, slice: int | None, attempt: int, number: int, name: str) -> None:
     job = "20261120T101500-ab12"
-    assert part_name(partition, share, attempt, job, number, "parquet") == name
+    assert part_name(PartId(partition, attempt, slice), job, number, "parquet") == name
     assert is_part(name)
     assert is_part_of_job(name, job)
 
 
 def test_names_of_a_run() -> None:
     mark = hash_run_id("mrflight/clicks/2026-11-20")
-    name = part_name(3, None, 0, "ab-12", 2, "csv", mark)
+    name = part_name(PartId(3, 0), "ab-12", 2, "csv", mark)
     assert name == "part-00003-0-ab-12.2.rfdb88d73d580.csv"
     assert is_part_of_job(name, "ab-12")
     assert is_part_of_run(name, mark)
     assert not is_part_of_run(name, hash_run_id("mrflight/clicks/2026-11-21"))
     assert not is_part_of_run(name, hash_run_id(None))
-    assert not is_part_of_run(part_name(3, None, 0, "ab-12", 2, "csv"), hash_run_id(None))
+    assert not is_part_of_run(part_name(PartId(3, 0), "ab-12", 2, "csv"), hash_run_id(None))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_names_of_a_run() -> None:
 )
 def test_another_jobs_file_is_not_ours(job: str) -> None:
     assert not is_part_of_job("part-00003-0-20261120T101500-ab12.parquet", job)
-    assert not is_part_of_job(part_name(3, None, 0, job, 0, "csv"), "20261120T101500-ab12")
+    assert not is_part_of_job(part_name(PartId(3, 0), job, 0, "csv"), "20261120T101500-ab12")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_split_has_every_row_once_with_its_values(rows: list[tuple[object, ...
     columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
     batch = pa.record_batch([*columns, pa.array(range(len(rows)))], names=[*names, "n"])
     found: dict[int, tuple[str | None, ...]] = {}
-    for values, piece in split(batch, names, is_delta=False):
+    for values, piece in split_by_values(batch, names, is_delta=False):
         assert piece.schema.names == ["n"]
         numbers = piece.column("n").to_pylist()
         assert numbers == sorted(numbers)
@@ -134,15 +134,15 @@ def test_pieces_do_not_hold_the_batch_they_came_from() -> None:
     rows = 100_000
     keys = pa.array(["few" if i % 1_000 == 0 else "many" for i in range(rows)])
     batch = pa.record_batch({"k": keys, "n": range(rows)})
-    pieces = dict(split(batch, ["k"], is_delta=False))
+    pieces = dict(split_by_values(batch, ["k"], is_delta=False))
     few = pieces[("few",)]
     assert few.get_total_buffer_size() < 2_000
     assert few.num_rows == 100
 
 
 def test_a_folder_of_several_columns() -> None:
-    assert folder(["a b", "c"], ["x/y", None]) == "a%20b=x%2Fy/c=__HIVE_DEFAULT_PARTITION__"
-    assert folder([], []) == ""
+    assert partition_path(["a b", "c"], ("x/y", None)) == "a%20b=x%2Fy/c=__HIVE_DEFAULT_PARTITION__"
+    assert partition_path([], ()) == ""
 
 
 # Streaming
@@ -162,7 +162,7 @@ def test_rows_are_on_the_disk_before_the_last_has_come(
             sizes.append(sum(path.stat().st_size for path in tmp_path.rglob("part-*")))
 
     before = pa.total_allocated_bytes()
-    (part,) = writer_of(tmp_path, format).write(0, 0, SCHEMA, batches())
+    (part,) = writer_of(tmp_path, format).write(PartId(0, 0), SCHEMA, batches())
     assert part.rows == 16 * rows
     grown = [size for size in sizes if size > 1_000]
     assert len(grown) >= 11
@@ -174,13 +174,13 @@ def test_row_groups_are_whole_whatever_the_batches(tmp_path: Path) -> None:
     rows = PARQUET_CHUNK.rows
     batch = pa.record_batch({"n": range(1_000), "k": ["x"] * 1_000})
     writer = writer_of(tmp_path)
-    (part,) = writer.write(0, 0, SCHEMA, [batch] * (2 * rows // 1_000))
+    (part,) = writer.write(PartId(0, 0), SCHEMA, [batch] * (2 * rows // 1_000))
     metadata = pq.read_metadata(tmp_path / "t" / part.path)
     groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     assert len(groups) == 2
     assert groups[0] - rows in range(1_000)
     large = pa.record_batch({"n": range(3 * rows), "k": pa.nulls(3 * rows, pa.string())})
-    (part,) = writer.write(1, 0, SCHEMA, [large])
+    (part,) = writer.write(PartId(1, 0), SCHEMA, [large])
     metadata = pq.read_metadata(tmp_path / "t" / part.path)
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [rows] * 3
 
@@ -197,7 +197,7 @@ def test_waiting_rows_are_bounded_over_all_values(tmp_path: Path) -> None:
             yield batch.slice(start, 1_000)
             seen.append(len(list(tmp_path.rglob("part-*"))))
 
-    parts = writer.write(0, 0, SCHEMA, batches())
+    parts = writer.write(PartId(0, 0), SCHEMA, batches())
     assert len(parts) == 50
     assert seen[40] > 0  # long before any value has a row group
 
@@ -254,7 +254,7 @@ def test_parquet_is_compressed_as_told(
     spec = OutputSection(table="out", format=format, compression=compression)
     sink = open_sink(spec, tmp_path, {}, "job-1", None)
     rows = pa.record_batch({"a": ["x"] * 1000})
-    (part,) = sink.part_writer.write(0, 0, rows.schema, [rows])
+    (part,) = sink.part_writer.write(PartId(0, 0), rows.schema, [rows])
     footer = pq.ParquetFile(tmp_path / "out" / part.path).metadata
     assert footer.row_group(0).column(0).compression == codec
     sink.abort()

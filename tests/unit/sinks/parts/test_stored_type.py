@@ -19,6 +19,7 @@ from mrflight.config.spec import OutputFormat, OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.parts.part_name import PartId
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.sinks.parts.stored_type import UnstorableTypeError, delta_type, file_type
 
@@ -29,7 +30,7 @@ MOMENT = datetime(2026, 5, 17, 12, 30, 15, 123_456)
 def write(folder: Path, format: OutputFormat, batch: pa.RecordBatch) -> Path:
     """The rows as an output of that format; its only part file."""
     sink = open_sink(OutputSection(table="t", format=format), folder, {}, "job", None)
-    parts = sink.part_writer.write(0, 0, batch.schema, [batch])
+    parts = sink.part_writer.write(PartId(0, 0), batch.schema, [batch])
     sink.commit_and_cleanup(Commit(tuple(parts), batch.schema))
     return folder / "t" / parts[0].path
 
@@ -114,7 +115,7 @@ def test_what_delta_stores_comes_back(
     assert len(duckdb.sql(f"select c::varchar from '{path}'").fetchall()) == len(values)
     # What deltalake calls the column is what another job's append has to agree with.
     again = TableSchema("t", True, (), pa.schema(table.schema().to_arrow()))
-    assert again.stored(pa.schema([("c", values.type)])).field("c").type == stored
+    assert again.to_stored(pa.schema([("c", values.type)])).field("c").type == stored
 
 
 def read_arrow(path: Path) -> pa.Table:
@@ -149,7 +150,7 @@ def test_what_delta_has_no_type_for_is_refused(
         delta_type(kind)
     sink = open_sink(OutputSection(table="t"), tmp_path, {}, "job", None)
     with pytest.raises(OutputError, match=r"column 'c' is .*in the map") as caught:
-        sink.part_writer.write(0, 0, pa.schema([("n", pa.int64()), ("c", kind)]), [])
+        sink.part_writer.write(PartId(0, 0), pa.schema([("n", pa.int64()), ("c", kind)]), [])
     assert str(kind) in str(caught.value)
 
 
@@ -174,13 +175,15 @@ def test_values_that_do_not_fit_are_refused(tmp_path: Path, values: pa.Array) ->
 def test_delta_refuses_names_that_other_readers_cannot_have(tmp_path: Path, char: str) -> None:
     sink = open_sink(OutputSection(table="t"), tmp_path, {}, "job", None)
     with pytest.raises(OutputError, match="rename it in the map or the aggregate"):
-        sink.part_writer.write(0, 0, pa.schema([(f"a{char}b", pa.int64())]), [])
+        sink.part_writer.write(PartId(0, 0), pa.schema([(f"a{char}b", pa.int64())]), [])
 
 
 def test_delta_does_not_tell_upper_from_lower_case(tmp_path: Path) -> None:
     sink = open_sink(OutputSection(table="t"), tmp_path, {}, "job", None)
     with pytest.raises(OutputError, match="two columns are called 'Url'"):
-        sink.part_writer.write(0, 0, pa.schema([("url", pa.int64()), ("Url", pa.int64())]), [])
+        sink.part_writer.write(
+            PartId(0, 0), pa.schema([("url", pa.int64()), ("Url", pa.int64())]), []
+        )
 
 
 @pytest.mark.parametrize("name", ["a.b", "a-b", "é", "a'b", 'a"b', "a`b", "a/b", "a%20b"])
@@ -213,7 +216,7 @@ def test_dictionaries_that_change_from_batch_to_batch(tmp_path: Path) -> None:
     texts = [pa.array([text, "same"]).dictionary_encode() for text in ("a", "b", "c")]
     batches = [pa.record_batch([text.cast(schema.field(0).type)], schema) for text in texts]
     sink = open_sink(OutputSection(table="t", format="arrow"), tmp_path, {}, "job", None)
-    (part,) = sink.part_writer.write(0, 0, schema, batches)
+    (part,) = sink.part_writer.write(PartId(0, 0), schema, batches)
     found = pa.ipc.open_file(tmp_path / "t" / part.path).read_all()
     assert found.to_pydict() == {"c": ["a", "same", "b", "same", "c", "same"]}
 

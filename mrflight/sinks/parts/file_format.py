@@ -1,4 +1,4 @@
-"""Which encoder writes a table's files, and what they are called."""
+"""The format of a table's part files, which decides how they are encoded."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.config.spec import OutputFormat, ParquetCodec
-from mrflight.sinks.parts.encoder import PARQUET_CHUNK, STREAM_CHUNK, ChunkLimit, Encoder
+from mrflight.sinks.parts.encoders import (
+    PARQUET_CHUNK,
+    STREAM_CHUNK,
+    ArrowEncoder,
+    ChunkLimit,
+    CsvEncoder,
+    Encoder,
+)
 
-CODEC: ParquetCodec = "zstd"
-"""Half as large as snappy and lz4, for a seventh of the time of a clicks job
-(experiments/parquet_encoding.py)."""
+DEFAULT_CODEC: ParquetCodec = "zstd"
+"""zstd files are half as large as those of snappy and lz4, for a seventh of the time of a clicks
+job (experiments/parquet_encoding.py)."""
 
 
 class FileFormat(msgspec.Struct, frozen=True):
-    """How the files of a table are written. Picklable."""
+    """How the files of a table are encoded. Picklable."""
 
     format: OutputFormat
     statistics_columns: int | None = None
-    """Of how many leading columns a Delta log gets minima and maxima; None: no statistics."""
-    codec: ParquetCodec = CODEC
+    """How many leading columns have minima and maxima in a Delta log; None for no statistics."""
+    codec: ParquetCodec = DEFAULT_CODEC
 
     @property
     def suffix(self) -> str:
@@ -27,7 +34,7 @@ class FileFormat(msgspec.Struct, frozen=True):
 
     @property
     def has_dictionaries(self) -> bool:
-        """Whether the encoder takes columns of few strings as dictionaries."""
+        """Whether the encoder accepts low-cardinality string columns as dictionaries."""
         return self.suffix == "parquet"
 
     @property
@@ -36,15 +43,11 @@ class FileFormat(msgspec.Struct, frozen=True):
         return PARQUET_CHUNK if self.suffix == "parquet" else STREAM_CHUNK
 
     def open(self, stream: pa.NativeFile, first: pa.Table) -> Encoder:
-        """An encoder for rows like ``first``, its first chunk (which is still to be written)."""
+        """Return an encoder for rows like those of the first chunk, which it does not write yet."""
         if self.suffix == "parquet":
             from mrflight.sinks.parts.parquet_encoder import ParquetEncoder
 
             return ParquetEncoder(stream, first, self.statistics_columns, self.codec)
         if self.format == "csv":
-            from mrflight.sinks.parts.csv_encoder import CsvEncoder
-
             return CsvEncoder(stream, first.schema)
-        from mrflight.sinks.parts.arrow_encoder import ArrowEncoder
-
         return ArrowEncoder(stream, first.schema)
