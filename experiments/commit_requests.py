@@ -26,8 +26,8 @@ from experiments.committing import appending, found, merging, published
 from experiments.committing.merging import SmallMerge
 from experiments.committing.output import Output
 from experiments.committing.ways import DUPLICATES, WAYS
-from tests.services.audit import Request
 from tests.services.minio import Minio, running_minio
+from tests.services.recorder import Request
 
 WORK = datasets.REPOSITORY / "experiments/.work"
 
@@ -96,7 +96,7 @@ class AppendCost:
 
 def measure(minio: Minio, way: str, output: Output) -> Cost:
     """Write the output into a bucket of its own."""
-    with minio.bucket() as bucket:
+    with minio.recorded_bucket() as bucket:
         WAYS[way](bucket, output)
         requests = bucket.requests()
         found.check(bucket, output)
@@ -113,7 +113,7 @@ def measure(minio: Minio, way: str, output: Output) -> Cost:
 
 def measure_merge(minio: Minio, way: str, merge: SmallMerge) -> MergeCost:
     """Merge into a table in a bucket of its own; to make it does not count."""
-    with minio.bucket() as bucket:
+    with minio.recorded_bucket() as bucket:
         merging.make_table(bucket, merge)
         made = bucket.mark()
         merging.WAYS[way](bucket, merge)
@@ -126,7 +126,7 @@ def measure_merge(minio: Minio, way: str, merge: SmallMerge) -> MergeCost:
 def measure_appends(minio: Minio, way: str, output: Output) -> list[AppendCost]:
     """Write the output into one table of a bucket of its own, again and again."""
     costs = []
-    with minio.bucket() as bucket:
+    with minio.recorded_bucket() as bucket:
         for step, mode in enumerate(appending.STEPS):
             before = bucket.mark()
             appending.WAYS[way](bucket, output, mode)

@@ -24,7 +24,7 @@ from mrflight.sources import open_source
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
 from tests.services.hdfs import running_hdfs
-from tests.services.minio import Bucket, Minio
+from tests.services.minio import Bucket, Minio, RecordedBucket
 from tests.support.driver import DriverRun, drive, write_job
 
 ROWS, KEYS, FILES = 3000, 70, 3
@@ -238,17 +238,19 @@ def test_a_name_of_a_table_that_its_client_would_not_find_is_refused(
 
 
 def test_a_new_table_in_a_bucket_costs_six_requests_and_each_further_part_one(
-    bucket: Bucket, tmp_path: Path
+    recorded_bucket: RecordedBucket, tmp_path: Path
 ) -> None:
     """Nothing is copied or removed: compare tables 3.3b and 3.6c of IOStack's D4.3."""
     table_of_all = pa.concat_tables(table_of(file) for file in range(FILES))
     pa.csv.write_csv(table_of_all, tmp_path / "in.csv")
     for partitions in (1, 40):
-        table = locate(f"{bucket.url}/table{partitions}", tmp_path, bucket.options)
-        before = bucket.mark()
+        table = locate(
+            f"{recorded_bucket.url}/table{partitions}", tmp_path, recorded_bucket.options
+        )
+        before = recorded_bucket.mark()
         done = run(tmp_path, "in.csv", table, partitions=partitions)
         assert done.code == 0, done.stderr
-        asked = Counter(request.api for request in bucket.requests(before))
+        asked = Counter(request.api for request in recorded_bucket.requests(before))
         assert asked == {"ListObjectsV2": 4, "PutObject": 1 + files(table)}
         assert files(table) == min(partitions, files(table)) > partitions // 2
         assert read(table) == expected()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.services.built import NotBuiltError, hdfs_class_path, hopsfs_python, minio_program
 from tests.services.hdfs import Hdfs, running_hdfs
-from tests.services.minio import Bucket, Minio, running_minio
+from tests.services.minio import Bucket, Minio, RecordedBucket, running_minio
 from tests.services.name_node_proxy import NameNodeProxy, name_node_proxy
 
 
@@ -45,6 +45,13 @@ def minio(needs_minio: None) -> Iterator[Minio]:
 def bucket(minio: Minio) -> Iterator[Bucket]:
     """Of the test's own, and empty."""
     with minio.bucket() as bucket:
+        yield bucket
+
+
+@pytest.fixture
+def recorded_bucket(minio: Minio) -> Iterator[RecordedBucket]:
+    """An empty bucket for one test, whose requests are recorded."""
+    with minio.recorded_bucket() as bucket:
         yield bucket
 
 

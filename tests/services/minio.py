@@ -1,4 +1,4 @@
-"""A MinIO on loopback: S3 with one drive, which tells what it was asked."""
+"""A MinIO on loopback: S3 with one drive, and buckets whose requests are recorded."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.services.audit import Audit, Request, audit
 from tests.services.built import minio_program
 from tests.services.get import get
+from tests.services.recorder import Recorder, Request, recorder
 from tests.services.reserved_port import LOOPBACK, reserved_port
 from tests.services.server_process import (
     ServerProcess,
@@ -24,8 +24,6 @@ from tests.services.service_folder import service_folder
 from tests.services.signed import put_signed
 
 START_TIMEOUT_S = 30.0
-_SETTLE_TIMEOUT_S = 30.0
-_MARKS = "marks"  # a bucket that is not there: asking for something in it is refused, and recorded
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,6 @@ class Minio:
     password: str
     data: Path
     server: ServerProcess
-    audit: Audit
     command: Sequence[str]
     environment: Mapping[str, str]
 
@@ -58,39 +55,30 @@ class Minio:
 
     @contextmanager
     def bucket(self) -> Iterator[Bucket]:
-        """A new one, whose objects go at the end."""
+        """Make a new bucket, and remove it with its objects at the end."""
+        with self._bucket_name() as name:
+            yield Bucket(name, self)
+
+    @contextmanager
+    def recorded_bucket(self) -> Iterator[RecordedBucket]:
+        """Make a new bucket, as `bucket` does, whose requests are recorded."""
+        with self._bucket_name() as name, recorder(self.port) as records:
+            yield RecordedBucket(name, self, records)
+
+    @contextmanager
+    def _bucket_name(self) -> Iterator[str]:
         name = f"bucket-{secrets.token_hex(6)}"
         folder = self.data / name
         folder.mkdir()  # with one drive a bucket is a folder
         try:
-            yield Bucket(name, self)
+            yield name
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-    def requests(self) -> list[Request]:
-        """All that were answered so far; those under way are waited for.
-
-        Records are queued when a handler returns, which is after the client has read a long
-        answer; one sender then posts them in the queue's order. So once no handler runs, all are
-        queued, and a request of our own comes after them.
-        """
-        wait_for(lambda: self._under_way() == 0, [self.server], _SETTLE_TIMEOUT_S)
-        mark = secrets.token_hex(8)
-        get(self.port, f"/{_MARKS}/{mark}")
-        requests = self.audit.up_to(mark, _SETTLE_TIMEOUT_S)
-        return [request for request in requests if request.bucket != _MARKS]
-
-    def _under_way(self) -> float:
-        status, metrics = get(self.port, "/minio/metrics/v3/api/requests")
-        assert status == 200, metrics
-        lines = metrics.decode().splitlines()
-        gauges = [line for line in lines if line.startswith("minio_api_requests_inflight_total{")]
-        return sum(float(line.rpartition(" ")[2]) for line in gauges)
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """One of a test's own."""
+    """A bucket that only one test uses."""
 
     name: str
     minio: Minio
@@ -128,14 +116,25 @@ class Bucket:
         options = {name: value for name, value in self.options.items() if name not in keys}
         return {**options, "aws_skip_signature": "true"}
 
+
+@dataclass(frozen=True)
+class RecordedBucket(Bucket):
+    """A bucket that clients reach through a recorder, which they find by its `options`."""
+
+    recorder: Recorder
+
+    @property
+    def options(self) -> dict[str, str]:
+        endpoint = f"http://{LOOPBACK}:{self.recorder.port}"
+        return {**self.minio.options, "aws_endpoint_url": endpoint}
+
     def mark(self) -> int:
-        """Now, for ``requests``."""
+        """Return the present, for ``requests``."""
         return len(self.requests())
 
     def requests(self, since: int = 0) -> list[Request]:
-        """What was asked of this bucket since a mark, in the order of the answers."""
-        ours = [request for request in self.minio.requests() if request.bucket == self.name]
-        return ours[since:]
+        """Return the requests since a mark, in the order of the responses."""
+        return self.recorder.requests()[since:]
 
 
 @contextmanager
@@ -146,7 +145,7 @@ def running_minio(port: int = 0) -> Iterator[Minio]:
     """
     program = minio_program()
     user, password = secrets.token_hex(8), secrets.token_hex(16)
-    with reserved_port(port) as port, audit() as records, service_folder("minio") as folder:
+    with reserved_port(port) as port, service_folder("minio") as folder:
         data = folder / "data"
         command = [str(program), "server", "--quiet", "--anonymous", f"--address={LOOPBACK}:{port}"]
         command += [f"--certs-dir={folder / 'certs'}", str(data)]
@@ -157,13 +156,10 @@ def running_minio(port: int = 0) -> Iterator[Minio]:
             "MINIO_ROOT_PASSWORD": password,
             "MINIO_BROWSER": "off",
             "MINIO_UPDATE": "off",  # it asks nobody for newer versions
-            "MINIO_PROMETHEUS_AUTH_TYPE": "public",  # of the metrics
-            "MINIO_AUDIT_WEBHOOK_ENABLE_TESTS": "on",
-            "MINIO_AUDIT_WEBHOOK_ENDPOINT_TESTS": records.endpoint,
         }
         with server_process("minio", command, folder, environment) as server:
             _await(port, server)
-            yield Minio(port, user, password, data, server, records, command, environment)
+            yield Minio(port, user, password, data, server, command, environment)
 
 
 @contextmanager
