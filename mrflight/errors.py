@@ -223,6 +223,7 @@ class ServerUnavailableError(ShuffleError):
 
 _OLD_NAMES: dict[str, type[MrflightError]] = {
     "AttemptLostError": AttemptSupersededError,
+    "CommitReplacedError": CommitOverwrittenError,
     "MapsMissingError": MapOutputMissingError,
     "NotRepeatableError": InconsistentMapOutputError,
     "OutputLostError": MapOutputLostError,

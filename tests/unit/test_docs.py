@@ -15,7 +15,7 @@ import pytest
 from mrflight.servers import data, metadata
 
 import mrflight
-from mrflight import driver
+from mrflight import driver, errors
 from mrflight.config import spec
 from mrflight.config.job_file import decode_job
 from mrflight.frontend import cli
@@ -213,6 +213,16 @@ def test_every_action_of_the_servers_is_in_the_wire_contract() -> None:
     text = read(REFERENCE / "wire-contract.md")
     actions = {action.value for kind in (MetadataAction, DataAction) for action in kind}
     assert {action for action in actions if f"`{action}`" not in text} == set()
+
+
+def test_the_renamed_errors_of_the_changelog_are_found_by_their_old_names() -> None:
+    text = read(ROOT / "CHANGELOG.md")
+    (entry,) = re.findall(r"^- Renamed errors: (.*?)\n-", text, re.MULTILINE | re.DOTALL)
+    renamed = dict(re.findall(r"`(\w+)`\s+is\s+`(\w+)`", entry))
+    assert len(renamed) >= 5
+    for old, new in renamed.items():
+        with pytest.warns(DeprecationWarning, match=f"{old} is now {new}"):
+            assert getattr(errors, old) is getattr(errors, new)
 
 
 def test_every_step_of_a_dataset_is_in_its_guide() -> None:
