@@ -34,7 +34,7 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.base import PartFile, PartWriter
 from mrflight.sinks.parts.part_name import partition_of_part
-from mrflight.sources.base import COMPRESSED, Source, Split
+from mrflight.sources.base import DECOMPRESSION_RATIO, Source, Split
 from mrflight.sources.parquet_source import ParquetReader
 from mrflight.storage import locate
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, NO_DEADLINE
@@ -120,10 +120,10 @@ def _spec(size: Size) -> JobSpec:
 def _source(spec: JobSpec, size: Size, folder: Path) -> Source:
     """Files of a row group each."""
     files = tuple(f"visits/day={n // 100:03d}/{n:05d}.parquet" for n in range(size.maps))
-    splits = tuple(Split(file, 0, 1, size.map_bytes // COMPRESSED) for file in files)
+    splits = tuple(Split(file, 0, 1, size.map_bytes // DECOMPRESSION_RATIO) for file in files)
     total = sum(split.size_bytes for split in splits)
     reader = ParquetReader(SCHEMA, locate("visits", folder, spec.storage))
-    return Source("visits", reader, files, total, splits, COMPRESSED)
+    return Source("visits", reader, files, total, splits, DECOMPRESSION_RATIO)
 
 
 def _plan(spec: JobSpec, source: Source, size: Size, folder: Path) -> JobPlan:

@@ -22,14 +22,14 @@ def prune_columns(spec: JobSpec, source: Source, row_map: RowMap | None) -> Sour
         return source
     if isinstance(row_map, SqlMap):
         try:
-            return source.narrowed(row_map.columns(schema))
+            return source.select(row_map.columns(schema))
         except JobError:
             return source
     needed = _grouped_columns(spec, spec.inputs[source.name]) if row_map is None else None
     if needed is None or not set(needed) <= set(schema.names):
         return source
     # Without any column the number of rows would be lost, which count(*) needs.
-    return source.narrowed([name for name in schema.names if name in needed] or schema.names[:1])
+    return source.select([name for name in schema.names if name in needed] or schema.names[:1])
 
 
 def _grouped_columns(spec: JobSpec, section: InputSpec) -> set[str] | None:

@@ -89,7 +89,7 @@ def plan_job(
 
 def _estimate_source(name: str, schema: pa.Schema | None, rows_bytes: int) -> Source:
     """Return the result of a stage that has not run, at most as large as its inputs."""
-    return Source(name, _SchemaOnly(schema), (), rows_bytes, (), is_made=True)
+    return Source(name, _SchemaOnly(schema), (), rows_bytes, (), is_intermediate=True)
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def _check_columns(
 def _plan_maps(
     stage: StageContext, source: Source, partitioner: PartitionerSpec, first_id: int
 ) -> Iterator[MapTask]:
-    memory = stage.memory.halved() if source.is_made else stage.memory
+    memory = stage.memory.halved() if source.is_intermediate else stage.memory
     begun = _begin_spec(stage)  # one object for all maps, because it is sent to a worker once
     for map_id, split in enumerate(_cut(source, stage.split_bytes), first_id):
         yield MapTask(
@@ -147,7 +147,7 @@ def _check_key(schema: pa.Schema, rows: str, partitioner: PartitionerSpec) -> No
 def _cut(source: Source, max_bytes: int) -> Iterator[Split]:
     """Yield the splits of a source, and cut those that are larger than ``max_bytes``."""
     for split in source.splits:
-        yield from source.reader.pieces(split, -(-split.size_bytes // max_bytes))
+        yield from source.reader.divide(split, -(-split.size_bytes // max_bytes))
 
 
 def _check_inputs_agree(spec: JobSpec, sources: Sequence[Source]) -> None:
@@ -256,9 +256,9 @@ def _plan_samples(
     source: Source, row_map: RowMap | None, partitioner: PartitionerSpec
 ) -> list[SampleTask]:
     """Plan samples of small splits that are spread evenly over the input."""
-    count = _INTERMEDIATE_SAMPLE_SPLITS if source.is_made else SAMPLE_SPLITS
+    count = _INTERMEDIATE_SAMPLE_SPLITS if source.is_intermediate else SAMPLE_SPLITS
     each = max(1, -(-SAMPLE_SPLITS // len(source.splits)))
-    pieces = [piece for split in source.splits for piece in source.reader.pieces(split, each)]
+    pieces = [piece for split in source.splits for piece in source.reader.divide(split, each)]
     picked = pieces[:: max(1, len(pieces) // count)]
     rows = max(100, SAMPLE_ROWS_PER_PARTITION * partitioner.partitions // len(picked))
     return [

@@ -69,7 +69,7 @@ class ReduceStage(msgspec.Struct, frozen=True):
         )
         done = list(zip(recovery.planned, results, strict=True))
         check_slices(
-            [(each.sliced, result.share_rows) for each, result in done if each.partition_slice]
+            [(each.sliced, result.slice_rows) for each, result in done if each.partition_slice]
         )
         return [result for _, result in sorted(done, key=lambda pair: pair[0].position)]
 

@@ -91,7 +91,7 @@ class StageOutput(msgspec.Struct, frozen=True):
         splits = tuple(self._splits(stage, filled))
         size = sum(each.size_bytes for each in filled)
         reader = StageReader(rows, rows.schema)
-        return Source(name, reader, (), size, splits, self._expansion(filled), is_made=True)
+        return Source(name, reader, (), size, splits, self._expansion(filled), is_intermediate=True)
 
     def _expansion(self, partitions: list[StagePartition]) -> int:
         """Return the bytes in memory per byte that was sent, roughly.
@@ -168,7 +168,7 @@ class BroadcastJoinOutput(msgspec.Struct, frozen=True):
             space,
             schema,
         )
-        return replace(stream.source, name=name, reader=reader, version=None, is_made=True)
+        return replace(stream.source, name=name, reader=reader, version=None, is_intermediate=True)
 
 
 StageResult = StageOutput | BroadcastJoinOutput
@@ -205,7 +205,7 @@ class MapOutput(ShuffleOutput[MapTask, MapResult]):
         """See `ShuffleOutput.write`. Raises InconsistentMapOutputError as `check_slices`."""
         results = super().write(note)
         done = zip(self.tasks, results, strict=True)
-        read = [(task.split, result.share_rows) for task, result in done]
+        read = [(task.split, result.slice_rows) for task, result in done]
         check_slices(
             (split.sliced, rows)
             for split, rows in read

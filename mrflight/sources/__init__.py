@@ -1,4 +1,4 @@
-"""Inputs: from a path to the splits that map tasks read."""
+"""Inputs: from a path in the job file to the splits that map tasks read."""
 
 from __future__ import annotations
 
@@ -22,40 +22,41 @@ def open_source(
 ) -> Source:
     """Find the files of input ``name``, decide its schema, and cut it into splits.
 
-    Lists files and reads heads or footers; ``base`` is the job file's folder,
-    ``options`` the job's ``[storage]``. Splits are about ``split_bytes`` on
-    disk and in input order: files by name, and each from its start. Raises
-    JobFileError, ColumnNotFoundError, InputError and its kind, and StoreError.
+    Lists files and reads heads or footers. ``base`` is the job file's folder, and ``options`` are
+    the job's ``[storage]``. Splits have about ``split_bytes`` on disk. They are in input order:
+    files by name, and each file from its start. Raises JobFileError, ColumnNotFoundError,
+    InputError and its subclasses, and StoreError.
     """
     from mrflight.sources.discovery import find_input
 
     _check_columns(name, spec)
     found = find_input(name, spec, base, options)
     if spec.version is not None or spec.timestamp is not None:
-        from mrflight.sources.delta_version import check_asked
+        from mrflight.sources.delta_version import check_requested_version
 
-        check_asked(found, datetime.now(UTC))
+        check_requested_version(found, datetime.now(UTC))
     source = _open(found, split_bytes)
     if source.reader.schema is not None:
-        from mrflight.sources.column_types import check_column_types
+        from mrflight.sources.schema_check import check_column_types
 
         check_column_types(source.reader.schema, f"inputs.{name}")
     return source
 
 
 def _open(found: FoundInput, split_bytes: int) -> Source:
-    # Each format is imported where it is used: together they take as long as a small job.
-    if found.format in ("csv", "json"):
-        if found.format == "csv":
-            from mrflight.sources.csv_source import open_csv
+    # Each format is imported when it is used: together the imports take as long as a small job.
+    if found.format == "csv":
+        from mrflight.sources.csv_source import open_csv
 
-            return open_csv(found, split_bytes)
+        return open_csv(found, split_bytes)
+    if found.format == "json":
         from mrflight.sources.json_source import open_json
 
         return open_json(found, split_bytes)
     if found.spec.types:
         raise JobFileError(
-            f"{found.key('types')} is for csv and json; {found.format} files bring their types"
+            f"{found.key('types')} is only for csv and json; {found.format} files have types of "
+            "their own"
         )
     if found.format == "parquet":
         from mrflight.sources.parquet_source import open_parquet
@@ -74,7 +75,7 @@ def _check_columns(name: str, spec: InputSpec) -> None:
     if spec.columns is None:
         return
     if not spec.columns:
-        raise JobFileError(f"inputs.{name}.columns names no column; leave it out to read all")
+        raise JobFileError(f"inputs.{name}.columns must not be empty; leave it out to read all")
     twice = [column for column in spec.columns if spec.columns.count(column) > 1]
     if twice:
         raise JobFileError(f"inputs.{name}.columns names {twice[0]!r} twice")

@@ -1,4 +1,4 @@
-"""Arrow IPC files as a source, of the file format and of the stream format."""
+"""Arrow IPC files as a source, in the file format and in the stream format."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from mrflight.sources.base import Reader, Source, Split
 from mrflight.sources.discovery import FoundInput, InputFile
-from mrflight.sources.file_version import unchanged
-from mrflight.sources.read_errors import reading
-from mrflight.sources.schema_check import agreed_schema, conform
+from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
+from mrflight.sources.schema_check import cast_batch, common_schema
 from mrflight.sources.splitting import split_runs
 from mrflight.storage import Location
 
@@ -21,49 +20,52 @@ _BATCH_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class ArrowReader(Reader):
-    """Reads runs of record batches as ``schema``; plain columns stay pages of the mapped file."""
+    """Reads runs of record batches as ``schema``.
+
+    Columns that need no cast stay pages of the memory-mapped file.
+    """
 
     schema: pa.Schema
     root: Location
 
-    def narrowed(self, columns: Sequence[str]) -> ArrowReader:
+    def select(self, columns: Sequence[str]) -> ArrowReader:
         return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
         with (
-            reading("arrow", location),
-            unchanged(location, split.version) as location,
+            translate_read_errors("arrow", location),
+            verify_unchanged(location, split.version) as location,
             location.open_mapped() as file,
         ):
-            for batch in _batches(file, split, self.schema.names):
-                yield from _pieces(conform(batch, self.schema))
+            for batch in _read_batches(file, split, self.schema.names):
+                yield from _slices(cast_batch(batch, self.schema))
 
 
 def open_arrow(found: FoundInput, split_bytes: int) -> Source:
-    """The source of an arrow input: reads every file's schema."""
+    """Return the source of an arrow input. Reads every file's schema."""
     splits: list[Split] = []
     schemas = []
     for file in found.files:
-        schema, weights = _head(found, file)
+        schema, sizes = _read_head(found, file)
         schemas.append((found.location(file).url, schema))
-        splits += split_runs(file.path, file.version, weights, split_bytes)
+        splits += split_runs(file.path, file.version, sizes, split_bytes)
     return Source(
         name=found.name,
-        reader=ArrowReader(agreed_schema(found, schemas), found.root),
+        reader=ArrowReader(common_schema(found, schemas), found.root),
         files=tuple(file.path for file in found.files),
         size_bytes=sum(file.size_bytes for file in found.files),
         splits=tuple(splits),
     )
 
 
-def _head(found: FoundInput, file: InputFile) -> tuple[pa.Schema, list[int]]:
-    """The schema of a file and the weights of its batches; a stream has one piece, itself.
+def _read_head(found: FoundInput, file: InputFile) -> tuple[pa.Schema, list[int]]:
+    """Return the schema of a file and the sizes of its batches. A stream counts as one batch.
 
-    Batches are taken to be of one size: their own would cost a read of each.
+    All batches are assumed to have the same size: finding each size would cost a read.
     """
     location = found.location(file)
-    with reading("arrow", location), location.open_mapped() as stream:
+    with translate_read_errors("arrow", location), location.open_mapped() as stream:
         if not _is_file_format(stream):
             return pa.ipc.open_stream(stream).schema, [file.size_bytes]
         opened = pa.ipc.open_file(stream)
@@ -71,13 +73,15 @@ def _head(found: FoundInput, file: InputFile) -> tuple[pa.Schema, list[int]]:
         return opened.schema, [file.size_bytes // max(1, count)] * count
 
 
-def _batches(file: pa.NativeFile, split: Split, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _read_batches(
+    file: pa.NativeFile, split: Split, columns: list[str]
+) -> Iterator[pa.RecordBatch]:
     if not _is_file_format(file):
         yield from pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(use_threads=False))
         return
     names = pa.ipc.open_file(file).schema.names
-    only = [i for i, name in enumerate(names) if name in columns]
-    options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=only)
+    selected = [i for i, name in enumerate(names) if name in columns]
+    options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=selected)
     opened = pa.ipc.open_file(file, options=options)
     for i in range(split.start, split.stop):
         yield opened.get_batch(i)
@@ -87,8 +91,8 @@ def _is_file_format(file: pa.NativeFile) -> bool:
     return bool(file.read_at(len(_FILE_MAGIC), 0) == _FILE_MAGIC)
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Slices of a few MiB of a batch, however large the writer made it."""
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield slices of a few MiB of a batch, which its writer may have made of any size."""
     if batch.num_rows == 0:
         return
     count = min(batch.num_rows, -(-batch.nbytes // _BATCH_BYTES) or 1)

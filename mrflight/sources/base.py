@@ -1,7 +1,7 @@
-"""What a source is: files of one schema, cut into splits that map tasks read.
+"""The interface of every source: files of one schema, cut into splits that map tasks read.
 
-A `Source` is found once, by the driver, and knows its files. What travels to
-a worker is its `reader`, small and picklable, and one `Split` per map task.
+The driver opens a `Source`, which knows all its files. A worker only gets its `reader`, which is
+small and picklable, and one `Split` per map task.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.sources.file_version import FileVersion
+from mrflight.storage.store import FileVersion
 from mrflight.system.shared_payload import SharedPayload
 
-COMPRESSED = 4
-"""`Source.expansion` of files that are compressed, or encoded as parquet is."""
+DECOMPRESSION_RATIO = 4
+"""The `Source.decompression_ratio` of compressed text, and of Parquet's encodings."""
 
 
 class Split(msgspec.Struct, frozen=True):
-    """A piece of one file that one map task reads.
+    """A part of one file that one map task reads.
 
-    ``start`` and ``stop`` count what the format can seek to: bytes of csv and
-    json (a line belongs to the split that its first byte is in), row groups
-    of parquet and Delta, record batches of arrow. 0 and 1 are a file that can
-    only be read from its start to its end. ``size_bytes`` is what the piece
-    weighs on disk.
+    ``start`` and ``stop`` count the units that the format can seek to: bytes of csv and json (a
+    line belongs to the split with its first byte), row groups of parquet and Delta, record batches
+    of arrow. A file that can only be read from its start to its end has the split 0 to 1.
+    ``size_bytes`` is the part's size on disk.
     """
 
     path: str
@@ -36,93 +35,94 @@ class Split(msgspec.Struct, frozen=True):
     stop: int
     size_bytes: int
     constants: tuple[tuple[str, object], ...] = ()
-    """Columns of one value that the file itself lacks: a Delta table's partition values."""
+    """Columns with one value that are not in the file: a Delta table's partition values."""
     version: FileVersion | None = None
-    """Of the file as it was planned; None where there is no file to read."""
+    """The file's version when the job was planned; None if there is no file to read."""
 
-    def cut(self, count: int) -> list[Split]:
-        """At most ``count`` splits of about the same size that tile this one."""
+    def divide(self, count: int) -> list[Split]:
+        """Return at most ``count`` splits of about the same size that cover this one."""
         units = self.stop - self.start
         count = max(1, min(count, units))
         bounds = [self.start + i * units // count for i in range(count + 1)]
-        weight = self.size_bytes / max(1, units)
+        unit_bytes = self.size_bytes / max(1, units)
         return [
-            replace(self, start=start, stop=stop, size_bytes=round(weight * (stop - start)))
+            replace(self, start=start, stop=stop, size_bytes=round(unit_bytes * (stop - start)))
             for start, stop in pairwise(bounds)
         ]
 
 
 class Reader(SharedPayload, ABC):
-    """Reads splits; picklable, without the list of files. Made by a `Source`."""
+    """Reads the splits of a `Source`. It is picklable and has no list of files."""
 
     schema: pa.Schema | None
-    """Of every batch that `read` yields; None where only that can tell it."""
+    """The schema of every batch that `read` yields; None if only reading can tell."""
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """The rows of ``split`` in file order, in batches of a few MiB.
+        """Yield the rows of ``split`` in file order, in batches of a few MiB.
 
-        Every row of a file is in exactly one of the splits that tile it.
-        Raises InputError (BadRowError with file and line) for what cannot be read,
-        and for a file that is no longer of the split's version; StoreError where its store fails.
+        If splits cover a file without overlap, every row is in exactly one of them.
+        Raises InputError (BadRowError with file and line) for rows that cannot be read, and for a
+        file that no longer has the split's version; StoreError if its store fails.
         """
 
-    def narrowed(self, columns: Sequence[str]) -> Reader:
-        """One that reads only these columns, which are some of ``schema`` in its order.
+    def select(self, columns: Sequence[str]) -> Reader:
+        """Return a reader of these columns only, which are some of ``schema`` in its order.
 
-        Or the same one, where leaving columns out saves nothing.
+        Returns this reader if leaving columns out saves nothing.
         """
         return self
 
     def read_encoded(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """As `read`, but a column of few strings may come as the dictionary that it is stored as.
+        """Yield what `read` yields, but columns with few distinct strings may stay dictionaries.
 
-        That column's type is then not the one in `schema`.
+        The type of such a column is then not the one in `schema`.
         """
         return self.read(split)
 
     def file_rows(self, rows: int) -> int:
-        """Of ``rows`` that `read` has given, how many were read from files: all but a stage's."""
+        """Return how many of the ``rows`` that `read` gave came from files, not from a stage."""
         return rows
 
-    def share_rows(self) -> int | None:
-        """How many rows of shares `read` has read, of which nobody else knows how many they are.
+    def slice_rows(self) -> int | None:
+        """Return how many rows of slices of skewed partitions `read` has read.
 
-        None where it was not read to its end, as by a limit.
+        Nothing else counts them. None if `read` was not exhausted, for example because of a limit.
         """
         return 0
 
-    def pieces(self, split: Split, count: int) -> list[Split]:
-        """At most ``count`` splits that tile ``split``, for looking here and there into it."""
-        return split.cut(count)
+    def divide(self, split: Split, count: int) -> list[Split]:
+        """Return at most ``count`` splits that cover ``split``, for sampling parts of it."""
+        return split.divide(count)
 
 
 class Source(msgspec.Struct, frozen=True):
-    """One input as it was found: its reader, and its files cut into splits."""
+    """An opened input: its reader, and its files cut into splits."""
 
     name: str
     reader: Reader
     files: tuple[str, ...]
     size_bytes: int
     splits: tuple[Split, ...]
-    """At least one, also for an input without rows, so that its schema is always known."""
-    expansion: int = 1
-    """What a byte of its files is in memory, roughly."""
+    """At least one, even without rows, so that some task always reports the schema."""
+    decompression_ratio: int = 1
+    """Roughly how many bytes in memory a byte of the files becomes."""
     version: int | None = None
-    """Of a Delta table: the one that is read."""
-    share: float = 1.0
-    """Of the columns that its files have: how many are read."""
-    is_made: bool = False
-    """Whether the job makes its rows as they are read, which takes memory as well."""
+    """The version of a Delta table that is read."""
+    selected_fraction: float = 1.0
+    """The fraction of the files' columns that is read."""
+    is_intermediate: bool = False
+    """Whether the rows are the output of a stage. Producing them also takes memory."""
 
     @property
     def rows_bytes(self) -> int:
-        """What its rows weigh in memory, roughly."""
-        return round(self.size_bytes * self.expansion * self.share)
+        """Roughly how many bytes the rows take in memory."""
+        return round(self.size_bytes * self.decompression_ratio * self.selected_fraction)
 
-    def narrowed(self, columns: Sequence[str]) -> Source:
-        """The same with these columns only, which are some of its own in their order."""
-        reader, schema = self.reader.narrowed(columns), self.reader.schema
+    def select(self, columns: Sequence[str]) -> Source:
+        """Return the source with these columns only, which are some of its own in their order."""
+        reader, schema = self.reader.select(columns), self.reader.schema
         if reader is self.reader or schema is None:
             return self
-        return replace(self, reader=reader, share=self.share * len(columns) / len(schema))
+        fraction = self.selected_fraction * len(columns) / len(schema)
+        return replace(self, reader=reader, selected_fraction=fraction)

@@ -1,4 +1,4 @@
-"""Why one record of a csv file cannot be read, and what to do about it."""
+"""Explain why a record of a csv file cannot be read, and what to do about it."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from mrflight.errors import BadRowError
-from mrflight.sources.bad_lines import shortened
 from mrflight.sources.csv_decoder import CsvDecoder
-from mrflight.sources.lines import Chunk
+from mrflight.sources.lines import Chunk, shorten
 
 
 class CsvExpectation(msgspec.Struct, frozen=True):
-    """What the rows of a file should look like, and who said so."""
+    """The expected columns and types of a file, and which of the types the job file sets."""
 
     input_name: str
     columns: Sequence[str]
-    """All, in the order of the file."""
+    """All columns, in the order of the file."""
     include: Sequence[str]
-    """Those that are read, in the order they are wanted in."""
+    """The columns to read, in the order of the batches."""
     types: Mapping[str, pa.DataType]
-    """Of the included columns; one that is not here yet is to be inferred."""
+    """The types of the included columns; a type that is missing here is inferred."""
     declared: frozenset[str]
-    """The columns whose type the job file sets; others are guessed."""
+    """The columns whose type the job file sets; other types are inferred."""
     delimiter: str
 
     def decoder(self) -> CsvDecoder:
         return CsvDecoder(self.columns, self.include, self.types, self.delimiter)
 
     def explain(self, url: str, line: int, record: bytes, reason: str) -> BadRowError:
-        """The error for ``record``, which begins on ``line``; ``reason`` is pyarrow's."""
-        text = repr(shortened(record.decode(errors="replace")))
+        """Return the error for ``record``, which begins on ``line``.
+
+        ``reason`` is pyarrow's message.
+        """
+        text = repr(shorten(record.decode(errors="replace")))
         place = f"{url}, line {line}"
         fields = self._fields(record)
-        if fields is None and b"\r" in record.rstrip(b"\r\n"):  # rows as old Macs ended them
+        if fields is None and b"\r" in record.rstrip(b"\r\n"):  # the line ends of old Macs
             return BadRowError(f"{place}: {text} cannot be read: {reason}")
         if fields is None:
             return BadRowError(
@@ -45,30 +47,30 @@ class CsvExpectation(msgspec.Struct, frozen=True):
             )
         if len(fields) != len(self.columns):
             return BadRowError(
-                f"{place}: {_count(len(fields), 'field')} where there are "
-                f"{_count(len(self.columns), 'column')}: {text}; fix the line, or quote a value "
-                f"that holds the delimiter {self.delimiter!r}"
+                f"{place}: {_count(len(fields), 'field')} for "
+                f"{_count(len(self.columns), 'column')}: {text}; correct the line, or quote "
+                f"a value that contains the delimiter {self.delimiter!r}"
             )
         for column, type in self.types.items():
             value = fields[self.columns.index(column)]
             if not self._converts(record, column, type):
-                return BadRowError(f"{place}: {self._misfit(column, type, value)}")
+                return BadRowError(f"{place}: {self._explain_value(column, type, value)}")
         return BadRowError(f"{place}: {text} cannot be read: {reason}")
 
-    def _misfit(self, column: str, type: pa.DataType, value: bytes) -> str:
+    def _explain_value(self, column: str, type: pa.DataType, value: bytes) -> str:
         key = f"inputs.{self.input_name}.types.{column}"
         try:
-            shown = repr(shortened(value.decode()))
+            shown = repr(shorten(value.decode()))
         except UnicodeDecodeError:
             return (
-                f"column {column!r} holds {value[:100]!r}, which is not UTF-8; convert the file, "
+                f"column {column!r} has {value[:100]!r}, which is not UTF-8; convert the file, "
                 f'or set {key} = "binary"'
             )
         if column in self.declared:
-            return f"column {column!r} holds {shown}, not {type} as {key} says; fix one of them"
+            return f"column {column!r} has {shown}, but {key} is {type}; correct one of them"
         return (
-            f"column {column!r} holds {shown}, not {type} as guessed from the first lines of the "
-            f'input; fix the value, or set {key} = "string" or another type'
+            f"column {column!r} has {shown}, but its type was inferred as {type} from the first "
+            f'lines of the input; correct the value, or set {key} = "string" or another type'
         )
 
     def _converts(self, record: bytes, column: str, type: pa.DataType) -> bool:
@@ -77,12 +79,12 @@ class CsvExpectation(msgspec.Struct, frozen=True):
             decoder.decode(Chunk.of(record))
         except pa.ArrowInvalid:
             return False
-        except ValueError:  # a line end in a value is allowed here, or was found before
+        except ValueError:  # a line end in a value, which does not matter here
             return True
         return True
 
     def _fields(self, record: bytes) -> list[bytes] | None:
-        """The raw fields; None where a quote is left open, which would swallow a second row."""
+        """Return the raw fields; None if a quote is not closed, which would absorb a second row."""
         whole = record.rstrip(b"\r\n") + b"\n"
         try:
             names = self._parsed(whole + whole, {}).column_names

@@ -1,4 +1,4 @@
-"""The start of a csv file: the names of its columns, and where its rows begin."""
+"""Read the header of a csv file: the names of its columns, and where its rows begin."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import msgspec
 
 from mrflight.config.spec import CsvOptions
 from mrflight.errors import InputError, JobFileError
-from mrflight.sources.decompression import open_text
 from mrflight.sources.formats import is_tab_separated
+from mrflight.sources.lines import open_text
 from mrflight.storage import Location
 
 _BLOCK_BYTES = 64 << 10
-_LIMIT_BYTES = 16 << 20
+_MAX_HEADER_BYTES = 16 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class CsvHeader(msgspec.Struct, frozen=True):
-    """What comes before the rows of a file."""
+    """The columns of a file, and the size of what comes before its rows."""
 
     columns: tuple[str, ...]
     size: int
-    """Bytes before the first row: byte order mark, blank lines and header line."""
+    """The bytes before the first row: byte order mark, blank lines and header line."""
 
 
 class _FirstRecord(msgspec.Struct, frozen=True):
@@ -34,17 +34,18 @@ class _FirstRecord(msgspec.Struct, frozen=True):
 
 
 def options_of_file(options: CsvOptions, path: str) -> CsvOptions:
-    """How one file is written: a .tsv file with tabs, unless the job file says otherwise."""
+    """Return the options for one file: .tsv files have tabs unless a delimiter is set."""
     if options.delimiter == "," and is_tab_separated(path):
         return msgspec.structs.replace(options, delimiter="\t")
     return options
 
 
 def read_header(location: Location, options: CsvOptions, input_name: str) -> CsvHeader | None:
-    """The header of a file, or what stands in for it; None where the file is empty.
+    """Return the header of a file; None if the file is empty.
 
-    Raises InputError for one that cannot be read or names a column twice,
-    JobFileError where ``column_names`` does not fit.
+    Without a header line, the columns are ``column_names``, or f0, f1 and so on. Raises InputError
+    for a header that cannot be read or names a column twice, and JobFileError if ``column_names``
+    has another number of columns than the file.
     """
     record = _first_record(location, options)
     if record is None:
@@ -83,36 +84,36 @@ def _first_record(location: Location, options: CsvOptions) -> _FirstRecord | Non
             record = _parse(location, data, ended, options)
             if record is not None:
                 return record
-            if len(data) > _LIMIT_BYTES:
-                raise InputError(f"{location.url}: no csv header ends in its first 16 MiB")
+            if len(data) > _MAX_HEADER_BYTES:
+                raise InputError(f"{location.url}: the csv header does not end in the first 16 MiB")
     return None
 
 
 def _parse(
     location: Location, data: bytes, ended: bool, options: CsvOptions
 ) -> _FirstRecord | None:
-    """The first record that is not blank; None if more data is needed to see its end."""
+    """Return the first record that is not blank; None if its end is not in ``data`` yet."""
     begin = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
     lines = data[begin:].splitlines(keepends=True)
     if not ended:
-        del lines[-1:]  # it may go on
+        del lines[-1:]  # the line may continue
     filled = next((i for i, line in enumerate(lines) if line.strip(b"\r\n")), len(lines))
-    taken: list[bytes] = []
+    consumed: list[bytes] = []
     try:
-        text = _decoded(lines[filled:], taken, "utf-8" if options.header else "latin-1")
+        text = _decoded(lines[filled:], consumed, "utf-8" if options.header else "latin-1")
         values = next(csv.reader(text, delimiter=options.delimiter), None)
     except (csv.Error, UnicodeDecodeError) as error:
         raise InputError(
-            f"{location.url}: its first line is no csv header in UTF-8: {error}"
+            f"{location.url}: the first line cannot be read as a csv header in UTF-8: {error}"
         ) from error
-    if values is None or (not ended and len(taken) == len(lines) - filled):
+    if values is None or (not ended and len(consumed) == len(lines) - filled):
         return None
     start = begin + sum(map(len, lines[:filled]))
-    return _FirstRecord(values, start, start + sum(map(len, taken)), len(taken))
+    return _FirstRecord(values, start, start + sum(map(len, consumed)), len(consumed))
 
 
-def _decoded(lines: list[bytes], taken: list[bytes], encoding: str) -> Iterator[str]:
-    """The lines as text, each also put into ``taken`` as it is asked for."""
+def _decoded(lines: list[bytes], consumed: list[bytes], encoding: str) -> Iterator[str]:
+    """Yield the lines as text, and append the bytes of each one to ``consumed``."""
     for line in lines:
-        taken.append(line)
+        consumed.append(line)
         yield line.decode(encoding)

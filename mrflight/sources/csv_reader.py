@@ -1,30 +1,46 @@
-"""Reads splits of csv files."""
+"""Read the rows of csv files, split by split.
+
+Normally a row is a line, and a split is read as chunks of whole lines. With ``newlines_in_values``
+quoted values may contain line ends, so a file is one split and is read as one stream.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.csv as pc
 
 from mrflight.config.spec import CsvOptions
 from mrflight.errors import BadRowError
-from mrflight.sources.bad_lines import first_bad_line, line_number
 from mrflight.sources.base import Reader, Split
 from mrflight.sources.csv_bad_row import CsvExpectation
 from mrflight.sources.csv_decoder import CsvDecoder
 from mrflight.sources.csv_header import CsvHeader, options_of_file, read_header
-from mrflight.sources.csv_records import read_records
-from mrflight.sources.file_version import unchanged
 from mrflight.sources.formats import compression_of
-from mrflight.sources.lines import Chunk, read_chunks
-from mrflight.sources.read_errors import reading
+from mrflight.sources.lines import (
+    CHUNK_BYTES,
+    Chunk,
+    count_newlines_before,
+    first_bad_line,
+    line_number,
+    open_text,
+    read_chunks,
+    skip_bytes,
+)
+from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.storage import Location
+
+_ROW_NUMBER = re.compile(r"Row #(\d+)")
 
 
 @dataclass(frozen=True)
 class CsvReader(Reader):
-    """Reads csv with the columns and types of ``schema``, in whatever order a file has them."""
+    """Reads csv with the columns and types of ``schema``; a file may have them in any order."""
 
     input_name: str
     schema: pa.Schema
@@ -36,15 +52,18 @@ class CsvReader(Reader):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
         options = options_of_file(self.options, split.path)
-        with reading("csv", location), unchanged(location, split.version) as location:
+        with (
+            translate_read_errors("csv", location),
+            verify_unchanged(location, split.version) as location,
+        ):
             header = read_header(location, options, self.input_name)
             if header is None:
                 return
             expected = self._expectation(header, options)
             if options.newlines_in_values:
-                batches = read_records(location, header.size, expected)
+                batches = read_stream(location, header.size, expected)
             else:
-                # There is no way into the middle of a compressed file: it is one split.
+                # A compressed file can only be read from its start, so it is one split.
                 stop = None if compression_of(split.path) else split.stop
                 chunks = read_chunks(location, header.size, split.start, stop)
                 batches = decode_chunks(chunks, location, expected)
@@ -64,17 +83,17 @@ class CsvReader(Reader):
 def decode_chunks(
     chunks: Iterator[Chunk], location: Location, expected: CsvExpectation
 ) -> Iterator[pa.RecordBatch]:
-    """A batch of rows for each chunk; BadRowError names the line that is wrong."""
+    """Yield the rows of each chunk; raise BadRowError, with the line, for a bad row."""
     decoder = expected.decoder()
     for chunk in chunks:
         try:
             batch = decoder.decode(chunk)
         except ValueError as error:
-            raise _bad_row(chunk, decoder, location, expected, error) from error
+            raise _bad_line(chunk, decoder, location, expected, error) from error
         yield batch
 
 
-def _bad_row(
+def _bad_line(
     chunk: Chunk,
     decoder: CsvDecoder,
     location: Location,
@@ -86,3 +105,83 @@ def _bad_row(
         return BadRowError(f"{location.url} cannot be read as csv: {error}")
     index, record = found
     return expected.explain(location.url, line_number(location, chunk, index), record, str(error))
+
+
+def read_stream(
+    location: Location, begin: int, expected: CsvExpectation
+) -> Iterator[pa.RecordBatch]:
+    """Yield all rows from byte ``begin``; values may contain line ends.
+
+    Raises BadRowError with the line on which a bad row begins.
+    """
+    try:
+        yield from _decode_stream(location, begin, expected)
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        raise _bad_record(location, begin, expected, str(error)) from error
+
+
+def _decode_stream(
+    location: Location, begin: int, expected: CsvExpectation
+) -> Iterator[pa.RecordBatch]:
+    if not _has_more(location, begin):  # pyarrow raises an error for an empty stream
+        return
+    with open_text(location) as stream:
+        skip_bytes(stream, begin)
+        yield from pc.open_csv(
+            stream,
+            pc.ReadOptions(
+                use_threads=False, block_size=CHUNK_BYTES, column_names=list(expected.columns)
+            ),
+            pc.ParseOptions(delimiter=expected.delimiter, newlines_in_values=True),
+            pc.ConvertOptions(column_types=expected.types, include_columns=list(expected.include)),
+        )
+
+
+def _has_more(location: Location, begin: int) -> bool:
+    with open_text(location) as stream:
+        skip_bytes(stream, begin)
+        return bool(stream.read(1))
+
+
+def _bad_record(
+    location: Location, begin: int, expected: CsvExpectation, reason: str
+) -> BadRowError:
+    number = _ROW_NUMBER.search(reason)
+    found = _find_record(location, begin, int(number[1]), expected.delimiter) if number else None
+    if found is not None:
+        return expected.explain(location.url, *found, reason)
+    if "straddl" in reason:
+        return BadRowError(
+            f"{location.url} has a row of more than {CHUNK_BYTES >> 20} MiB; a quote before it is "
+            "probably not closed; close it"
+        )
+    return BadRowError(f"{location.url} cannot be read as csv: {reason}")
+
+
+def _find_record(
+    location: Location, begin: int, number: int, delimiter: str
+) -> tuple[int, bytes] | None:
+    """Return the line on which a record begins, and its bytes; records are counted from 1."""
+    line = 1 + count_newlines_before(location, begin)
+    consumed: list[str] = []
+    with open_text(location) as stream:
+        skip_bytes(stream, begin)
+        # latin-1 keeps every byte as it is.
+        text = io.TextIOWrapper(stream, encoding="latin-1", newline="")
+        try:
+            for record in csv.reader(_recorded(text, consumed), delimiter=delimiter):
+                number -= bool(record)
+                if number == 0:
+                    return line, "".join(consumed).encode("latin-1")
+                line += len(consumed)
+                consumed.clear()
+        except csv.Error:  # a value of more than 128 KiB
+            return None
+    return None
+
+
+def _recorded(lines: Iterable[str], consumed: list[str]) -> Iterator[str]:
+    """Yield the lines, and append each one to ``consumed``."""
+    for line in lines:
+        consumed.append(line)
+        yield line

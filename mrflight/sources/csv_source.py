@@ -1,4 +1,4 @@
-"""Finds the columns, types and splits of a csv input."""
+"""Csv files as a source: decide their columns and types, and cut them into splits."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError, SchemaMismatchError
-from mrflight.sources.base import COMPRESSED, Source, Split
+from mrflight.sources.base import DECOMPRESSION_RATIO, Source, Split
 from mrflight.sources.csv_bad_row import CsvExpectation
 from mrflight.sources.csv_header import CsvHeader, options_of_file, read_header
-from mrflight.sources.csv_reader import CsvReader, decode_chunks
-from mrflight.sources.csv_records import read_records
+from mrflight.sources.csv_reader import CsvReader, decode_chunks, read_stream
 from mrflight.sources.discovery import FoundInput, InputFile
-from mrflight.sources.file_version import unchanged
 from mrflight.sources.formats import compression_of
 from mrflight.sources.lines import read_chunks
-from mrflight.sources.read_errors import reading
+from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.schema_inference import (
-    Guess,
-    agree,
-    files_to_look_at,
+    InferredSchema,
     head_bytes,
     replace_types,
+    sample_files,
+    unify_schemas,
 )
 from mrflight.sources.splitting import split_bytes_evenly, whole_file
 from mrflight.sources.type_names import parse_types, unsupported_type
@@ -31,20 +29,20 @@ _Headers = Mapping[InputFile, CsvHeader]
 
 
 def open_csv(found: FoundInput, split_bytes: int) -> Source:
-    """The source of a csv input: reads every header and some of the heads."""
+    """Return the source of a csv input. Reads every header, and the first lines of some files."""
     _check_options(found)
     headers = _read_headers(found)
-    columns = _check_columns(found, headers)
+    columns = _select_columns(found, headers)
     declared = parse_types(found.spec.types, found.name)
     schema = _decide_schema(found, headers, columns, declared)
-    reader = CsvReader(found.name, schema, frozenset(declared), found.spec.csv, found.root)
+    is_compressed = any(compression_of(file.path) for file in headers)
     return Source(
         name=found.name,
-        reader=reader,
+        reader=CsvReader(found.name, schema, frozenset(declared), found.spec.csv, found.root),
         files=tuple(file.path for file in headers),
         size_bytes=sum(file.size_bytes for file in headers),
-        splits=tuple(s for file in headers for s in _splits(found, file, split_bytes)),
-        expansion=COMPRESSED if any(compression_of(file.path) for file in headers) else 1,
+        splits=tuple(split for file in headers for split in _split_file(found, file, split_bytes)),
+        decompression_ratio=DECOMPRESSION_RATIO if is_compressed else 1,
     )
 
 
@@ -52,23 +50,27 @@ def _check_options(found: FoundInput) -> None:
     options = found.spec.csv
     if len(options.delimiter.encode()) != 1 or options.delimiter in '"\r\n':
         raise JobFileError(
-            f"{found.key('csv.delimiter')}: {options.delimiter!r} is no delimiter; "
-            "use one ASCII character"
+            f"{found.key('csv.delimiter')} must be one ASCII character, and no quote or line end, "
+            f"not {options.delimiter!r}"
         )
     if options.header and options.column_names is not None:
         raise JobFileError(
-            f"{found.key('csv.column_names')} is for files without a header; "
+            f"{found.key('csv.column_names')} is only for files without a header; "
             "set header = false, or leave it out"
         )
 
 
 def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
-    """The headers of the files that are not empty; InputError where all are."""
+    """Return the headers of the files that are not empty; raise InputError if all are empty."""
     headers = {}
     for file in found.files:
         location = found.root.at(file.path)
-        # One that was emptied after it was listed would be left out here, and no task look at it.
-        with reading("csv", location), unchanged(location, file.version) as location:
+        # A file that was emptied after it was listed would be left out here, and no task would
+        # notice.
+        with (
+            translate_read_errors("csv", location),
+            verify_unchanged(location, file.version) as location,
+        ):
             options = options_of_file(found.spec.csv, file.path)
             header = read_header(location, options, found.name)
         if header is not None:
@@ -82,34 +84,34 @@ def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
     return headers
 
 
-def _check_columns(found: FoundInput, headers: _Headers) -> Sequence[str]:
-    """The columns to read; all files must have them, and no others if all are read."""
+def _select_columns(found: FoundInput, headers: _Headers) -> Sequence[str]:
+    """Return the columns to read. All files must have them, and no others if all are read."""
     (first, header), *others = headers.items()
-    asked = {"columns": found.spec.columns or (), "types": found.spec.types}
-    for setting, column in ((setting, name) for setting, names in asked.items() for name in names):
+    named = {"columns": found.spec.columns or (), "types": found.spec.types}
+    for setting, column in ((setting, name) for setting, names in named.items() for name in names):
         if column not in header.columns:
             where = f"{found.key(setting)}: {found.location(first).url}"
             raise ColumnNotFoundError.among(column, list(header.columns), where)
-    wanted = found.spec.columns or header.columns
-    expected = set(wanted)
+    selected = found.spec.columns or header.columns
+    expected = set(selected)
     for file, other in others:
-        have = set(other.columns)
-        if missing := expected - have:
-            column = next(column for column in wanted if column in missing)
-            raise _differ(found, file, first, column)
-        if found.spec.columns is None and (new := have - expected):
+        names = set(other.columns)
+        if missing := expected - names:
+            column = next(column for column in selected if column in missing)
+            raise _header_mismatch(found, file, first, column)
+        if found.spec.columns is None and (new := names - expected):
             column = next(column for column in other.columns if column in new)
-            raise _differ(found, first, file, column)
-    return wanted
+            raise _header_mismatch(found, first, file, column)
+    return selected
 
 
-def _differ(
+def _header_mismatch(
     found: FoundInput, without: InputFile, having: InputFile, column: str
 ) -> SchemaMismatchError:
     return SchemaMismatchError(
         f"{found.location(without).url} has no column {column!r}, which "
-        f"{found.location(having).url} has; make the headers agree, or read only columns that all "
-        f"files have with {found.key('columns')}"
+        f"{found.location(having).url} has; give all files the same header, or read only columns "
+        f"that all files have with {found.key('columns')}"
     )
 
 
@@ -119,28 +121,28 @@ def _decide_schema(
     columns: Sequence[str],
     declared: Mapping[str, pa.DataType],
 ) -> pa.Schema:
-    looked_at = files_to_look_at(list(headers))
-    head = head_bytes(len(looked_at))
+    sample = sample_files(list(headers))
+    head = head_bytes(len(sample))
     types = {name: type for name, type in declared.items() if name in columns}
-    guesses = []
-    for file in looked_at:
+    inferred = []
+    for file in sample:
         options = options_of_file(found.spec.csv, file.path)
         expected = CsvExpectation(
             found.name, headers[file].columns, columns, types, frozenset(types), options.delimiter
         )
-        schema = _guess(found, file, headers[file], expected, head)
-        guesses.append(Guess(found.location(file).url, schema))
-    return agree(guesses, found.name)
+        schema = _infer_schema(found, file, headers[file], expected, head)
+        inferred.append(InferredSchema(found.location(file).url, schema))
+    return unify_schemas(inferred, found.name)
 
 
-def _guess(
+def _infer_schema(
     found: FoundInput, file: InputFile, header: CsvHeader, expected: CsvExpectation, head: int
 ) -> pa.Schema:
-    """The types of the included columns as the first lines of a file have them."""
+    """Return the included columns with the types that the first lines of a file have."""
     location = found.location(file)
-    with reading("csv", location):
+    with translate_read_errors("csv", location):
         if found.spec.csv.newlines_in_values:
-            batches = read_records(location, header.size, expected)
+            batches = read_stream(location, header.size, expected)
         else:
             chunks = read_chunks(location, header.size, 0, None, head)
             batches = decode_chunks(chunks, location, expected)
@@ -150,26 +152,28 @@ def _guess(
             raise unsupported_type(expected.types, found.name, error) from error
     if batch is None:
         return pa.schema([(c, expected.types.get(c, pa.null())) for c in expected.include])
-    guessed = {c: _plain(batch.column(c)) for c in expected.include if c not in expected.types}
-    return pa.schema([(c, guessed.get(c) or expected.types[c]) for c in expected.include])
+    inferred = {
+        c: _inferred_type(batch.column(c)) for c in expected.include if c not in expected.types
+    }
+    return pa.schema([(c, inferred.get(c) or expected.types[c]) for c in expected.include])
 
 
-def _plain(column: pa.Array) -> pa.DataType:
-    """The type to guess where pyarrow inferred ``column``'s.
+def _inferred_type(column: pa.Array) -> pa.DataType:
+    """Return the type to read a column with, for the type that pyarrow inferred.
 
-    Timestamps in microseconds, which both whole seconds and most fractions
-    fit, and tables as well; text where the bytes are not even UTF-8, so that
-    the read names the line.
+    Timestamps become microseconds if their values fit: whole seconds and most fractions do, and
+    tables store microseconds. Bytes that are not UTF-8 count as text, so that the read reports
+    their line.
     """
 
-    def plain(type: pa.DataType) -> pa.DataType:
+    def of_leaf(type: pa.DataType) -> pa.DataType:
         if pa.types.is_binary(type):
             return pa.string()
         if pa.types.is_timestamp(type) and _fits_microseconds(column):
             return pa.timestamp("us", type.tz)
         return type
 
-    return replace_types(column.type, plain)
+    return replace_types(column.type, of_leaf)
 
 
 def _fits_microseconds(column: pa.Array) -> bool:
@@ -180,7 +184,7 @@ def _fits_microseconds(column: pa.Array) -> bool:
     return True
 
 
-def _splits(found: FoundInput, file: InputFile, split_bytes: int) -> list[Split]:
+def _split_file(found: FoundInput, file: InputFile, split_bytes: int) -> list[Split]:
     if found.spec.csv.newlines_in_values or compression_of(file.path):
         return [whole_file(file.path, file.version)]
     return split_bytes_evenly(file.path, file.version, split_bytes)

@@ -1,4 +1,4 @@
-"""The rows of a Delta table, read whole into memory, without a job."""
+"""Read all rows of a Delta table into memory, without a job."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError
 from mrflight.sources.delta_source import ActiveFile, check_size, read_version, with_constants
 from mrflight.sources.discovery import FoundInput
-from mrflight.sources.file_version import FileVersion
-from mrflight.sources.read_errors import reading
-from mrflight.sources.row_groups import open_row_groups, row_group_weights
-from mrflight.sources.schema_check import conform
+from mrflight.sources.parquet_source import open_row_groups, row_group_sizes
+from mrflight.sources.read_checks import translate_read_errors
+from mrflight.sources.schema_check import cast_batch
 from mrflight.sources.splitting import split_runs
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import data_file
 from mrflight.storage.failures import read_failure
+from mrflight.storage.store import FileVersion
 
 _RUN_BYTES = 8 * 2**20
-"""Of row groups that are read together, by few, large ranges, other than a map task's: all rows are
-to be held anyway. Whole files at once held 150 MiB more of lineitem's six million rows, which took
-as long to be given by the system as a third of the decoding."""
+"""The size of the row groups that one thread reads together, by few, large ranges.
+
+A map task reads smaller ranges to save memory, but here all rows are held anyway. Reading whole
+files at once held 150 MiB more of lineitem's six million rows, and getting that memory from the
+system took a third as long as the decoding."""
 
 
 def read_rows(
     path: str, columns: Sequence[str] | None, options: Mapping[str, str], base: Path
 ) -> pa.Table:
-    """The rows of the newest version, file after file; row groups are read at the same time."""
+    """Return the rows of the newest version, file after file; reads row groups in parallel."""
     found = _find(path, columns, locate(path, base, options))
     version = read_version(found)
     names = version.schema.names
@@ -48,8 +50,8 @@ def read_rows(
     return pa.Table.from_batches(batches, version.schema)
 
 
-class _Asked(FoundInput, frozen=True):
-    """A table that no job's input is: a message has the names of the function's arguments."""
+class _FoundTable(FoundInput, frozen=True):
+    """A table that is not a job's input: messages name the arguments of the function."""
 
     def key(self, setting: str) -> str:
         return {"path": "table"}.get(setting, setting)
@@ -57,35 +59,35 @@ class _Asked(FoundInput, frozen=True):
 
 def _find(path: str, columns: Sequence[str] | None, root: Location) -> FoundInput:
     if columns is not None and not columns:
-        raise InputError("columns names no column; leave it out to read all")
+        raise InputError("columns must not be empty; leave it out to read all")
     try:
         is_there = root.child("_delta_log").info().type == fs.FileType.Directory
     except OSError as error:
         raise read_failure(f"{root.url} cannot be read", error, root.store) from error
     if not is_there:
-        raise InputError(f"{root.url} is no Delta table; it has no _delta_log folder")
+        raise InputError(f"{root.url} is not a Delta table: it has no _delta_log folder")
     spec = InputSpec(path=path, format="delta", columns=None if columns is None else list(columns))
-    return _Asked("table", spec, "delta", root, ())
+    return _FoundTable("table", spec, "delta", root, ())
 
 
 class _Run(NamedTuple):
-    """Row groups that are read by one thread."""
+    """Row groups of one file that one thread reads together."""
 
     location: Location
     footer: pq.FileMetaData
     row_groups: list[int]
     constants: dict[str, object]
-    """The file's partition values, of the columns that are asked for."""
+    """The file's partition values in the selected columns."""
 
 
 def _runs(file: ActiveFile, root: Location, columns: Collection[str]) -> list[_Run]:
-    """All row groups of a file."""
+    """Return the row groups of a file in runs of about `_RUN_BYTES`."""
     location = data_file(root, file.path)
-    with reading("parquet", location), location.open_input() as stream:
+    with translate_read_errors("parquet", location), location.open_input() as stream:
         check_size(stream.size(), file.size_bytes, location, root)
         parquet = open_row_groups(stream)
-        weights = row_group_weights(parquet, file.size_bytes)
-    splits = split_runs(location.path, FileVersion(file.size_bytes), weights, _RUN_BYTES)
+        sizes = row_group_sizes(parquet, file.size_bytes)
+    splits = split_runs(location.path, FileVersion(file.size_bytes), sizes, _RUN_BYTES)
     constants = dict(file.constants(columns))
     return [
         _Run(location, parquet.metadata, list(range(split.start, split.stop)), constants)
@@ -94,8 +96,8 @@ def _runs(file: ActiveFile, root: Location, columns: Collection[str]) -> list[_R
 
 
 def _read(run: _Run, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Columns are decoded by Arrow's threads, while the next run's bytes come."""
-    with reading("parquet", run.location), run.location.open_input() as stream:
+    """Return the rows of a run. Arrow's threads decode while the next run's bytes are fetched."""
+    with translate_read_errors("parquet", run.location), run.location.open_input() as stream:
         parquet = pq.ParquetFile(
             stream, metadata=run.footer, pre_buffer=True, coerce_int96_timestamp_unit="us"
         )
@@ -103,6 +105,6 @@ def _read(run: _Run, schema: pa.Schema) -> list[pa.RecordBatch]:
         names = [name for name in schema.names if name in stored]
         rows = parquet.read_row_groups(run.row_groups, names, use_threads=True)
         return [
-            conform(with_constants(batch, schema, run.constants), schema)
+            cast_batch(with_constants(batch, schema, run.constants), schema)
             for batch in rows.to_batches()
         ]

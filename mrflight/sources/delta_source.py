@@ -1,4 +1,4 @@
-"""A Delta table as a source: the files of one of its versions, read as parquet."""
+"""Delta tables as a source: reads the parquet files of one version."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import pyarrow as pa
 from msgspec import structs
 
 from mrflight.errors import InputError
-from mrflight.sources.base import COMPRESSED, Reader, Source, Split
-from mrflight.sources.delta_version import check_gone, open_version
+from mrflight.sources.base import DECOMPRESSION_RATIO, Reader, Source, Split
+from mrflight.sources.delta_version import check_not_vacuumed, open_version
 from mrflight.sources.discovery import FoundInput
-from mrflight.sources.file_version import FileVersion, unchanged
-from mrflight.sources.read_errors import reading
-from mrflight.sources.row_groups import open_row_groups, read_row_groups, row_group_weights
-from mrflight.sources.schema_check import Conform, conform, conform_encoded, select_columns
+from mrflight.sources.parquet_source import open_row_groups, read_row_groups, row_group_sizes
+from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
+from mrflight.sources.schema_check import (
+    Cast,
+    cast_batch,
+    cast_encoded_batch,
+    select_columns,
+)
 from mrflight.sources.splitting import split_runs
 from mrflight.storage import Location
 from mrflight.storage.delta import (
@@ -28,12 +32,13 @@ from mrflight.storage.delta import (
     why_unreachable,
 )
 from mrflight.storage.failures import read_failure
+from mrflight.storage.store import FileVersion
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-# Reader features with which the data files still say all there is to read. Of deletion vectors
-# and column mapping that holds only while they are not in use, which is looked at as well.
+# With these reader features the data files alone still have all rows. For deletion vectors and
+# column mapping that holds only if the table does not use them, which is checked as well.
 _READABLE_FEATURES = {
     "columnMapping",
     "deletionVectors",
@@ -49,54 +54,57 @@ _FILE_COLUMNS = ("path", "size_bytes", "modification_time", "num_records", "part
 
 
 class ActiveFile(msgspec.Struct, frozen=True):
-    """A file of one version of a table, as its log has it."""
+    """A data file of one version of a table, as the log describes it."""
 
     path: str
-    """A URL, relative to the table's folder unless it is whole."""
+    """A URL, absolute or relative to the table's folder."""
     size_bytes: int
     modification_time: int
-    """Milliseconds since 1970; what a commit adds of ours has the same."""
+    """Milliseconds since 1970, as in the entries that our commits add."""
     rows: int | None
-    """None where the log does not say."""
+    """None if the log does not say."""
     partition: tuple[tuple[str, object], ...]
-    """The values of the columns that the table is partitioned by, of their types."""
+    """The name and value of each column by which the table is partitioned."""
 
     def constants(self, columns: Collection[str]) -> tuple[tuple[str, object], ...]:
-        """The partition values that its rows have, of the columns that are read."""
+        """Return the partition values of those columns that are read."""
         return tuple((name, value) for name, value in self.partition if name in columns)
 
 
 @dataclass(frozen=True)
 class DeltaReader(Reader):
-    """Reads runs of row groups as columns of the table, which a file may lack."""
+    """Reads runs of row groups with the columns of the table; a file may lack some of them."""
 
     schema: pa.Schema
     root: Location
 
-    def narrowed(self, columns: Sequence[str]) -> DeltaReader:
+    def select(self, columns: Sequence[str]) -> DeltaReader:
         return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        return self._read(split, conform)
+        return self._read(split, cast_batch)
 
     def read_encoded(self, split: Split) -> Iterator[pa.RecordBatch]:
-        return self._read(split, conform_encoded)
+        return self._read(split, cast_encoded_batch)
 
-    def _read(self, split: Split, conform: Conform) -> Iterator[pa.RecordBatch]:
+    def _read(self, split: Split, cast: Cast) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
         constants = dict(split.constants)
         stored = [name for name in self.schema.names if name not in constants]
-        with reading("parquet", location), unchanged(location, split.version) as location:
+        with (
+            translate_read_errors("parquet", location),
+            verify_unchanged(location, split.version) as location,
+        ):
             for batch in read_row_groups(location, split, stored):
                 if batch.num_rows:
                     rows = with_constants(batch, self.schema, constants)
-                    yield conform(rows, self.schema)
+                    yield cast(rows, self.schema)
 
 
 def with_constants(
     batch: pa.RecordBatch, schema: pa.Schema, constants: dict[str, object]
 ) -> pa.RecordBatch:
-    """The batch with the schema's columns that its file lacks: their constant, else null."""
+    """Return the batch with the columns that its file lacks: their constants, or else nulls."""
     for field in schema:
         if field.name not in batch.schema.names:
             value = pa.scalar(constants.get(field.name), field.type)
@@ -104,26 +112,26 @@ def with_constants(
     return batch
 
 
-class VersionRead(msgspec.Struct, frozen=True):
-    """One version of a table, as an input wants it."""
+class VersionToRead(msgspec.Struct, frozen=True):
+    """The version of a table that an input reads."""
 
     number: int
     schema: pa.Schema
-    """Of the columns that are asked for."""
+    """The selected columns."""
     files: list[ActiveFile]
 
 
 def open_delta(found: FoundInput, split_bytes: int) -> Source:
-    """The source of a version of the table: reads its log, and every file's footer.
+    """Return the source of a Delta table. Reads its log, and every file's footer.
 
-    Raises InputError for a table that its files alone do not describe.
+    Raises InputError for a table whose rows cannot be read from its data files alone.
     """
     root, version = found.root, read_version(found)
     names = version.schema.names
     try:
         splits = [s for file in version.files for s in file_splits(root, file, names, split_bytes)]
     except InputError as error:
-        check_gone(found, version.number, error)
+        check_not_vacuumed(found, version.number, error)
         raise
     return Source(
         name=found.name,
@@ -131,19 +139,19 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
         files=tuple(stored_file(root, file.path).path for file in version.files),
         size_bytes=sum(file.size_bytes for file in version.files),
         splits=tuple(splits) or (Split(root.path, 0, 0, 0),),
-        expansion=COMPRESSED,
+        decompression_ratio=DECOMPRESSION_RATIO,
         version=version.number,
     )
 
 
-def read_version(found: FoundInput) -> VersionRead:
-    """What the log says of the version, by default the newest, that the input wants.
+def read_version(found: FoundInput) -> VersionToRead:
+    """Load from the log the version that the input sets, by default the newest one.
 
-    Raises InputError as `open_delta` does.
+    Raises the errors of `open_delta`.
     """
     root, deltalake = found.root, import_deltalake()
     if not root.store.is_disk and (why := why_unreachable(root)) is not None:
-        raise InputError(f"{found.key('path')}: {root.url}: {why}; give it another name")
+        raise InputError(f"{found.key('path')}: {root.url}: {why}; rename it")
     try:
         table = open_version(found)
         _check_readable(table, root)
@@ -157,12 +165,12 @@ def read_version(found: FoundInput) -> VersionRead:
             f"{root.url} cannot be read", as_store_error(root, error), root.store
         ) from error
     columns = select_columns(found, schema, root.url)
-    wanted = pa.schema([(name, schema.field(name).type) for name in columns])
-    return VersionRead(table.version(), wanted, files)
+    selected = pa.schema([(name, schema.field(name).type) for name in columns])
+    return VersionToRead(table.version(), selected, files)
 
 
 def active_files(table: DeltaTable) -> list[ActiveFile]:
-    """The files of the version that was loaded, by their paths."""
+    """Return the data files of the loaded version, sorted by path."""
     actions = pa.table(table.get_add_actions(flatten=False))
     files = [
         ActiveFile(
@@ -183,16 +191,18 @@ def _check_readable(table: DeltaTable, root: Location) -> None:
     features = set(table.protocol().reader_features or ())
     unknown = sorted(features - _READABLE_FEATURES)
     if unknown:
-        raise InputError(f"{root.url} needs Delta's {', '.join(unknown)}, which cannot be read yet")
+        raise InputError(
+            f"{root.url} uses Delta's {', '.join(unknown)}, which is not supported yet"
+        )
     mapping = table.metadata().configuration.get("delta.columnMapping.mode", "none")
     if mapping != "none":
         raise InputError(
-            f"{root.url} maps its columns (delta.columnMapping.mode = {mapping}), which cannot be "
-            "read yet; write it to a table without column mapping first"
+            f"{root.url} uses column mapping (delta.columnMapping.mode = {mapping}), which is not "
+            "supported yet; copy it to a table without column mapping first"
         )
     if "deletionVectors" in features and has_deletion_vectors(table):
         raise InputError(
-            f"{root.url} has deletion vectors, which cannot be read yet; purge them first with "
+            f"{root.url} has deletion vectors, which are not supported yet; purge them first with "
             "REORG TABLE ... APPLY (PURGE)"
         )
 
@@ -200,21 +210,21 @@ def _check_readable(table: DeltaTable, root: Location) -> None:
 def file_splits(
     root: Location, file: ActiveFile, columns: Collection[str], split_bytes: int
 ) -> Sequence[Split]:
-    """The splits of one file; InputError where it is not what the log says."""
+    """Return the splits of one file; raise InputError if its size is not the one in the log."""
     location = stored_file(root, file.path)
-    # A copy of a table has other times than its log, so that a file's size alone counts.
+    # In a copy of a table, the files' times are not those in the log, so only the size counts.
     version = FileVersion(file.size_bytes)
-    with reading("parquet", location), location.open_input() as stream:
+    with translate_read_errors("parquet", location), location.open_input() as stream:
         check_size(stream.size(), file.size_bytes, location, root)
-        weights = row_group_weights(open_row_groups(stream), version.size_bytes)
-    runs = split_runs(location.path, version, weights, split_bytes)
+        sizes = row_group_sizes(open_row_groups(stream), version.size_bytes)
+    runs = split_runs(location.path, version, sizes, split_bytes)
     return [structs.replace(run, constants=file.constants(columns)) for run in runs]
 
 
 def check_size(size_bytes: int, logged_bytes: int, location: Location, table: Location) -> None:
-    """InputError where a file of the table has another size than in its log."""
+    """Raise InputError if a data file does not have the size that the log of its table says."""
     if size_bytes != logged_bytes:
         raise InputError(
             f"{location.url} has {size_bytes:,} bytes, but {logged_bytes:,} in the log of its "
-            f"table, {table.url}; such a file never changes: bring back what it was"
+            f"table, {table.url}; data files never change, so restore the original file"
         )

@@ -1,4 +1,4 @@
-"""What a file's name says about its content."""
+"""The format and the compression of a file, by its suffix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
 def format_of(path: str) -> InputFormat | None:
-    """The format that the suffix names; None where it names none that can be read."""
+    """Return the format that the suffix stands for; None if it is of no known format."""
     stem, suffix = posixpath.splitext(path.lower())
     if suffix not in _COMPRESSIONS:
         return _FORMATS.get(suffix)
@@ -32,11 +32,11 @@ def format_of(path: str) -> InputFormat | None:
 
 
 def compression_of(path: str) -> str | None:
-    """The codec of a text file, as pyarrow names it; None for plain text."""
+    """Return pyarrow's name for the codec of a text file; None for plain text."""
     return _COMPRESSIONS.get(posixpath.splitext(path.lower())[1])
 
 
 def is_tab_separated(path: str) -> bool:
-    """Whether the suffix is .tsv, compressed or not."""
+    """Return whether the suffix is .tsv, compressed or not."""
     stem, suffix = posixpath.splitext(path.lower())
     return (posixpath.splitext(stem)[1] if suffix in _COMPRESSIONS else suffix) == ".tsv"

@@ -1,4 +1,4 @@
-"""Why one line of a json file cannot be read, and what to do about it."""
+"""Explain why a line of a json file cannot be read, and what to do about it."""
 
 from __future__ import annotations
 
@@ -11,31 +11,30 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.errors import BadRowError
-from mrflight.sources.bad_lines import shortened
 from mrflight.sources.json_decoder import JsonDecoder, OtherFields
-from mrflight.sources.lines import Chunk
+from mrflight.sources.lines import Chunk, shorten
 
 _CHANGED_TYPE = re.compile(r"Column\(/(.+)\) changed from (\w+) to (\w+)")
 
 
 class JsonExpectation(msgspec.Struct, frozen=True):
-    """What the lines of a file should look like, and who said so."""
+    """The expected fields and types of a file, and which of the types the job file sets."""
 
     input_name: str
     schema: pa.Schema
     declared: frozenset[str]
-    """The columns whose type the job file sets; others are guessed."""
+    """The columns whose type the job file sets; other types are inferred."""
     others: OtherFields
 
     def decoder(self) -> JsonDecoder:
         return JsonDecoder(self.schema, self.others)
 
     def explain(self, url: str, line: int, text: bytes, reason: str) -> BadRowError:
-        """The error for the line ``text``; ``reason`` is pyarrow's."""
+        """Return the error for the line ``text``; ``reason`` is pyarrow's message."""
         return BadRowError(f"{url}, line {line}: {self._explanation(text, reason)}")
 
     def _explanation(self, text: bytes, reason: str) -> str:
-        shown = repr(shortened(text.decode(errors="replace")))
+        shown = repr(shorten(text.decode(errors="replace")))
         try:
             value = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_unique)
         except UnicodeDecodeError:
@@ -45,21 +44,21 @@ class JsonExpectation(msgspec.Struct, frozen=True):
                 f"{shown} is not one json object ({error.msg} at column {error.colno}); write one "
                 "object per line"
             )
-        except _NamedTwiceError as error:
-            return f"{shown} names field {str(error)!r} twice; rename one"
+        except _DuplicateFieldError as error:
+            return f"{shown} has the field {str(error)!r} twice; rename one"
         if not isinstance(value, dict):
-            return f"{shown} is no json object; write one object per line, without a list around"
-        because = self._misfit(value) or self._changed_type(reason)
-        return because or f"{shown} cannot be read: {reason}"
+            return f"{shown} is not a json object; write one object per line, and no list"
+        explained = self._explain_value(value) or self._explain_change(reason)
+        return explained or f"{shown} cannot be read: {reason}"
 
-    def _misfit(self, value: dict[str, Any]) -> str | None:
+    def _explain_value(self, value: dict[str, Any]) -> str | None:
         if self.others == "error":
             unknown = next(_unknown_fields(value, self.schema), None)
             if unknown is not None:
                 top = unknown[0]
                 return (
                     f"field {'.'.join(unknown)!r} is not in the first lines of the input; set "
-                    f"inputs.{self.input_name}.types.{top}, or name the columns to read in "
+                    f"inputs.{self.input_name}.types.{top}, or select the columns to read in "
                     f"inputs.{self.input_name}.columns"
                 )
         for field in self.schema:
@@ -69,26 +68,28 @@ class JsonExpectation(msgspec.Struct, frozen=True):
 
     def _wrong_type(self, field: pa.Field, value: Any) -> str:
         key = f"inputs.{self.input_name}.types.{field.name}"
-        shown = shortened(json.dumps(value, ensure_ascii=False))
-        misfit = f"column {field.name!r} holds {shown}, not {field.type} as"
+        type, shown = field.type, shorten(json.dumps(value, ensure_ascii=False))
         if field.name in self.declared:
-            return f"{misfit} {key} says; fix one of them"
-        return f"{misfit} guessed from the first lines of the input; fix the value, or set {key}"
+            return f"column {field.name!r} has {shown}, but {key} is {type}; correct one of them"
+        return (
+            f"column {field.name!r} has {shown}, but its type was inferred as {type} from the "
+            f"first lines of the input; correct the value, or set {key}"
+        )
 
-    def _changed_type(self, reason: str) -> str | None:
-        """A field that pyarrow inferred one type for, until it came to this line."""
+    def _explain_change(self, reason: str) -> str | None:
+        """Explain a field whose type, as pyarrow inferred it, changes on this line; else None."""
         match = _CHANGED_TYPE.search(reason)
         if match is None:
             return None
         path, before, now = match.groups()
         return (
             f"field {path.replace('/', '.')!r} is a {now}, but a {before} on the lines before; "
-            "make it one type, or name the columns to read, without it, in "
+            "give it one type, or select the columns to read, without it, in "
             f"inputs.{self.input_name}.columns"
         )
 
 
-class _NamedTwiceError(Exception):
+class _DuplicateFieldError(Exception):
     pass
 
 
@@ -96,14 +97,14 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     named = dict(pairs)
     if len(named) < len(pairs):
         names = [name for name, _ in pairs]
-        raise _NamedTwiceError(next(name for name in names if names.count(name) > 1))
+        raise _DuplicateFieldError(next(name for name in names if names.count(name) > 1))
     return named
 
 
 def _unknown_fields(
     value: dict[str, Any], fields: Iterable[pa.Field], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, ...]]:
-    """The paths of all fields in ``value`` that ``fields`` lack."""
+    """Yield the paths of all fields in ``value`` that ``fields`` lack."""
     known = {field.name: field.type for field in fields}
     for name, inner in value.items():
         if name not in known:

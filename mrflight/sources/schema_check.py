@@ -1,8 +1,12 @@
-"""Whether typed files (parquet, arrow) have the same columns, and reading them as if they had."""
+"""Checks of the schemas of an input's files, and the cast of their batches to one schema.
+
+Files with types of their own (parquet, arrow, Delta) must have compatible columns. Columns of a
+type that cannot be shuffled are refused, whatever the format.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyarrow import types
@@ -13,35 +17,38 @@ from mrflight.errors import ColumnNotFoundError, InputError, SchemaMismatchError
 from mrflight.sources.discovery import FoundInput
 
 
-def agreed_schema(found: FoundInput, schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
-    """The columns to read, as the first file types them; ``schemas`` go with their files' URLs.
+def common_schema(found: FoundInput, schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
+    """Return the columns to read, with the types of the first file.
 
-    Files may differ in the order of columns, in what may be null, in metadata,
-    and in the layout of strings and binaries. Where one has only nulls (the
-    null type) another's type counts; where only some have dictionaries, or
-    others, the type of their values. Raises SchemaMismatchError for other differences.
+    ``schemas`` has the URL and the schema of each file. Files may differ in the order of columns,
+    in nullability, in metadata, and in the layout of strings and binaries. If a file has only nulls
+    (the null type), the type in another file counts; if only some files have dictionaries, or their
+    dictionaries differ, the type of the values. Raises SchemaMismatchError for other differences.
     """
     (first, schema), *others = schemas
-    wanted = select_columns(found, schema, first)
-    decided = {name: (first, schema.field(name).type) for name in wanted}
+    selected = select_columns(found, schema, first)
+    common = {name: (first, schema.field(name).type) for name in selected}
     for url, other in others:
-        _check_names(found, first, schema, url, other, wanted)
-        for name, (before, type) in decided.items():
-            now = other.field(name).type
+        _check_same_names(found, (first, schema), (url, other), selected)
+        for name, (type_url, type) in common.items():
+            other_type = other.field(name).type
             if types.is_null(type):
-                decided[name] = (url, now)
-            elif same_values(type, now):
-                decided[name] = (before, _one_layout(type, now))
-            elif not types.is_null(now):
+                common[name] = (url, other_type)
+            elif have_same_values(type, other_type):
+                common[name] = (type_url, _common_layout(type, other_type))
+            elif not types.is_null(other_type):
                 raise SchemaMismatchError(
-                    f"{url}: column {name!r} is {now}, but {type} in {before}; rewrite one of the "
-                    f"files, or leave the column out of {found.key('columns')}"
+                    f"{url}: column {name!r} is {other_type}, but {type} in {type_url}; rewrite "
+                    f"one of the files, or leave the column out of {found.key('columns')}"
                 )
-    return pa.schema([(name, type) for name, (_, type) in decided.items()])
+    return pa.schema([(name, type) for name, (_, type) in common.items()])
 
 
 def select_columns(found: FoundInput, schema: pa.Schema, where: str) -> Sequence[str]:
-    """The columns that the job asks for, else all; InputError, ColumnNotFoundError."""
+    """Return the columns that the job selects, by default all.
+
+    Raises InputError if two columns have the same name, ColumnNotFoundError for a missing one.
+    """
     names: list[str] = schema.names
     known = set(names)
     if len(known) < len(names):
@@ -53,46 +60,46 @@ def select_columns(found: FoundInput, schema: pa.Schema, where: str) -> Sequence
     return found.spec.columns or names
 
 
-def _check_names(
+def _check_same_names(
     found: FoundInput,
-    first: str,
-    schema: pa.Schema,
-    url: str,
-    other: pa.Schema,
-    wanted: Sequence[str],
+    first: tuple[str, pa.Schema],
+    other: tuple[str, pa.Schema],
+    selected: Sequence[str],
 ) -> None:
-    have, known = set(other.names), set(schema.names)
-    missing = [(url, name, first) for name in wanted if name not in have]
+    """Raise SchemaMismatchError for a column that only one of two files has; both are by URL."""
+    (first_url, first_schema), (url, schema) = first, other
+    names, first_names = set(schema.names), set(first_schema.names)
+    missing = [(url, name, first_url) for name in selected if name not in names]
     if found.spec.columns is None:
-        missing += [(first, name, url) for name in other.names if name not in known]
+        missing += [(first_url, name, url) for name in schema.names if name not in first_names]
     for without, name, having in missing:
         raise SchemaMismatchError(
             f"{without} has no column {name!r}, which {having} has; read only columns that all "
             f"files have with {found.key('columns')}"
         )
-    select_columns(found, other, url)
+    select_columns(found, schema, url)
 
 
-def _one_layout(type: pa.DataType, now: pa.DataType) -> pa.DataType:
-    """One that holds the values of both.
+def _common_layout(type: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Return a type that holds the values of both types.
 
-    A dictionary may have too narrow an index for another file's values, and fields within may not
-    be null where another file has nulls.
+    The index of a dictionary may be too narrow for another file's values, and nested fields may
+    not be nullable although another file has nulls.
     """
-    is_narrow = types.is_dictionary(type) or types.is_dictionary(now) or types.is_nested(type)
-    return canonical_type(type) if type != now and is_narrow else type
+    is_narrow = types.is_dictionary(type) or types.is_dictionary(other) or types.is_nested(type)
+    return canonical_type(type) if type != other and is_narrow else type
 
 
-def same_values(a: pa.DataType, b: pa.DataType) -> bool:
-    """Whether two types hold the same values, in whatever layout."""
+def have_same_values(a: pa.DataType, b: pa.DataType) -> bool:
+    """Return whether two types hold the same values, in whatever layout."""
     return bool(canonical_type(a) == canonical_type(b))
 
 
-Conform = Callable[[pa.RecordBatch, pa.Schema], pa.RecordBatch]
-"""`conform` or `conform_encoded`."""
+Cast = Callable[[pa.RecordBatch, pa.Schema], pa.RecordBatch]
+"""`cast_batch` or `cast_encoded_batch`."""
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns of ``schema``, by name, in its order and types; no cast loses a value."""
     columns = []
     for field in schema:
@@ -102,8 +109,8 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def conform_encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of ``schema`` as `conform` does, but dictionaries of few strings as such.
+def cast_encoded_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return what `cast_batch` returns, but keep the dictionaries of few distinct strings.
 
     The type of such a column is then that of the dictionary.
     """
@@ -112,4 +119,44 @@ def conform_encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         column = batch.column(field.name)
         is_kept = is_low_cardinality(column) and field.type == column.dictionary.type
         fields.append(field.with_type(column.type) if is_kept else field)
-    return conform(batch, pa.schema(fields))
+    return cast_batch(batch, pa.schema(fields))
+
+
+def check_column_types(schema: pa.Schema, key: str) -> None:
+    """Raise InputError for a column with a type whose rows Arrow cannot take.
+
+    ``key`` is the key path of the input. pyarrow 26 makes invalid arrays of run-end-encoded values
+    within other types, crashes the process as it takes the members of a union within a struct, and
+    cannot take rows of an extension type over string or list views.
+    """
+    for field in schema:
+        for inner in _types_within(field.type):
+            if unsupported := _unsupported_kind(inner):
+                raise InputError(
+                    f"{key}: column {field.name!r} is {field.type}, and {unsupported} within other "
+                    f"types cannot be shuffled; leave the column out with {key}.columns, or write "
+                    "the files with another type"
+                )
+
+
+def _unsupported_kind(type: pa.DataType) -> str | None:
+    if types.is_union(type):
+        return "unions"
+    if types.is_run_end_encoded(type):
+        return "run-end-encoded values"
+    return None
+
+
+def _types_within(type: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield the types that a type is made of, without itself."""
+    if isinstance(type, pa.BaseExtensionType):
+        children = [type.storage_type]
+    elif types.is_map(type):
+        children = [type.key_type, type.item_type]
+    elif types.is_dictionary(type) or types.is_run_end_encoded(type):
+        children = [type.value_type]
+    else:
+        children = [type.field(number).type for number in range(type.num_fields)]
+    for child in children:
+        yield child
+        yield from _types_within(child)

@@ -1,4 +1,4 @@
-"""One schema out of what the heads of several text files look like."""
+"""Infer one schema from the first lines of several text files."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from mrflight.errors import SchemaMismatchError
 
 _T = TypeVar("_T")
 
-HEAD_BYTES = 1 << 20
-_ALL_HEADS_BYTES = 16 << 20
-_FILES_LOOKED_AT = 64
+_MAX_HEAD_BYTES = 1 << 20
+_MAX_ALL_HEADS_BYTES = 16 << 20
+_MAX_SAMPLED_FILES = 64
 
 
-class Guess(msgspec.Struct, frozen=True):
-    """The columns of one file, as its first lines have them."""
+class InferredSchema(msgspec.Struct, frozen=True):
+    """The columns of one file, with the types inferred from its first lines."""
 
     url: str
     schema: pa.Schema
 
 
-def files_to_look_at(files: Sequence[_T]) -> list[_T]:
-    """At most 64 of the files, evenly spread, the first and the last among them."""
-    if len(files) <= _FILES_LOOKED_AT:
+def sample_files(files: Sequence[_T]) -> list[_T]:
+    """Return at most 64 of the files, evenly spread, including the first and the last."""
+    if len(files) <= _MAX_SAMPLED_FILES:
         return list(files)
-    step = (len(files) - 1) / (_FILES_LOOKED_AT - 1)
-    return [files[round(i * step)] for i in range(_FILES_LOOKED_AT)]
+    step = (len(files) - 1) / (_MAX_SAMPLED_FILES - 1)
+    return [files[round(i * step)] for i in range(_MAX_SAMPLED_FILES)]
 
 
 def head_bytes(files: int) -> int:
-    """How much of each file to look at, so that looking takes no more than a moment (40 ms)."""
-    return min(HEAD_BYTES, _ALL_HEADS_BYTES // max(1, files))
+    """Return how much of each sampled file to read, so that the inference takes about 40 ms."""
+    return min(_MAX_HEAD_BYTES, _MAX_ALL_HEADS_BYTES // max(1, files))
 
 
-def agree(guesses: Iterable[Guess], input_name: str) -> pa.Schema:
-    """Every column of the guesses, in order of appearance, with the type that holds all of them.
+def unify_schemas(inferred: Iterable[InferredSchema], input_name: str) -> pa.Schema:
+    """Return the columns of all files, in order of appearance, each with a type for all its values.
 
-    Null gives way to any type, int64 to double; a column with nothing but
-    nulls is a string. Raises SchemaMismatchError where types do not go together.
+    Null and any type give that type; int64 and double give double. A column with only nulls is a
+    string. Raises SchemaMismatchError if the types of a column have no common type.
     """
     found: dict[str, tuple[str, pa.DataType]] = {}
-    for guess in guesses:
-        for field in guess.schema:
-            url, type = found.get(field.name, (guess.url, pa.null()))
-            merged = merge(type, field.type)
-            if merged is None:
+    for file in inferred:
+        for field in file.schema:
+            url, type = found.get(field.name, (file.url, pa.null()))
+            unified = _unify_types(type, field.type)
+            if unified is None:
                 raise SchemaMismatchError(
-                    f"{guess.url}: column {field.name!r} looks like {field.type}, but like {type} "
+                    f"{file.url}: column {field.name!r} looks like {field.type}, but like {type} "
                     f"in {url}; set inputs.{input_name}.types.{field.name}"
                 )
-            found[field.name] = (url if merged == type else guess.url, merged)
-    return pa.schema([(name, settle(type)) for name, (_, type) in found.items()])
+            found[field.name] = (url if unified == type else file.url, unified)
+    return pa.schema([(name, _nulls_to_strings(type)) for name, (_, type) in found.items()])
 
 
-def merge(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """The type that holds values of both; None where none does."""
+def _unify_types(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds values of both types; None if there is none."""
     if a == b or pa.types.is_null(b):
         return a
     if pa.types.is_null(a):
@@ -68,30 +68,30 @@ def merge(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     if pa.types.is_timestamp(a) and pa.types.is_timestamp(b) and a.tz == b.tz:
         return a if a.unit == "ns" else b
     if pa.types.is_list(a) and pa.types.is_list(b):
-        inner = merge(a.value_type, b.value_type)
+        inner = _unify_types(a.value_type, b.value_type)
         return None if inner is None else pa.list_(inner)
     if pa.types.is_struct(a) and pa.types.is_struct(b):
-        return _merge_structs(a, b)
+        return _unify_structs(a, b)
     return None
 
 
-def _merge_structs(a: pa.StructType, b: pa.StructType) -> pa.StructType | None:
+def _unify_structs(a: pa.StructType, b: pa.StructType) -> pa.StructType | None:
     fields = {field.name: field.type for field in a}
     for field in b:
-        merged = merge(fields.get(field.name, pa.null()), field.type)
-        if merged is None:
+        unified = _unify_types(fields.get(field.name, pa.null()), field.type)
+        if unified is None:
             return None
-        fields[field.name] = merged
+        fields[field.name] = unified
     return pa.struct(list(fields.items()))
 
 
-def settle(type: pa.DataType) -> pa.DataType:
-    """The type to read with: a string where there were only nulls, as any value fits it."""
+def _nulls_to_strings(type: pa.DataType) -> pa.DataType:
+    """Return the type with strings for nulls, because a later value of any kind fits a string."""
     return replace_types(type, lambda leaf: pa.string() if pa.types.is_null(leaf) else leaf)
 
 
 def replace_types(type: pa.DataType, replace: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """``type`` with ``replace`` applied to every type in it that is no list and no struct."""
+    """Return ``type`` with ``replace`` applied to every type in it that is no list or struct."""
     if pa.types.is_list(type):
         return pa.list_(replace_types(type.value_type, replace))
     if pa.types.is_struct(type):

@@ -1,4 +1,4 @@
-"""Types as a job file writes them: ``int64``, ``timestamp[us, UTC]``, ``list<string>``."""
+"""Parse the names of types in a job file: ``int64``, ``timestamp[us, UTC]``, ``list<string>``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SIMPLE: dict[str, Callable[[], pa.DataType]] = {
     "date64": pa.date64,
     "date64[ms]": pa.date64,
 }
-_ACCEPTED = (
+_EXAMPLES = (
     "bool, int8 to int64, uint8 to uint64, float32, float64, string, large_string, binary, "
     "date32, time32[s|ms], time64[us|ns], timestamp[s|ms|us|ns], timestamp[us, UTC], "
     "duration[s|ms|us|ns], decimal128(12, 2), list<int64>, struct<x: int64, y: string>"
@@ -47,7 +47,10 @@ _OFFSET = re.compile(r"[+-]\d\d:\d\d")
 
 
 def parse_types(types: Mapping[str, str], input_name: str) -> dict[str, pa.DataType]:
-    """The Arrow types of ``inputs.NAME.types``; JobFileError names the column's key path."""
+    """Return the Arrow types of ``inputs.NAME.types``.
+
+    Raises JobFileError, with the column's key path, for an unknown type.
+    """
     parsed = {}
     for column, text in types.items():
         try:
@@ -60,14 +63,14 @@ def parse_types(types: Mapping[str, str], input_name: str) -> dict[str, pa.DataT
 def unsupported_type(
     types: Mapping[str, pa.DataType], input_name: str, error: pa.ArrowNotImplementedError
 ) -> JobFileError:
-    """The error for the one of ``types`` that pyarrow said it cannot read from text."""
-    at_fault = [column for column, type in types.items() if str(error).find(f"to {type} is") >= 0]
-    column = f".{at_fault[0]}" if at_fault else ""
+    """Return the error for the one of ``types`` that pyarrow cannot read from text."""
+    refused = [column for column, type in types.items() if str(error).find(f"to {type} is") >= 0]
+    column = f".{refused[0]}" if refused else ""
     return JobFileError(f"inputs.{input_name}.types{column}: {error}")
 
 
 def parse_type(text: str) -> pa.DataType:
-    """The Arrow type that ``text`` names; ValueError, with the names there are, if it is none."""
+    """Return the Arrow type with this name; raise ValueError, with the known names, without one."""
     text = text.strip()
     if text in _SIMPLE:
         return _SIMPLE[text]()
@@ -77,14 +80,14 @@ def parse_type(text: str) -> pa.DataType:
         return pa.decimal128(int(match[1]), int(match[2]))
     if match := _NESTED.fullmatch(text):
         return _list_type(match[2]) if match[1] == "list" else _struct_type(match[2])
-    raise ValueError(f"{text!r} is no type; there are {_ACCEPTED}")
+    raise ValueError(f"{text!r} is not a type; known types are {_EXAMPLES}")
 
 
 def _time_type(text: str, kind: str, unit: str, zone: str | None) -> pa.DataType:
     if kind == "timestamp":
         return pa.timestamp(unit, _known_zone(zone.strip()) if zone else None)
     if zone or unit not in _TIME_UNITS[kind]:
-        raise ValueError(f"{text!r} is no type; there are {_ACCEPTED}")
+        raise ValueError(f"{text!r} is not a type; known types are {_EXAMPLES}")
     return getattr(pa, kind)(unit)
 
 
@@ -94,7 +97,7 @@ def _known_zone(zone: str) -> str:
             zoneinfo.ZoneInfo(zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ValueError(
-            f"{zone!r} is no time zone; write one such as UTC or Europe/Rome"
+            f"{zone!r} is not a time zone; write one such as UTC or Europe/Rome"
         ) from error
     return zone
 
@@ -108,13 +111,13 @@ def _struct_type(text: str) -> pa.DataType:
     for part in _split_outside_brackets(text):
         name, colon, inner = part.partition(":")
         if not colon or not name.strip():
-            raise ValueError(f"{part.strip()!r} is no field; write struct<x: int64, y: string>")
+            raise ValueError(f"{part.strip()!r} is not a field; write struct<x: int64, y: string>")
         fields.append(pa.field(name.strip(), parse_type(inner)))
     return pa.struct(fields)
 
 
 def _split_outside_brackets(text: str) -> list[str]:
-    """``text`` cut at the commas that no bracket encloses."""
+    """Return the parts of ``text`` between the commas that are not in brackets."""
     parts, depth = [""], 0
     for char in text:
         depth += (char in "<[(") - (char in ">])")

@@ -79,13 +79,13 @@ class StreamReader(Reader):
         """Return the count for rows of the input: the joined rows may be fewer or more."""
         return self.reader.file_rows(self.rows_read)
 
-    def share_rows(self) -> int | None:
+    def slice_rows(self) -> int | None:
         """Return what the input's own reader returns."""
-        return self.reader.share_rows()
+        return self.reader.slice_rows()
 
-    def pieces(self, split: Split, count: int) -> list[Split]:
+    def divide(self, split: Split, count: int) -> list[Split]:
         """Return what the input's own reader returns."""
-        return self.reader.pieces(split, count)
+        return self.reader.divide(split, count)
 
 
 def relocate(reader: Reader, split: Split, now: CurrentPartitions) -> tuple[Reader, Split]:

@@ -289,6 +289,6 @@ class StageReader(Reader):
         """Return 0: the rows were counted when they were read from files."""
         return 0
 
-    def share_rows(self) -> int | None:
-        """See `Reader.share_rows`."""
+    def slice_rows(self) -> int | None:
+        """See `Reader.slice_rows`."""
         return self.of_shares

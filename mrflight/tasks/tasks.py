@@ -75,7 +75,7 @@ class MapResult(msgspec.Struct, frozen=True):
     file_rows: int
     """The rows among ``rows_in``, or behind them, that were read from files."""
     rows_out: int
-    share_rows: int | None
+    slice_rows: int | None
     """The rows that were read of a slice of an earlier stage's partition; None if some were not."""
 
 
@@ -145,7 +145,7 @@ class ReduceResult(msgspec.Struct, frozen=True):
     schema: pa.Schema
     """The schema of the rows; without rows, the schema of the empty result."""
     parts: tuple[PartFile, ...]
-    share_rows: int = 0
+    slice_rows: int = 0
     """The rows that were read of a slice."""
 
 
@@ -171,7 +171,7 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
         batches = combiner.combine(batches)
     rows_out = shuffle_batches(batches, writer)
     file_rows = task.reader.file_rows(mapper.rows_in)
-    return MapResult(mapper.rows_in, file_rows, rows_out, task.reader.share_rows())
+    return MapResult(mapper.rows_in, file_rows, rows_out, task.reader.slice_rows())
 
 
 def run_sample(task: SampleTask) -> pa.Table:

@@ -100,7 +100,7 @@ def test_a_table_is_kept_in_order_while_a_job_runs(place: Location) -> None:
     ]
     assert input_numbers(table, version=1) == [0, 1]
     assert input_numbers(table, timestamp=datetime.now(UTC)) == [0, 1, 2]
-    gone = rf"version 0 of {re.escape(table.url)} cannot be read any more: .* take a later one"
+    gone = rf"version 0 of {re.escape(table.url)} cannot be read any more: .* read a later version"
     with pytest.raises(InputError, match=gone):
         input_numbers(table, version=0)
     with pytest.raises(InputError, match=r"2020-01-01T00:00:00Z is before .* was committed, 0"):

@@ -17,7 +17,7 @@ from pyarrow import fs
 from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError
 from mrflight.sources import open_source
-from mrflight.sources.read_errors import reading
+from mrflight.sources.read_checks import translate_read_errors
 from mrflight.storage import Location, locate
 from tests.support.threads import run_threads
 
@@ -83,12 +83,12 @@ def test_a_file_that_is_cut_short_or_gone_is_no_failure_of_its_store(place: Loca
     source = BytesIO()
     pq.write_table(pa.table({"n": [1, 2]}), source)
     cut = write(place.child("cut.parquet"), source.getvalue()[:-20])
-    with pytest.raises(InputError, match=r"cannot be read as parquet: .* is cut short, damaged or"):
+    with pytest.raises(InputError, match=r"cannot be read as parquet: .* is truncated, damaged or"):
         open_source("rows", InputSpec(path=cut.url), Path("/"), cut.options, 1 << 20)
     gone = write(place.child("gone.csv"), b"n\n1\n")
     gone.delete_file()
     told = r"gone\.csv cannot be read: (?!.*damaged)"
-    with pytest.raises(InputError, match=told), reading("csv", gone):
+    with pytest.raises(InputError, match=told), translate_read_errors("csv", gone):
         gone.open_input().read(2)
 
 

@@ -171,7 +171,7 @@ def test_a_change_of_a_file_fails_the_job(
     after = path.stat().st_size
     what = f"it had {before:,} bytes when the job began, and has {after:,} now"
     if after == before:
-        what = f"its {before:,} bytes were written again after the job began"
+        what = f"its {before:,} bytes were rewritten after the job began"
     assert_told(done, f"{path} changed while the job ran: {what}; run the job again", path)
     assert done.result["attempts"]["failed"] == 1
 

@@ -99,11 +99,11 @@ class FileContract(SourceContract):
         other.write_bytes(path.read_bytes())
         os.utime(other, ns=(then, then + 1))
         os.replace(other, path)
-        self.says(source, source.splits[0], f"its {size:,} bytes were written again after")
+        self.says(source, source.splits[0], f"its {size:,} bytes were rewritten after")
 
     def test_a_folder_without_files(self, folder: Path) -> None:
         (folder / "_SUCCESS").touch()
-        with pytest.raises(InputError, match=rf"inputs\.visits\.path: the folder {folder} holds"):
+        with pytest.raises(InputError, match=rf"inputs\.visits\.path: the folder {folder} has"):
             self.open(folder, "visits")
 
     def test_a_damaged_file_is_named(self, folder: Path) -> None:

@@ -107,7 +107,7 @@ class SourceContract(ABC):
     def test_pieces_tile_their_split(self, folder: Path, count: int) -> None:
         source = self.open(folder, self.lay_out(folder, rows(0, 300)), 4000)
         for split in source.splits:
-            pieces = source.reader.pieces(split, count)
+            pieces = source.reader.divide(split, count)
             assert 1 <= len(pieces) <= count
             whole = list(source.reader.read(split))
             cut = [batch for piece in pieces for batch in source.reader.read(piece)]
@@ -161,7 +161,7 @@ class SourceContract(ABC):
 
     def test_columns_that_name_none_or_one_twice(self, folder: Path) -> None:
         path = self.lay_out(folder, rows(0, 10))
-        with pytest.raises(JobFileError, match=r"inputs\.visits\.columns names no column"):
+        with pytest.raises(JobFileError, match=r"inputs\.visits\.columns must not be empty"):
             self.open(folder, path, columns=[])
         with pytest.raises(JobFileError, match=r"inputs\.visits\.columns names 'id' twice"):
             self.open(folder, path, columns=["id", "word", "id"])

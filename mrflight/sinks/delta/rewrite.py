@@ -22,8 +22,8 @@ from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.partition_values import PartitionValues
 from mrflight.sources.base import Split
 from mrflight.sources.delta_source import DeltaReader, check_size
-from mrflight.sources.read_errors import reading
-from mrflight.sources.row_groups import open_row_groups
+from mrflight.sources.parquet_source import open_row_groups
+from mrflight.sources.read_checks import translate_read_errors
 from mrflight.storage import Location
 from mrflight.storage.store import FileVersion
 from mrflight.system.malloc import return_all_freed_memory
@@ -207,7 +207,7 @@ def _whole(table: Location, path: str, size_bytes: int, constants: Constants) ->
     version = FileVersion(size_bytes)
     location = table.at(path).of(version)
     with (
-        reading("parquet", location),
+        translate_read_errors("parquet", location),
         _of_logged_size(location, size_bytes, table),
         location.open_input() as stream,
     ):

@@ -17,8 +17,8 @@ from mrflight.sources.base import Source
 
 QUOTED = {"csv": CsvOptions(newlines_in_values=True)}
 CLOSE = "close the quote, or set inputs.visits.csv.newlines_in_values = true"
-DELIMITER = "fix the line, or quote a value that holds the delimiter ','"
-GUESSED = "as guessed from the first lines of the input; fix the value, or set inputs.visits.types"
+DELIMITER = "correct the line, or quote a value that contains the delimiter ','"
+INFERRED = "from the first lines of the input; correct the value, or set inputs.visits.types"
 
 
 def failure(folder: Path, name: str, split_bytes: int = 1 << 30, **spec: Any) -> JobError:
@@ -45,72 +45,72 @@ CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "too few fields": (
         "n,s\n1,x\n2\n3,z\n",
         {},
-        f"a.csv, line 3: 1 field where there are 2 columns: '2'; {DELIMITER}",
+        f"a.csv, line 3: 1 field for 2 columns: '2'; {DELIMITER}",
     ),
     "too many fields": (
         "n,s\n1,x\n2,y,z\n",
         {},
-        f"a.csv, line 3: 3 fields where there are 2 columns: '2,y,z'; {DELIMITER}",
+        f"a.csv, line 3: 3 fields for 2 columns: '2,y,z'; {DELIMITER}",
     ),
     "blank lines count": (
         "\n\nn,s\n\n1,x\n\n\n2\n",
         {},
-        f"a.csv, line 8: 1 field where there are 2 columns: '2'; {DELIMITER}",
+        f"a.csv, line 8: 1 field for 2 columns: '2'; {DELIMITER}",
     ),
     "carriage returns": (
         "n,s\r\n1,x\r\n\r\n2\r\n",
         {},
-        f"a.csv, line 4: 1 field where there are 2 columns: '2'; {DELIMITER}",
+        f"a.csv, line 4: 1 field for 2 columns: '2'; {DELIMITER}",
     ),
     "byte order mark": (
         b"\xef\xbb\xbfn,s\n1,x\n2",
         {},
-        f"a.csv, line 3: 1 field where there are 2 columns: '2'; {DELIMITER}",
+        f"a.csv, line 3: 1 field for 2 columns: '2'; {DELIMITER}",
     ),
     "no header": (
         "1,x\n2\n",
         {"csv": CsvOptions(header=False)},
-        f"a.csv, line 2: 1 field where there are 2 columns: '2'; {DELIMITER}",
+        f"a.csv, line 2: 1 field for 2 columns: '2'; {DELIMITER}",
     ),
     "a long line is cut": (
         "n,s\n1," + "x" * 500 + ",\n",
         {},
-        f"a.csv, line 2: 3 fields where there are 2 columns: '1,{'x' * 98}...'; {DELIMITER}",
+        f"a.csv, line 2: 3 fields for 2 columns: '1,{'x' * 98}...'; {DELIMITER}",
     ),
     "a value of another type than set": (
         "n,s\n1,x\nabc,y\n",
         {"types": {"n": "int32"}},
-        "a.csv, line 3: column 'n' holds 'abc', not int32 as inputs.visits.types.n says; "
-        "fix one of them",
+        "a.csv, line 3: column 'n' has 'abc', but inputs.visits.types.n is int32; "
+        "correct one of them",
     ),
     "a value that is too large": (
         "n,s\n1,x\n300,y\n",
         {"types": {"n": "int8"}},
-        "a.csv, line 3: column 'n' holds '300', not int8 as inputs.visits.types.n says; "
-        "fix one of them",
+        "a.csv, line 3: column 'n' has '300', but inputs.visits.types.n is int8; "
+        "correct one of them",
     ),
     "a value with too many digits": (
         "n,s\n1.5,x\n1.555,y\n",
         {"types": {"n": "decimal128(5, 2)"}},
-        "a.csv, line 3: column 'n' holds '1.555', not decimal128(5, 2) as inputs.visits.types.n "
-        "says; fix one of them",
+        "a.csv, line 3: column 'n' has '1.555', but inputs.visits.types.n is decimal128(5, 2); "
+        "correct one of them",
     ),
     "a column that is not the first": (
         "n,s,t\n1,x,2020-01-01\n2,y,2020-13-01\n",
         {"types": {"t": "date32"}, "columns": ["t"]},
-        "a.csv, line 3: column 't' holds '2020-13-01', not date32[day] as inputs.visits.types.t "
-        "says; fix one of them",
+        "a.csv, line 3: column 't' has '2020-13-01', but inputs.visits.types.t is date32[day]; "
+        "correct one of them",
     ),
     "no UTF-8": (
         b"n,s\n1,x\n2,\xff\n",
         {},
-        "a.csv, line 3: column 's' holds b'\\xff', which is not UTF-8; convert the file, or set "
+        "a.csv, line 3: column 's' has b'\\xff', which is not UTF-8; convert the file, or set "
         'inputs.visits.types.s = "binary"',
     ),
     "carriage returns in quotes": (
         'n,s\n1,"a\rb"\n2\n',
         {},
-        f"a.csv, line 3: 1 field where there are 2 columns: '2'; {DELIMITER}",
+        f"a.csv, line 3: 1 field for 2 columns: '2'; {DELIMITER}",
     ),
     "a carriage return that ends a row": (
         "n,s\n1,x\n2,y\rz\n",
@@ -121,7 +121,7 @@ CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "no UTF-8 without a header": (
         b"\xff,1\n",
         {"csv": CsvOptions(header=False)},
-        "a.csv, line 1: column 'f0' holds b'\\xff', which is not UTF-8; convert the file, or set "
+        "a.csv, line 1: column 'f0' has b'\\xff', which is not UTF-8; convert the file, or set "
         'inputs.visits.types.f0 = "binary"',
     ),
     "a quoted line end": (
@@ -147,13 +147,13 @@ CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "fields after values with line ends": (
         'n,s\n1,"x\ny"\n\n2,"a\nb"\n3,"q\nr",t\n4,u\n',
         QUOTED,
-        f"a.csv, line 7: 3 fields where there are 2 columns: '3,\"q\\nr\",t'; {DELIMITER}",
+        f"a.csv, line 7: 3 fields for 2 columns: '3,\"q\\nr\",t'; {DELIMITER}",
     ),
     "types after values with line ends": (
         'n,s\n1,"x\ny"\n\nq,"a\nb"\n',
         {**QUOTED, "types": {"n": "int64"}},
-        "a.csv, line 5: column 'n' holds 'q', not int64 as inputs.visits.types.n says; "
-        "fix one of them",
+        "a.csv, line 5: column 'n' has 'q', but inputs.visits.types.n is int64; "
+        "correct one of them",
     ),
 }
 
@@ -173,8 +173,8 @@ def test_the_line_is_found_in_any_split(tmp_path: Path, split_bytes: int, suffix
     with pytest.raises(BadRowError) as raised:
         read(source, since=len(source.splits) * 3 // 4)
     assert str(raised.value) == (
-        f"{tmp_path}/a{suffix}, line 500002: column 'n' holds '1.5', not int64 {GUESSED}.n = "
-        '"string" or another type'
+        f"{tmp_path}/a{suffix}, line 500002: column 'n' has '1.5', but its type was inferred as "
+        f'int64 {INFERRED}.n = "string" or another type'
     )
 
 
@@ -211,13 +211,13 @@ JSON: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "a list of objects": (
         '[{"n":1}]\n',
         {},
-        "a.json, line 1: '[{\"n\":1}]' is no json object; write one object per line, without a "
-        "list around",
+        "a.json, line 1: '[{\"n\":1}]' is not a json object; write one object per line, and no "
+        "list",
     ),
     "a field named twice": (
         '{"n":1}\n{"n":1,"n":2}\n',
         {},
-        "a.json, line 2: '{\"n\":1,\"n\":2}' names field 'n' twice; rename one",
+        "a.json, line 2: '{\"n\":1,\"n\":2}' has the field 'n' twice; rename one",
     ),
     "no UTF-8": (
         b'{"n":1}\n{"n":2,"s":"\xff"}\n',
@@ -227,26 +227,26 @@ JSON: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "a value of another type than set": (
         '{"n":1}\n{"n":"x"}\n',
         {"types": {"n": "int64"}},
-        "a.json, line 2: column 'n' holds \"x\", not int64 as inputs.visits.types.n says; "
-        "fix one of them",
+        "a.json, line 2: column 'n' has \"x\", but inputs.visits.types.n is int64; "
+        "correct one of them",
     ),
     "a date that is none": (
         '{"d":"2020-01-02"}\n{"d":"2020-13-02"}\n',
         {"types": {"d": "date32"}},
-        "a.json, line 2: column 'd' holds \"2020-13-02\", not date32[day] as "
-        "inputs.visits.types.d says; fix one of them",
+        "a.json, line 2: column 'd' has \"2020-13-02\", but "
+        "inputs.visits.types.d is date32[day]; correct one of them",
     ),
     "a field of two types": (
         '{"m":1,"n":1}\n{"m":2,"n":"x"}\n',
         {},
-        "a.json, line 2: field 'n' is a string, but a number on the lines before; make it one "
-        "type, or name the columns to read, without it, in inputs.visits.columns",
+        "a.json, line 2: field 'n' is a string, but a number on the lines before; give it one "
+        "type, or select the columns to read, without it, in inputs.visits.columns",
     ),
     "a nested field of two types": (
         '{"m":{"n":1}}\n{"m":{"n":[]}}\n',
         {},
-        "a.json, line 2: field 'm.n' is a array, but a number on the lines before; make it one "
-        "type, or name the columns to read, without it, in inputs.visits.columns",
+        "a.json, line 2: field 'm.n' is a array, but a number on the lines before; give it one "
+        "type, or select the columns to read, without it, in inputs.visits.columns",
     ),
 }
 
@@ -261,19 +261,22 @@ def test_json(tmp_path: Path, data: str | bytes, spec: dict[str, Any], expected:
     [
         (
             '{"n":1,"z":{"y":1}}',
-            "field 'z' is not in the first lines of the input; set inputs.visits.types.z, or name "
-            "the columns to read in inputs.visits.columns",
+            "field 'z' is not in the first lines of the input; set inputs.visits.types.z, or "
+            "select the columns to read in inputs.visits.columns",
         ),
         (
             '{"n":1,"o":{"p":[{"r":1}]}}',
             "field 'o.p.r' is not in the first lines of the input; set inputs.visits.types.o, or "
-            "name the columns to read in inputs.visits.columns",
+            "select the columns to read in inputs.visits.columns",
         ),
-        ('{"n":1.5}', f"column 'n' holds 1.5, not int64 {GUESSED}.n"),
+        (
+            '{"n":1.5}',
+            f"column 'n' has 1.5, but its type was inferred as int64 {INFERRED}.n",
+        ),
         (
             '{"o":{"p":[{"q":"a"}]}}',
-            'column \'o\' holds {"p": [{"q": "a"}]}, not struct<p: list<item: struct<q: int64>>> '
-            f"{GUESSED}.o",
+            'column \'o\' has {"p": [{"q": "a"}]}, but its type was inferred as '
+            f"struct<p: list<item: struct<q: int64>>> {INFERRED}.o",
         ),
     ],
 )
@@ -312,8 +315,8 @@ def test_a_file_that_ends_too_soon(tmp_path: Path) -> None:
     error = failure(tmp_path, "a.csv.gz")
     assert type(error) is InputError
     assert re.fullmatch(
-        rf"{tmp_path}/a\.csv\.gz cannot be read as csv: .*; it is cut short, damaged or of another "
-        "format",
+        rf"{tmp_path}/a\.csv\.gz cannot be read as csv: .*; the file is truncated, damaged or "
+        "in another format",
         str(error),
     )
 
@@ -326,14 +329,19 @@ def test_headers_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('n,"s\nt"\n1,2\n')
     assert "a quoted name in the header does not end on its line" in str(failure(tmp_path, "a.csv"))
     (tmp_path / "a.csv").write_text("n,s\n1,2\n", encoding="utf-16")
-    assert "a.csv: its first line is no csv header in UTF-8" in str(failure(tmp_path, "a.csv"))
+    assert "a.csv: the first line cannot be read as a csv header in UTF-8" in str(
+        failure(tmp_path, "a.csv")
+    )
 
 
 @pytest.mark.parametrize("delimiter", ["", "ab", "é", '"', "\n"])
 def test_delimiters_that_cannot_be(tmp_path: Path, delimiter: str) -> None:
     (tmp_path / "a.csv").write_text("n,s\n1,2\n")
     error = failure(tmp_path, "a.csv", csv=CsvOptions(delimiter=delimiter))
-    assert str(error).startswith(f"inputs.visits.csv.delimiter: {delimiter!r} is no delimiter")
+    assert str(error) == (
+        "inputs.visits.csv.delimiter must be one ASCII character, and no quote or line end, not "
+        f"{delimiter!r}"
+    )
 
 
 def test_column_names_that_do_not_fit(tmp_path: Path) -> None:
@@ -344,4 +352,4 @@ def test_column_names_that_do_not_fit(tmp_path: Path) -> None:
         f"{tmp_path}/a.csv has 2 fields"
     )
     error = failure(tmp_path, "a.csv", csv=CsvOptions(column_names=["n", "m"]))
-    assert "inputs.visits.csv.column_names is for files without a header" in str(error)
+    assert "inputs.visits.csv.column_names is only for files without a header" in str(error)

@@ -120,7 +120,7 @@ def test_deletion_vectors_are_refused_where_there_are_any(tmp_path: Path) -> Non
     with pytest.raises(InputError) as raised:
         open_table(tmp_path)
     assert str(raised.value) == (
-        f"{tmp_path} has deletion vectors, which cannot be read yet; purge them first with "
+        f"{tmp_path} has deletion vectors, which are not supported yet; purge them first with "
         "REORG TABLE ... APPLY (PURGE)"
     )
 
@@ -141,7 +141,7 @@ def test_column_mapping_is_refused_where_it_is_used(tmp_path: Path) -> None:
     commit(tmp_path, {"metaData": metadata})
     with pytest.raises(InputError) as raised:
         open_table(tmp_path)
-    assert "maps its columns (delta.columnMapping.mode = name), which cannot" in str(raised.value)
+    assert "uses column mapping (delta.columnMapping.mode = name), which is" in str(raised.value)
 
 
 def test_features_that_nobody_knows_are_refused(tmp_path: Path) -> None:

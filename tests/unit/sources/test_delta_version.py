@@ -17,7 +17,7 @@ from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError, JobFileError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
-from mrflight.sources.delta_version import Versions, versions_of
+from mrflight.sources.delta_version import VersionRange, available_versions
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -74,36 +74,40 @@ def refused(kind: type[Exception], path: Path, **asked: Any) -> str:
 
 def test_a_version_that_is_not_there_is_told_with_those_that_are(table: Path) -> None:
     assert refused(InputError, table, version=4) == (
-        f"inputs.rows.version: {table} has no version 4; its log has 0 to 3"
+        f"inputs.rows.version: {table} has no version 4; its log has versions 0 to 3"
     )
     DeltaTable(table, version=2).create_checkpoint()
     for n in range(2):
         (table / "_delta_log" / f"{n:020}.json").unlink()
-    assert refused(InputError, table, version=1).endswith("no version 1; its log has 2 to 3")
+    assert refused(InputError, table, version=1).endswith(
+        "no version 1; its log has versions 2 to 3"
+    )
     assert read(table, version=2) == (2, [2])
     told = refused(InputError, table, timestamp=FIRST + DAY)
     assert told.startswith("inputs.rows.timestamp: 2026-01-02T00:00:00Z is before 2026-01-03T00:")
-    assert told.endswith("was committed, 2")
+    assert f"when version 2, the first in the log of {table}, was committed" in told
 
 
 def test_a_time_before_the_first_version_is_refused(table: Path) -> None:
     told = refused(InputError, table, timestamp=FIRST - timedelta(seconds=1))
     assert told == (
-        "inputs.rows.timestamp: 2025-12-31T23:59:59Z is before 2026-01-01T00:00:00Z, when the "
-        f"first version that the log of {table} has was committed, 0"
+        "inputs.rows.timestamp: 2025-12-31T23:59:59Z is before 2026-01-01T00:00:00Z, when "
+        f"version 0, the first in the log of {table}, was committed"
     )
 
 
 def test_what_cannot_be_meant_is_refused(table: Path) -> None:
-    assert "versions count from 0" in refused(JobFileError, table, version=-1)
+    assert "inputs.rows.version must be 0 or more, not -1" in refused(
+        JobFileError, table, version=-1
+    )
     both = refused(JobFileError, table, version=1, timestamp=FIRST)
-    assert both == "inputs.rows.version and timestamp name two versions; take one out"
+    assert both == "inputs.rows.version and timestamp cannot both be set; remove one"
     zoneless = refused(JobFileError, table, timestamp=FIRST.replace(tzinfo=None))
-    assert zoneless.endswith("00:00:00 has no zone; write 2026-01-01T00:00:00Z for UTC")
-    assert "lies ahead" in refused(JobFileError, table, timestamp=datetime.now(UTC) + DAY)
+    assert zoneless.endswith("00:00:00 has no time zone; write 2026-01-01T00:00:00Z for UTC")
+    assert "is in the future" in refused(JobFileError, table, timestamp=datetime.now(UTC) + DAY)
     (table / "x.csv").write_text("n\n1\n")
     told = refused(JobFileError, table / "x.csv", version=1)
-    assert told == "inputs.rows.version is for Delta tables; csv files have no versions"
+    assert told == "inputs.rows.version is only for Delta tables; csv files have no versions"
 
 
 def test_a_version_whose_files_are_deleted_is_told(table: Path) -> None:
@@ -134,11 +138,11 @@ def test_what_is_no_time_is_told_with_what_is_one(value: object) -> None:
     [
         ([], None),
         (["_last_checkpoint", ".tmp"], None),
-        ([f"{n:020}.json" for n in range(3)], Versions(0, 2)),
-        ([f"{5:020}.checkpoint.parquet", f"{6:020}.json"], Versions(5, 6)),
-        ([f"{4:020}.json", f"{5:020}.checkpoint.parquet", f"{6:020}.json"], Versions(5, 6)),
-        ([f"{0:020}.json", f"{10:020}.checkpoint.{1:010}.{2:010}.parquet"], Versions(0, 10)),
+        ([f"{n:020}.json" for n in range(3)], VersionRange(0, 2)),
+        ([f"{5:020}.checkpoint.parquet", f"{6:020}.json"], VersionRange(5, 6)),
+        ([f"{4:020}.json", f"{5:020}.checkpoint.parquet", f"{6:020}.json"], VersionRange(5, 6)),
+        ([f"{0:020}.json", f"{10:020}.checkpoint.{1:010}.{2:010}.parquet"], VersionRange(0, 10)),
     ],
 )
-def test_the_versions_that_a_log_has(names: list[str], versions: Versions | None) -> None:
-    assert versions_of(names) == versions
+def test_the_versions_that_a_log_has(names: list[str], versions: VersionRange | None) -> None:
+    assert available_versions(names) == versions

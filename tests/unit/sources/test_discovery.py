@@ -127,7 +127,7 @@ def test_a_folder_of_files_that_are_left_out(folder: Path) -> None:
     (folder / "empty" / "_SUCCESS").touch()
     with pytest.raises(InputError) as raised:
         find(folder, "empty")
-    assert str(raised.value).startswith(f"inputs.visits.path: the folder {folder}/empty holds no ")
+    assert str(raised.value).startswith(f"inputs.visits.path: the folder {folder}/empty has no ")
 
 
 @pytest.mark.parametrize(
@@ -167,14 +167,14 @@ def test_several_formats_need_one_to_be_named(folder: Path) -> None:
     with pytest.raises(InputError) as raised:
         find(folder, "visits/[ac]*")
     assert str(raised.value) == (
-        f"inputs.visits.path: files of several formats: {folder}/visits/a.csv (csv), "
-        f"{folder}/visits/c.json (json); set inputs.visits.format to read only one, or narrow the "
-        "path"
+        f"inputs.visits.path: the files have several formats: {folder}/visits/a.csv (csv), "
+        f"{folder}/visits/c.json (json); set inputs.visits.format to read only one, or use "
+        "a narrower path"
     )
     with pytest.raises(InputError) as raised:
         find(folder, "visits/*")
     assert str(raised.value) == (
-        f"{folder}/visits/notes.txt: its suffix names no format; set inputs.visits.format"
+        f"{folder}/visits/notes.txt: the suffix is of no known format; set inputs.visits.format"
     )
     assert names(folder, "visits", format="json") == ["visits/c.json", "visits/notes.txt"]
     assert find(folder, "visits/notes.txt", format="csv").format == "csv"
@@ -191,9 +191,9 @@ def test_a_delta_table_is_known_by_its_log(folder: Path) -> None:
     for path in ("tables", "tables/*"):
         with pytest.raises(InputError) as raised:
             find(folder, path)
-        assert f"holds a Delta table, {folder}/tables/t; name" in str(raised.value)
+        assert f"contains a Delta table, {folder}/tables/t; use" in str(raised.value)
     with pytest.raises(InputError) as raised:
         find(folder, "visits", format="delta")
     assert str(raised.value) == (
-        f"inputs.visits.path: {folder}/visits is no Delta table; it has no _delta_log folder"
+        f"inputs.visits.path: {folder}/visits is not a Delta table: it has no _delta_log folder"
     )

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from mrflight.errors import InputError
 from mrflight.sources import lines
 from mrflight.sources.base import Split
-from mrflight.sources.file_version import FileVersion
 from mrflight.sources.lines import Chunk, has_lines, read_chunks
 from mrflight.sources.splitting import split_bytes_evenly, split_runs
 from mrflight.storage import locate
+from mrflight.storage.store import FileVersion
 
 line = st.binary(max_size=40).map(lambda data: data.replace(b"\n", b"").replace(b"\r", b""))
 line_end = st.sampled_from([b"\n", b"\r\n"])
@@ -88,7 +88,7 @@ def test_a_range_inside_one_line_does_not_read_to_its_end(tmp_path: Path) -> Non
 
 
 def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LINE_LIMIT_BYTES", 1 << 20)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1 << 20)
     path = tmp_path / "long.txt"
     path.write_bytes(b"ok\n" + b"x" * (3 << 20))
     with pytest.raises(InputError, match=r"long\.txt has a line of more than 1 MiB"):
@@ -145,7 +145,7 @@ def test_runs_are_as_long_as_fits(weights: list[int], runs: list[tuple[int, int]
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
 def test_a_split_is_cut_into_splits_that_tile_it(count: int) -> None:
     split = Split("x", 100, 107, 70, (("day", 3),))
-    pieces = split.cut(count)
+    pieces = split.divide(count)
     assert len(pieces) == min(count, 7)
     assert [piece.start for piece in pieces] + [107] == [100] + [piece.stop for piece in pieces]
     assert sum(piece.size_bytes for piece in pieces) == 70
@@ -153,5 +153,5 @@ def test_a_split_is_cut_into_splits_that_tile_it(count: int) -> None:
 
 
 def test_an_empty_split_and_a_whole_file_stay_one() -> None:
-    assert Split("x", 0, 0, 0).cut(5) == [Split("x", 0, 0, 0)]
-    assert Split("x.gz", 0, 1, 999).cut(5) == [Split("x.gz", 0, 1, 999)]
+    assert Split("x", 0, 0, 0).divide(5) == [Split("x", 0, 0, 0)]
+    assert Split("x.gz", 0, 1, 999).divide(5) == [Split("x.gz", 0, 1, 999)]

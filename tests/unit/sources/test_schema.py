@@ -97,8 +97,8 @@ def test_headers_that_do_not_agree(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatchError) as raised:
         open_files(tmp_path, {"a.csv": "url,visitor\n", "b.csv": "url,vistor\n"})
     assert str(raised.value) == (
-        f"{tmp_path}/b.csv has no column 'visitor', which {tmp_path}/a.csv has; make the headers "
-        "agree, or read only columns that all files have with inputs.visits.columns"
+        f"{tmp_path}/b.csv has no column 'visitor', which {tmp_path}/a.csv has; give all files "
+        "the same header, or read only columns that all files have with inputs.visits.columns"
     )
 
 
@@ -137,7 +137,7 @@ def test_types_of_what_is_not_there_or_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ColumnNotFoundError, match=rf"^inputs\.visits\.columns: {told}"):
         open_files(tmp_path, files, columns=["m"])
     with pytest.raises(
-        JobFileError, match=r"inputs\.visits\.types\.n: 'integer' is no type; there"
+        JobFileError, match=r"inputs\.visits\.types\.n: 'integer' is not a type; known"
     ):
         open_files(tmp_path, files, types={"n": "integer"})
     with pytest.raises(JobFileError, match=r"inputs\.visits\.types\.n: CSV conversion to list"):
@@ -312,7 +312,7 @@ def test_typed_files_that_do_not_agree(tmp_path: Path) -> None:
         "one of the files, or leave the column out of inputs.visits.columns"
     )
     assert rows(open_folder(tmp_path, columns=["s"])) == [{"s": "x"}, {"s": "x"}]
-    with pytest.raises(JobFileError, match=r"inputs\.visits\.types is for csv and json; parquet"):
+    with pytest.raises(JobFileError, match=r"visits\.types is only for csv and json; parquet"):
         open_folder(tmp_path, types={"n": "int64"})
 
 
@@ -372,22 +372,22 @@ def test_type_names_with_parameters(text: str, type: pa.DataType) -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("", "there are bool, int8 to int64"),
-        ("integer", "'integer' is no type; there are bool"),
-        ("int", "'int' is no type"),
-        ("Int64", "'Int64' is no type"),
-        ("timestamp", "'timestamp' is no type"),
-        ("timestamp[h]", "'timestamp[h]' is no type"),
-        ("timestamp[us, Mars]", "'Mars' is no time zone"),
-        ("timestamp[us, ../etc]", "'../etc' is no time zone"),
-        ("time32[us]", "'time32[us]' is no type"),
-        ("time64[ms]", "'time64[ms]' is no type"),
-        ("duration[s, UTC]", "'duration[s, UTC]' is no type"),
+        ("", "known types are bool, int8 to int64"),
+        ("integer", "'integer' is not a type; known types are bool"),
+        ("int", "'int' is not a type"),
+        ("Int64", "'Int64' is not a type"),
+        ("timestamp", "'timestamp' is not a type"),
+        ("timestamp[h]", "'timestamp[h]' is not a type"),
+        ("timestamp[us, Mars]", "'Mars' is not a time zone"),
+        ("timestamp[us, ../etc]", "'../etc' is not a time zone"),
+        ("time32[us]", "'time32[us]' is not a type"),
+        ("time64[ms]", "'time64[ms]' is not a type"),
+        ("duration[s, UTC]", "'duration[s, UTC]' is not a type"),
         ("decimal128(50, 2)", "precision"),
-        ("list<>", "'' is no type"),
-        ("list<int>", "'int' is no type"),
-        ("struct<int64>", "'int64' is no field; write struct<x: int64"),
-        ("dictionary<int32, string>", "is no type"),
+        ("list<>", "'' is not a type"),
+        ("list<int>", "'int' is not a type"),
+        ("struct<int64>", "'int64' is not a field; write struct<x: int64"),
+        ("dictionary<int32, string>", "is not a type"),
     ],
 )
 def test_what_is_no_type(text: str, part: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mrflight.errors import InputError, StoreError
-from mrflight.sources.read_errors import reading
+from mrflight.sources.read_checks import translate_read_errors
 from mrflight.storage import locate
 from mrflight.storage.failures import StoreCallError, failure_of, has_failed
 
@@ -41,7 +41,7 @@ def test_a_disk_that_fails_is_told_as_that() -> None:
     """A file whose every read from its start fails with EIO, on any Linux."""
     file = locate("/proc/self/mem", Path("/"))
     why = r"^/proc/self/mem cannot be read, as its store failed: .*Input/output"
-    with pytest.raises(StoreError, match=why) as told, reading("csv", file):
+    with pytest.raises(StoreError, match=why) as told, translate_read_errors("csv", file):
         file.open_input().read(10)
     assert told.value.retryable
     assert isinstance(told.value.__cause__, OSError)

@@ -42,7 +42,7 @@ def test_the_outer_remainder_comes_after_the_slices() -> None:
 def test_the_size_of_a_split_is_what_it_reads() -> None:
     splits = [split_of_slice("s", StagePartition(7, INFOS), each) for each in (*SLICES, REMAINDER)]
     assert [split.size_bytes for split in splits] == [500, 500, 1000]
-    assert all(split.cut(3) == [split] for split in splits)
+    assert all(split.divide(3) == [split] for split in splits)
 
 
 def test_slices_of_a_partition_that_was_written_again_are_refused() -> None:

@@ -55,7 +55,7 @@ def test_a_compaction_that_fails_leaves_nothing(tmp_path: Path) -> None:
     for path in (tmp_path / "t" / "p=b").iterdir():
         path.write_bytes(path.read_bytes()[:-1])
     before = tree(tmp_path)
-    with pytest.raises(InputError, match=r"p=b/.* such a file never changes: bring back"):
+    with pytest.raises(InputError, match=r"p=b/.* data files never change, so restore"):
         maintain(tmp_path)
     assert tree(tmp_path) == before
 
