@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mrflight.shuffle.metadata.commit_leases import TableFences
+from mrflight.shuffle.metadata.commit_leases import CommitLeases
 from mrflight.shuffle.wire.lease_protocol import (
     CommitLease,
     CorrectVersions,
@@ -18,25 +18,25 @@ from mrflight.shuffle.wire.protocol import Done, Message, MetadataAction
 
 
 def lease_actions(
-    tables: TableFences,
+    leases: CommitLeases,
 ) -> Mapping[str, tuple[type[Message], Callable[[Any], Message]]]:
     """Return the message and the handler of each action."""
 
     def lease_commits(request: LeaseCommits) -> Message:
         return CommitLease(
-            *tables.lease(request.table, request.holder, request.lease_s, request.number)
+            *leases.acquire(request.table, request.holder, request.lease_s, request.number)
         )
 
     def release_commits(request: HeldLease) -> Message:
-        tables.release(request.table, request.holder, request.number)
+        leases.release(request.table, request.holder, request.number)
         return Done()
 
     def correct_versions(request: CorrectVersions) -> Message:
-        tables.correct(request.table, request.holder, request.number, request.versions)
+        leases.correct(request.table, request.holder, request.number, request.versions)
         return Done()
 
     def record_version(request: RecordVersion) -> Message:
-        known = tables.record(request.table, request.version, request.digest, request.job)
+        known = leases.record(request.table, request.version, request.digest, request.job)
         return RecordedVersion(known.digest, known.job)
 
     return {

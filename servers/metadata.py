@@ -9,7 +9,7 @@ if __name__ == "__main__":
 
 import argparse
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt, new_writer_id
 from mrflight.shuffle.metadata.event_journal import EventJournal
+from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_memory import tune_malloc
 from mrflight.shuffle.wire.calls import call
@@ -139,14 +140,14 @@ class MetadataServer(flight.FlightServerBase):
         )
 
     def _describe_shuffle(self, request: DescribeShuffle) -> Message:
-        target = self._registry.target(request.id, request.map_id, request.token)
-        (locations, placement), version, wanted, token = target
+        target = self._registry.describe_shuffle(request.id, request.map_id, request.token)
+        (locations, placement), version, missing, token = target
         return ShuffleDescription(
             request.id,
             locations,
             placement,
             version,
-            wanted if len(wanted) < len(placement) else None,
+            missing if len(missing) < len(placement) else None,
             token,
         )
 
@@ -167,50 +168,31 @@ class MetadataServer(flight.FlightServerBase):
                 self._registry.unregister_server(request.location, incarnation)
             except MrflightError as error:
                 log.info("%s does not answer: %s", request.location, error)
-        self._registry.lose(
-            request.id,
-            request.location,
-            request.partitions,
-            for_good=request.insists,
-            token=request.token,
-        )
+        loss = Loss(request.location, request.partitions, avoids=request.insists)
+        self._registry.report_loss(request.id, loss, request.token)
         return ReportLossResponse(is_lost=True)
 
     def _plan_move(self, request: PlanMove) -> Message:
-        return PlanMoveResponse(*self._registry.targets(request.id, request.origin))
+        return PlanMoveResponse(*self._registry.plan_move(request.id, request.origin))
 
     def _move_partitions(self, request: MovePartitions) -> Message:
         if len(request.partitions) != len(request.targets):
             raise ProtocolError("move_partitions: there must be one target for each partition")
         moves = dict(zip(request.partitions, request.targets, strict=True))
-        self._registry.move(request.id, moves, request.origin, request.epoch, request.version)
+        self._registry.move_partitions(
+            request.id, moves, request.origin, request.epoch, request.version
+        )
         return Done()
 
     def _drop_shuffle(self, request: ShuffleName) -> Message:
         return DropShuffleResponse(self._registry.drop_shuffle(request.id, request.token))
 
     def _commit_map(self, request: CommitMap) -> Message:
-        source = MapAttempt(request.map_id, request.attempt, request.writer)
-        try:
-            schema = pa.ipc.read_schema(pa.py_buffer(request.schema))
-            _read_names(schema)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise ProtocolError(f"commit_map: the schema cannot be read: {error}") from error
-        winner = self._registry.commit_map(
-            request.id,
-            source,
-            schema,
-            request.rows,
-            request.size_bytes,
-            request.version,
-            request.without,
-            request.token,
-            request.routing,
-        )
-        if winner == source:
-            return CommitMapResponse(*winner[1:])
-        sent = request.id, request.map_id, request.rows, request.routing
-        return CommitMapResponse(*winner[1:], self._registry.has_sent(*sent))
+        attempt = MapAttempt(request.map_id, request.attempt, request.writer)
+        committed = self._registry.commit_map(request)
+        if committed == attempt:
+            return CommitMapResponse(*committed[1:])
+        return CommitMapResponse(*committed[1:], self._registry.has_same_output(request))
 
     def _winners(self, request: Winners) -> Message:
         commits = self._registry.commits(request.id, request.since)
@@ -249,13 +231,6 @@ class MetadataServer(flight.FlightServerBase):
 
     def _status(self, _: Done) -> Message:
         return StatusResponse(self._registry.servers(), self._registry.shuffles())
-
-
-def _read_names(fields: Iterable[pa.Field]) -> None:
-    """Raise UnicodeDecodeError if a field's name, at any depth, is not valid UTF-8."""
-    for field in fields:
-        field.name  # noqa: B018 - this decodes it
-        _read_names(field.type.field(child) for child in range(field.type.num_fields))
 
 
 def _endpoint(shuffle_id: str, info: PartitionInfo) -> flight.FlightEndpoint:

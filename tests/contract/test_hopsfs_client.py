@@ -169,8 +169,8 @@ class RefusingRegistry(Registry):
     def __init__(self) -> None:
         super().__init__(Clock(), TIMEOUT_S)
         self.refusals = 0
-        self._lease = self.tables.lease
-        self.tables.lease = self._counted  # type: ignore[method-assign]
+        self._lease = self.tables.acquire
+        self.tables.acquire = self._counted  # type: ignore[method-assign]
 
     def _counted(self, *asked: Any) -> Any:
         try:

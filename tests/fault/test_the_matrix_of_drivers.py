@@ -143,5 +143,5 @@ def test_a_driver_that_is_stopped_for_longer_than_its_lease_fails(tmp_path: Path
             victims["driver"].resume()
             run.go_on()
             done = run.finish()
-        says = "it was never made, or it has been dropped"
+        says = "it was never created, or it has been dropped"
         check_failed(Cell("driver", "stop", "map", 5, 0, 0, says), done, tmp_path)

@@ -25,7 +25,7 @@ from tests.support.fault_matrix import (
 IMPATIENT = ("cluster.reconnect_timeout=2 s", "cluster.call_timeout=2 s")
 
 NO_SERVER = (
-    r"8 partitions of shuffle '.*' are lost, and there is no data server left to write them to; "
+    r"no data server is left for 8 lost partitions of shuffle '.*'; "
     "start one with 'mrflight serve data --metadata LOCATION'"
 )
 SILENT = r"grpc\+tcp://127.0.0.1:\d+ did not answer in time"

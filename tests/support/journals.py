@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from mrflight.shuffle.metadata.compacted import compacted
-from mrflight.shuffle.metadata.counts import packed
 from mrflight.shuffle.metadata.event_journal import COMPACT_BYTES, EventJournal
-from mrflight.shuffle.metadata.events import AnyEvent, decode_event, encode_event
+from mrflight.shuffle.metadata.events import AnyEvent, decode_event, encode_counts, encode_event
 from mrflight.shuffle.metadata.journal import Journal
 
 
@@ -30,7 +29,7 @@ def check_order(records: list[bytes], expected: dict[int, int]) -> None:
 
 def counted(counts: Sequence[int]) -> bytes:
     """Counts as an event has them."""
-    return packed(np.array(counts, np.int64))
+    return encode_counts(np.array(counts, np.int64))
 
 
 def recorded(path: Path, events: Iterable[AnyEvent], compact_bytes: int = COMPACT_BYTES) -> int:

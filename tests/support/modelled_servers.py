@@ -83,7 +83,7 @@ class ModelWriter:
     source: MapAttempt
     placement: list[tuple[str, ...]]
     version: int
-    wanted: list[int]
+    missing: list[int]
     token: str
     without: set[str] = field(default_factory=set)
     is_written: bool = False
@@ -167,7 +167,7 @@ class DataServers:
                 writer.without.add(location)
         if any(writer.without.issuperset(places) for places in writer.placement):
             return False
-        for partition in writer.wanted:
+        for partition in writer.missing:
             rows = rows_of(writer.source.map_id, partition)
             for location in writer.placement[partition]:
                 if rows and location not in writer.without:

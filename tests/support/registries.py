@@ -10,8 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from mrflight.ids import MapAttempt
+from mrflight.shuffle.metadata.commit_log import CommitLog
 from mrflight.shuffle.metadata.events import AnyEvent
+from mrflight.shuffle.metadata.placement import Placement
 from mrflight.shuffle.metadata.registry import Registry
+from mrflight.shuffle.metadata.shuffle_state import ShuffleState
+from mrflight.shuffle.wire.protocol import CommitMap
 
 TIMEOUT_S = 10
 SCHEMA = pa.schema({"url": pa.string()})
@@ -33,9 +37,28 @@ def commit(
     version: int = 0,
     shuffle_id: str = "clicks",
 ) -> MapAttempt:
-    """Commit with ten bytes a row."""
-    sizes = [10 * count for count in rows]
-    return registry.commit_map(shuffle_id, source, SCHEMA, rows, sizes, version)
+    """Commit a map attempt with ten bytes per row."""
+    return registry.commit_map(commit_message(source, rows, version, shuffle_id))
+
+
+def commit_message(
+    source: MapAttempt,
+    rows: list[int],
+    version: int = 0,
+    shuffle_id: str = "clicks",
+    schema: pa.Schema = SCHEMA,
+) -> CommitMap:
+    """Return the request that commits an attempt with ten bytes per row."""
+    return CommitMap(
+        id=shuffle_id,
+        map_id=source.map_id,
+        attempt=source.attempt,
+        writer=source.writer,
+        schema=schema.serialize().to_pybytes(),
+        rows=rows,
+        size_bytes=[10 * count for count in rows],
+        version=version,
+    )
 
 
 def health(registry: Registry, shuffle_id: str = "clicks") -> tuple[int, list[int]]:
@@ -58,22 +81,31 @@ def knowledge(registry: Registry) -> Any:
     """
     servers = {
         location: (server.incarnation, server.is_draining)
-        for location, server in registry._now.servers.items()
+        for location, server in registry._state.servers.items()
     }
     shuffles = [
-        {
-            field.name: _plain(getattr(state, field.name))
-            for field in fields(state)
-            if field.name not in ("renewed_s", "avoided", "stale")
-        }
+        _plain(state)
         | {
-            "avoided": state.avoided & servers.keys(),
-            "stale": {(p, location) for p, location in state.stale if location in servers},
+            "avoided": state.placement.avoided & servers.keys(),
+            "stale_replicas": {
+                (partition, location)
+                for partition, location in state.placement.stale_replicas
+                if location in servers
+            },
         }
-        for state in registry._now.shuffles.values()
+        for state in registry._state.shuffles.values()
     ]
-    return servers, shuffles, registry._now.tables.by_name
+    return servers, shuffles, registry._state.tables.by_name
 
 
 def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    """Return a state as values that can be compared."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, ShuffleState | Placement | CommitLog):
+        return {
+            field.name: _plain(getattr(value, field.name))
+            for field in fields(value)
+            if field.name not in ("renewed_s", "avoided", "stale_replicas")
+        }
+    return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition
@@ -16,6 +17,7 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.metadata.events import AnyEvent, decode_event, encode_event
+from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from tests.support.modelled_servers import (
     DataServers,
@@ -25,7 +27,7 @@ from tests.support.modelled_servers import (
     ModelWriter,
     Seen,
 )
-from tests.support.registries import SCHEMA, TIMEOUT_S, Clock, health, knowledge
+from tests.support.registries import TIMEOUT_S, Clock, commit_message, health, knowledge
 
 MOST_SEEN = 12
 MAPS = 5
@@ -77,7 +79,7 @@ class RegistryModel(RuleBasedStateMachine):
 
     def opened(self, shuffle: ModelShuffle, map_id: int) -> ModelWriter | None:
         try:
-            target = self.registry.target(shuffle.name, map_id)
+            target = self.registry.describe_shuffle(shuffle.name, map_id)
         except NoDataServersError:
             assert not self.known.open_for_partitions(but=shuffle.avoided)
             return None
@@ -89,10 +91,10 @@ class RegistryModel(RuleBasedStateMachine):
 
     def ask_for_commit(self, writer: ModelWriter) -> MapAttempt:
         rows = writer.shuffle.rows(writer.source.map_id)
-        sizes = [10 * n if p in writer.wanted else 0 for p, n in enumerate(rows)]
-        name = writer.shuffle.name
+        commit = commit_message(writer.source, rows, writer.version, writer.shuffle.name)
+        sizes = [10 * n if p in writer.missing else 0 for p, n in enumerate(rows)]
         return self.registry.commit_map(
-            name, writer.source, SCHEMA, rows, sizes, writer.version, token=writer.token
+            msgspec.structs.replace(commit, size_bytes=sizes, token=writer.token)
         )
 
     def refuse_late(self, name: str) -> None:
@@ -105,7 +107,7 @@ class RegistryModel(RuleBasedStateMachine):
     def commit_writer(self, writer: ModelWriter) -> None:
         shuffle, source = writer.shuffle, writer.source
         for location in sorted(writer.without):
-            self.registry.lose(shuffle.name, location)
+            self.registry.report_loss(shuffle.name, Loss(location, avoids=True))
             shuffle.avoided.add(location)
         version, lost = health(self.registry, shuffle.name)
         has_new = source.map_id not in shuffle.maps or (
@@ -134,7 +136,7 @@ class RegistryModel(RuleBasedStateMachine):
         held = Counter(
             location
             for state in knowledge(self.registry)[1]
-            for places in state["placement"]
+            for places in state["placement"]["locations"]
             for location in places
         )
         assert {server.location: server.partitions for server in servers if server.partitions} == (
@@ -165,7 +167,7 @@ class RegistryModel(RuleBasedStateMachine):
         """Each is placed on servers that live, and either lost or read whole."""
         self.check_commits(shuffle)
         try:
-            placement = self.registry.target(shuffle.name).placement.places
+            placement = self.registry.describe_shuffle(shuffle.name).placement.places
         except NoDataServersError:
             assert not self.known.open_for_partitions(but=shuffle.avoided)
             with pytest.raises(NoDataServersError):

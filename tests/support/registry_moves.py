@@ -24,7 +24,7 @@ class MoveRules(RegistryModel):
             return
         onto = others[other % len(others)]
         try:
-            target = self.registry.target(name)
+            target = self.registry.describe_shuffle(name)
         except NoDataServersError:
             return
         moved = [
@@ -57,20 +57,22 @@ class MoveRules(RegistryModel):
         call = (shuffle.name, moves, move.origin, move.epoch, move.version)
         if (len(shuffle.sources), version) != (move.epoch, move.version):
             with pytest.raises(PlacementChangedError):
-                self.registry.move(*call)
+                self.registry.move_partitions(*call)
         elif not self.can_take(move):
             with pytest.raises(ProtocolError):
-                self.registry.move(*call)
+                self.registry.move_partitions(*call)
         else:
             assert not any(self.counts(shuffle, block) for block in twice)
-            self.registry.move(*call)
+            self.registry.move_partitions(*call)
             shuffle.moved_in = version + 1
             assert health(self.registry, shuffle.name) == (version + 1, lost)
 
     def counts(self, shuffle: ModelShuffle, block: Block) -> bool:
         """Whether readers get it."""
         _, partition, source = block
-        generation = int(self.registry._now.shuffles[shuffle.name].generation[partition])
+        generation = int(
+            self.registry._state.shuffles[shuffle.name].placement.generations[partition]
+        )
         return any(c.source == source and c.counts_for(generation) for c in shuffle.commits)
 
     def can_take(self, move: ModelMove) -> bool:
@@ -78,7 +80,7 @@ class MoveRules(RegistryModel):
         shuffle, target = move.shuffle, move.target
         if target not in self.known.open_for_partitions(but=shuffle.avoided):
             return not move.partitions
-        stale = self.registry._now.shuffles[shuffle.name].stale
+        stale = self.registry._state.shuffles[shuffle.name].placement.stale_replicas
         return not any((partition, target) in stale for partition in move.partitions)
 
     @if_shuffles

@@ -1,4 +1,8 @@
-"""What events make of a cluster: its servers and its shuffles. Applies, and decides nothing."""
+"""The state of a cluster: its servers, its shuffles, and the leases and versions of its tables.
+
+Events are applied here without any decision, so applying the same events gives the same state. Only
+the times differ: servers and leases are as fresh as the time at which an event is applied.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +14,26 @@ from mrflight.ids import check_shuffle_id
 from mrflight.shuffle.metadata.events import (
     AnyEvent,
     CommitLeaseEnded,
-    CommitLeaseGiven,
+    CommitLeaseGranted,
     MapCommitted,
     MapsCommitted,
     PartitionsPlaced,
     ServerDraining,
     ServerGone,
     ServerJoined,
+    ShuffleCreated,
     ShuffleDropped,
-    ShuffleMade,
     VersionForgotten,
     VersionRecorded,
 )
-from mrflight.shuffle.metadata.lease_state import TableStates
 from mrflight.shuffle.metadata.placement import place_partitions
 from mrflight.shuffle.metadata.shuffle_state import ShuffleState
+from mrflight.shuffle.wire.lease_protocol import MAX_VERSIONS, VersionRecord
 
 
 @dataclass
 class ServerState:
-    """A data server that takes part."""
+    """A registered data server."""
 
     incarnation: str
     last_seen_s: float
@@ -38,17 +42,75 @@ class ServerState:
 
 
 @dataclass
+class Lease:
+    """The lease of one job to commit to one table."""
+
+    number: int
+    holder: str
+    lease_s: float
+    renewed_s: float
+
+    def has_expired(self, now_s: float) -> bool:
+        """Return whether the lease was not renewed in time."""
+        return now_s - self.renewed_s > self.lease_s
+
+
+@dataclass
+class TableState:
+    """The lease of a table and its last versions."""
+
+    lease: Lease | None = None
+    versions: dict[int, VersionRecord] = field(default_factory=dict)
+    """The last `MAX_VERSIONS` that were recorded, in that order."""
+
+
+@dataclass
+class TableStates:
+    """The tables that have a lease or a recorded version."""
+
+    by_name: dict[str, TableState] = field(default_factory=dict)
+    last_number: int = 0
+    """The highest lease number of any table. A table that is forgotten does not lower it."""
+
+    def apply(
+        self,
+        event: CommitLeaseGranted | CommitLeaseEnded | VersionRecorded | VersionForgotten,
+        now_s: float,
+    ) -> None:
+        """Apply an event of a table, and forget the table if nothing is left of it."""
+        state = self.by_name.setdefault(event.table, TableState())
+        match event:
+            case CommitLeaseGranted():
+                self.last_number = max(self.last_number, event.number)
+                state.lease = Lease(event.number, event.holder, event.lease_s, now_s)
+            case CommitLeaseEnded():
+                if state.lease is not None and state.lease.number == event.number:
+                    state.lease = None
+            case VersionRecorded():
+                state.versions.pop(event.version, None)
+                state.versions[event.version] = VersionRecord(
+                    event.version, event.digest, event.job
+                )
+                for oldest in list(state.versions)[:-MAX_VERSIONS]:
+                    del state.versions[oldest]
+            case VersionForgotten():
+                state.versions.pop(event.version, None)
+        if state.lease is None and not state.versions:
+            del self.by_name[event.table]
+
+
+@dataclass
 class ClusterState:
-    """The same for whoever applies the same events, but for the times."""
+    """The servers, shuffles and tables of a cluster."""
 
     servers: dict[str, ServerState] = field(default_factory=dict)
-    """By their locations."""
+    """The registered servers by location."""
     shuffles: dict[str, ShuffleState] = field(default_factory=dict)
-    """By their names, in the order in which they were made."""
+    """The shuffles by id, in the order in which they were created."""
     tables: TableStates = field(default_factory=TableStates)
 
     def apply(self, event: AnyEvent, now_s: float) -> None:
-        """Take in what has happened; servers and leases are as fresh as ``now_s``."""
+        """Apply an event; what it creates is as fresh as ``now_s``."""
         match event:
             case ServerJoined():
                 self._forget(event.location)
@@ -57,8 +119,8 @@ class ClusterState:
                 self.servers[event.location].is_draining = True
             case ServerGone():
                 self._forget(event.location)
-            case ShuffleMade():
-                self.shuffles[event.id] = ShuffleState.made(event, now_s)
+            case ShuffleCreated():
+                self.shuffles[event.id] = ShuffleState.create(event, now_s)
             case ShuffleDropped():
                 del self.shuffles[event.id]
             case MapCommitted():
@@ -67,21 +129,24 @@ class ClusterState:
                 self.shuffles[event.id].apply_commits(event)
             case PartitionsPlaced():
                 self.shuffles[event.id].apply_placed(event)
-            case CommitLeaseGiven() | CommitLeaseEnded() | VersionRecorded() | VersionForgotten():
+            case CommitLeaseGranted() | CommitLeaseEnded() | VersionRecorded() | VersionForgotten():
                 self.tables.apply(event, now_s)
 
     def _forget(self, location: str) -> None:
-        """Another process that joins there has nothing of this one's."""
+        """Remove a server, so that another process can join at its location without its blocks."""
         self.servers.pop(location, None)
         for state in self.shuffles.values():
-            state.forget(location)
+            state.placement.forget(location)
 
     def shuffle(self, shuffle_id: str, token: str = "") -> ShuffleState:
-        """The shuffle of this name, and with a token no other one than it was made with."""
+        """Return a shuffle; raise ShuffleNotFoundError if there is none with this id and token.
+
+        An empty token stands for whichever shuffle has this id now.
+        """
         state = self.shuffles.get(check_shuffle_id(shuffle_id))
         if state is None:
             raise ShuffleNotFoundError(
-                f"no shuffle {shuffle_id!r}: it was never made, or it has been dropped"
+                f"no shuffle {shuffle_id!r}: it was never created, or it has been dropped"
             )
         if token and token != state.token:
             raise ShuffleNotFoundError(
@@ -90,35 +155,37 @@ class ClusterState:
         return state
 
     def has(self, shuffle_id: str, token: str) -> bool:
-        """Whether `shuffle` finds it; for any name."""
+        """Return whether `shuffle` finds one; the id may be any string."""
         state = self.shuffles.get(shuffle_id)
         return state is not None and token in ("", state.token)
 
-    def place(self, state: ShuffleState, count: int, avoided: Collection[str]) -> list[list[str]]:
-        """Where so many partitions go; nowhere, where there is no server."""
-        load = self.open_load(avoided)
+    def choose_locations(
+        self, state: ShuffleState, count: int, avoided: Collection[str]
+    ) -> list[list[str]]:
+        """Choose the locations of ``count`` partitions; all are empty if no server is available."""
+        load = self.available_load(avoided)
         if not load:
             return [[] for _ in range(count)]
         replicas = min(state.replicas, len(load))
         return [list(places) for places in place_partitions(count, load, replicas)]
 
-    def open_servers(self, avoided: Collection[str] = ()) -> list[str]:
-        """The locations that partitions may be placed on."""
+    def available_servers(self, avoided: Collection[str] = ()) -> list[str]:
+        """Return the locations that partitions may be placed on."""
         return [
             at
             for at, server in self.servers.items()
             if not server.is_draining and at not in avoided
         ]
 
-    def open_load(self, avoided: Collection[str] = ()) -> dict[str, int]:
-        """The load of the locations that partitions may be placed on."""
-        return self.load(self.open_servers(avoided))
+    def available_load(self, avoided: Collection[str] = ()) -> dict[str, int]:
+        """Return the load of the locations that partitions may be placed on."""
+        return self.load(self.available_servers(avoided))
 
     def load(self, servers: Iterable[str]) -> dict[str, int]:
-        """How many partitions, replicas counted, each of these servers has."""
+        """Return how many partitions each of these servers holds, including replicas."""
         load = dict.fromkeys(servers, 0)
         for state in self.shuffles.values():
-            for locations in state.placement:
+            for locations in state.placement.locations:
                 for location in locations:
                     if location in load:
                         load[location] += 1

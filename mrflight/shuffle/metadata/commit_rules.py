@@ -1,4 +1,4 @@
-"""What a commit, and a reader of what was committed, may expect: checks that change nothing."""
+"""The checks of a commit, and of the partitions that a reader asks for. They change nothing."""
 
 from __future__ import annotations
 
@@ -15,76 +15,92 @@ from mrflight.errors import (
     ProtocolError,
     SchemaMismatchError,
 )
-from mrflight.ids import MapAttempt
-from mrflight.shuffle.metadata.counts import Counts
-from mrflight.shuffle.metadata.shuffle_state import ShuffleState, hash_of_sent
+from mrflight.shuffle.metadata.commit_log import hash_output
+from mrflight.shuffle.metadata.events import Counts
+from mrflight.shuffle.metadata.shuffle_state import ShuffleState
+from mrflight.shuffle.wire.protocol import CommitMap
+from mrflight.units import format_count
 
 
-def check_commit(
-    state: ShuffleState,
-    source: MapAttempt,
-    schema: pa.Schema,
-    rows: Counts,
-    version: int,
-    routing: str = "",
-) -> None:
-    """Raise why an attempt that was written to ``version`` of the placement cannot be committed.
+def check_commit(state: ShuffleState, commit: CommitMap, schema: pa.Schema, rows: Counts) -> None:
+    """Raise an error if an attempt cannot be committed.
 
     SchemaMismatchError, InconsistentMapOutputError or PlacementChangedError.
     """
-    _check_schema(state, source, schema)
-    _check_repeated(state, source, rows, routing)
-    if (state.moved_in[state.covered(source.map_id, version)] > version).any():
+    _check_schema(state, commit.map_id, schema)
+    _check_repeated(state, commit, rows)
+    where = state.counts_for(commit.map_id, commit.version)
+    if (state.placement.moved_in[where] > commit.version).any():
         raise PlacementChangedError(
-            f"partitions of shuffle {state.id!r} were moved while attempt {source.attempt} of map "
-            f"{source.map_id} was written; write it again"
+            f"partitions of shuffle {state.id!r} were moved while attempt {commit.attempt} of map "
+            f"{commit.map_id} was written; write it again"
         )
 
 
-def checked_counts(state: ShuffleState, counts: Sequence[int]) -> Counts:
-    """What a commit counts of each partition; ProtocolError where it can't be that."""
+def decode_schema(encoded: bytes) -> pa.Schema:
+    """Return the schema of a commit; raise ProtocolError if it is not valid."""
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(encoded))
+        _check_names(schema)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"commit_map: the schema cannot be read: {error}") from error
+    return schema
+
+
+def _check_names(fields: Iterable[pa.Field]) -> None:
+    """Raise UnicodeDecodeError if a field's name, at any depth, is not valid UTF-8."""
+    for field in fields:
+        field.name  # noqa: B018 - this decodes it
+        _check_names(field.type.field(child) for child in range(field.type.num_fields))
+
+
+def to_counts(state: ShuffleState, counts: Sequence[int]) -> Counts:
+    """Return the counts of a commit as an array; raise ProtocolError if they are not valid."""
     partitions = len(state.placement)
     if len(counts) != partitions:
         raise ProtocolError(f"shuffle {state.id!r} has {partitions} partitions, not {len(counts)}")
     try:
-        checked = np.array(counts, np.int64)
+        array = np.array(counts, np.int64)
     except OverflowError:
-        checked = np.full(partitions, -1)
-    if checked.min() < 0 or checked.max() >= 2**48:
-        raise ProtocolError("a commit counts rows and bytes from 0 to 2^48")
-    return checked
+        array = np.full(partitions, -1)
+    if array.min() < 0 or array.max() >= 2**48:
+        raise ProtocolError("the rows and bytes of a commit must be at least 0 and below 2^48")
+    return array
 
 
-def _check_schema(state: ShuffleState, source: MapAttempt, schema: pa.Schema) -> None:
-    if len(schema) == 0 or state.schema is None:  # a map that wrote nothing, or the first
+def _check_schema(state: ShuffleState, map_id: int, schema: pa.Schema) -> None:
+    if len(schema) == 0 or state.log.schema is None:  # a map without batches, or the first map
         return
-    if difference := describe_difference(state.schema, schema):
+    if difference := describe_difference(state.log.schema, schema):
         raise SchemaMismatchError(
-            f"map {source.map_id} of shuffle {state.id!r} does not agree with the maps before "
-            f"it: {difference}"
+            f"map {map_id} of shuffle {state.id!r} does not agree with the maps before it: "
+            f"{difference}"
         )
 
 
-def _check_repeated(state: ShuffleState, source: MapAttempt, rows: Counts, routing: str) -> None:
-    known = state.sent_by.get(source.map_id)
-    if known is not None and known != hash_of_sent(rows, routing):
+def _check_repeated(state: ShuffleState, commit: CommitMap, rows: Counts) -> None:
+    """Raise InconsistentMapOutputError if a map that is written again has other rows."""
+    known = state.log.output_hashes.get(commit.map_id)
+    if known is not None and known != hash_output(rows, commit.routing):
         raise InconsistentMapOutputError(
-            f"map {source.map_id} of shuffle {state.id!r} was run again, as servers were lost that "
-            "held some of its rows, and sent other rows than before, or in another order: the two "
-            "do not go together"
+            f"map {commit.map_id} of shuffle {state.id!r} was run again because data servers "
+            "with some of its rows were lost, and it sent other rows than before, or in another "
+            "order: the two outputs cannot be combined"
         )
 
 
 def check_not_lost(state: ShuffleState, partitions: Iterable[int]) -> None:
-    """Raise MapOutputLostError where a map that was committed is to be written again for one."""
-    if not state.generation.any():
+    """Raise MapOutputLostError if a committed map must be written again for a partition."""
+    placement, latest = state.placement, state.log.latest.values()
+    if not placement.generations.any():
         return
-    oldest = min((last.until for last in state.last_of.values()), default=state.version)
+    oldest = min((commit.until for commit in latest), default=placement.version)
     for partition in partitions:
-        if state.generation[partition] > oldest:
-            lost = state.lost_of(partition)
+        if placement.generations[partition] > oldest:
+            lost = state.lost_maps_of(partition)
+            named = ", ".join([*map(str, lost[:5]), *(["..."] if len(lost) > 5 else [])])
             raise MapOutputLostError(
-                f"what {len(lost)} maps ({', '.join(map(str, lost[:5]))}...) sent to partition "
-                f"{partition} of shuffle {state.id!r} was lost with a data server; write those "
-                "maps again"
+                f"the rows that {format_count(len(lost), 'map')} ({named}) sent to partition "
+                f"{partition} of shuffle {state.id!r} were lost with a data server; write them "
+                "again"
             )

@@ -11,8 +11,13 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.shuffle.metadata.cluster_state import ClusterState
-from mrflight.shuffle.metadata.counts import Counts, packed
-from mrflight.shuffle.metadata.events import MapsCommitted, decode_event, encode_event
+from mrflight.shuffle.metadata.events import (
+    Counts,
+    MapsCommitted,
+    decode_event,
+    encode_counts,
+    encode_event,
+)
 from mrflight.shuffle.metadata.tables_kept import TablesKept
 
 _COMMITS = ("MapCommitted", "MapsCommitted")
@@ -156,22 +161,20 @@ class _Sums:
 
     def add(self, shuffle_id: str, record: bytes) -> None:
         """A commit of a run."""
-        state = self._now.shuffle(shuffle_id)
+        log = self._now.shuffle(shuffle_id).log
         if shuffle_id not in self._begun:
-            counts = state.rows.copy(), state.size_bytes.copy()
-            self._begun[shuffle_id] = _Begun(len(state.commits), *counts)
+            self._begun[shuffle_id] = _Begun(log.epoch, log.rows.copy(), log.size_bytes.copy())
         self.apply(record)
 
     def taken(self, shuffle_id: str) -> bytes:
         """The run that ends here, as one record."""
-        begun, state = self._begun.pop(shuffle_id), self._now.shuffle(shuffle_id)
-        schema = state.schema if state.schema is not None else pa.schema([])
+        begun, log = self._begun.pop(shuffle_id), self._now.shuffle(shuffle_id).log
+        schema = log.schema if log.schema is not None else pa.schema([])
         commits = [
-            (*source, since, until, state.sent_by[source.map_id])
-            for source, since, until in state.commits[begun.commits :]
+            (*source, since, until, log.output_hashes[source.map_id])
+            for source, since, until in log.commits[begun.commits :]
         ]
-        rows, size_bytes = state.rows - begun.rows, state.size_bytes - begun.size_bytes
+        rows, size_bytes = log.rows - begun.rows, log.size_bytes - begun.size_bytes
         encoded = schema.serialize().to_pybytes()
-        return encode_event(
-            MapsCommitted(shuffle_id, encoded, commits, packed(rows), packed(size_bytes))
-        )
+        counts = encode_counts(rows), encode_counts(size_bytes)
+        return encode_event(MapsCommitted(shuffle_id, encoded, commits, *counts))

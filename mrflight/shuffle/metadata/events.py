@@ -1,23 +1,32 @@
-"""What can happen to a metadata server's knowledge: applied one after the other, they make it.
+"""The events that change the state of a metadata server, and their records in its journal.
 
-A journal of these is all that a metadata server needs to go on where another one ended.
+Applied one after the other they produce the whole state, so a journal of events is all that a
+metadata server needs to continue after a restart.
 """
 
 from __future__ import annotations
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from mrflight.errors import JournalError
 
+Counts = npt.NDArray[np.int64]
+"""Rows or bytes of every partition, in the order of the partitions; none is negative."""
+
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="event", tag=True):
-    """Something that happened, and was possible when it did."""
+    """A change that was allowed when it was recorded.
+
+    The tag of a record is the name of its class, or the older name that journals have.
+    """
 
 
 class ServerJoined(Event, frozen=True):
-    """A data server takes partitions from now on; ``incarnation`` tells two of one location apart.
+    """A data server takes partitions from now on, and starts without any blocks.
 
-    What an earlier incarnation held is not there any more.
+    ``incarnation`` tells it from an earlier process at the same location.
     """
 
     location: str
@@ -25,19 +34,19 @@ class ServerJoined(Event, frozen=True):
 
 
 class ServerDraining(Event, frozen=True):
-    """A data server takes no new partitions; what it holds it still serves."""
+    """A data server takes no new partitions, and still serves those that it holds."""
 
     location: str
 
 
 class ServerGone(Event, frozen=True):
-    """A data server is not there any more."""
+    """A data server has stopped, or was declared lost."""
 
     location: str
 
 
-class ShuffleMade(Event, frozen=True):
-    """A shuffle: partition p is on ``locations[i]`` for i in ``placement[p]``."""
+class ShuffleCreated(Event, frozen=True, tag="ShuffleMade"):
+    """A shuffle was created: partition p is on ``locations[i]`` for i in ``placement[p]``."""
 
     id: str
     token: str
@@ -48,62 +57,64 @@ class ShuffleMade(Event, frozen=True):
 
 
 class ShuffleDropped(Event, frozen=True):
-    """A shuffle is no more."""
+    """A shuffle was dropped by a client, or its lease ended."""
 
     id: str
 
 
 class MapCommitted(Event, frozen=True):
-    """A map attempt counts, for the partitions that its map did not have in ``version``."""
+    """A map attempt was committed.
+
+    It counts for the partitions whose rows the map had not committed yet as of ``version``.
+    """
 
     id: str
     map_id: int
     attempt: int
     writer: str
     version: int
-    """Of the placement to which it wrote."""
+    """The version of the placement that it was written to."""
     schema: bytes
     rows: bytes
-    """As `packed`, and so are ``size_bytes``."""
+    """The rows per partition, as `encode_counts` returns them; ``size_bytes`` has the same form."""
     size_bytes: bytes
     routing: str = ""
-    """A hash of where each row went, or nothing."""
+    """A hash of the partition of each row, or empty if the writer sent none."""
 
 
 class MapsCommitted(Event, frozen=True):
-    """Several `MapCommitted` of a shuffle, one after the other.
+    """Several `MapCommitted` of a shuffle in a row, which a compaction of the journal has summed.
 
-    Made when a journal is compacted. ``rows`` and ``size_bytes`` are what they add to its sums,
-    `packed`.
+    ``rows`` and ``size_bytes`` are what they add per partition, as `encode_counts` returns it.
     """
 
     id: str
     schema: bytes
-    """Of the first that has columns."""
+    """The schema of the first commit that has columns."""
     commits: list[tuple[int, int, str, int, int, int]]
-    """Of each its map, attempt and writer, between which versions it counts, and what
-    `hash_of_sent` was of it."""
+    """``(map id, attempt, writer, since, until, output hash)`` of each commit: see `MapCommit` and
+    `hash_output`."""
     rows: bytes
     size_bytes: bytes
 
 
 class PartitionsPlaced(Event, frozen=True):
-    """Partitions of a shuffle have other locations; what was written to ``lost`` is gone."""
+    """Partitions of a shuffle have new locations; the rows of those in ``lost`` are gone."""
 
     id: str
     partitions: list[int]
     locations: list[list[str]]
     lost: list[int]
     moved: list[int] = []
-    """Of those that are not lost: who wrote to the old locations has not written to the new."""
+    """Partitions that keep their rows at new locations, to which open writers do not write."""
     avoided: list[str] = []
-    """Locations that this shuffle is not placed on again."""
+    """Locations where no partition of this shuffle is placed any more."""
 
 
-class CommitLeaseGiven(Event, frozen=True):
-    """A job may commit to a table, for ``lease_s`` or as long as it asks again; no other one may.
+class CommitLeaseGranted(Event, frozen=True, tag="CommitLeaseGiven"):
+    """A job is the only one that may commit to a table, for ``lease_s`` after each renewal.
 
-    The ``number`` is above that of every lease that was given before, of whichever table.
+    The ``number`` is above that of every earlier lease of any table.
     """
 
     table: str
@@ -113,14 +124,14 @@ class CommitLeaseGiven(Event, frozen=True):
 
 
 class CommitLeaseEnded(Event, frozen=True):
-    """The job with this lease is done, or has not been heard of for too long."""
+    """A lease was released by its holder, or was not renewed in time."""
 
     table: str
     number: int
 
 
 class VersionRecorded(Event, frozen=True):
-    """What a version of a table is, in the place of what was known of it: see `VersionRecord`."""
+    """A version of a table was committed; this replaces an earlier record: see `VersionRecord`."""
 
     table: str
     version: int
@@ -129,7 +140,7 @@ class VersionRecorded(Event, frozen=True):
 
 
 class VersionForgotten(Event, frozen=True):
-    """A version of a table is not there any more."""
+    """A version of a table is no longer in its log."""
 
     table: str
     version: int
@@ -139,12 +150,12 @@ AnyEvent = (
     ServerJoined
     | ServerDraining
     | ServerGone
-    | ShuffleMade
+    | ShuffleCreated
     | ShuffleDropped
     | MapCommitted
     | MapsCommitted
     | PartitionsPlaced
-    | CommitLeaseGiven
+    | CommitLeaseGranted
     | CommitLeaseEnded
     | VersionRecorded
     | VersionForgotten
@@ -155,16 +166,31 @@ _decoder = msgspec.msgpack.Decoder(AnyEvent)
 
 
 def encode_event(event: AnyEvent) -> bytes:
-    """The record of an event in a journal."""
+    """Return the record of an event."""
     return _encoder.encode(event)
 
 
 def decode_event(record: bytes) -> AnyEvent:
-    """The event in a journal's record; JournalError where it is none."""
+    """Return the event of a record; raise JournalError if it is not one."""
     try:
         return _decoder.decode(record)
     except msgspec.MsgspecError as error:
         raise JournalError(
-            f"a record of the journal is no event: {error}; it was written by another version of "
-            "mrflight, which is to be used, or the journal is to be moved away"
+            f"a record of the journal is not a valid event: {error}; it was written by another "
+            "version of mrflight: use that version, or move the journal away"
         ) from error
+
+
+def encode_counts(counts: Counts) -> bytes:
+    """Return the width of each number in bytes (1, 2, 4 or 8), then the numbers, little-endian.
+
+    All numbers have the width that the largest needs. Reading 10,000 of them takes a tenth of the
+    time that a list of numbers takes, and a compaction of the journal reads every commit once more.
+    """
+    width = np.min_scalar_type(counts.max(initial=0)).itemsize
+    return bytes([width]) + counts.astype(f"<u{width}").tobytes()
+
+
+def decode_counts(record: bytes) -> Counts:
+    """Return what `encode_counts` was given."""
+    return np.frombuffer(record, f"<u{record[0]}", offset=1).astype(np.int64)

@@ -1,69 +1,93 @@
-"""Where partitions go when servers are lost, come, or stop: pure, a plan is an event."""
+"""Which partitions get other locations when servers are lost, join or stop.
+
+The functions are pure: the plan is an event for the caller to apply.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from mrflight.errors import NoDataServersError, PlacementChangedError, ProtocolError
 from mrflight.shuffle.metadata.events import PartitionsPlaced
 from mrflight.shuffle.metadata.placement import place_partitions
 from mrflight.shuffle.metadata.shuffle_state import ShuffleState
+from mrflight.units import format_count
 
-Place = Callable[[ShuffleState, int, Collection[str]], list[list[str]]]
-"""Locations for so many partitions of a shuffle, without those; each empty where there is none."""
+ChooseLocations = Callable[[ShuffleState, int, Collection[str]], list[list[str]]]
+"""Chooses the locations of so many partitions, none of them among those in the collection. Each
+list is empty if no server is available."""
 
 
-def plan_loss(
+class Loss(NamedTuple):
+    """The loss of what a location holds of a shuffle."""
+
+    location: str
+    partitions: Collection[int] | None = None
+    """Only these partitions are lost; None for all."""
+    avoids: bool = False
+    """No partition of the shuffle is placed at the location again."""
+    is_leaving: bool = False
+    """The server leaves, and gets no partitions back."""
+
+
+def plan_recovery(
     state: ShuffleState,
-    location: str,
-    partitions: Collection[int] | None,
+    loss: Loss,
     living: Collection[str],
-    place: Place,
-    for_good: bool,
-    is_leaving: bool,
+    choose_locations: ChooseLocations,
 ) -> PartitionsPlaced | None:
-    """What follows from the loss of all partitions at a location, or of some; None: nothing new.
+    """Return where the partitions of a loss are from now on, or None if nothing changes.
 
-    Those with a copy at a living server are there from now on, the others are placed anew, without
-    their rows. With ``for_good`` nothing of the shuffle is placed at the location again; one that
-    neither is avoided nor ``is_leaving`` gets some back where there is no other.
+    A partition with a replica on a living server stays there. The others are placed elsewhere,
+    without their rows. If no other server is available, they are placed at the same location again,
+    unless the shuffle avoids it or its server is leaving.
     """
-    held = [p for p, places in enumerate(state.placement) if location in places]
-    if partitions is not None:
-        held = sorted(set(held) & set(partitions))
-    # One that is gone need not be avoided: another one that joins there would not be.
-    is_to_be_avoided = for_good and location in living and location not in state.avoided
-    if not held and not is_to_be_avoided:
+    location, placement = loss.location, state.placement
+    held = [p for p, places in enumerate(placement.locations) if location in places]
+    if loss.partitions is not None:
+        held = sorted(set(held) & set(loss.partitions))
+    # A server that is gone need not be avoided: a new process at its location can be used.
+    is_newly_avoided = loss.avoids and location in living and location not in placement.avoided
+    if not held and not is_newly_avoided:
         return None
-    homes = {p: [at for at in state.placement[p] if at != location and at in living] for p in held}
-    lost = [p for p in held if not homes[p]]
-    anew = place(state, len(lost), {*state.avoided, location})
-    if not all(anew) and not (for_good or is_leaving):
-        anew = place(state, len(lost), state.avoided)
-    homes.update(zip(lost, anew, strict=True))
-    avoided = [location] if for_good else []
-    return PartitionsPlaced(state.id, held, [homes[p] for p in held], lost, avoided=avoided)
+    remaining = {
+        p: [at for at in placement.locations[p] if at != location and at in living] for p in held
+    }
+    lost = [p for p in held if not remaining[p]]
+    chosen = choose_locations(state, len(lost), {*placement.avoided, location})
+    if not all(chosen) and not (loss.avoids or loss.is_leaving):
+        chosen = choose_locations(state, len(lost), placement.avoided)
+    locations = remaining | dict(zip(lost, chosen, strict=True))
+    avoided = [location] if loss.avoids else []
+    return PartitionsPlaced(state.id, held, [locations[p] for p in held], lost, avoided=avoided)
 
 
-def plan_homes(state: ShuffleState, place: Place) -> PartitionsPlaced | None:
-    """Locations for the partitions that have none; NoDataServersError where there is none still."""
-    homeless = state.homeless
-    if not homeless:
+def plan_reassignment(
+    state: ShuffleState, choose_locations: ChooseLocations
+) -> PartitionsPlaced | None:
+    """Return locations for the partitions that have none, or None if all have one.
+
+    Raises NoDataServersError if no server is available.
+    """
+    unplaced = state.placement.unplaced
+    if not unplaced:
         return None
-    places = place(state, len(homeless), state.avoided)
-    if not all(places):
+    chosen = choose_locations(state, len(unplaced), state.placement.avoided)
+    if not all(chosen):
+        lost = format_count(len(unplaced), "lost partition")
         raise NoDataServersError(
-            f"{len(homeless)} partitions of shuffle {state.id!r} are lost, and there is no data "
-            "server left to write them to; start one with 'mrflight serve data --metadata LOCATION'"
+            f"no data server is left for {lost} of shuffle {state.id!r}; "
+            f"start one with 'mrflight serve data --metadata LOCATION'"
         )
-    return PartitionsPlaced(state.id, homeless, places, lost=homeless)
+    return PartitionsPlaced(state.id, unplaced, chosen, lost=unplaced)
 
 
-def held_alone(state: ShuffleState, origin: str, living: Collection[str]) -> list[int]:
-    """The partitions that are at ``origin`` and at no other living server."""
+def find_sole_replicas(state: ShuffleState, origin: str, living: Collection[str]) -> list[int]:
+    """Return the partitions that are at ``origin`` and on no other living server."""
     return [
         p
-        for p, places in enumerate(state.placement)
+        for p, places in enumerate(state.placement.locations)
         if origin in places and not any(at in living for at in places if at != origin)
     ]
 
@@ -71,16 +95,17 @@ def held_alone(state: ShuffleState, origin: str, living: Collection[str]) -> lis
 def choose_targets(
     state: ShuffleState, partitions: Sequence[int], load: Mapping[str, int]
 ) -> list[str]:
-    """Where each of these partitions can be moved to, evenly; nowhere, where there is no server.
+    """Return a server for each partition to move to, evenly; an empty list if there is no server.
 
-    Not to a server that has some of its blocks, unless all do.
+    A server with a stale replica of a partition is only chosen for it if all servers have one.
     """
     if not load:
         return []
+    stale = state.placement.stale_replicas
     targets = [target for (target,) in place_partitions(len(partitions), load)]
     for i, partition in enumerate(partitions):
-        if (partition, targets[i]) in state.stale:
-            others = (at for at in sorted(load) if (partition, at) not in state.stale)
+        if (partition, targets[i]) in stale:
+            others = (at for at in sorted(load) if (partition, at) not in stale)
             targets[i] = next(others, targets[i])
     return targets
 
@@ -89,22 +114,22 @@ def plan_move(
     state: ShuffleState,
     moves: Mapping[int, str],
     origin: str,
-    open_now: Collection[str],
+    available: Collection[str],
     epoch: int,
     version: int,
 ) -> PartitionsPlaced:
-    """That partitions are where they were copied to, as they were at ``epoch`` and ``version``.
+    """Return the move of partitions from ``origin``, each to the target where it was copied.
 
-    PlacementChangedError where they are not the same any more, ProtocolError for a move that is
-    none.
+    The copies were made at ``epoch`` and ``version``. Raises PlacementChangedError if the shuffle
+    has changed since, and ProtocolError if a partition cannot be moved like this.
     """
-    if (len(state.commits), state.version) != (epoch, version):
+    placement = state.placement
+    if (state.log.epoch, placement.version) != (epoch, version):
         raise PlacementChangedError(f"shuffle {state.id!r} has changed while partitions were moved")
     locations = []
     for partition, target in moves.items():
-        is_there = 0 <= partition < len(state.placement)
-        places = state.placement[partition] if is_there else ()
-        can_take = target in open_now and (partition, target) not in state.stale
+        places = placement.locations[partition] if 0 <= partition < len(placement) else ()
+        can_take = target in available and (partition, target) not in placement.stale_replicas
         if origin not in places or target in places or not can_take:
             raise ProtocolError(
                 f"partition {partition} of shuffle {state.id!r} cannot be moved from "

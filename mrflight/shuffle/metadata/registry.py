@@ -1,8 +1,7 @@
-"""What a metadata server knows: servers, shuffles, and which attempts count.
+"""The metadata server's knowledge: servers, shuffles, and which attempts are committed.
 
-A state machine without sockets and without a clock of its own: time comes in. Whatever changes it
-is an event, recorded before it is applied, so that a registry that is given the recorded events
-knows the same.
+A state machine without sockets and without a clock of its own. Every change is an event that is
+recorded before it is applied, so a registry that replays the recorded events has the same state.
 """
 
 from __future__ import annotations
@@ -17,32 +16,42 @@ import pyarrow as pa
 from mrflight.errors import ProtocolError, ShuffleExistsError
 from mrflight.ids import MAX_PARTITIONS, MapAttempt, check_attempt, check_shuffle_id
 from mrflight.shuffle.metadata.cluster_state import ClusterState
-from mrflight.shuffle.metadata.commit_leases import TableFences
-from mrflight.shuffle.metadata.commit_rules import check_commit, check_not_lost, checked_counts
-from mrflight.shuffle.metadata.counts import packed
-from mrflight.shuffle.metadata.event_log import RecordedChanges
+from mrflight.shuffle.metadata.commit_leases import CommitLeases
+from mrflight.shuffle.metadata.commit_log import hash_output
+from mrflight.shuffle.metadata.commit_rules import (
+    check_commit,
+    check_not_lost,
+    decode_schema,
+    to_counts,
+)
 from mrflight.shuffle.metadata.events import (
     AnyEvent,
     MapCommitted,
     ServerDraining,
     ServerJoined,
+    ShuffleCreated,
     ShuffleDropped,
-    ShuffleMade,
+    encode_counts,
 )
+from mrflight.shuffle.metadata.journaled_cluster import JournaledCluster
 from mrflight.shuffle.metadata.placement import IndexedPlacement, place_partitions
-from mrflight.shuffle.metadata.reassignment import choose_targets, held_alone, plan_move
-from mrflight.shuffle.metadata.shuffle_state import hash_of_sent
+from mrflight.shuffle.metadata.reassignment import (
+    Loss,
+    choose_targets,
+    find_sole_replicas,
+    plan_move,
+)
 from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
-from mrflight.shuffle.wire.protocol import ServerStatus, ShuffleHealth, ShuffleStatus
+from mrflight.shuffle.wire.protocol import CommitMap, ServerStatus, ShuffleHealth, ShuffleStatus
 
 
 class WriteTarget(NamedTuple):
-    """Where a map's rows go now: the locations of each partition, and those that want them."""
+    """Where a map is written: the placement, and the partitions that lack its rows."""
 
     placement: IndexedPlacement
-    """Not to be changed: others get the same."""
+    """Shared with other callers, so it must not be changed."""
     version: int
-    wanted: list[int]
+    missing: list[int]
     token: str
 
 
@@ -52,10 +61,10 @@ back, and a longer lease would keep the memory of its shuffle from others."""
 
 
 class Registry:
-    """Servers, shuffles and commits. Safe for many threads.
+    """Servers, shuffles and commits, with a method for each action of the protocol. Thread-safe.
 
-    ``record`` keeps an event before it takes effect; what it raises is raised by the call that
-    wanted the change, of which nothing remains.
+    ``record`` stores an event before it takes effect. If it raises an exception, the call that
+    wanted the change raises it, and the change is not made.
     """
 
     def __init__(
@@ -67,46 +76,49 @@ class Registry:
         self._clock = clock
         self._server_timeout_s = server_timeout_s
         self._lock = threading.Lock()
-        self._knocking: dict[str, str] = {}
-        """The incarnations of servers whose heartbeats wait for the lock, by their locations."""
-        self._now = ClusterState()
-        self._changes = RecordedChanges(self._now, clock, record)
-        self.tables = TableFences(self._now.tables, self._changes, self._lock, clock)
+        self._pending_heartbeats: dict[str, str] = {}
+        """The incarnations of servers whose heartbeats wait for the lock, by location."""
+        self._state = ClusterState()
+        self._cluster = JournaledCluster(self._state, clock, record)
+        self.tables = CommitLeases(self._state.tables, self._cluster, self._lock, clock)
 
     def resume(self, events: Iterable[AnyEvent]) -> None:
-        """Know what the registry knew that recorded these; servers and leases get new time."""
+        """Replay the recorded events of another registry; servers and leases are fresh again."""
         with self._lock:
-            self._changes.resume(events)
+            self._cluster.replay(events)
 
     # Servers
 
     def register_server(self, location: str, incarnation: str = "") -> None:
-        """Take a data server into the placement of shuffles from now on.
+        """Add a data server, so that partitions are placed on it.
 
-        What an earlier one at this location held is lost.
+        If another process was registered at this location, what that one held is lost.
         """
         with self._lock:
-            known = self._now.servers.get(location)
+            known = self._state.servers.get(location)
             if known is not None and known.incarnation == incarnation:
                 known.last_seen_s = self._clock()
                 return
             if known is not None:
-                self._changes.lose_server(location, "another one was started in its place")
-            self._changes.happen(ServerJoined(location, incarnation))
+                self._cluster.remove_server(location, "another process was started there")
+            self._cluster.apply(ServerJoined(location, incarnation))
 
     def drain_server(self, location: str) -> None:
-        """A data server is about to stop: it gets no new partitions."""
+        """Place no new partitions on a data server that is about to stop."""
         with self._lock:
-            server = self._now.servers.get(location)
+            server = self._state.servers.get(location)
             if server is not None and not server.is_draining:
-                self._changes.happen(ServerDraining(location))
+                self._cluster.apply(ServerDraining(location))
 
     def unregister_server(self, location: str, incarnation: str | None = None) -> None:
-        """A data server has stopped, this one or whichever; what it still held is lost."""
+        """Remove a data server that has stopped; what it still held is lost.
+
+        Another incarnation at its location is left alone; None stands for any.
+        """
         with self._lock:
-            known = self._now.servers.get(location)
+            known = self._state.servers.get(location)
             if known is not None and incarnation in (None, known.incarnation):
-                self._changes.lose_server(location, "it has ended")
+                self._cluster.remove_server(location, "it has stopped")
 
     def heartbeat(
         self,
@@ -116,40 +128,41 @@ class Registry:
         incarnation: str = "",
         tokens: Sequence[str] = (),
     ) -> tuple[bool, list[str]]:
-        """Whether the server is registered, and which of its shuffles it must drop.
+        """Return whether the server is registered, and which of its shuffles it must drop.
 
-        Those are no more, or are others than ours of their names by their ``tokens``.
-        Who waits for the lock, behind a slow disk of the journal, is there all the time.
+        Those are the shuffles that were dropped, also if another one has their name by now, which
+        ``tokens`` show. A heartbeat that waits for the lock, while the journal is written to a slow
+        disk, counts from its arrival.
         """
-        self._knocking[location] = incarnation
+        self._pending_heartbeats[location] = incarnation
         with self._lock:
             try:
                 self._expire()
-            finally:  # that others cannot be recorded as gone is no reason to give up this one
-                self._knocking.pop(location, None)
-                server = self._now.servers.get(location)
+            finally:  # A server is alive even if the loss of another cannot be recorded.
+                self._pending_heartbeats.pop(location, None)
+                server = self._state.servers.get(location)
                 is_known = server is not None and server.incarnation == incarnation
                 if server is not None and is_known:
                     server.last_seen_s = self._clock()
                     server.stored_bytes = stored_bytes
             named = zip_longest(held, tokens[: len(held)], fillvalue="")
-            return is_known, [name for name, token in named if not self._now.has(name, token)]
+            return is_known, [name for name, token in named if not self._state.has(name, token)]
 
     def incarnation(self, location: str) -> str | None:
-        """Of a data server that has been heard of lately."""
+        """Return the incarnation of a live data server, or None if there is none."""
         with self._lock:
             self._expire()
-            server = self._now.servers.get(location)
+            server = self._state.servers.get(location)
             return None if server is None else server.incarnation
 
     def servers(self) -> list[ServerStatus]:
-        """Those that live, in the order of their locations."""
+        """Return the live servers, ordered by location."""
         with self._lock:
             self._expire()
-            load = self._now.load(self._now.servers)
+            load = self._state.load(self._state.servers)
             return [
                 ServerStatus(location, load[location], server.stored_bytes)
-                for location, server in sorted(self._now.servers.items())
+                for location, server in sorted(self._state.servers.items())
             ]
 
     # Shuffles
@@ -162,207 +175,197 @@ class Registry:
         token: str = "",
         lease_s: float | None = None,
     ) -> list[tuple[str, ...]]:
-        """Make a shuffle and place its partitions evenly over the living servers: where they are.
+        """Create a shuffle with its partitions spread evenly over the live servers.
 
-        Who asks twice with the same ``token`` gets the same shuffle. It is dropped when nobody asks
-        for its `health` for ``lease_s``.
+        Returns the locations of each partition. A repeated request with the same ``token`` gets the
+        same shuffle. The shuffle is dropped after ``lease_s`` without a request for its `health`.
         """
-        check_shuffle_id(shuffle_id)
-        if not 1 <= partitions <= MAX_PARTITIONS:
-            raise ProtocolError(f"a shuffle has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
-        if replicas < 1:
-            raise ProtocolError(f"a partition has at least 1 replica, not {replicas}")
-        if lease_s is not None and not 0 < lease_s <= MAX_SHUFFLE_LEASE_S:
-            raise ProtocolError(
-                f"the lease of a shuffle must be above 0 and up to {MAX_SHUFFLE_LEASE_S:g} s, "
-                f"not {lease_s:g} s"
-            )
+        _check_shuffle(shuffle_id, partitions, replicas, lease_s)
         with self._lock:
             self._expire()
-            known = self._now.shuffles.get(shuffle_id)
+            known = self._state.shuffles.get(shuffle_id)
             if known is not None:
                 if token and known.token == token:
-                    self._changes.place_homeless(known)
-                    return known.placement[:]
+                    self._cluster.place_unplaced(known)
+                    return known.placement.locations[:]
                 raise ShuffleExistsError(
-                    f"shuffle {shuffle_id!r} is there already; drop it, or take another name"
+                    f"shuffle {shuffle_id!r} exists already; drop it, or choose another name"
                 )
-            placement = place_partitions(partitions, self._now.open_load(), replicas)
-            indexed = IndexedPlacement.of(placement)
-            self._changes.happen(ShuffleMade(shuffle_id, token, replicas, lease_s, *indexed))
-            return placement
+            locations = place_partitions(partitions, self._state.available_load(), replicas)
+            indexed = IndexedPlacement.of(locations)
+            self._cluster.apply(ShuffleCreated(shuffle_id, token, replicas, lease_s, *indexed))
+            return locations
 
-    def target(self, shuffle_id: str, map_id: int | None = None, token: str = "") -> WriteTarget:
-        """Where a map is to be written, or one that nobody has written yet.
+    def describe_shuffle(
+        self, shuffle_id: str, map_id: int | None = None, token: str = ""
+    ) -> WriteTarget:
+        """Return where a map is written; without a ``map_id``, a map that was never committed.
 
-        NoDataServersError where a partition is lost and there is no server for it.
+        Raises NoDataServersError if a partition is lost and no server is available for it.
         """
         with self._lock:
             self._expire()
-            state = self._now.shuffle(shuffle_id, token)
-            self._changes.place_homeless(state)
-            wanted = list(range(len(state.placement)))
+            state = self._state.shuffle(shuffle_id, token)
+            self._cluster.place_unplaced(state)
+            missing = list(range(len(state.placement)))
             if map_id is not None:
-                wanted = state.wanted(map_id)
-            return WriteTarget(state.indexed, state.version, wanted, state.token)
+                missing = state.missing_partitions(map_id)
+            return WriteTarget(
+                state.placement.indexed, state.placement.version, missing, state.token
+            )
 
     def drop_shuffle(self, shuffle_id: str, token: str = "") -> list[str]:
-        """Forget a shuffle; the servers that held it are to do the same."""
+        """Drop a shuffle; return the locations of the servers that must drop it as well."""
         with self._lock:
-            locations = self._now.shuffle(shuffle_id, token).locations()
-            self._changes.happen(ShuffleDropped(shuffle_id))
+            locations = self._state.shuffle(shuffle_id, token).placement.servers()
+            self._cluster.apply(ShuffleDropped(shuffle_id))
             return locations
 
     def shuffles(self) -> list[ShuffleStatus]:
-        """In the order in which they were made."""
+        """Return the shuffles in the order in which they were created."""
         with self._lock:
             self._expire()
             return [
                 ShuffleStatus(
                     state.id,
                     len(state.placement),
-                    len(state.last_of),
-                    int(state.rows.sum()),
-                    int(state.size_bytes.sum()),
+                    len(state.log.latest),
+                    int(state.log.rows.sum()),
+                    int(state.log.size_bytes.sum()),
                 )
-                for state in self._now.shuffles.values()
+                for state in self._state.shuffles.values()
             ]
 
     def health(self, shuffle_id: str, token: str = "") -> ShuffleHealth:
-        """How a shuffle is; renews its lease."""
+        """Return the health of a shuffle, and renew its lease."""
         with self._lock:
             self._expire()
-            state = self._now.shuffle(shuffle_id, token)
+            state = self._state.shuffle(shuffle_id, token)
             state.renewed_s = self._clock()
-            size_bytes = int(state.size_bytes.sum())
             return ShuffleHealth(
-                state.version,
+                state.placement.version,
                 state.lost_maps(),
-                size_bytes,
-                list(state.lost_at),
-                len(state.last_of),
+                int(state.log.size_bytes.sum()),
+                list(state.placement.lost_at),
+                len(state.log.latest),
             )
 
     # Maps
 
-    def commit_map(
-        self,
-        shuffle_id: str,
-        source: MapAttempt,
-        schema: pa.Schema,
-        rows: list[int],
-        sizes: list[int],
-        version: int = 0,
-        without: Iterable[str] = (),
-        token: str = "",
-        routing: str = "",
-    ) -> MapAttempt:
-        """Commit a map attempt that was written to a ``version`` of the placement.
+    def commit_map(self, commit: CommitMap) -> MapAttempt:
+        """Commit a map attempt; return the attempt that counts for this map.
 
-        It was not written to the locations ``without``, of which the shuffle has replicas.
-        Returns who counts for this map: the first, or the first that was written after partitions
-        were lost. ``rows`` are those of all partitions, also where only lost ones were sent, and
-        ``routing`` is a hash of where each of them went.
-        Raises SchemaMismatchError where the rows are of another schema than
-        those that were committed before, InconsistentMapOutputError where a map that was
-        committed has other rows now, PlacementChangedError.
+        That is the first one to commit, or the first one after some of its partitions were lost.
+        ``commit.rows`` has the rows of all partitions, even if only lost partitions were sent.
+        Raises SchemaMismatchError if earlier commits have another schema,
+        InconsistentMapOutputError if an earlier commit of this map has other rows, and
+        PlacementChangedError if partitions were moved while the attempt was written.
         """
-        check_attempt(*source)
+        attempt = check_attempt(commit.map_id, commit.attempt, commit.writer)
+        schema = decode_schema(commit.schema)
         with self._lock:
-            state = self._now.shuffle(shuffle_id, token)
-            if not 0 <= version <= state.version:
-                raise ProtocolError(f"shuffle {shuffle_id!r} has no version {version}")
-            winner = state.winner(source, version)
-            if winner is not None:
-                return winner
-            counted, stored = checked_counts(state, rows), checked_counts(state, sizes)
-            check_commit(state, source, schema, counted, version, routing)
-            for location in without:
-                self._changes.lose(state, location)
+            state = self._state.shuffle(commit.id, commit.token)
+            if not 0 <= commit.version <= state.placement.version:
+                raise ProtocolError(f"shuffle {commit.id!r} has no version {commit.version}")
+            committed = state.committed_attempt(attempt, commit.version)
+            if committed is not None:
+                return committed
+            rows, sizes = to_counts(state, commit.rows), to_counts(state, commit.size_bytes)
+            check_commit(state, commit, schema, rows)
+            for location in commit.without:
+                self._cluster.recover(state, Loss(location))
             encoded = schema.serialize().to_pybytes()
-            counts = packed(counted), packed(stored)
-            self._changes.happen(
-                MapCommitted(shuffle_id, *source, version, encoded, *counts, routing)
+            counts = encode_counts(rows), encode_counts(sizes)
+            self._cluster.apply(
+                MapCommitted(commit.id, *attempt, commit.version, encoded, *counts, commit.routing)
             )
-            return source
+            return attempt
 
-    def has_sent(self, shuffle_id: str, map_id: int, rows: list[int], routing: str) -> bool:
-        """Whether a committed map sent so many rows to each partition, and of this ``routing``."""
+    def has_same_output(self, commit: CommitMap) -> bool:
+        """Return whether the map was first committed with the same rows and ``routing``."""
         with self._lock:
-            state = self._now.shuffle(shuffle_id)
-            return state.sent_by.get(map_id) == hash_of_sent(checked_counts(state, rows), routing)
+            state = self._state.shuffle(commit.id)
+            output_hash = hash_output(to_counts(state, commit.rows), commit.routing)
+            return state.log.output_hashes.get(commit.map_id) == output_hash
 
     def commits(self, shuffle_id: str, since: int) -> list[MapCommit]:
-        """The committed attempts from position ``since`` on, in order of their commits."""
+        """Return the commits from position ``since`` on, in their order."""
         with self._lock:
-            return self._now.shuffle(shuffle_id).commits[max(since, 0) :]
+            return self._state.shuffle(shuffle_id).log.commits[max(since, 0) :]
 
     # Partitions
 
     def partitions(
         self, shuffle_id: str, only: int | None = None
     ) -> tuple[pa.Schema | None, list[PartitionInfo]]:
-        """The schema, None before the first commit, and what a reader needs of each partition.
+        """Return the schema, None before the first commit, and what a reader needs per partition.
 
-        Raises MapOutputLostError where a map that was committed has to be written again for them,
-        NoDataServersError where there is no server to write to.
+        Raises MapOutputLostError if a committed map must be written again for one of them, and
+        NoDataServersError if no server is available for a lost partition.
         """
         with self._lock:
             self._expire()
-            state = self._now.shuffle(shuffle_id)
-            self._changes.place_homeless(state)
+            state = self._state.shuffle(shuffle_id)
+            self._cluster.place_unplaced(state)
             count = len(state.placement)
             if only is not None and not 0 <= only < count:
                 raise ProtocolError(f"shuffle {shuffle_id!r} has {count} partitions, no {only}")
-            wanted = range(count) if only is None else (only,)
-            check_not_lost(state, wanted)
-            return state.schema, [state.info(partition) for partition in wanted]
+            requested = range(count) if only is None else (only,)
+            check_not_lost(state, requested)
+            return state.log.schema, [state.info(partition) for partition in requested]
 
-    def lose(
-        self,
-        shuffle_id: str,
-        location: str,
-        partitions: list[int] | None = None,
-        *,
-        for_good: bool = True,
-        token: str = "",
-    ) -> bool:
-        """What a location held of a shuffle cannot be used; whether that is news.
+    def report_loss(self, shuffle_id: str, loss: Loss, token: str = "") -> bool:
+        """Recover from the loss of what a location holds; return whether anything was to be done.
 
-        Of all its partitions there, or of some. Replicas are used instead; without any the
-        partitions are placed anew and their rows are lost. ``for_good``: nothing of this shuffle
-        is placed there again, unless a server joins there.
+        Replicas are used instead. Partitions without a replica are placed elsewhere, and their rows
+        are lost.
         """
         with self._lock:
             self._expire()
-            state = self._now.shuffle(shuffle_id, token)
-            return self._changes.lose(state, location, partitions, for_good=for_good)
+            state = self._state.shuffle(shuffle_id, token)
+            return self._cluster.recover(state, loss)
 
-    def targets(self, shuffle_id: str, origin: str) -> tuple[list[int], list[str]]:
-        """The partitions that only ``origin`` holds, and where each could go.
+    def plan_move(self, shuffle_id: str, origin: str) -> tuple[list[int], list[str]]:
+        """Return the partitions that only ``origin`` holds, and a target for each.
 
-        Nowhere, where there is no other server: then there are no targets.
+        There are no targets if there is no other server.
         """
         with self._lock:
             self._expire()
-            state = self._now.shuffle(shuffle_id)
-            alone = held_alone(state, origin, self._now.servers)
-            load = self._now.open_load({*state.avoided, origin})
-            return alone, choose_targets(state, alone, load)
+            state = self._state.shuffle(shuffle_id)
+            partitions = find_sole_replicas(state, origin, self._state.servers)
+            load = self._state.available_load({*state.placement.avoided, origin})
+            return partitions, choose_targets(state, partitions, load)
 
-    def move(
+    def move_partitions(
         self, shuffle_id: str, moves: dict[int, str], origin: str, epoch: int, version: int
     ) -> None:
-        """Partitions have been copied from ``origin``, as they were at ``epoch`` and ``version``.
+        """Move partitions that were copied from ``origin``, as of ``epoch`` and ``version``.
 
-        ``moves`` has the new location of each. PlacementChangedError where they are not the same
-        any more.
+        ``moves`` has the new location of each. Raises PlacementChangedError if the shuffle has
+        changed since.
         """
         with self._lock:
-            state = self._now.shuffle(shuffle_id)
-            open_now = self._now.open_servers(state.avoided)
-            self._changes.happen(plan_move(state, moves, origin, open_now, epoch, version))
+            state = self._state.shuffle(shuffle_id)
+            available = self._state.available_servers(state.placement.avoided)
+            self._cluster.apply(plan_move(state, moves, origin, available, epoch, version))
 
     def _expire(self) -> None:
-        """With the lock held, before anybody is told what there is."""
-        self._changes.expire(self._server_timeout_s, self._knocking)
+        """Remove what has timed out; the caller holds the lock."""
+        self._cluster.expire(self._server_timeout_s, self._pending_heartbeats)
+
+
+def _check_shuffle(shuffle_id: str, partitions: int, replicas: int, lease_s: float | None) -> None:
+    """Raise ProtocolError if a shuffle cannot be created like this."""
+    check_shuffle_id(shuffle_id)
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        raise ProtocolError(
+            f"a shuffle must have 1 to {MAX_PARTITIONS} partitions, not {partitions}"
+        )
+    if replicas < 1:
+        raise ProtocolError(f"a partition must have at least 1 replica, not {replicas}")
+    if lease_s is not None and not 0 < lease_s <= MAX_SHUFFLE_LEASE_S:
+        raise ProtocolError(
+            f"the lease of a shuffle must be above 0 and up to {MAX_SHUFFLE_LEASE_S:g} s, "
+            f"not {lease_s:g} s"
+        )

@@ -47,14 +47,14 @@ class RegistryOfOneRefusal(Registry):
         self.refused = threading.Event()
         self.go_on = threading.Event()
 
-    def move(
+    def move_partitions(
         self, shuffle_id: str, moves: dict[int, str], origin: str, epoch: int, version: int
     ) -> None:
         if not self.refused.is_set():
             self.refused.set()
             self.go_on.wait(ENDS_IN_S)
             raise PlacementChangedError("as where a commit came in between")
-        super().move(shuffle_id, moves, origin, epoch, version)
+        super().move_partitions(shuffle_id, moves, origin, epoch, version)
 
 
 class StoreThatTellsOfReads(BlockStore):
@@ -176,7 +176,7 @@ def test_a_target_that_is_suspended_during_a_copy_is_replaced(
         shuffle = shuffle_with_rows(metadata)
         with data_server(metadata) as (one, ready), data_server(metadata) as (two, also_ready):
             servers = {ready.split()[-1]: one, also_ready.split()[-1]: two}
-            _, (target, *_) = registry.targets("drained", first.location)
+            _, (target, *_) = registry.plan_move("drained", first.location)
             still = servers.pop(target)
 
             def stop() -> None:

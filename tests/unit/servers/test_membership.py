@@ -107,7 +107,7 @@ def test_a_draining_server_that_was_declared_lost_takes_nothing_when_it_is_back(
         near.membership.drain()
         registry.unregister_server(near.location)
         wait_until(lambda: len(registry.servers()) == 2)  # a heartbeat has registered it again
-        wait_until(lambda: registry._now.servers[near.location].is_draining)
+        wait_until(lambda: registry._state.servers[near.location].is_draining)
         assert registry.put_shuffle("late", 2) == [(other.location,)] * 2
 
 
@@ -120,9 +120,9 @@ def test_a_drain_whose_report_was_lost_is_reported_again(
     ):
         between.cut_off()
         near.membership.drain()
-        assert not registry._now.servers[near.location].is_draining
+        assert not registry._state.servers[near.location].is_draining
         between.heal()
-        wait_until(lambda: registry._now.servers[near.location].is_draining)
+        wait_until(lambda: registry._state.servers[near.location].is_draining)
 
 
 def test_requests_wait_for_a_metadata_server_at_the_same_time(tmp_path: Path) -> None:

@@ -27,10 +27,10 @@ class Fenced:
         self.tables = self.registry.tables
 
     def lease(self, holder: str, number: int = 0, table: str = TABLE) -> int:
-        return self.tables.lease(table, holder, 10.0, number)[0]
+        return self.tables.acquire(table, holder, 10.0, number)[0]
 
     def known(self, table: str = TABLE) -> list[VersionRecord]:
-        number, versions = self.tables.lease(table, "reader", 10.0)
+        number, versions = self.tables.acquire(table, "reader", 10.0)
         self.tables.release(table, "reader", number)
         return versions
 
@@ -69,10 +69,10 @@ def test_a_lease_ends_by_time_and_a_late_holder_is_refused(fenced: Fenced) -> No
 
 @pytest.mark.parametrize(("table", "lease_s"), [("", 1.0), ("t", 0.0), ("t", -1.0), ("t", 601.0)])
 def test_what_can_be_no_lease_is_refused(fenced: Fenced, table: str, lease_s: float) -> None:
-    with pytest.raises(ProtocolError, match="a lease for commits is of a table"):
-        fenced.tables.lease(table, "ann", lease_s)
+    with pytest.raises(ProtocolError, match="a commit lease must name a table"):
+        fenced.tables.acquire(table, "ann", lease_s)
     for version, digest in ((-1, "a"), (0, "")):
-        with pytest.raises(ProtocolError, match="cannot be, or has no digest"):
+        with pytest.raises(ProtocolError, match="is not valid or has no digest"):
             fenced.tables.record("t", version, digest, "ann")
     assert fenced.events == []
 
@@ -112,7 +112,7 @@ def test_a_registry_that_goes_on_gives_no_number_twice(fenced: Fenced) -> None:
     for restart in range(3):
         registry = Registry(fenced.clock, TIMEOUT_S, fenced.events.append)
         registry.resume(list(fenced.events))
-        numbers.append(registry.tables.lease(f"table {restart}", "ann", 10.0)[0])
+        numbers.append(registry.tables.acquire(f"table {restart}", "ann", 10.0)[0])
     assert numbers == [1, 2, 3, 4]
 
 
@@ -122,8 +122,8 @@ def test_a_holder_keeps_its_lease_over_a_restart(fenced: Fenced) -> None:
     again = resumed(fenced.events, fenced.clock)
     fenced.clock.now_s += 9  # its time began anew
     with pytest.raises(LeaseHeldError):
-        again.tables.lease(TABLE, "bob", 10.0)
-    assert again.tables.lease(TABLE, "ann", 10.0, number)[0] == number
+        again.tables.acquire(TABLE, "bob", 10.0)
+    assert again.tables.acquire(TABLE, "ann", 10.0, number)[0] == number
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -133,7 +133,7 @@ def test_a_compacted_journal_says_the_same(fenced: Fenced, seed: int) -> None:
         table, holder = rng.choice("xyz"), rng.choice("ab")
         fenced.clock.now_s += rng.choice((0, 1, 8))
         try:
-            number, versions = fenced.tables.lease(table, holder, 10.0)
+            number, versions = fenced.tables.acquire(table, holder, 10.0)
         except LeaseHeldError:
             continue
         if rng.random() < 0.5:
@@ -147,7 +147,7 @@ def test_a_compacted_journal_says_the_same(fenced: Fenced, seed: int) -> None:
     assert len(left_of_them) < len(fenced.events) / 3, seed
     left = resumed(left_of_them, fenced.clock)
     all_of_it = resumed(fenced.events, fenced.clock)
-    assert left._now.tables == all_of_it._now.tables, seed
-    for table, state in left._now.tables.by_name.items():
-        assert list(state.versions) == list(all_of_it._now.tables.by_name[table].versions), seed
-    assert left._now.tables.last_number == all_of_it._now.tables.last_number, seed
+    assert left._state.tables == all_of_it._state.tables, seed
+    for table, state in left._state.tables.by_name.items():
+        assert list(state.versions) == list(all_of_it._state.tables.by_name[table].versions), seed
+    assert left._state.tables.last_number == all_of_it._state.tables.last_number, seed

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrflight.shuffle.metadata.counts import packed, unpacked
+from mrflight.shuffle.metadata.events import decode_counts, encode_counts
 
 
 @given(st.lists(st.integers(0, 2**63 - 1)))
 def test_counts_come_back(counts: list[int]) -> None:
-    found = unpacked(packed(np.array(counts, np.int64)))
+    found = decode_counts(encode_counts(np.array(counts, np.int64)))
     assert (found.tolist(), found.dtype) == (counts, np.dtype(np.int64))
 
 
@@ -21,4 +21,4 @@ def test_counts_come_back(counts: list[int]) -> None:
     [(0, 1), (255, 1), (256, 2), (2**16, 4), (2**32 - 1, 4), (2**32, 8), (2**63 - 1, 8)],
 )
 def test_the_largest_tells_the_width(largest: int, width: int) -> None:
-    assert len(packed(np.array([0, largest, 0]))) == 1 + 3 * width
+    assert len(encode_counts(np.array([0, largest, 0]))) == 1 + 3 * width

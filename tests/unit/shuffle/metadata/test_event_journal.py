@@ -19,12 +19,13 @@ from mrflight.shuffle.metadata.events import (
     ServerDraining,
     ServerGone,
     ServerJoined,
+    ShuffleCreated,
     ShuffleDropped,
-    ShuffleMade,
     decode_event,
     encode_event,
 )
 from mrflight.shuffle.metadata.journal import Journal
+from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from tests.support.journals import counted, kept, recorded, recorded_in
 from tests.support.registries import SCHEMA, TIMEOUT_S, Clock, commit, knowledge, resumed
@@ -34,15 +35,15 @@ ENCODED = SCHEMA.serialize().to_pybytes()
 HISTORY: list[AnyEvent] = [
     ServerJoined("a", "1"),
     ServerJoined("b", "1"),
-    ShuffleMade("x", "", 1, None, ["a", "b"], [[0], [1]]),
+    ShuffleCreated("x", "", 1, None, ["a", "b"], [[0], [1]]),
     MapCommitted("x", 0, 0, "w", 0, ENCODED, counted([1, 2]), counted([10, 20])),
     PartitionsPlaced("x", [0], [["b"]], [0], avoided=["a"]),
     ServerGone("a"),
     ShuffleDropped("x"),
     ServerJoined("a", "2"),
-    ShuffleMade("y", "t", 2, 3.5, ["a", "b"], [[0, 1]]),
+    ShuffleCreated("y", "t", 2, 3.5, ["a", "b"], [[0, 1]]),
     ServerDraining("b"),
-    ShuffleMade("x", "", 1, None, ["a"], [[0]]),
+    ShuffleCreated("x", "", 1, None, ["a"], [[0]]),
     PartitionsPlaced("x", [0], [["b"]], [], moved=[0]),
 ]
 
@@ -83,7 +84,10 @@ def test_what_matters_is_of_what_is_there() -> None:
 
 
 def test_a_server_may_have_the_name_of_a_shuffle() -> None:
-    history: list[AnyEvent] = [ServerJoined("x", ""), ShuffleMade("x", "", 1, None, ["x"], [[0]])]
+    history: list[AnyEvent] = [
+        ServerJoined("x", ""),
+        ShuffleCreated("x", "", 1, None, ["x"], [[0]]),
+    ]
     assert kept([*history, ServerGone("x")]) == history[1:]
     assert kept([*history, ShuffleDropped("x")]) == history[:1]
 
@@ -116,11 +120,11 @@ def do(registry: Registry, clock: Clock, step: Step, position: int) -> None:
         case "drop":
             registry.drop_shuffle(name)
         case "run":
-            target = registry.target(name, number)
+            target = registry.describe_shuffle(name, number)
             source = MapAttempt(number, 0, f"w{position}")
             commit(registry, source, [number] * len(target.placement.places), target.version, name)
         case "lose":
-            registry.lose(name, location, None if number else [0], for_good=number > 1)
+            registry.report_loss(name, Loss(location, None if number else [0], avoids=number > 1))
         case _:
             clock.now_s += TIMEOUT_S / 2
 
@@ -156,7 +160,7 @@ def test_a_record_that_is_no_event_is_refused_with_its_journal(path: Path) -> No
         journal.append(b"\x81\xa5event\xa9Surprised")
     with (
         EventJournal(path) as events,
-        pytest.raises(JournalError, match=r"journal: a record of the journal is no event: .*"),
+        pytest.raises(JournalError, match=r"journal: a record of the journal is not a valid event"),
     ):
         list(events.events())
 

@@ -22,12 +22,13 @@ from mrflight.shuffle.metadata.events import (
     PartitionsPlaced,
     ServerDraining,
     ServerJoined,
+    ShuffleCreated,
     ShuffleDropped,
-    ShuffleMade,
     encode_event,
 )
+from mrflight.shuffle.metadata.reassignment import Loss
 from tests.support.journals import counted, kept, recorded, recorded_in
-from tests.support.registries import SCHEMA, Clock, knowledge, resumed
+from tests.support.registries import SCHEMA, Clock, commit, knowledge, resumed
 from tests.support.threads import WAIT_S, run_threads
 
 
@@ -42,7 +43,7 @@ def shuffles(count: int, alive: int) -> Iterator[AnyEvent]:
     yield ServerJoined("a", "1")
     for number in range(count):
         name = f"s{number}"
-        yield ShuffleMade(name, "", 1, None, ["a"], [[0]] * 100)
+        yield ShuffleCreated(name, "", 1, None, ["a"], [[0]] * 100)
         counts = counted([number] * 100)
         yield MapCommitted(name, 0, 0, "w", 0, schema, counts, counts)
         if number < count - alive:
@@ -90,7 +91,7 @@ def rows_of(map_id: int) -> bytes:
 def test_the_commits_of_a_shuffle_become_one(path: Path) -> None:
     """Up to a loss, and from there on: what is sent again counts for what was lost alone."""
     made = [ServerJoined("a", "1"), ServerJoined("b", "1")]
-    made += [ShuffleMade(name, "", 1, None, ["a", "b"], [[0], [1]] * 50) for name in "xy"]
+    made += [ShuffleCreated(name, "", 1, None, ["a", "b"], [[0], [1]] * 50) for name in "xy"]
     both = zip(commits_of("x", 200), commits_of("y", 200), strict=True)
     events = [*made, *itertools.chain.from_iterable(both)]
     events += [PartitionsPlaced("x", [0], [["b"]], [0])]
@@ -110,19 +111,19 @@ def test_the_commits_of_a_shuffle_become_one(path: Path) -> None:
 
 
 def test_commits_go_on_where_those_before_have_become_one(path: Path) -> None:
-    made = [ServerJoined("a", "1"), ShuffleMade("x", "", 1, None, ["a"], [[0]] * 100)]
+    made = [ServerJoined("a", "1"), ShuffleCreated("x", "", 1, None, ["a"], [[0]] * 100)]
     before = [*made, *commits_of("x", 150)]
     after = list(commits_of("x", 300))[150:]
     recorded(path, before, compact_bytes=10_000)
     recorded(path, after[:-1], compact_bytes=10_000)
     recorded(path, after[-1:], compact_bytes=1_000)  # which it is above, however far it came
     left = recorded_in(path)
-    assert [type(event) for event in left] == [ServerJoined, ShuffleMade, MapsCommitted]
+    assert [type(event) for event in left] == [ServerJoined, ShuffleCreated, MapsCommitted]
     registry = resumed(left, Clock())
     assert knowledge(registry) == knowledge(resumed([*before, *after], Clock()))
-    registry.lose("x", "a")  # who is written again is still held to what it sent
+    registry.report_loss("x", Loss("a", avoids=True))
     with pytest.raises(InconsistentMapOutputError):
-        registry.commit_map("x", MapAttempt(5, 1, "w"), SCHEMA, [1] * 100, [1] * 100, 1)
+        commit(registry, MapAttempt(5, 1, "w"), [1] * 100, 1, "x")
 
 
 def test_a_journal_that_was_left_large_is_compact_after_the_next_event(path: Path) -> None:
@@ -183,14 +184,14 @@ def test_what_many_threads_record_is_there_after_any_compaction(path: Path) -> N
     def work(thread: int) -> None:
         for number in range(60):
             name = f"t{thread}-{number}"
-            journal.record(ShuffleMade(name, "", 1, None, ["a"], [[0]] * 20))
+            journal.record(ShuffleCreated(name, "", 1, None, ["a"], [[0]] * 20))
             if number < 59:
                 journal.record(ShuffleDropped(name))
 
     with EventJournal(path, compact_bytes=2_000) as journal:
         run_threads(partial(work, number) for number in range(4))
     left = kept(recorded_in(path))
-    names = sorted(event.id for event in left if isinstance(event, ShuffleMade))
+    names = sorted(event.id for event in left if isinstance(event, ShuffleCreated))
     assert names == [f"t{thread}-59" for thread in range(4)]
     assert len(left) == 4
     assert recorded(path, [ServerJoined("a", "1")], compact_bytes=100) < 1_000

@@ -9,6 +9,7 @@ import pytest
 
 from mrflight.errors import JournalError
 from mrflight.shuffle.metadata.events import AnyEvent, PartitionsPlaced
+from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from tests.support.near_cluster import wait_until
 from tests.support.placed_shuffles import placement, registry_with_clicks
@@ -55,13 +56,13 @@ def test_who_waits_for_a_slow_disk_of_the_journal_is_not_given_up() -> None:
         made = pool.submit(registry.put_shuffle, "slow", 3)
         wait_until(registry._lock.locked)
         beats = [pool.submit(registry.heartbeat, name, [], 0) for name in "abc"]
-        wait_until(lambda: len(registry._knocking) == 3)
+        wait_until(lambda: len(registry._pending_heartbeats) == 3)
         clock.now_s += 2 * TIMEOUT_S
         is_written.set()
         assert [beat.result(WAIT_S) for beat in beats] == [(True, [])] * 3
         assert len(made.result(WAIT_S)) == 3
     assert placement(registry) == before
-    assert registry._knocking == {}
+    assert registry._pending_heartbeats == {}
 
 
 @pytest.mark.parametrize("location", ["nobody", "a"])
@@ -71,7 +72,7 @@ def test_a_loss_where_nothing_is_and_nobody_lives_is_no_news(location: str) -> N
     registry.unregister_server("a")
     version, before = health(registry)[0], len(events)
     for _ in range(3):
-        assert registry.lose("clicks", location) is False
+        assert registry.report_loss("clicks", Loss(location, avoids=True)) is False
     assert (health(registry)[0], len(events)) == (version, before)
 
 
@@ -79,8 +80,8 @@ def test_a_loss_where_nothing_is_and_somebody_lives_keeps_it_away() -> None:
     events: list[AnyEvent] = []
     registry = registry_with_clicks(record=events.append)
     registry.register_server("d")
-    assert registry.lose("clicks", "d") is True
-    assert registry.lose("clicks", "d") is False
-    registry.lose("clicks", "a")
+    assert registry.report_loss("clicks", Loss("d", avoids=True)) is True
+    assert registry.report_loss("clicks", Loss("d", avoids=True)) is False
+    registry.report_loss("clicks", Loss("a", avoids=True))
     assert isinstance(events[-1], PartitionsPlaced)
     assert all("d" not in places for places in placement(registry))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -15,11 +16,12 @@ from mrflight.errors import (
     ShuffleNotFoundError,
 )
 from mrflight.ids import MAX_MAPS, MAX_PARTITIONS, MapAttempt
+from mrflight.shuffle.metadata.commit_log import NEVER
+from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
-from mrflight.shuffle.metadata.shuffle_state import NEVER
 from mrflight.shuffle.wire.partition_info import MapCommit
 from tests.support.placed_shuffles import registry_with_clicks
-from tests.support.registries import OTHER_SCHEMA, SCHEMA, Clock, commit, health
+from tests.support.registries import OTHER_SCHEMA, SCHEMA, Clock, commit, commit_message, health
 from tests.support.threads import run_threads
 
 FIRST = MapAttempt(0, 0)
@@ -83,17 +85,17 @@ def test_before_the_first_commit_there_is_no_schema(registry: Registry) -> None:
 
 def test_a_map_that_wrote_nothing_leaves_the_schema_open(registry: Registry) -> None:
     """A writer that was given no batch commits a schema without columns."""
-    registry.commit_map("clicks", MapAttempt(0, 0), pa.schema([]), [0, 0], [0, 0])
+    registry.commit_map(commit_message(MapAttempt(0, 0), [0, 0], schema=pa.schema([])))
     assert registry.partitions("clicks")[0] is None
     commit(registry, MapAttempt(1, 0), [1, 1])
-    registry.commit_map("clicks", MapAttempt(2, 0), pa.schema([]), [0, 0], [0, 0])
+    registry.commit_map(commit_message(MapAttempt(2, 0), [0, 0], schema=pa.schema([])))
     assert registry.partitions("clicks")[0] == SCHEMA
 
 
 def test_a_map_of_another_schema_is_refused_and_can_still_be_won(registry: Registry) -> None:
     commit(registry, FIRST, [1, 1])
     with pytest.raises(SchemaMismatchError, match="map 1 of shuffle 'clicks'"):
-        registry.commit_map("clicks", MapAttempt(1, 0), OTHER_SCHEMA, [1, 1], [1, 1])
+        registry.commit_map(commit_message(MapAttempt(1, 0), [1, 1], schema=OTHER_SCHEMA))
     assert winners(registry) == [FIRST]
     assert commit(registry, MapAttempt(1, 1), [1, 1]) == MapAttempt(1, 1)
 
@@ -105,8 +107,9 @@ def test_a_map_of_another_schema_is_refused_and_can_still_be_won(registry: Regis
 def test_counts_that_cannot_be_are_refused_and_change_nothing(
     registry: Registry, rows: list[int], sizes: list[int]
 ) -> None:
+    message = msgspec.structs.replace(commit_message(FIRST, rows), size_bytes=sizes)
     with pytest.raises(ProtocolError):
-        registry.commit_map("clicks", FIRST, SCHEMA, rows, sizes)
+        registry.commit_map(message)
     assert winners(registry) == []
     assert registry.partitions("clicks")[0] is None
 
@@ -168,7 +171,7 @@ def test_a_name_is_taken_once(registry: Registry) -> None:
         registry.put_shuffle("clicks", 3)
     with pytest.raises(ShuffleExistsError, match="'clicks'"):
         registry.put_shuffle("clicks", 3, token="t")  # the first was made without one
-    assert len(registry.target("clicks").placement.places) == 2
+    assert len(registry.describe_shuffle("clicks").placement.places) == 2
 
 
 def test_who_asks_twice_with_one_token_gets_one_shuffle(registry: Registry) -> None:
@@ -184,7 +187,7 @@ def test_who_asks_twice_is_told_where_it_is_now(registry: Registry) -> None:
     registry.put_shuffle("twice", 3, token="t")
     for name in ("a", "b", "c"):
         registry.unregister_server(name)
-    with pytest.raises(NoDataServersError, match="3 partitions of shuffle 'twice' are lost"):
+    with pytest.raises(NoDataServersError, match="for 3 lost partitions of shuffle 'twice'"):
         registry.put_shuffle("twice", 3, token="t")
     registry.register_server("d")
     assert registry.put_shuffle("twice", 3, token="t") == [("d",)] * 3
@@ -192,19 +195,19 @@ def test_who_asks_twice_is_told_where_it_is_now(registry: Registry) -> None:
 
 def test_dropping_tells_who_held_it_and_forgets_it_whole(registry: Registry) -> None:
     commit(registry, FIRST, [5, 5])
-    holders = {location for (location,) in registry.target("clicks").placement.places}
+    holders = {location for (location,) in registry.describe_shuffle("clicks").placement.places}
     assert registry.drop_shuffle("clicks") == sorted(holders)
     assert registry.shuffles() == []
     assert {server.partitions for server in registry.servers()} == {0}
     assert registry.heartbeat("a", ["clicks"], 0) == (True, ["clicks"])
     for ask in (
         lambda: registry.drop_shuffle("clicks"),
-        lambda: registry.target("clicks"),
+        lambda: registry.describe_shuffle("clicks"),
         lambda: registry.commits("clicks", 0),
         lambda: registry.partitions("clicks"),
         lambda: registry.health("clicks"),
-        lambda: registry.lose("clicks", "a"),
-        lambda: registry.move("clicks", {0: "b"}, "a", 0, 0),
+        lambda: registry.report_loss("clicks", Loss("a", avoids=True)),
+        lambda: registry.move_partitions("clicks", {0: "b"}, "a", 0, 0),
         lambda: commit(registry, FIRST, [5, 5]),
     ):
         with pytest.raises(ShuffleNotFoundError, match="'clicks'"):

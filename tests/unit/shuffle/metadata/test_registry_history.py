@@ -18,10 +18,18 @@ from mrflight.errors import (
     ShuffleNotFoundError,
 )
 from mrflight.ids import MapAttempt
+from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from tests.support.journals import kept
 from tests.support.modelled_servers import ModelShuffle, rows_of
-from tests.support.registries import OTHER_SCHEMA, SCHEMA, TIMEOUT_S, health, knowledge
+from tests.support.registries import (
+    OTHER_SCHEMA,
+    SCHEMA,
+    TIMEOUT_S,
+    commit_message,
+    health,
+    knowledge,
+)
 from tests.support.registry_model import MAPS, any_one, if_shuffles, locations, maps
 from tests.support.registry_moves import MoveRules
 
@@ -197,7 +205,9 @@ class RegistryMachine(MoveRules):
         else:
             return
         with pytest.raises(expected):
-            self.registry.commit_map(name, MapAttempt(map_id, 0, "no"), schema, rows, rows, version)
+            self.registry.commit_map(
+                commit_message(MapAttempt(map_id, 0, "no"), rows, version, name, schema)
+            )
 
     # Losses
 
@@ -210,10 +220,10 @@ class RegistryMachine(MoveRules):
     def report(self, which: int, location: str, partitions: list[int] | None) -> None:
         shuffle = self.shuffle(which)
         is_whole = partitions is None
-        self.registry.lose(shuffle.name, location, partitions, for_good=is_whole)
+        self.registry.report_loss(shuffle.name, Loss(location, partitions, avoids=is_whole))
         if is_whole:
             shuffle.avoided.add(location)
-            assert not self.registry.lose(shuffle.name, location)
+            assert not self.registry.report_loss(shuffle.name, Loss(location, avoids=True))
 
     @if_shuffles
     @rule(which=any_one)
@@ -223,7 +233,7 @@ class RegistryMachine(MoveRules):
         name = shuffle.name
         self.known.expire()
         for location in sorted(self.known.last_seen.keys() - self.servers.running.keys()):
-            self.registry.lose(name, location)
+            self.registry.report_loss(name, Loss(location, avoids=True))
             shuffle.avoided.add(location)
         if not self.known.open_for_partitions(but=shuffle.avoided):
             return

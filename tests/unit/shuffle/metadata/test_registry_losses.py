@@ -10,10 +10,11 @@ from mrflight.errors import (
     MapOutputLostError,
     NoDataServersError,
 )
+from mrflight.shuffle.metadata.commit_log import NEVER
 from mrflight.shuffle.metadata.events import AnyEvent
 from mrflight.shuffle.metadata.placement import IndexedPlacement
+from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
-from mrflight.shuffle.metadata.shuffle_state import NEVER
 from mrflight.shuffle.wire.partition_info import MapCommit
 from tests.support.placed_shuffles import (
     FIRST,
@@ -35,17 +36,17 @@ def test_only_what_a_lost_server_held_is_wanted_again(registry: Registry) -> Non
     commit(registry, OTHER, [10, 20, 30])
     registry.unregister_server("b")
     assert health(registry) == (1, [0, 1])
-    assert registry.target("clicks", 0) == (
+    assert registry.describe_shuffle("clicks", 0) == (
         IndexedPlacement(["a", "c"], [[0], [0], [1]]),
         1,
         [1],
         "",
     )
-    assert registry.target("clicks", 7).wanted == [0, 1, 2]  # nobody has written it
+    assert registry.describe_shuffle("clicks", 7).missing == [0, 1, 2]  # nobody has written it
     for partition in (0, 2):
         assert counting(registry, partition) == [FIRST, OTHER]
     for only in (1, None):
-        with pytest.raises(MapOutputLostError, match=r"what 2 maps \(0, 1\.\.\.\) sent to par"):
+        with pytest.raises(MapOutputLostError, match=r"rows that 2 maps \(0, 1\) sent to part"):
             registry.partitions("clicks", only)
 
 
@@ -55,7 +56,7 @@ def test_what_is_written_again_counts_where_it_was_lost(registry: Registry) -> N
     registry.unregister_server("b")
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert health(registry) == (1, [1])
-    with pytest.raises(MapOutputLostError, match=r"what 1 maps \(1\.\.\.\)"):
+    with pytest.raises(MapOutputLostError, match=r"the rows that 1 map \(1\) sent"):
         registry.partitions("clicks", 1)
     again = OTHER._replace(attempt=1)
     assert commit(registry, again, [10, 20, 30], version=1) == again
@@ -80,12 +81,12 @@ def test_a_twin_of_what_is_written_again_comes_too_late(registry: Registry) -> N
 
 
 def test_an_attempt_from_before_the_loss_counts_for_the_survivors(registry: Registry) -> None:
-    assert registry.target("clicks", 0).version == 0
+    assert registry.describe_shuffle("clicks", 0).version == 0
     registry.unregister_server("b")
     assert commit(registry, FIRST, [1, 2, 3], version=0) == FIRST
     assert health(registry) == (1, [0])
     assert counting(registry, 0) == counting(registry, 2) == [FIRST]
-    assert registry.target("clicks", 0).wanted == [1]
+    assert registry.describe_shuffle("clicks", 0).missing == [1]
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert rows(registry) == [1, 2, 3]
     assert counting(registry, 1) == [SECOND]
@@ -107,7 +108,7 @@ def test_two_losses_in_a_row(registry: Registry) -> None:
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     registry.unregister_server("a")  # with partition 0, and 1 for the second time
     assert placement(registry) == [("c",)] * 3
-    assert registry.target("clicks", 0).wanted == [0, 1]
+    assert registry.describe_shuffle("clicks", 0).missing == [0, 1]
     assert health(registry) == (2, [0])
     assert commit(registry, THIRD, [1, 2, 3], version=2) == THIRD
     assert rows(registry) == [1, 2, 3]
@@ -119,7 +120,7 @@ def test_a_loss_between_the_opening_and_the_commit_of_what_is_written_again(
 ) -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("b")
-    assert registry.target("clicks", 0) == (
+    assert registry.describe_shuffle("clicks", 0) == (
         IndexedPlacement(["a", "c"], [[0], [0], [1]]),
         1,
         [1],
@@ -129,7 +130,7 @@ def test_a_loss_between_the_opening_and_the_commit_of_what_is_written_again(
     assert commit(registry, SECOND, [1, 2, 3], version=1) == FIRST  # nothing of it is left
     assert registry.commits("clicks", 1) == []
     registry.unregister_server("never there")
-    assert registry.target("clicks", 0).wanted == [0, 1]
+    assert registry.describe_shuffle("clicks", 0).missing == [0, 1]
 
 
 def test_a_partition_that_comes_back_to_a_server_does_not_bring_its_old_blocks(
@@ -147,7 +148,7 @@ def test_a_partition_that_comes_back_to_a_server_does_not_bring_its_old_blocks(
     assert placement(registry) == [("a",)] * 3
     late = FIRST._replace(writer="late")
     assert commit(registry, late, [1, 2, 3], version=1) == SECOND
-    assert registry.target("clicks", 0).wanted == [0, 1, 2]
+    assert registry.describe_shuffle("clicks", 0).missing == [0, 1, 2]
     assert commit(registry, THIRD, [1, 2, 3], version=3) == THIRD
     assert [counting(registry, p) for p in range(3)] == [[THIRD]] * 3
     assert rows(registry) == [1, 2, 3]
@@ -185,17 +186,17 @@ def test_partitions_without_a_server_wait_for_one(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     for name in "abc":
         registry.unregister_server(name)
-    for ask in (registry.target, registry.partitions):
-        with pytest.raises(NoDataServersError, match="3 partitions of shuffle 'clicks' are lost"):
+    for ask in (registry.describe_shuffle, registry.partitions):
+        with pytest.raises(NoDataServersError, match="for 3 lost partitions of shuffle 'clicks'"):
             ask("clicks")
     version, lost = health(registry)
     assert lost == [0]
     assert commit(registry, SECOND, [1, 2, 3], version=0) == FIRST
     registry.register_server("d")
-    target = registry.target("clicks", 0)
+    target = registry.describe_shuffle("clicks", 0)
     assert target.placement.places == [("d",)] * 3
     assert target.version > version
-    assert target.wanted == [0, 1, 2]
+    assert target.missing == [0, 1, 2]
     assert commit(registry, SECOND, [1, 2, 3], version=target.version) == SECOND
     assert rows(registry) == [1, 2, 3]
 
@@ -208,7 +209,7 @@ def test_who_claims_to_have_written_where_nothing_was_is_not_read(registry: Regi
     registry.register_server("d")
     with pytest.raises(MapOutputLostError, match="partition 0"):
         registry.partitions("clicks")
-    assert registry.target("clicks", 0).wanted == [0, 1, 2]
+    assert registry.describe_shuffle("clicks", 0).missing == [0, 1, 2]
 
 
 # What cannot be used, on a server that lives
@@ -217,16 +218,16 @@ def test_who_claims_to_have_written_where_nothing_was_is_not_read(registry: Regi
 def test_a_server_that_is_reported_is_not_used_again_by_this_shuffle(registry: Registry) -> None:
     registry.put_shuffle("other", 3)
     commit(registry, FIRST, [1, 2, 3])
-    assert registry.lose("clicks", "b")
+    assert registry.report_loss("clicks", Loss("b", avoids=True))
     assert placement(registry) == [("a",), ("a",), ("c",)]
     assert health(registry) == (1, [0])
-    assert not registry.lose("clicks", "b")
+    assert not registry.report_loss("clicks", Loss("b", avoids=True))
     assert health(registry) == (1, [0])
-    assert registry.lose("clicks", "a")
-    assert registry.lose("clicks", "c")
+    assert registry.report_loss("clicks", Loss("a", avoids=True))
+    assert registry.report_loss("clicks", Loss("c", avoids=True))
     with pytest.raises(NoDataServersError):
-        registry.target("clicks")
-    assert {at for (at,) in registry.target("other").placement.places} == {"a", "b", "c"}
+        registry.describe_shuffle("clicks")
+    assert {at for (at,) in registry.describe_shuffle("other").placement.places} == {"a", "b", "c"}
     assert health(registry, "other") == (0, [])
     registry.register_server("d")
     assert placement(registry) == [("d",)] * 3
@@ -234,21 +235,21 @@ def test_a_server_that_is_reported_is_not_used_again_by_this_shuffle(registry: R
 
 def test_a_server_that_holds_nothing_yet_can_be_avoided(registry: Registry) -> None:
     registry.register_server("d")
-    assert registry.lose("clicks", "d")
-    assert not registry.lose("clicks", "d")
+    assert registry.report_loss("clicks", Loss("d", avoids=True))
+    assert not registry.report_loss("clicks", Loss("d", avoids=True))
     for name in "abc":
         registry.unregister_server(name)
     with pytest.raises(NoDataServersError):
-        registry.target("clicks")
+        registry.describe_shuffle("clicks")
 
 
 def test_one_partition_that_cannot_be_read_is_written_again(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
-    assert registry.lose("clicks", "b", [1], for_good=False)
-    assert not registry.lose("clicks", "b", [0, 2, 99, -1], for_good=False)
-    assert not registry.lose("clicks", "never there", [1], for_good=False)
+    assert registry.report_loss("clicks", Loss("b", [1]))
+    assert not registry.report_loss("clicks", Loss("b", [0, 2, 99, -1]))
+    assert not registry.report_loss("clicks", Loss("never there", [1]))
     assert health(registry) == (1, [0])
-    assert registry.target("clicks", 0) == (
+    assert registry.describe_shuffle("clicks", 0) == (
         IndexedPlacement(["a", "c"], [[0], [0], [1]]),
         1,
         [1],
@@ -263,8 +264,13 @@ def test_one_partition_that_cannot_be_read_may_stay_on_its_server() -> None:
     """It works, but for a block."""
     registry = registry_with_clicks(servers="a")
     commit(registry, FIRST, [1, 2, 3])
-    assert registry.lose("clicks", "a", [1], for_good=False)
-    assert registry.target("clicks", 0) == (IndexedPlacement(["a"], [[0]] * 3), 1, [1], "")
+    assert registry.report_loss("clicks", Loss("a", [1]))
+    assert registry.describe_shuffle("clicks", 0) == (
+        IndexedPlacement(["a"], [[0]] * 3),
+        1,
+        [1],
+        "",
+    )
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert [counting(registry, p) for p in range(3)] == [[FIRST], [SECOND], [FIRST]]
 
@@ -297,9 +303,9 @@ def test_a_loss_that_is_recorded_in_part_is_completed_later(works: int) -> None:
         each.unregister_server("b")
         assert each.incarnation("b") is None
         for name in ("clicks", "other"):
-            assert all("b" not in places for places in each.target(name).placement.places)
+            assert all("b" not in places for places in each.describe_shuffle(name).placement.places)
         assert health(each) == (1, [0])
-        assert each.target("clicks", 0).wanted == [1]
+        assert each.describe_shuffle("clicks", 0).missing == [1]
     assert knowledge(again) == knowledge(registry)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from mrflight.errors import PlacementChangedError, ProtocolError
 from mrflight.shuffle.metadata.placement import IndexedPlacement
+from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from tests.support.placed_shuffles import (
     FIRST,
@@ -46,7 +47,7 @@ def test_the_second_loss_takes_what_was_left_of_a_replica() -> None:
     registry.unregister_server("b")
     registry.unregister_server("a")
     assert placement(registry) == [("c", "d"), ("c", "d"), ("d", "c")]
-    assert registry.target("clicks", 0).wanted == [0, 2]
+    assert registry.describe_shuffle("clicks", 0).missing == [0, 2]
     assert counting(registry, 1) == [FIRST]
     assert commit(registry, SECOND, [1, 2, 3], version=2) == SECOND
     assert rows(registry) == [1, 2, 3]
@@ -61,7 +62,7 @@ def test_two_that_are_lost_at_once_take_both_replicas(clock: Clock) -> None:
         registry.heartbeat(name, ["clicks"], 0)
     clock.now_s += 1
     assert health(registry)[1] == [0]
-    assert registry.target("clicks", 0).wanted == [0]
+    assert registry.describe_shuffle("clicks", 0).missing == [0]
     assert placement(registry) == [("c", "d"), ("c", "d")]
 
 
@@ -78,7 +79,7 @@ def test_with_fewer_servers_than_replicas_a_lost_partition_has_fewer() -> None:
 def test_one_partition_that_cannot_be_read_has_a_replica() -> None:
     registry = registry_with_clicks(replicas=2)
     commit(registry, FIRST, [1, 2, 3])
-    assert registry.lose("clicks", "b", [0], for_good=False)
+    assert registry.report_loss("clicks", Loss("b", [0]))
     assert placement(registry) == [("a",), ("c", "a"), ("c", "b")]
     assert health(registry) == (1, [])
     assert rows(registry) == [1, 2, 3]
@@ -89,7 +90,7 @@ def test_one_partition_that_cannot_be_read_has_a_replica() -> None:
 
 def test_a_partition_that_was_moved_is_where_it_was_moved_to(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
-    registry.move("clicks", {1: "c"}, "b", epoch=1, version=0)
+    registry.move_partitions("clicks", {1: "c"}, "b", epoch=1, version=0)
     assert placement(registry) == [("a",), ("c",), ("c",)]
     assert health(registry) == (1, [])
     assert rows(registry) == [1, 2, 3]
@@ -99,7 +100,7 @@ def test_a_partition_that_was_moved_is_where_it_was_moved_to(registry: Registry)
 
 
 def test_who_wrote_to_where_a_partition_was_is_to_write_again(registry: Registry) -> None:
-    registry.move("clicks", {1: "c"}, "b", epoch=0, version=0)
+    registry.move_partitions("clicks", {1: "c"}, "b", epoch=0, version=0)
     with pytest.raises(PlacementChangedError, match="attempt 0 of map 0") as moved:
         commit(registry, FIRST, [1, 2, 3], version=0)
     assert moved.value.retryable
@@ -111,13 +112,13 @@ def test_who_wrote_to_where_a_partition_was_is_to_write_again(registry: Registry
 def test_a_move_is_nothing_to_who_is_to_write_other_partitions(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("a")
-    assert registry.target("clicks", 0) == (
+    assert registry.describe_shuffle("clicks", 0) == (
         IndexedPlacement(["b", "c"], [[0], [0], [1]]),
         1,
         [0],
         "",
     )
-    registry.move("clicks", {2: "b"}, "c", epoch=1, version=1)
+    registry.move_partitions("clicks", {2: "b"}, "c", epoch=1, version=1)
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert rows(registry) == [1, 2, 3]
 
@@ -125,10 +126,10 @@ def test_a_move_is_nothing_to_who_is_to_write_other_partitions(registry: Registr
 def test_a_move_of_what_has_changed_meanwhile_is_refused(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     with pytest.raises(PlacementChangedError):
-        registry.move("clicks", {1: "c"}, "b", epoch=0, version=0)
+        registry.move_partitions("clicks", {1: "c"}, "b", epoch=0, version=0)
     registry.unregister_server("a")
     with pytest.raises(PlacementChangedError):
-        registry.move("clicks", {1: "c"}, "b", epoch=1, version=0)
+        registry.move_partitions("clicks", {1: "c"}, "b", epoch=1, version=0)
     assert placement(registry) == [("b",), ("b",), ("c",)]
 
 
@@ -147,15 +148,15 @@ def test_a_move_that_cannot_be_is_refused(
     registry: Registry, moves: dict[int, str], origin: str
 ) -> None:
     with pytest.raises(ProtocolError, match="cannot be moved from"):
-        registry.move("clicks", moves, origin, epoch=0, version=0)
-    assert registry.target("clicks").version == 0
+        registry.move_partitions("clicks", moves, origin, epoch=0, version=0)
+    assert registry.describe_shuffle("clicks").version == 0
 
 
 def test_a_replica_is_not_moved_to_the_other() -> None:
     registry = registry_with_clicks(replicas=2)
     with pytest.raises(ProtocolError):
-        registry.move("clicks", {0: "b"}, "a", epoch=0, version=0)
-    registry.move("clicks", {0: "c"}, "a", epoch=0, version=0)
+        registry.move_partitions("clicks", {0: "b"}, "a", epoch=0, version=0)
+    registry.move_partitions("clicks", {0: "c"}, "a", epoch=0, version=0)
     assert placement(registry)[0] == ("c", "b")
 
 
@@ -164,13 +165,13 @@ def test_a_partition_is_not_moved_to_a_server_that_has_some_of_its_blocks() -> N
     registry = registry_with_clicks(replicas=2)
     assert placement(registry) == [("a", "b"), ("c", "a"), ("c", "b")]
     commit(registry, FIRST, [1, 2, 3])
-    assert registry.lose("clicks", "b", [0], for_good=False)
+    assert registry.report_loss("clicks", Loss("b", [0]))
     registry.drain_server("a")
-    alone, targets = registry.targets("clicks", "a")
+    alone, targets = registry.plan_move("clicks", "a")
     assert (alone, targets) == ([0], ["c"])
     with pytest.raises(ProtocolError, match="partition 0 of shuffle 'clicks' cannot be moved"):
-        registry.move("clicks", {0: "b"}, "a", epoch=1, version=1)
-    registry.move("clicks", {0: "c"}, "a", epoch=1, version=1)
+        registry.move_partitions("clicks", {0: "b"}, "a", epoch=1, version=1)
+    registry.move_partitions("clicks", {0: "c"}, "a", epoch=1, version=1)
     assert rows(registry) == [1, 2, 3]
 
 
@@ -178,17 +179,17 @@ def test_where_all_others_have_some_of_its_blocks_one_is_named_and_the_move_refu
     registry = registry_with_clicks(replicas=2)
     registry.unregister_server("c")
     commit(registry, FIRST, [1, 2, 3])
-    assert registry.lose("clicks", "b", [0], for_good=False)
-    assert registry.targets("clicks", "a")[1][:1] == ["b"]
+    assert registry.report_loss("clicks", Loss("b", [0]))
+    assert registry.plan_move("clicks", "a")[1][:1] == ["b"]
 
 
 def test_a_server_that_was_started_anew_takes_what_it_once_had_some_blocks_of() -> None:
     registry = registry_with_clicks(replicas=2)
     commit(registry, FIRST, [1, 2, 3])
-    assert registry.lose("clicks", "b", [0], for_good=False)
+    assert registry.report_loss("clicks", Loss("b", [0]))
     registry.register_server("b", "another")
     version = health(registry)[0]
-    registry.move("clicks", {0: "b"}, "a", epoch=1, version=version)
+    registry.move_partitions("clicks", {0: "b"}, "a", epoch=1, version=version)
     assert rows(registry)[0] == 1
 
 
@@ -200,5 +201,5 @@ def test_nothing_is_moved_to_a_server_that_is_to_stop_itself() -> None:
     for name in "ab":
         registry.drain_server(name)
     with pytest.raises(ProtocolError, match="cannot be moved"):
-        registry.move("clicks", {0: "b"}, "a", epoch=1, version=0)
+        registry.move_partitions("clicks", {0: "b"}, "a", epoch=1, version=0)
     assert placement(registry) == before

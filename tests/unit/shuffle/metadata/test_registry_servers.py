@@ -6,6 +6,7 @@ import pytest
 
 from mrflight.errors import NoDataServersError
 from mrflight.ids import MapAttempt
+from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.protocol import ServerStatus
 from tests.support.placed_shuffles import placement
@@ -120,8 +121,8 @@ def test_where_all_drain_there_is_nowhere_to_go(registry: Registry) -> None:
     with pytest.raises(NoDataServersError, match="0 data servers are registered and 1 are needed"):
         registry.put_shuffle("late", 1)
     registry.unregister_server("a")
-    with pytest.raises(NoDataServersError, match="1 partitions of shuffle 'clicks' are lost"):
-        registry.target("clicks")
+    with pytest.raises(NoDataServersError, match="for 1 lost partition of shuffle 'clicks'"):
+        registry.describe_shuffle("clicks")
     registry.register_server("a", "second a")
     assert placement(registry) == [("a",), ("b",)]
 
@@ -150,8 +151,8 @@ def test_a_new_server_where_one_was_avoided_is_used(clock: Clock) -> None:
     registry = Registry(clock, TIMEOUT_S)
     registry.register_server("a", "first")
     registry.put_shuffle("clicks", 2)
-    assert registry.lose("clicks", "a")
+    assert registry.report_loss("clicks", Loss("a", avoids=True))
     with pytest.raises(NoDataServersError):
-        registry.target("clicks")
+        registry.describe_shuffle("clicks")
     registry.register_server("a", "second")
-    assert set(registry.target("clicks").placement.places) == {("a",)}
+    assert set(registry.describe_shuffle("clicks").placement.places) == {("a",)}

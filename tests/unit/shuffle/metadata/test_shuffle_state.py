@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.metadata.events import MapCommitted, PartitionsPlaced, ShuffleMade
-from mrflight.shuffle.metadata.shuffle_state import NEVER, ShuffleState, hash_of_sent
+from mrflight.shuffle.metadata.commit_log import NEVER, hash_output
+from mrflight.shuffle.metadata.events import MapCommitted, PartitionsPlaced, ShuffleCreated
+from mrflight.shuffle.metadata.shuffle_state import ShuffleState
 from mrflight.shuffle.wire.partition_info import MapCommit
 from tests.support.journals import counted
 from tests.support.registries import SCHEMA
@@ -20,8 +21,8 @@ SECOND = MapAttempt(0, 1, "second")
 
 
 def made() -> ShuffleState:
-    event = ShuffleMade("x", "t", 1, None, ["a", "b"], [[0], [1], [0, 1]])
-    return ShuffleState.made(event, now_s=5.0)
+    event = ShuffleCreated("x", "t", 1, None, ["a", "b"], [[0], [1], [0, 1]])
+    return ShuffleState.create(event, now_s=5.0)
 
 
 def apply_commit(
@@ -38,10 +39,14 @@ def apply_loss(state: ShuffleState, *lost: int) -> None:
 
 def test_a_shuffle_is_made_as_the_event_says() -> None:
     state = made()
-    assert state.placement == [("a",), ("b",), ("a", "b")]
+    assert state.placement.locations == [("a",), ("b",), ("a", "b")]
     assert (state.id, state.token, state.replicas, state.renewed_s) == ("x", "t", 1, 5.0)
-    assert state.locations() == ["a", "b"]
-    assert (state.version, state.lost_maps(), state.wanted(0)) == (0, [], [0, 1, 2])
+    assert state.placement.servers() == ["a", "b"]
+    assert (state.placement.version, state.lost_maps(), state.missing_partitions(0)) == (
+        0,
+        [],
+        [0, 1, 2],
+    )
 
 
 def test_an_interval_has_its_end_and_not_its_beginning() -> None:
@@ -59,48 +64,51 @@ def test_intervals_of_a_map_follow_each_other() -> None:
     apply_loss(state, 1)
     apply_loss(state, 0, 1)
     apply_commit(state, SECOND, 2)
-    assert state.commits == [MapCommit(FIRST, NEVER, 0), MapCommit(SECOND, 0, 2)]
-    assert state.written_in(0) == 2
-    assert state.written_in(1) == NEVER
-    assert state.generation.tolist() == [2, 2, 0]
-    assert state.rows.tolist() == [1, 2, 3]
+    assert state.log.commits == [MapCommit(FIRST, NEVER, 0), MapCommit(SECOND, 0, 2)]
+    assert state.log.latest_version(0) == 2
+    assert state.log.latest_version(1) == NEVER
+    assert state.placement.generations.tolist() == [2, 2, 0]
+    assert state.log.rows.tolist() == [1, 2, 3]
 
 
 def test_a_loss_takes_the_rows_and_the_promise_with_them() -> None:
     state = made()
     apply_commit(state, FIRST, 0)
     apply_loss(state, 1)
-    assert (state.rows.tolist(), state.size_bytes.tolist()) == ([1, 0, 3], [10, 0, 30])
-    assert (state.lost_of(0), state.lost_of(1), state.lost_maps()) == ([], [0], [0])
-    assert state.wanted(0) == [1]
+    assert (state.log.rows.tolist(), state.log.size_bytes.tolist()) == ([1, 0, 3], [10, 0, 30])
+    assert (state.lost_maps_of(0), state.lost_maps_of(1), state.lost_maps()) == ([], [0], [0])
+    assert state.missing_partitions(0) == [1]
     info = state.info(1)
     assert (info.locations, info.epoch, info.rows, info.generation) == (("b",), 1, 0, 1)
 
 
 def test_who_counts_is_known_without_being_asked_again() -> None:
     state = made()
-    assert state.winner(FIRST, 0) is None
+    assert state.committed_attempt(FIRST, 0) is None
     apply_commit(state, FIRST, 0)
-    assert state.winner(FIRST, 0) == state.winner(SECOND, 0) == FIRST
+    assert state.committed_attempt(FIRST, 0) == state.committed_attempt(SECOND, 0) == FIRST
     apply_loss(state, 1)
-    assert state.winner(SECOND, 0) == FIRST
-    assert state.winner(SECOND, 1) is None
-    assert state.winner(FIRST, 1) == FIRST
+    assert state.committed_attempt(SECOND, 0) == FIRST
+    assert state.committed_attempt(SECOND, 1) is None
+    assert state.committed_attempt(FIRST, 1) == FIRST
 
 
 def test_what_only_lost_a_replica_has_all_its_rows() -> None:
     state = made()
     apply_commit(state, FIRST, 0)
     state.apply_placed(PartitionsPlaced("x", [2], [["b"]], [], avoided=["a"]))
-    assert (state.version, state.lost_maps(), state.avoided) == (1, [], {"a"})
-    assert state.rows.tolist() == [1, 2, 3]
-    assert (state.generation.tolist(), state.moved_in.tolist()) == ([0, 0, 0], [0, 0, 0])
+    assert (state.placement.version, state.lost_maps(), state.placement.avoided) == (1, [], {"a"})
+    assert state.log.rows.tolist() == [1, 2, 3]
+    assert (state.placement.generations.tolist(), state.placement.moved_in.tolist()) == (
+        [0, 0, 0],
+        [0, 0, 0],
+    )
 
 
 def test_what_was_sent_alike_hashes_alike_and_nothing_else_does() -> None:
     counts = [np.array(rows) for rows in ([1, 2, 3], [1, 2, 4], [2, 1, 3], [1, 2], [1, 2, 3, 0])]
-    assert hash_of_sent(counts[0], "r") == hash_of_sent(counts[0].copy(), "r")
-    assert len({hash_of_sent(rows, routing) for rows in counts for routing in ("", "r", "s")}) == 15
+    assert hash_output(counts[0], "r") == hash_output(counts[0].copy(), "r")
+    assert len({hash_output(rows, routing) for rows in counts for routing in ("", "r", "s")}) == 15
 
 
 steps = st.lists(
@@ -124,14 +132,14 @@ def test_any_losses_and_commits_count_each_map_once(
             apply_loss(state, *sorted(step))
             continue
         map_id, back = step
-        version = max(state.version - back, 0)
+        version = max(state.placement.version - back, 0)
         source = MapAttempt(map_id, 0, f"w{position}")
-        if state.winner(source, version) is None:
+        if state.committed_attempt(source, version) is None:
             apply_commit(state, source, version, [map_id + p + 1 for p in range(PARTITIONS)])
-        for partition, generation in enumerate(state.generation.tolist()):
-            counting = [c.source.map_id for c in state.commits if c.counts_for(generation)]
+        for partition, generation in enumerate(state.placement.generations.tolist()):
+            counting = [c.source.map_id for c in state.log.commits if c.counts_for(generation)]
             assert len(counting) == len(set(counting))
-            assert state.rows[partition] == sum(one + partition + 1 for one in counting)
-            missing = {one for one in (0, 1) if partition in state.wanted(one)}
+            assert state.log.rows[partition] == sum(one + partition + 1 for one in counting)
+            missing = {one for one in (0, 1) if partition in state.missing_partitions(one)}
             assert missing == {0, 1} - set(counting)
-            assert set(state.lost_of(partition)) == missing & state.last_of.keys()
+            assert set(state.lost_maps_of(partition)) == missing & state.log.latest.keys()
