@@ -136,33 +136,33 @@ def _clean(options: argparse.Namespace) -> int:
         return driver.EXIT_WRONG_JOB
     try:
         table = table_argument.requested_table(options)
-        leftovers = find_orphan_files(table, datetime.now(UTC) - age)
-        for leftover in leftovers.files:
-            sys.stdout.write(f"{leftover.path}  {format_bytes(leftover.size_bytes)}\n")
+        orphans = find_orphan_files(table, datetime.now(UTC) - age)
+        for orphan in orphans.files:
+            sys.stdout.write(f"{orphan.path}  {format_bytes(orphan.size_bytes)}\n")
         if options.remove:
-            remove_orphan_files(table, leftovers, no_table=options.no_table)
+            remove_orphan_files(table, orphans, no_table=options.no_table)
     except MrflightError as error:
         sys.stderr.write(f"mrflight: {error}\n")
         return driver.EXIT_WRONG_JOB
-    sys.stderr.write(f"{_clean_summary(leftovers, table.url, options.remove)}\n")
+    sys.stderr.write(f"{_clean_summary(orphans, table.url, options.remove)}\n")
     return 0
 
 
-def _clean_summary(leftovers: OrphanFiles, url: str, are_removed: bool) -> str:
+def _clean_summary(orphans: OrphanFiles, url: str, are_removed: bool) -> str:
     """Return the last lines that `clean` prints."""
     lines = []
-    if not leftovers.has_table:
+    if not orphans.has_table:
         lines.append(
             f"there is no table at {url}: these files may be somebody's copy, and not left over"
         )
-    if leftovers.younger:
-        newer = format_count(leftovers.younger, "newer file")
+    if orphans.newer:
+        newer = format_count(orphans.newer, "newer file")
         lines.append(f"{newer} may belong to a running job (see --older-than)")
-    count = len(leftovers.files)
-    summary = f"{format_count(count, 'part file')}, {format_bytes(leftovers.size_bytes)}, "
+    count = len(orphans.files)
+    summary = f"{format_count(count, 'part file')}, {format_bytes(orphans.size_bytes)}, "
     summary += "removed" if are_removed else "left over"
-    if leftovers.files and not are_removed:
-        options = "--remove" if leftovers.has_table else "--remove --no-table"
+    if orphans.files and not are_removed:
+        options = "--remove" if orphans.has_table else "--remove --no-table"
         summary += f"; {options} removes {'it' if count == 1 else 'them'}"
     return "\n".join([*lines, summary])
 

@@ -1,4 +1,7 @@
-"""Outputs: part files at their final names, then one commit."""
+"""Outputs: part files at their final names, then one commit, and files that jobs left behind.
+
+Which rows are written is decided in `tasks`, and the stores are in `storage`.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ def open_sink(
     job_id: str,
     app_id: str | None,
 ) -> Sink:
-    """The sink of ``[output]``, whose relative paths start from ``base``.
+    """Return the sink of ``[output]``, whose relative paths start from ``base``.
 
-    ``app_id`` stands for the job's ``run_id``: what commits under it counts once. Looks at
-    what is there and raises OutputError for what cannot work, before anything is written.
+    ``app_id`` stands for the job's ``run_id``, under which one commit counts. This looks at the
+    output and raises OutputError for what cannot work, before anything is written.
     """
     location = locate(spec.table, base, options)
     for column in spec.partition_by:

@@ -1,14 +1,13 @@
-"""Files that their table does not name: what killed drivers left behind.
+"""Orphan files, which killed drivers left behind: files that their table does not name.
 
-A part file is taken for one only if its name is one of ours, no log names it, be
-it as removed, and no manifest does but as to be removed, and it and its job are
-old enough that the job cannot be running. Files are listed before the log is
-read, so that a commit in between takes none of its files for one. A log entry
-or a manifest that was only half written when its writer was killed counts as
-well: under the name that it has, no reader looks for it.
+A part file is an orphan only if its name is one that mrflight gives, no log names it (not even as
+removed), no manifest names it except as a tombstone, and it and its job are so old that the job
+cannot be running. Files are listed before the log is read, so that the files of a commit in between
+are not orphans. A log entry or manifest that was not written completely when its writer was killed
+is an orphan as well, because no reader looks for the name that it has.
 
-Where a job was killed that was to be the first there is no table to prove that. What is listed
-then is in a folder that holds nothing else, and lies in no table; whoever removes it says so.
+If the first job of a table was killed, there is no table that proves this. The files are found only
+in a folder that holds nothing else and lies in no table, and removed only with ``no_table``.
 """
 
 from __future__ import annotations
@@ -49,18 +48,18 @@ class OrphanFile(msgspec.Struct, frozen=True):
     path: str
     """Relative to the table's folder."""
     job_id: str | None
-    """None for one that does not say who wrote it."""
+    """None for a file whose name does not say which job wrote it."""
     size_bytes: int
 
 
 class OrphanFiles(msgspec.Struct, frozen=True):
-    """What jobs left in one folder, by its path."""
+    """The orphan files in one folder, ordered by their path."""
 
     files: tuple[OrphanFile, ...]
-    younger: int
-    """How many other files would be among them if they were older."""
+    newer: int
+    """How many other files would be orphans if they were older."""
     has_table: bool
-    """Whether a log or a manifest is there: it proves that the files are in vain."""
+    """Whether there is a log or a manifest, which proves that the files are not needed."""
 
     @property
     def size_bytes(self) -> int:
@@ -68,10 +67,10 @@ class OrphanFiles(msgspec.Struct, frozen=True):
 
 
 def find_orphan_files(table: Location, before: datetime) -> OrphanFiles:
-    """The leftovers of jobs that began, and in files that were last changed, ``before`` then.
+    """Return the orphan files that were last changed ``before`` then, as were their jobs started.
 
-    Raises OutputError where ``table`` is neither a Delta table nor a folder with a manifest of
-    ours, nor one with files of ours alone, or where it cannot be read whole.
+    Raises OutputError if ``table`` is neither a Delta table, nor a folder with a manifest, nor a
+    folder in which only jobs wrote, and if it cannot be read completely.
     """
     try:
         return _find(table, before)
@@ -83,53 +82,53 @@ def _find(table: Location, before: datetime) -> OrphanFiles:
     found = table.walk()
     named = _named_files(table)
     if named is None:
-        _check_ours_alone(table, found)
-    left, younger = [], 0
+        _check_only_job_files(table, found)
+    orphans, newer = [], 0
     for info in found:
         path, job_id = relative_path(table, info.path), job_of_file(table, info)
         if not info.is_file or not is_job_file(table, info) or info.base_name in (named or ()):
             continue
         changed = info.mtime.astimezone(UTC)
         if changed < before and (job_id is None or _job_started(job_id) < before):
-            left.append(OrphanFile(path, job_id, info.size))
+            orphans.append(OrphanFile(path, job_id, info.size))
         else:
-            younger += 1
-    left.sort(key=lambda leftover: leftover.path)
-    return OrphanFiles(tuple(left), younger, named is not None)
+            newer += 1
+    orphans.sort(key=lambda orphan: orphan.path)
+    return OrphanFiles(tuple(orphans), newer, named is not None)
 
 
-def remove_orphan_files(table: Location, leftovers: OrphanFiles, *, no_table: bool = False) -> None:
-    """Remove the files; OutputError at the first that cannot be.
+def remove_orphan_files(table: Location, orphans: OrphanFiles, *, no_table: bool = False) -> None:
+    """Remove the files; raise OutputError for the first that cannot be removed.
 
-    ``no_table``: also where no table proves that nobody needs them, and folders for parts of one
-    that are empty then. OutputError where that is so and not wanted.
+    ``no_table`` removes them also if no table proves that they are not needed, with the partition
+    folders that are empty then. Without it, OutputError is raised in this case.
     """
-    if not leftovers.has_table and not no_table:
+    if not orphans.has_table and not no_table:
         raise OutputError(
-            f"no table is in {table.url}, so that nothing proves that its files are not "
-            "somebody's copy of one's; nothing was removed: add --no-table if they are not, and "
-            "no job is to commit them any more"
+            f"there is no table at {table.url}, so its files may be a copy of some table's and not "
+            "left over; nothing was removed: add --no-table if they are left over, and no job "
+            "will commit them any more"
         )
-    for leftover in leftovers.files:
+    for orphan in orphans.files:
         try:
-            table.child(leftover.path).delete_file()
+            table.child(orphan.path).delete_file()
         except OSError as error:
-            raise OutputError(f"{leftover.path} cannot be removed: {error}") from error
-        path = "" if leftovers.has_table else posixpath.dirname(leftover.path)
+            raise OutputError(f"{orphan.path} cannot be removed: {error}") from error
+        path = "" if orphans.has_table else posixpath.dirname(orphan.path)
         while path:
             table.child(path).delete_empty_folder()
             path = posixpath.dirname(path)
 
 
-def _check_ours_alone(table: Location, found: list[fs.FileInfo]) -> None:
-    """OutputError where a folder without a log holds, or is, more than what jobs left there.
+def _check_only_job_files(table: Location, found: list[fs.FileInfo]) -> None:
+    """Raise OutputError if a folder without a log has other files, or lies in a table.
 
-    The partition of a table has its files, and its log is in a folder above.
+    The folder of a partition has files of its table, whose log is in a folder above.
     """
-    strange = next((info for info in found if not _is_of_a_job(table, info)), None)
+    strange = next((info for info in found if not _is_made_by_job(table, info)), None)
     if strange is None and any(info.is_file for info in found):
-        for folder in _above(table):
-            if any(_is_there(folder.child(name)) for name in (LOG, MANIFESTS, UNNUMBERED)):
+        for folder in _parents(table):
+            if any(_exists(folder.child(name)) for name in (LOG, MANIFESTS, UNNUMBERED)):
                 raise OutputError(
                     f"{table.url} lies in the table {folder.url}, whose files these may be; name "
                     "that one"
@@ -142,8 +141,8 @@ def _check_ours_alone(table: Location, found: list[fs.FileInfo]) -> None:
     )
 
 
-def _is_of_a_job(table: Location, info: fs.FileInfo) -> bool:
-    """Whether jobs make such files and folders in a table before it is one; they make no links."""
+def _is_made_by_job(table: Location, info: fs.FileInfo) -> bool:
+    """Return whether jobs create such a file or folder before a first commit; never a link."""
     path = relative_path(table, info.path)
     folders = path.split("/") if not info.is_file else path.split("/")[:-1]
     is_link = table.store.is_disk and os.path.islink(info.path)
@@ -152,23 +151,23 @@ def _is_of_a_job(table: Location, info: fs.FileInfo) -> bool:
     return folders in ([LOG], [MANIFESTS]) or all("=" in folder for folder in folders)
 
 
-def _above(table: Location) -> Iterator[Location]:
+def _parents(table: Location) -> Iterator[Location]:
     path = os.path.realpath(table.path) if table.store.is_disk else table.path
     while path != posixpath.dirname(path):
         path = posixpath.dirname(path)
         yield table.at(path)
 
 
-def _is_there(location: Location) -> bool:
+def _exists(location: Location) -> bool:
     from pyarrow import fs
 
     if location.store.is_disk:
-        return os.path.lexists(location.path)  # a link that leads nowhere is something
+        return os.path.lexists(location.path)  # a broken link exists, too
     return bool(location.info().type != fs.FileType.NotFound)
 
 
 def _job_started(job_id: str) -> datetime:
-    """When a job began, as its id says; for an id of another kind, just now."""
+    """Return when a job started, which its id says; for other ids the current time."""
     try:
         return datetime.strptime(job_id.split("-")[0], _JOB_STARTED).replace(tzinfo=UTC)
     except ValueError:
@@ -176,9 +175,9 @@ def _job_started(job_id: str) -> datetime:
 
 
 def _named_files(table: Location) -> set[str] | None:
-    """Names, without folders, of all files that the table's log or manifest keeps.
+    """Return the names, without folders, of all files that the table's log or manifest names.
 
-    None where there is neither of them.
+    None if there is neither of them.
     """
     try:
         log = [info for info in table.child(LOG).walk() if info.is_file]
@@ -186,8 +185,8 @@ def _named_files(table: Location) -> set[str] | None:
             return {name for info in log for name in _named_by(table.at(info.path))}
     except (OSError, ValueError, KeyError, AttributeError, TypeError, pa.ArrowException) as error:
         raise OutputError(
-            f"the log of {table.url} cannot be read whole ({error}), so that nobody can tell what "
-            "is left over; nothing was removed"
+            f"the log of {table.url} cannot be read whole ({error}), so that it is not known "
+            "which files are left over; nothing was removed"
         ) from error
     manifest = ManifestLog(table).newest().manifest
     if manifest is None:
@@ -196,15 +195,15 @@ def _named_files(table: Location) -> set[str] | None:
 
 
 def _named_by(entry: Location) -> Iterator[str]:
-    """The files that one file of a Delta log adds or removes."""
+    """Yield the files that one file of a Delta log adds or removes."""
     name = posixpath.basename(entry.path)
     if name.endswith(".json"):
         actions = [json.loads(line) for line in entry.read_bytes().splitlines() if line.strip()]
         yield from _paths(actions)
     elif name.endswith(".parquet"):
         with pq.ParquetFile(entry.open_input()) as file:
-            wanted = [kind for kind in ("add", "remove") if kind in file.schema_arrow.names]
-            for batch in file.iter_batches(columns=[f"{kind}.path" for kind in wanted]):
+            kinds = [kind for kind in ("add", "remove") if kind in file.schema_arrow.names]
+            for batch in file.iter_batches(columns=[f"{kind}.path" for kind in kinds]):
                 yield from _paths(batch.to_pylist())
 
 

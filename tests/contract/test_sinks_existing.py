@@ -87,7 +87,9 @@ def test_what_a_job_left_that_died_is_named(output: Output) -> None:
     output.run(OLD, job_id="old")
     written(output.open("append", "died", "run 1"), NEW)
     for app_id in (None, "run 2"):
-        with pytest.raises(OutputError, match="which another job of mrflight writes, or left as"):
+        with pytest.raises(
+            OutputError, match="of another job of mrflight, which runs or was killed"
+        ):
             output.open("overwrite", app_id=app_id)
 
 

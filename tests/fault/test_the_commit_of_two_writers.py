@@ -92,7 +92,7 @@ def test_a_plain_folder_that_another_job_writes_to(
         done = driver.end()
     assert done.code == 0, done.stderr
     assert refused[0].code == 2
-    assert "which another job of mrflight writes, or left as it was killed" in refused[0].message
+    assert "of another job of mrflight, which runs or was killed" in refused[0].message
     assert job.read() == [*SLOW, *old]
     assert unnamed_files(job.table) == set()
     drive_well(other)

@@ -1,4 +1,4 @@
-"""What is refused before a job writes to a folder of plain files, by what is there already."""
+"""Checks before a job writes to a folder of plain files, by what the folder holds already."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.job_files import (
+    LOG,
     MANIFESTS,
     check_is_folder,
     is_unfinished_manifest,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def check_store(location: Location, spec: OutputSection) -> None:
-    """OutputError for a store in which a folder cannot be committed."""
+    """Raise OutputError for a store in which a folder cannot be committed."""
     if (why := location.why_no_put_if_absent()) is not None:
         raise OutputError(
             f"output.format: a folder of {spec.format} files is committed by a file that is put "
@@ -31,9 +32,9 @@ def check_store(location: Location, spec: OutputSection) -> None:
 
 
 def check_folder(location: Location) -> None:
-    """OutputError where its name is that of something else."""
+    """Raise OutputError if something other than a folder of plain files has its path."""
     check_is_folder(location)
-    if location.child("_delta_log").is_folder():
+    if location.child(LOG).is_folder():
         raise OutputError(
             f"output.table: {location.url} is a Delta table; set output.format to delta, or choose "
             "another folder"
@@ -41,28 +42,28 @@ def check_folder(location: Location) -> None:
 
 
 def check_mode(
-    location: Location, spec: OutputSection, manifest: Manifest | None, run: str
+    location: Location, spec: OutputSection, manifest: Manifest | None, run_hash: str
 ) -> None:
-    """OutputError where ``spec.mode`` does not go with what is there.
+    """Raise OutputError if ``spec.mode`` does not fit what the folder holds.
 
-    ``run`` is the job's: see `part_name.hash_run_id`.
+    ``run_hash`` is that of the job: see `part_name.hash_run_id`.
     """
-    ours = manifest.files | set(manifest.removing) if manifest else set()
+    ours = manifest.files | set(manifest.tombstones) if manifest else set()
     if manifest is None or spec.mode != "append":
         below = location.walk()
         if spec.mode == "error":
-            _check_empty(location, below, run)
-        _check_no_others(location, below, spec, ours, run)
+            _check_empty(location, below, run_hash)
+        _check_no_others(location, below, spec, ours, run_hash)
     if manifest is not None and spec.mode == "append":
         check_append(location, spec, manifest)
 
 
-def _check_empty(location: Location, below: list[fs.FileInfo], run: str) -> None:
-    """OutputError for more in the folder than what a killed job of this run left."""
+def _check_empty(location: Location, below: list[fs.FileInfo], run_hash: str) -> None:
+    """Raise OutputError if the folder holds more than the files of a killed job of this run."""
     found = sorted(
         relative_path(location, info.path)
         for info in below
-        if not is_part_of_run(location.store.final_name(info.base_name), run)
+        if not is_part_of_run(location.store.final_name(info.base_name), run_hash)
         and not is_unfinished_manifest(location, info)
         and (info.is_file or ("=" not in info.base_name and info.base_name != MANIFESTS))
     )
@@ -74,11 +75,15 @@ def _check_empty(location: Location, below: list[fs.FileInfo], run: str) -> None
 
 
 def _check_no_others(
-    location: Location, below: list[fs.FileInfo], spec: OutputSection, ours: set[str], run: str
+    location: Location,
+    below: list[fs.FileInfo],
+    spec: OutputSection,
+    ours: set[str],
+    run_hash: str,
 ) -> None:
-    """OutputError for data that no manifest of ours lists: it may be someone else's.
+    """Raise OutputError for data that no manifest lists, because mrflight may not own it.
 
-    What a killed job of the same run left is no such data: this one's commit removes it.
+    The files of a killed job of the same run are no such data: this job's commit removes them.
     """
     left = []
     for info in below:
@@ -87,7 +92,7 @@ def _check_no_others(
         folders = path.split("/")[:-1]
         if not info.is_file or path in ours or any(n[0] in "_." for n in (*folders, name)):
             continue
-        if is_part_of_run(name, run):
+        if is_part_of_run(name, run_hash):
             continue
         if not is_part(name):
             raise OutputError(
@@ -100,14 +105,14 @@ def _check_no_others(
         remove = "--remove" if ours else "--remove --no-table"
         raise OutputError(
             f"output.table: mode {spec.mode}: the folder {location.url} holds {len(left)} part "
-            f"{files} ({min(left)}), which another job of mrflight writes, or left as it was "
-            "killed; let it end, or, if there is none, remove what it left: mrflight clean "
+            f"{files} ({min(left)}) of another job of mrflight, which runs or was killed; wait "
+            "until it ends, or, if it does not run, remove its files: mrflight clean "
             f"{shlex.quote(location.url)} {remove}, with --older-than '0 s' if it began today"
         )
 
 
 def check_append(location: Location, spec: OutputSection, manifest: Manifest) -> None:
-    """OutputError where an append would make it a folder of two kinds."""
+    """Raise OutputError if an append would mix formats or partitionings in the folder."""
     if manifest.format != spec.format:
         raise OutputError(
             f"{location.url} cannot be appended to: it holds {manifest.format} files, not "

@@ -1,8 +1,7 @@
 """A manifest: what a folder of plain files holds, as a table's log would say it.
 
-It lists the files that are ours, so that overwriting deletes nothing else; the
-schema, so that appends agree; and every run, so that a rerun with the same id
-is told from a new one.
+It lists the files that mrflight wrote, so that an overwrite deletes nothing else. It has the
+schema, so that appends agree, and every run, so that a rerun with the same id is recognised.
 """
 
 from __future__ import annotations
@@ -20,21 +19,22 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     job: str
     app: str | None
+    """What stands for the job's ``run_id``; None without one."""
     files: list[str]
-    """Relative paths of what is still there of it."""
+    """The relative paths of its files that still exist."""
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The content of a folder; the newest run comes last."""
+    """The content of a folder. The newest run comes last."""
 
     version: int = 1
     format: OutputFormat
     partition_by: list[str]
     schema_ipc: str
-    """The stored schema as an IPC message, base64."""
+    """The stored schema as an IPC message in base64."""
     runs: list[Run]
-    removing: list[str] = []
-    """Files that were ours and that a commit decided to delete."""
+    tombstones: list[str] = msgspec.field(name="removing", default_factory=list)
+    """Files that a commit has replaced and that are to be deleted."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -45,22 +45,22 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return {file for run in self.runs for file in run.files}
 
     def has_run(self, app_id: str | None) -> bool:
-        """Whether a run that ``app_id`` stands for is among those that are committed."""
+        """Return whether a run with this ``app_id`` is committed."""
         return app_id is not None and any(run.app == app_id for run in self.runs)
 
 
-def schema_text(schema: pa.Schema) -> str:
-    """A schema as `Manifest.schema_ipc` holds it."""
+def encode_schema(schema: pa.Schema) -> str:
+    """Return a schema in the form of `Manifest.schema_ipc`."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
-def encoded(manifest: Manifest) -> bytes:
-    """As `decoded` takes it."""
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the content of a manifest's file."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=1)
 
 
-def decoded(data: bytes) -> Manifest:
-    """A manifest of which every part can be read; ValueError where it is none of ours."""
+def decode_manifest(data: bytes) -> Manifest:
+    """Return a manifest whose every part can be read; raise ValueError if ``data`` is not one."""
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
         manifest.schema  # noqa: B018 - decoded here

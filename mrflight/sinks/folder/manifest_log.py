@@ -1,50 +1,59 @@
-"""``_mrflight/00000003.json``: the manifests of a folder, of which the highest number counts.
+"""``_mrflight/00000003.json``: the numbered manifests of a folder, of which the highest counts.
 
-Each is put only where there is none, as the entries of a Delta log are, so that of two jobs one
-is first and the other looks again. It goes on from the one before, with every run in it, and those
-below the newest can go. Then their numbers are free, and a put that stood still may take one, late:
-so whoever has put one looks whether the newest knows it, and only then it counts.
+A manifest is put only if there is none with its number, as the entries of a Delta log are. Of two
+jobs one is first, and the other looks again. One manifest that is overwritten would not do: the
+stores have put-if-absent in common, but not compare-and-swap.
+
+Each manifest follows from the one before and has every run of it, so those below the newest can be
+removed. Their numbers are free then, and a put that was suspended may take one of them later. So a
+put only counts once the newest manifest has its run.
 """
 
 from __future__ import annotations
+
+import logging
+import posixpath
 
 import msgspec
 
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.job_files import MANIFEST_NAME, MANIFESTS, UNNUMBERED
-from mrflight.sinks.folder.manifest import Manifest, decoded, encoded
+from mrflight.sinks.folder.manifest import Manifest, decode_manifest, encode_manifest
+from mrflight.sinks.parts.part_name import is_part
 from mrflight.storage import Location
+
+log = logging.getLogger(__name__)
 
 _NONE = -1
 _MAX_READS = 30
-"""How often the newest may be gone, for a newer one, once it is read."""
+"""How often the newest manifest may be replaced by a newer one before it is read."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What counts in a folder at a moment."""
+    """The newest manifest of a folder at a moment."""
 
     number: int
-    """-1 where nothing is numbered."""
+    """-1 if there is no numbered manifest."""
     manifest: Manifest | None
-    """None where there is none at all."""
+    """None if there is no manifest at all."""
 
 
 class ManifestLog(msgspec.Struct, frozen=True):
-    """Of one folder."""
+    """The manifests of one folder."""
 
     folder: Location
 
     def newest(self) -> Entry:
-        """The one that counts.
+        """Return the manifest that counts.
 
-        OutputError where it is none of ours, CommitError where the store fails.
+        Raises OutputError if it cannot be read as a manifest, CommitError if the store fails.
         """
         for _ in range(_MAX_READS):
             number = self._newest_number()
             if number == _NONE and not self.folder.store.is_disk:
                 return Entry(number, None)
             manifest = self._read(number)
-            # An unnumbered one goes after the first number is there.
+            # An unnumbered manifest is removed after the first numbered one is there.
             if manifest is not None or (number == _NONE and self._newest_number() == _NONE):
                 return Entry(number, manifest)
         raise CommitError(
@@ -53,13 +62,14 @@ class ManifestLog(msgspec.Struct, frozen=True):
         )
 
     def put(self, number: int, manifest: Manifest) -> None:
-        """Put one where there is none; FileExistsError where there is, of many one succeeds.
+        """Put a manifest if there is none with its number.
 
-        CommitError where the store fails, which may be after it is there.
+        Of several puts one succeeds, and the others raise FileExistsError. Raises CommitError if
+        the store fails, perhaps after the manifest is there.
         """
         location = self._numbered(number)
         try:
-            location.put_if_absent(encoded(manifest))
+            location.put_if_absent(encode_manifest(manifest))
         except FileExistsError:
             raise
         except OSError as error:
@@ -67,12 +77,12 @@ class ManifestLog(msgspec.Struct, frozen=True):
             raise CommitError(f"{location.url} cannot be written: {error}") from error
 
     def remove_older(self, entry: Entry) -> None:
-        """Remove what is before a manifest that counts; OSError where that cannot be.
+        """Remove the manifests before the one that counts; raise OSError if that fails.
 
-        Also what others have begun to write with such numbers: they are too late.
+        Unfinished manifests with such numbers are removed as well, as they come too late.
         """
         if entry.number == 0 and not self.folder.store.has_folders:
-            return  # nothing is, nor has a name before its own
+            return  # there is none before it, and none has a temporary name
         for info in self._child(MANIFESTS).children():
             final = self.folder.store.final_name(info.base_name)
             match = MANIFEST_NAME.fullmatch(final)
@@ -98,7 +108,7 @@ class ManifestLog(msgspec.Struct, frozen=True):
     def _read(self, number: int) -> Manifest | None:
         location = self._numbered(number)
         try:
-            return decoded(location.read_bytes())
+            return decode_manifest(location.read_bytes())
         except FileNotFoundError:
             return None
         except (ValueError, IsADirectoryError) as error:
@@ -108,3 +118,51 @@ class ManifestLog(msgspec.Struct, frozen=True):
             ) from error
         except OSError as error:
             raise CommitError(f"{location.url} cannot be read: {error}") from error
+
+
+def delete_tombstoned(manifests: ManifestLog, entry: Entry) -> Entry:
+    """Delete the files that a manifest has as tombstones, and put one without them.
+
+    Returns the manifest that counts then. Any job may do this, because no later commit names such
+    a file. Raises CommitError for a file that cannot be deleted. A manifest that still has
+    tombstones of deleted files does no harm: the next job tries again.
+    """
+    manifest = entry.manifest
+    if manifest is None or not manifest.tombstones:
+        return entry
+    for path in sorted(set(manifest.tombstones) - manifest.files):
+        _delete(manifests.folder, path)
+    done: Manifest = msgspec.structs.replace(manifest, tombstones=[])
+    try:
+        manifests.put(entry.number + 1, done)
+    except FileExistsError:  # the job that was faster has found the same tombstones
+        return manifests.newest()
+    except CommitError as error:
+        log.warning("replaced files are deleted, but no manifest says so: %s", error)
+        return entry
+    return Entry(entry.number + 1, done)
+
+
+def _delete(folder: Location, path: str) -> None:
+    if not _is_part_below(folder, path):
+        raise OutputError(
+            f"the list of what mrflight wrote to {folder.url} says to remove {path!r}, which is "
+            "not a part file of this folder, so mrflight did not write that; move the folder "
+            "away, or choose another"
+        )
+    try:
+        folder.child(path).delete_file()
+    except OSError as error:
+        raise CommitError(
+            f"{folder.child(path).url} cannot be deleted ({error}); the newest commit has replaced "
+            "it, and readers find it beside the new files until it is deleted"
+        ) from error
+    while path := posixpath.dirname(path):
+        folder.child(path).delete_empty_folder()
+
+
+def _is_part_below(folder: Location, path: str) -> bool:
+    """Return whether a path of a manifest can be a part file below its folder, finished or not."""
+    *folders, name = path.split("/")
+    is_below = all(part not in ("", ".", "..") for part in folders)
+    return is_below and is_part(folder.store.final_name(name))

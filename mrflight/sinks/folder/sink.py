@@ -1,7 +1,7 @@
 """The sink that writes a folder of plain files: parquet, csv or arrow.
 
-Its files can be seen from the moment they are written. What makes a run
-count is the manifest, which names its files in one step.
+Its files are visible from the moment they are written. A run counts once a manifest names its
+files, which happens in one step.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.commit_guard import MAX_TRIES, CommitGuard, random_backoff
 from mrflight.sinks.commit.job_files import JobFiles
 from mrflight.sinks.folder.checks import check_append, check_folder, check_mode, check_store
-from mrflight.sinks.folder.manifest import Manifest, Run, schema_text
-from mrflight.sinks.folder.manifest_log import Entry, ManifestLog
-from mrflight.sinks.folder.tombstones import delete_tombstoned
+from mrflight.sinks.folder.manifest import Manifest, Run, encode_schema
+from mrflight.sinks.folder.manifest_log import Entry, ManifestLog, delete_tombstoned
 from mrflight.sinks.parts.file_format import DEFAULT_CODEC, FileFormat
 from mrflight.sinks.parts.part_name import hash_run_id
 from mrflight.sinks.parts.part_schemas import common_schema
@@ -35,21 +34,21 @@ log = logging.getLogger(__name__)
 
 
 class FolderSink(Sink):
-    """Part files in a folder, and a manifest that lists the winners."""
+    """Part files in a folder, and a manifest that lists those of the committed attempts."""
 
     def __init__(
         self, location: Location, spec: OutputSection, job_id: str, app_id: str | None
     ) -> None:
-        """Look at what is there; OutputError for what cannot work, CommitError for the store."""
+        """Look at the folder; raise OutputError if it cannot work, CommitError if reading fails."""
         check_store(location, spec)
         self._location, self._spec, self._job_id, self._app_id = location, spec, job_id, app_id
         self._run_hash = hash_run_id(app_id)
         self._guard = CommitGuard(location.url)
         self._has_stale_files = True
-        self._landed: Entry | None = None
-        """What counts, once the job is in it."""
-        self._is_in_doubt = False
-        """Whether the store may yet do what it gave an error for."""
+        self._committed: Entry | None = None
+        """The newest manifest, once this job is in it."""
+        self._outcome_unknown = False
+        """Whether a put may still take effect though the store has failed it."""
         try:
             self._look_first()
         except OSError as error:
@@ -64,7 +63,8 @@ class FolderSink(Sink):
         if not self._was_committed:
             check_mode(location, spec, entry.manifest, self._run_hash)
             check_writable(location)
-        entry = delete_tombstoned(self._manifests, entry)  # a commit that was cut short
+        # The tombstones are of a commit whose cleanup did not finish.
+        entry = delete_tombstoned(self._manifests, entry)
         manifest = entry.manifest
         if self._was_committed:
             self._remove_older(entry)
@@ -97,8 +97,8 @@ class FolderSink(Sink):
         self._has_stale_files = commit.has_stale_files
         entry = self._look(commit.deadline)
         for _ in range(MAX_TRIES):
-            if self._is_in(entry.manifest):
-                self._landed = entry
+            if self._has_this_run(entry.manifest):
+                self._committed = entry
                 return
             try:
                 new = commit.deadline.run(
@@ -106,14 +106,14 @@ class FolderSink(Sink):
                     f"the files in {self._location.url} were listed, with nothing committed",
                 )
             except CommitError:
-                # Another job of its run may have been faster, and removed its files.
+                # Another job of its run may have been faster and removed its files.
                 entry = self._look(commit.deadline)
-                if not self._is_in(entry.manifest):
+                if not self._has_this_run(entry.manifest):
                     raise
                 continue
             put = partial(self._put, entry.number + 1, new)
             after = self._guard.commit_once(put, commit.deadline)
-            if not self._is_in(after.manifest):
+            if not self._has_this_run(after.manifest):
                 random_backoff()
                 after = self._look(commit.deadline)
             entry = after
@@ -122,17 +122,17 @@ class FolderSink(Sink):
         )
 
     def cleanup(self) -> None:
-        assert self._landed is not None, "cleanup comes after commit"
-        assert self._landed.manifest is not None
-        entry = self._finish_removing(self._landed)
-        # A disk is always looked at, for folders: of others a look is a request.
+        assert self._committed is not None, "cleanup comes after commit"
+        assert self._committed.manifest is not None
+        entry = self._delete_tombstoned(self._committed)
+        # A disk is always listed, for its folders. On other stores a listing is a request.
         if self._has_stale_files or self._location.store.is_disk:
-            self._job_files.delete_except(self._landed.manifest.files)
+            self._job_files.delete_except(self._committed.manifest.files)
         self._remove_older(entry)
 
     def abort(self) -> None:
-        """See `Sink.abort`. Where no manifest can be read, nothing is known to be in vain."""
-        if self._landed is not None or self._guard.outcome_unknown or self._is_in_doubt:
+        """See `Sink.abort`. Without a readable manifest all files stay: they may be committed."""
+        if self._committed is not None or self._guard.outcome_unknown or self._outcome_unknown:
             return
         try:
             manifest = self._manifests.newest().manifest
@@ -141,11 +141,11 @@ class FolderSink(Sink):
         self._job_files.delete_except(manifest.files if manifest else ())
 
     def _look(self, deadline: Deadline) -> Entry:
-        """What counts, once nothing of what an earlier commit replaced is left beside it."""
+        """Return the newest manifest, after the files that earlier commits replaced are deleted."""
 
         def look() -> Entry:
             entry = self._manifests.newest()
-            if self._is_in(entry.manifest):
+            if self._has_this_run(entry.manifest):
                 return entry
             return delete_tombstoned(self._manifests, entry)
 
@@ -154,40 +154,40 @@ class FolderSink(Sink):
         )
 
     def _put(self, number: int, manifest: Manifest) -> Entry:
-        """Put the manifest if nobody is faster; what counts then.
+        """Put the manifest if no other job is faster, and return the newest then.
 
-        CommitError where the store fails, OutputError where this user may not write there. A put
-        that failed may have landed all the same, as where the folder cannot be synced: then the
-        file was there.
+        Raises CommitError if the store fails, and OutputError if this user may not write there. A
+        put that failed may have taken effect, for example if the folder could not be synced after
+        the file was there.
         """
         failure: CommitError | None = None
         try:
             self._manifests.put(number, manifest)
         except FileExistsError:
-            pass  # or an answer of the store's was lost, and it is ours
+            pass  # it may be ours, if the store's answer was lost
         except CommitError as error:
             failure = error
-        after = self._look_after(failure)
+        after = self._newest_after(failure)
         if failure is None or after.number >= number:
-            if failure is not None and self._is_in(after.manifest):
-                log.warning("committed, but %s: %s", self._doubt, failure)
+            if failure is not None and self._has_this_run(after.manifest):
+                log.warning("committed, but %s: %s", self._failure_meaning, failure)
             return after
         refused = translate_refusal(failure)
-        self._is_in_doubt = refused is failure and not self._location.store.is_disk
+        self._outcome_unknown = refused is failure and not self._location.store.is_disk
         raise refused from failure.__cause__
 
     @property
-    def _doubt(self) -> str:
-        """What an error of a put that landed may mean."""
+    def _failure_meaning(self) -> str:
+        """What the failure of a put that took effect means."""
         if self._location.store.is_disk:
             return "a crash of this machine may undo it"
         return "the store's answer was lost"
 
-    def _look_after(self, failure: CommitError | None) -> Entry:
+    def _newest_after(self, failure: CommitError | None) -> Entry:
         try:
             return self._manifests.newest()
         except (OutputError, CommitError) as error:
-            self._is_in_doubt = True
+            self._outcome_unknown = True
             raise CommitError(
                 f"{failure or error}; whether this job is committed is not known: look at the "
                 "folder before it is run again (with a job.run_id it commits once in any case)"
@@ -197,7 +197,7 @@ class FolderSink(Sink):
         with suppress(OSError):  # the next commit removes them
             self._manifests.remove_older(entry)
 
-    def _finish_removing(self, entry: Entry) -> Entry:
+    def _delete_tombstoned(self, entry: Entry) -> Entry:
         try:
             return delete_tombstoned(self._manifests, entry)
         except CommitError as error:
@@ -205,38 +205,38 @@ class FolderSink(Sink):
                 f"{error}; this job is committed: delete that file, and do not run it again"
             ) from error
 
-    def _is_in(self, manifest: Manifest | None) -> bool:
-        """Whether this job, or another with the same run id, has been committed."""
+    def _has_this_run(self, manifest: Manifest | None) -> bool:
+        """Return whether this job, or another with the same run id, is committed."""
         return manifest is not None and (
             manifest.has_run(self._app_id) or self._job_id in _jobs(manifest)
         )
 
     def _check_unchanged(self, before: Manifest | None) -> None:
-        """Raise where another job wrote to the folder, and the mode does not go with that."""
+        """Raise if another job has written to the folder and the mode does not allow that."""
         if self._spec.mode == "error" and before is not None:
             raise OutputError(
-                f"{self._location.url} was written by someone else while the job ran; choose "
+                f"{self._location.url} was written by another writer while the job ran; choose "
                 "another folder, or set output.mode to append or overwrite"
             )
         if self._spec.mode == "overwrite" and _jobs(before) != self._seen_runs:
             raise CommitError(
                 f"{self._location.url}: another job wrote to the folder while this one ran, and "
-                "overwriting would take away what this one has not seen; nothing was committed, "
+                "an overwrite would remove what this one has not seen; nothing was committed, "
                 "run it again"
             )
 
     def _next(self, commit: Commit, before: Manifest | None) -> Manifest:
-        """The manifest after ``commit``; OutputError where the folder does not take it any more."""
+        """Return the manifest after ``commit``; raise OutputError if it does not fit any more."""
         self._check_unchanged(before)
         spec, new = self._spec, {part.path for part in commit.parts}
         schema = replace(self._target, existing=None).to_stored(commit.schema)
-        runs, removing = (before.runs, set(before.removing)) if before else ([], set())
+        runs, tombstones = (before.runs, set(before.tombstones)) if before else ([], set())
         if before is not None and spec.mode == "append":
             check_append(self._location, spec, before)
             replace(self._target, existing=before.schema).to_stored(commit.schema)
             schema = before.schema
         elif before is not None:
-            removing |= before.files
+            tombstones |= before.files
             runs = [structs.replace(run, files=[]) for run in runs]
         on_disk = self._job_files.paths(self._run_hash)
         if not new <= on_disk:
@@ -247,9 +247,9 @@ class FolderSink(Sink):
         return Manifest(
             format=spec.format,
             partition_by=spec.partition_by,
-            schema_ipc=schema_text(schema),
+            schema_ipc=encode_schema(schema),
             runs=[*runs, Run(job=self._job_id, app=self._app_id, files=sorted(new))],
-            removing=sorted((removing | on_disk) - new),
+            tombstones=sorted((tombstones | on_disk) - new),
         )
 
 

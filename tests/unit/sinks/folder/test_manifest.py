@@ -108,7 +108,7 @@ def test_what_a_commit_had_still_to_delete_is_deleted_by_the_next_look(tmp_path:
     assert open_folder(tmp_path, "overwrite", "three", "run 2").was_committed()
     assert parts_of(tmp_path) == expected
     assert not (tmp_path / "t" / "k=c").exists()
-    assert manifest_of(tmp_path).removing == []
+    assert manifest_of(tmp_path).tombstones == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"runs": 3}', "\xff"])
@@ -183,7 +183,7 @@ def test_a_commit_whose_tidying_is_not_noted_is_a_commit(
     put = ManifestLog.put
 
     def put_once(self: ManifestLog, number: int, manifest: Manifest) -> None:
-        if not manifest.removing:
+        if not manifest.tombstones:
             raise CommitError("no space left on device")
         put(self, number, manifest)
 
@@ -198,7 +198,7 @@ def test_a_commit_whose_tidying_is_not_noted_is_a_commit(
         ("two", 2),
         ("three", 2),
     ]
-    assert manifest.removing == []
+    assert manifest.tombstones == []
 
 
 def test_who_cannot_tidy_up_says_that_the_commit_stands(
@@ -217,4 +217,4 @@ def test_who_cannot_tidy_up_says_that_the_commit_stands(
     assert not open_folder(tmp_path, "append", "three").was_committed()
     manifest = manifest_of(tmp_path)
     assert manifest.runs[-1].job == "two"
-    assert manifest.removing == []
+    assert manifest.tombstones == []

@@ -10,7 +10,7 @@ import pytest
 from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
-from mrflight.sinks.folder.manifest import Manifest, Run, schema_text
+from mrflight.sinks.folder.manifest import Manifest, Run, encode_schema
 from mrflight.sinks.folder.manifest_log import ManifestLog
 from mrflight.storage import locate
 
@@ -34,9 +34,9 @@ def test_only_part_files_of_the_folder_are_removed(tmp_path: Path, path: str) ->
     manifest = Manifest(
         format="csv",
         partition_by=[],
-        schema_ipc=schema_text(pa.schema([("a", pa.int64())])),
+        schema_ipc=encode_schema(pa.schema([("a", pa.int64())])),
         runs=[Run(job="j", app=None, files=[])],
-        removing=[path],
+        tombstones=[path],
     )
     ManifestLog(locate("out", tmp_path)).put(0, manifest)
     for mode in ("error", "append", "overwrite"):
