@@ -31,6 +31,19 @@ _FILE_KEYS = ("format", "columns", "types", "csv", "version", "timestamp")
 _SYNONYMS = {"outer": "full", "full_outer": "full", "left_outer": "left", "right_outer": "right"}
 """Choices by the names that other systems have for them."""
 
+_WRONG_TYPE = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
+"""A message of msgspec."""
+
+_TYPES_IN_WORDS = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "a table",
+    "str": "a string",
+}
+"""What the types of msgspec's messages are called in ours."""
+
 
 def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
     """Return the job in a file, with ``overrides`` by dotted key (``shuffle.partitions``).
@@ -219,9 +232,21 @@ def _check_value(value: Any, kind: Any, path: str) -> None:
                 reason += f"; write {_SYNONYMS[value]!r}"
         elif "datetime" in reason:
             reason = f"{_shown(str(value))} is not a time such as '2026-11-21T10:00:00Z'"
-        elif reason.startswith("Expected"):
-            reason = f"{reason[0].lower()}{reason[1:]}"
+        elif found := _WRONG_TYPE.fullmatch(reason):
+            wanted = " or ".join(
+                _in_words(name) for name in found[1].split(" | ") if name != "null"
+            )
+            is_secret = path.startswith(f"{_STORAGE}.")
+            given = _in_words(found[2]) if inside or is_secret else _shown(value)
+            raise JobFileError(
+                f"{path}{inside.rstrip('`')} must be {wanted}, not {given}"
+            ) from error
         raise JobFileError(f"{path}{inside.rstrip('`')}: {reason}") from error
+
+
+def _in_words(msgspec_name: str) -> str:
+    """Return what a type that msgspec names is called in a message."""
+    return _TYPES_IN_WORDS.get(msgspec_name, f"a value of type {msgspec_name}")
 
 
 def _has_64_bits(value: int) -> bool:

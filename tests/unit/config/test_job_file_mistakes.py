@@ -61,12 +61,13 @@ def test_a_missing_key_is_reported_with_its_path(load: Load, text: str, message:
         ("[shuffle]\npartitions = 1.5", "shuffle.partitions: "),
         ("[shuffle]\npartitions = true", "shuffle.partitions: "),
         ("[shuffle]\npartitions = 'many'", "shuffle.partitions: "),
-        ("[shuffle]\nreplicas = '2'", "shuffle.replicas: expected `int`, got `str`"),
+        ("[shuffle]\nreplicas = '2'", "shuffle.replicas must be a whole number, not '2'"),
         ("[shuffle]\ncompression = 'gzip'", "shuffle.compression: "),
-        ("[reduce]\ngroup_by = 'url'", "reduce.group_by: expected `array`, got `str`"),
-        ("[reduce]\ngroup_by = [1]", "reduce.group_by[0]: expected `str`, got `int`"),
+        ("[reduce]\ngroup_by = 'url'", "reduce.group_by must be a list, not 'url'"),
+        ("[reduce]\ngroup_by = [1]", "reduce.group_by[0] must be a string, not a whole number"),
+        ("[cluster]\nmemory = 512", "cluster.memory must be a string, not 512"),
         ("[cluster]\nexecutor = 'yarn'", "cluster.executor: "),
-        ("[cluster]\nworkers = 'two'", "cluster.workers: "),
+        ("[cluster]\nworkers = 'two'", "cluster.workers must be a whole number, not 'two'"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_reported_with_its_path(
@@ -79,14 +80,17 @@ def test_a_value_of_the_wrong_type_is_reported_with_its_path(
     ("more", "path"),
     [
         ("[inputs.more]\nformat = 'csv'", "inputs.more.path is missing"),
-        ("[inputs.more]\npath = 3", "inputs.more.path: "),
-        ("[inputs.more]\npath = 'x'\nkey = 'url'", "inputs.more.key: "),
-        ("[inputs.more]\npath = 'x'\nkey = [1]", "inputs.more.key[0]: "),
-        ("[inputs.more]\npath = 'x'\ntypes = { a = 1 }", "inputs.more.types.a: "),
-        ("[inputs.more]\npath = 'x'\ncsv = { header = 1 }", "inputs.more.csv.header: "),
+        ("[inputs.more]\npath = 3", "inputs.more.path must be a string, not 3"),
+        ("[inputs.more]\npath = 'x'\nkey = 'url'", "inputs.more.key must be a list, not 'url'"),
+        ("[inputs.more]\npath = 'x'\nkey = [1]", "inputs.more.key[0] must be a string, not"),
+        (
+            "[inputs.more]\npath = 'x'\ntypes = { a = 1 }",
+            "inputs.more.types.a must be a string, not 1",
+        ),
+        ("[inputs.more]\npath = 'x'\ncsv = { header = 1 }", "inputs.more.csv.header must be"),
         ("[inputs]\nmore = 'x'", "inputs.more must be a table"),
-        ("[reduce]\naggregate = { clicks = 1 }", "reduce.aggregate.clicks: "),
-        ("[storage]\nendpoint = 1.5", "storage.endpoint: "),
+        ("[reduce]\naggregate = { clicks = 1 }", "reduce.aggregate.clicks must be a string, not 1"),
+        ("[storage]\nendpoint = 1.5", "storage.endpoint must be a string, not a number"),
     ],
 )
 def test_the_path_of_a_key_in_a_named_table_has_the_name(load: Load, more: str, path: str) -> None:
