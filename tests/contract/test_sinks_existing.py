@@ -61,7 +61,7 @@ def test_a_delta_table_is_no_folder_of_plain_files(output: Output, mode: Mode) -
 
 def test_a_folder_of_plain_files_is_no_delta_table(tmp_path: Path) -> None:
     Output(tmp_path, "parquet").run(OLD, job_id="old")
-    with pytest.raises(OutputError, match="is no Delta table and holds other files"):
+    with pytest.raises(OutputError, match="is not a Delta table and holds other files"):
         Output(tmp_path, "delta").open("overwrite")
 
 

@@ -56,7 +56,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     output.run(OLD, job_id="old")
     with (
         kept(output.folder / "_delta_log"),
-        pytest.raises(OutputError, match="_delta_log is no folder that this user can write to"),
+        pytest.raises(OutputError, match="_delta_log is not a folder that this user can write to"),
     ):
         output.open("append")
 
@@ -64,7 +64,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_link_to_nothing_in_the_place_of_the_folder(output: Output) -> None:
     output.folder.parent.mkdir()
     output.folder.symlink_to("nowhere")
-    with pytest.raises(OutputError, match="is no folder that this user can write to"):
+    with pytest.raises(OutputError, match="is not a folder that this user can write to"):
         output.open()
 
 

@@ -279,7 +279,7 @@ def test_a_journal_that_another_server_has_is_refused(metadata: Server, tmp_path
 def test_a_file_that_is_no_journal_is_refused_as_it_is(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("k,n\n1,2\n" * 10)
-    assert refusal(table) == f"mrflight: {table} is no journal of mrflight; name another file"
+    assert refusal(table) == f"mrflight: {table} is not a journal of mrflight; name another file"
     assert table.read_text() == "k,n\n1,2\n" * 10
 
 

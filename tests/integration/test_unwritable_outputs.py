@@ -60,7 +60,7 @@ def refused(job: Path, *options: str) -> dict[str, Any]:
 def test_a_folder_that_cannot_be_written_is_told_before_the_map(job: Path, format: str) -> None:
     with read_only(job.parent / "above"):
         told = refused(job, "--set", f"output.format={format}")
-    assert f"{job.parent}/above is no folder that this user can write to" in told["error"]
+    assert f"{job.parent}/above is not a folder that this user can write to" in told["error"]
     assert told["attempts"]["map"] == 0
     assert tree(job.parent / "above") == {}
 

@@ -107,7 +107,7 @@ def _make_durable(file: int, path: Path) -> None:
 
 def _check_start(start: bytes, path: Path) -> None:
     if len(start) < START_BYTES or not start.startswith(_MAGIC):
-        raise JobFileError(f"{path} is no journal of mrflight; name another file")
+        raise JobFileError(f"{path} is not a journal of mrflight; name another file")
     if start != _START:
         (version,) = struct.unpack("<I", start[len(_MAGIC) :])
         raise JobFileError(

@@ -111,7 +111,7 @@ def _load(location: Location) -> DeltaTable:
     table = DeltaTable.load(location)
     if table is None:
         raise OutputError(
-            f"{location.url} is no Delta table; name the folder that is output.table of a job"
+            f"{location.url} is not a Delta table; name the folder that is output.table of a job"
         )
     return table
 

@@ -169,8 +169,8 @@ def _check_nothing_else(location: Location) -> None:
     for info in location.walk():
         if info.is_file and not is_job_file(location, info):
             raise OutputError(
-                f"output.table: the folder {location.url} is no Delta table and holds other files "
-                f"({relative_path(location, info.path)}); choose another folder"
+                f"output.table: the folder {location.url} is not a Delta table and holds other "
+                f"files ({relative_path(location, info.path)}); choose another folder"
             )
 
 

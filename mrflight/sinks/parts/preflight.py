@@ -76,6 +76,6 @@ def _nearest_existing(path: str) -> str:
 def _refused(location: Location, folder: str, why: str = "") -> OutputError:
     below = "" if folder == location.path else f", where {location.url} is to be made"
     return OutputError(
-        f"output.table: {folder} is no folder that this user can write to{why}{below}; "
+        f"output.table: {folder} is not a folder that this user can write to{why}{below}; "
         "make it one, or choose another"
     )

@@ -110,7 +110,7 @@ def test_closing_lets_go_of_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"key = 1\n", b"mrflight-journal\x02", b"PAR1" * 100, b"\0" * 64])
 def test_another_file_is_left_alone(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "j").write_bytes(data)
-    with pytest.raises(JobFileError, match="j is no journal of mrflight; name another file"):
+    with pytest.raises(JobFileError, match="j is not a journal of mrflight; name another file"):
         Journal(tmp_path / "j")
     assert (tmp_path / "j").read_bytes() == data
 

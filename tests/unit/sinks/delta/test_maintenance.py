@@ -61,5 +61,7 @@ def test_a_table_with_a_feature_that_is_not_known_is_refused(tmp_path: Path) -> 
 
 
 def test_a_folder_that_is_no_table_is_told(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"t is no Delta table; name the folder that is output\."):
+    with pytest.raises(
+        OutputError, match=r"t is not a Delta table; name the folder that is output\."
+    ):
         maintain(tmp_path)
