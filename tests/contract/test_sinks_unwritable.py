@@ -45,7 +45,7 @@ def test_a_new_table_below_a_folder_that_cannot_be_written(output: Output) -> No
     output.base.joinpath("out").mkdir()
     with (
         kept(output.folder.parent),
-        pytest.raises(OutputError, match=f"out is no folder .* where {output.folder} is to be"),
+        pytest.raises(OutputError, match=f"out is not a folder .* where {output.folder} is to be"),
     ):
         output.open()
     assert set(tree(output.base)) == {"out"}
