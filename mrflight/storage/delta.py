@@ -16,6 +16,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+import msgspec
+
 from mrflight.errors import CommitError, InputError, MrflightError, OutputError
 from mrflight.storage import hopsfs
 from mrflight.storage.failures import failure_of, is_store_failure, reason
@@ -142,15 +144,30 @@ def has_deletion_vectors(table: Any) -> bool:
     return any(batch.num_rows > 0 for batch in table.deletion_vectors())
 
 
-def create_table(
-    location: Location,
-    schema: pa.Schema,
-    actions: list[Any],
-    mode: str,
-    partition_by: list[str],
-    properties: Any,
-    **others: Any,
-) -> None:
+class TableWrite(msgspec.Struct, frozen=True):
+    """What a commit writes into the log of a table."""
+
+    schema: pa.Schema
+    actions: list[Any]
+    """The `deltalake.transaction.AddAction` of each new file."""
+    partition_by: list[str]
+    properties: Any
+    """The `deltalake.CommitProperties`."""
+    metadata: dict[str, Any] = {}
+    """What `kept_metadata` returns, for a commit that replaces a table."""
+
+
+def kept_metadata(table: Any) -> dict[str, Any]:
+    """Return the metadata that a `deltalake.DeltaTable` keeps when a commit replaces its rows."""
+    before = table.metadata()
+    return {
+        "name": before.name,
+        "description": before.description,
+        "configuration": before.configuration,
+    }
+
+
+def create_table(location: Location, write: TableWrite, mode: str) -> None:
     """Commit a table's first version, or one that replaces everything; raises deltalake's errors.
 
     With `PutIfAbsentStore.puts_log_entries` a new table costs one request: deltalake writes the
@@ -159,19 +176,19 @@ def create_table(
     """
     store = location.store
     if mode == "error" and isinstance(store, PutIfAbsentStore) and store.puts_log_entries:
-        entry = first_entry(location, schema, actions, partition_by, properties, **others)
+        entry = first_entry(location, write)
         store.put_if_absent(location.child(FIRST_ENTRY).path, entry)
         return
     deltalake = import_deltalake()
     deltalake.transaction.create_table_with_add_actions(
         table_uri(location),
-        deltalake.Schema.from_arrow(schema),
-        actions,
+        deltalake.Schema.from_arrow(write.schema),
+        write.actions,
         mode,
-        partition_by,
+        write.partition_by,
         storage_options=storage_options(location),
-        commit_properties=properties,
-        **others,
+        commit_properties=write.properties,
+        **write.metadata,
     )
 
 
@@ -211,18 +228,11 @@ def removable_paths(logged: Collection[str]) -> set[str]:
     return set(logged) & set(named)
 
 
-def first_entry(
-    location: Location,
-    schema: pa.Schema,
-    actions: list[Any],
-    partition_by: list[str],
-    properties: Any,
-    **others: Any,
-) -> bytes:
+def first_entry(location: Location, write: TableWrite) -> bytes:
     """Return the first entry of a log as deltalake writes it; the table itself is not touched."""
     with scratch_table() as folder:
         here = locate(folder, Path(folder))
-        create_table(here, schema, actions, "error", partition_by, properties, **others)
+        create_table(here, write, "error")
         entry = here.child(FIRST_ENTRY).read_bytes()
     return with_table_url(entry, table_uri(location))
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mrflight.storage import hopsfs
 from mrflight.storage.delta import (
     LOG,
+    TableWrite,
     create_table,
     entry_name,
     first_entry,
@@ -24,9 +25,6 @@ from mrflight.storage.delta import (
 )
 from mrflight.storage.location import Location, locate
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 
@@ -35,29 +33,15 @@ def has_whole_transactions() -> bool:
     return not hopsfs.is_client()
 
 
-def append_entry(
-    location: Location,
-    schema: pa.Schema,
-    actions: list[Any],
-    partition_by: list[str],
-    properties: Any,
-) -> bytes:
+def append_entry(location: Location, write: TableWrite) -> bytes:
     """Return an entry that adds files to a table of this schema; raises deltalake's errors."""
-    first = first_entry(location, schema, actions, partition_by, properties)
+    first = first_entry(location, write)
     kept = [action for action in _actions(first) if action.keys() & {"add", "commitInfo", "txn"}]
-    return _as_write(kept, "Append", partition_by)
+    return _as_write(kept, "Append", write.partition_by)
 
 
 def replacing_entry(
-    location: Location,
-    version: int,
-    schema: pa.Schema,
-    actions: list[Any],
-    partition_by: list[str],
-    properties: Any,
-    *,
-    keeps_schema: bool,
-    **others: Any,
+    location: Location, version: int, write: TableWrite, *, keeps_schema: bool
 ) -> bytes:
     """Return an entry that replaces all files of a table at ``version``, and its metadata.
 
@@ -69,12 +53,12 @@ def replacing_entry(
         for name in _names_until(location, version):
             with here.child(name).create() as copy:
                 copy.write(location.child(name).read_bytes())
-        create_table(here, schema, actions, "overwrite", partition_by, properties, **others)
+        create_table(here, write, "overwrite")
         entry = here.child(entry_name(version + 1)).read_bytes()
     if not keeps_schema:
         return with_table_url(entry, table_uri(location))
     kept = [action for action in _actions(entry) if not action.keys() & {"metaData", "protocol"}]
-    return _as_write(kept, "Overwrite", partition_by)
+    return _as_write(kept, "Overwrite", write.partition_by)
 
 
 def _names_until(location: Location, version: int) -> Iterator[str]:

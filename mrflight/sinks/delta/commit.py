@@ -36,7 +36,13 @@ from mrflight.sinks.parts.preflight import translate_refusal
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.sinks.parts.stored_type import has_ntz
 from mrflight.storage import Location
-from mrflight.storage.delta import create_table, delta_errors, import_deltalake
+from mrflight.storage.delta import (
+    TableWrite,
+    create_table,
+    delta_errors,
+    import_deltalake,
+    kept_metadata,
+)
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 
 if TYPE_CHECKING:  # what other jobs need not load
@@ -254,15 +260,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         if has_features and table.partition_by == self.target.partition_by:
             self._write(table, schema)
             return table.version + 1
-        before = table.handle.metadata()
-        self._create(
-            schema,
-            "overwrite",
-            table.version + 1,
-            name=before.name,
-            description=before.description,
-            configuration=before.configuration,
-        )
+        self._create(schema, "overwrite", table.version + 1, kept_metadata(table.handle))
         return self._version_after(table, table.version)
 
     def _version_after(self, table: DeltaTable, seen: int) -> int:
@@ -304,17 +302,17 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         with self._errors():
             self.guard.commit_once(write, self.deadline)
 
-    def _create(self, schema: pa.Schema, mode: str, version: int, **properties: Any) -> None:
-        create = partial(
-            create_table,
-            self.location,
+    def _create(
+        self, schema: pa.Schema, mode: str, version: int, metadata: dict[str, Any] | None = None
+    ) -> None:
+        write = TableWrite(
             schema,
             self._actions(),
-            mode,
             list(self.target.partition_by),
             self._properties(version),
-            **properties,
+            metadata or {},
         )
+        create = partial(create_table, self.location, write, mode)
         with self._errors():
             self.guard.commit_once(create, self.deadline)
 

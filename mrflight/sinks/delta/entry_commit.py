@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.commit_guard import CommitGuard
@@ -13,7 +14,7 @@ from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.sinks.delta.leased_entry import FencedEntry
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
-from mrflight.storage.delta import first_entry
+from mrflight.storage.delta import TableWrite, first_entry, kept_metadata
 from mrflight.storage.delta_entry import append_entry, has_whole_transactions, replacing_entry
 from mrflight.storage.store import PutIfAbsentStore
 from mrflight.system.deadlines import Deadline
@@ -30,23 +31,14 @@ class EntryCommit(msgspec.Struct, frozen=True):
 
     def entry(self, mode: str, actions: list[Any], properties: Any) -> bytes:
         """The log's next entry. Raises what deltalake does, and OSError."""
+        write = TableWrite(self.schema, actions, self.partition_by, properties)
         if self.table is None:
-            return first_entry(self.location, self.schema, actions, self.partition_by, properties)
+            return first_entry(self.location, write)
         if mode == "append":
-            return append_entry(self.location, self.schema, actions, self.partition_by, properties)
-        before = self.table.handle.metadata()
-        return replacing_entry(
-            self.location,
-            self.table.version,
-            self.schema,
-            actions,
-            self.partition_by,
-            properties,
-            keeps_schema=self._keeps_schema(self.table),
-            name=before.name,
-            description=before.description,
-            configuration=before.configuration,
-        )
+            return append_entry(self.location, write)
+        write = replace(write, metadata=kept_metadata(self.table.handle))
+        keeps_schema = self._keeps_schema(self.table)
+        return replacing_entry(self.location, self.table.version, write, keeps_schema=keeps_schema)
 
     def _keeps_schema(self, table: DeltaTable) -> bool:
         by = tuple(self.partition_by)
