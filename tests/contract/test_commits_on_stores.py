@@ -1,4 +1,4 @@
-"""Jobs that commit to one table at the same time: on every store all of them are in it, once."""
+"""Tests of concurrent commits to one table: on every store, each job's rows are in it once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA = pa.schema([("writer", pa.int64()), ("number", pa.int64())])
 
 
 def commit_one(table: Location, writer: int, number: int) -> None:
-    """One row, as a job."""
+    """Commit one row like a job."""
     job_id = f"20260101T00000{number}-{writer:012x}"
     output = OutputSection(table=table.url, mode="append")
     sink = open_sink(output, Path("/"), table.options, job_id, None)
@@ -37,12 +37,12 @@ def commit_one(table: Location, writer: int, number: int) -> None:
 
 
 def commit_some(table: Location, writer: int) -> None:
-    """So many jobs; the first of them makes the table, or finds the other's."""
+    """Commit like several jobs. The first one creates the table, unless the other writer has."""
     for number in range(COMMITS):
         commit_one(table, writer, number)
 
 
-def test_appends_at_the_same_time_keep_all(place: Location) -> None:
+def test_concurrent_appends_are_all_kept(place: Location) -> None:
     table = place.child("table")
     run_threads([partial(commit_some, table, writer) for writer in range(WRITERS)])
     found = deltalake.DeltaTable(table_uri(table), storage_options=storage_options(table))
@@ -66,10 +66,10 @@ os._exit(9)
 """
 
 
-def test_what_a_killed_writer_had_begun_in_hdfs_is_in_nobodys_way(
+def test_unfinished_files_of_a_killed_writer_in_hdfs_do_not_block_commits(
     hdfs: Hdfs, tmp_path: Path
 ) -> None:
-    """Its client calls a file otherwise until it is closed; who begins the table sees that."""
+    """Until a file is closed it has a temporary name, which does not count as a table."""
     table = locate(hdfs.folder(), tmp_path).child("table")
     part = "part-00000-0-20260101T000000-aaaaaaaaaaaa.parquet"
     urls = [table.child(name).url for name in (part, FIRST_ENTRY)]

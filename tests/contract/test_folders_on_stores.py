@@ -1,4 +1,4 @@
-"""Folders of plain files in each store: the rows that count, once, and nothing beside them."""
+"""Tests of folder outputs in each store: every committed row is there once, and nothing else."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def files(folder: Location) -> set[str]:
 
 
 def rows_of(folder: Location) -> list[int]:
-    """As a job reads them that has the folder as an input."""
+    """Return the rows as a job with this input reads them."""
     source = open_source("f", InputSpec(path=folder.url), Path("/"), folder.options, 1 << 20)
     batches = [batch for split in source.splits for batch in source.reader.read(split)]
     return sorted(n for batch in batches for n in batch.column("n").to_pylist())
 
 
-def test_a_folder_is_made_appended_to_once_and_overwritten(place: Location) -> None:
+def test_a_folder_is_created_appended_to_once_and_overwritten(place: Location) -> None:
     folder = place.child("a folder ü")
     first = open_folder(folder, "error", "one")
     first.commit_and_cleanup(parts(first, 1, 2))
@@ -80,7 +80,7 @@ def test_a_folder_is_made_appended_to_once_and_overwritten(place: Location) -> N
 
 
 @pytest.mark.parametrize("format", ["delta", "csv"])
-def test_of_jobs_that_create_at_the_same_time_one_lands(
+def test_of_concurrent_jobs_that_create_a_table_one_commits(
     place: Location, format: OutputFormat
 ) -> None:
     table = place.child("table")
@@ -111,7 +111,7 @@ def test_of_jobs_that_create_at_the_same_time_one_lands(
         assert rows_of(table) == won
 
 
-def test_appends_at_the_same_time_keep_all(place: Location) -> None:
+def test_concurrent_appends_are_all_kept(place: Location) -> None:
     folder = place.child("folder")
     sinks = [open_folder(folder, "append", f"job{i}") for i in range(WRITERS)]
     ready = threading.Barrier(WRITERS)
@@ -129,10 +129,10 @@ def test_appends_at_the_same_time_keep_all(place: Location) -> None:
     assert len(manifest.runs) == WRITERS
 
 
-def test_a_put_that_takes_a_number_late_does_not_count(
+def test_a_late_put_of_an_old_manifest_number_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stood still while others went on, and removed the manifests before theirs."""
+    """The slow job was suspended while others committed and removed older manifests."""
     folder = locate("folder", tmp_path)
     real = ManifestLog.put
 
@@ -157,8 +157,8 @@ def test_a_put_that_takes_a_number_late_does_not_count(
     assert files(folder) == manifest.files | {"_mrflight/00000004.json"}
 
 
-def test_an_older_folder_is_gone_on_with(tmp_path: Path) -> None:
-    """Its manifest had no number, and was replaced by a move."""
+def test_a_folder_of_an_older_version_is_continued(tmp_path: Path) -> None:
+    """Older manifests had no number and were replaced by a rename."""
     folder = locate("folder", tmp_path)
     first = open_folder(folder, "error", "first", "monday")
     first.commit_and_cleanup(parts(first, 1))
@@ -177,7 +177,7 @@ def test_an_older_folder_is_gone_on_with(tmp_path: Path) -> None:
     assert open_folder(folder, "append", "again", "monday").was_committed()
 
 
-def test_what_hdfs_needs_for_folders_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_says_what_hdfs_needs_for_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = locate("hdfs://namenode:8020/folder", Path("/"))
     monkeypatch.setattr(name_node, "is_installed", lambda: False)
     with pytest.raises(OutputError, match=r"not installed: pip install 'mrflight\[hdfs\]'; or set"):
@@ -188,7 +188,7 @@ def test_what_hdfs_needs_for_folders_is_told(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("format", ["csv", "delta"])
-def test_what_a_first_job_left_is_removed_by_who_says_so(
+def test_orphan_files_without_a_table_are_removed_on_request(
     place: Location, format: OutputFormat
 ) -> None:
     table = place.child("table")
@@ -203,7 +203,7 @@ def test_what_a_first_job_left_is_removed_by_who_says_so(
     assert files(table) == set()
 
 
-def test_what_may_be_a_tables_is_not_listed(place: Location) -> None:
+def test_orphan_files_are_not_looked_for_within_or_around_a_table(place: Location) -> None:
     table = place.child("table")
     sink = open_folder(table, "append", "job", by=("k",))
     commit = parts(sink, 1)

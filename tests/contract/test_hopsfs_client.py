@@ -1,4 +1,4 @@
-"""HopsFS's own client, in an environment that has it and not deltalake, on a stock HDFS."""
+"""Tests of hops-deltalake, in an environment that has it instead of deltalake, on a stock HDFS."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ workers = 1
 
 @pytest.fixture
 def place(hdfs: Hdfs, tmp_path: Path) -> Location:
-    """A folder, as deltalake's own client finds it."""
+    """A folder in HDFS, at its location for deltalake's client."""
     return locate(hdfs.folder(), tmp_path)
 
 
 def rows(table: Location) -> list[dict[str, Any]]:
-    """By somebody else's client."""
+    """Read the rows with deltalake."""
     found: list[dict[str, Any]] = deltalake.DeltaTable(table.url).to_pyarrow_table().to_pylist()
     return sorted(found, key=repr)
 
@@ -83,10 +83,10 @@ def test_a_job_from_and_to_hopsfs(
         ('mode = "append"\nschema = "evolve"', "by ALTER TABLE ... ADD COLUMNS in Spark; "),
     ],
 )
-def test_what_the_client_cannot_do_is_told_with_what_can(
+def test_the_error_for_an_unsupported_mode_names_an_alternative(
     name_node: NameNodeProxy, place: Location, tmp_path: Path, output: str, told: str
 ) -> None:
-    """Another client for a table on a disk, but none reaches a HopsFS."""
+    """For a table on a disk there is another client; for one in HopsFS there is none."""
     rows = pa.table({"k": ["a"], "v": [1]})
     (tmp_path / "rows.csv").write_text("k,v,more\na,1,2\n")
     text = JOB.replace("IN/*.csv", "rows.csv").replace("IN/*.json", "rows.csv")
@@ -106,10 +106,10 @@ def test_what_the_client_cannot_do_is_told_with_what_can(
 @pytest.mark.parametrize(
     ("setting", "value"), [("datanode_port", "1"), ("datanode_host", "127.0.0.9")]
 )
-def test_data_nodes_are_asked_where_the_job_says(
+def test_the_data_nodes_are_reached_at_the_configured_address(
     name_node: NameNodeProxy, place: Location, tmp_path: Path, setting: str, value: str
 ) -> None:
-    """Nobody listens there. The file is whole, and nobody should look for damage in it."""
+    """Nothing listens there. The error must not call the file damaged."""
     with place.child("in/1.csv").create() as file:
         file.write(b"k,v\na,1\n")
     text = JOB.replace("IN/*.json", "IN/*.csv").replace("IN", f"{name_node.url}{place.path}/in")
@@ -124,10 +124,10 @@ def test_data_nodes_are_asked_where_the_job_says(
     assert "damaged" not in done.message
 
 
-def test_every_mode_commits_what_it_says(
+def test_every_mode_commits_a_complete_log_entry(
     name_node: NameNodeProxy, place: Location, tmp_path: Path
 ) -> None:
-    """The client's own transactions on a table that is there do not: see `delta_entry`."""
+    """The client's own transactions on an existing table are incomplete: see `delta_entry`."""
     with near_metadata(Registry(Clock(), TIMEOUT_S)) as metadata:
         common = {"table": f"{name_node.url}{place.path}/table", "metadata": metadata}
         runs = [
@@ -164,7 +164,7 @@ def entry(table: Location, version: int) -> list[dict[str, Any]]:
 
 
 class RefusingRegistry(Registry):
-    """One that knows how often it has let somebody wait for a turn."""
+    """A registry that counts how often it has refused a lease."""
 
     def __init__(self) -> None:
         super().__init__(Clock(), TIMEOUT_S)
@@ -180,11 +180,11 @@ class RefusingRegistry(Registry):
             raise
 
 
-@pytest.mark.parametrize("is_common", [False, True], ids=["a fence each", "one fence"])
-def test_of_two_at_the_same_time_one_is_lost_without_a_common_fence(
+@pytest.mark.parametrize("is_common", [False, True], ids=["a lease each", "one lease"])
+def test_of_two_concurrent_commits_one_is_lost_without_a_common_lease(
     name_node: NameNodeProxy, place: Location, is_common: bool
 ) -> None:
-    """The first is held back when the client has looked, and is about to move its entry."""
+    """The first client is held back after it looked for the entry, before it renames its own."""
     table = f"{name_node.url}{place.path}/table"
     with (
         near_metadata(common := RefusingRegistry()) as metadata,
@@ -197,10 +197,12 @@ def test_of_two_at_the_same_time_one_is_lost_without_a_common_fence(
             slowly = start(HOPSFS_PYTHON, first, slow)
             held.wait()
             others = start(HOPSFS_PYTHON, other)
-            if is_common:  # who is not made to wait ends instead, with the version that is held
+            if (
+                is_common
+            ):  # without a lease it would end instead, with the version that is held back
                 await_that(
                     lambda: common.refusals >= 2 or others.poll() is not None,
-                    "another request of the other one, which has no turn",
+                    "another request of the other client, which has no lease",
                 )
                 assert others.poll() is None, outcome(others)
                 assert parts(place.child("table")) == 3
@@ -235,8 +237,8 @@ for path, content in seen.items():
 ODD = ["/x%41", "/xA", "/q?#z", "/k=%C3%BC/ü b"]
 
 
-def test_names_are_taken_as_they_are(name_node: NameNodeProxy, place: Location) -> None:
-    """That client takes them for parts of a URL, and would read the file of another name."""
+def test_names_are_taken_literally(name_node: NameNodeProxy, place: Location) -> None:
+    """The client takes a path as part of a URL, and would read the file of another name."""
     for name in ODD:
         with place.at(place.path + name).create() as file:
             file.write(name.encode())
@@ -276,10 +278,10 @@ for read in (file, place.child("theirs")):
 """
 
 
-def test_a_large_file_is_written_in_pieces_and_read_by_ranges(
+def test_a_large_file_is_written_in_parts_and_read_by_ranges(
     name_node: NameNodeProxy, place: Location
 ) -> None:
-    """Its own, and one that another client wrote."""
+    """One file is its own, and the other one was written by another client."""
     data = random.Random(11).randbytes(LARGE_BYTES)
     with place.child("theirs").create() as file:
         file.write(data)
@@ -302,10 +304,10 @@ for name in ("a", "", "a/one", "nothing"):
 """
 
 
-def test_folders_are_listed_as_another_client_lists_them(
+def test_folders_are_listed_alone_and_recursively(
     name_node: NameNodeProxy, place: Location
 ) -> None:
-    """One by one and to their depths; a folder's neighbours of a longer name are not in it."""
+    """A folder whose name only begins like another one's is not in it."""
     for name in ("a/one", "a/b/two", "a/b/c/d/three", "ab/four"):
         with place.child(name).create() as file:
             file.write(name.encode())
@@ -325,5 +327,5 @@ def test_folders_are_listed_as_another_client_lists_them(
 
 
 def below(place: Location, name: str, size: int = 0) -> list[Any]:
-    """What is told of a file, or of a folder where it has no size."""
+    """Return the listing of a file, or of a folder if ``size`` is 0."""
     return [f"{place.path}/{name}", bool(size), size]

@@ -1,7 +1,7 @@
-"""HopsFS's client speaks TLS to the name node where a job asks for it, or is not started.
+"""Tests that HopsFS's client connects over TLS if a job requests it, or does not connect.
 
-As far as it goes without a HopsFS: the name node is that of a stock HDFS, behind a listener that
-wants TLS and a certificate of the client's. Its data nodes speak none, so no file is read.
+There is no HopsFS here: the name node is that of a stock HDFS, behind a proxy that requires TLS
+and a client certificate. The data nodes have no TLS, so no file is read.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def run(folder: Path, url: str, pems: Path, python: Path | None = HOPSFS_PYTHON)
 
 @pytest.fixture
 def authority(name_node: NameNodeProxy, tmp_path: Path) -> Authority:
-    """That of the user, and of the name node, which listens with TLS."""
+    """The authority of both the user and the name node, which listens with TLS."""
     authority = Authority()
     name_node.tls = authority.server_side(tmp_path / "node", name_node.host, authority)
     return authority
 
 
-def test_the_name_node_is_asked_over_tls_with_the_users_certificate(
+def test_the_client_connects_over_tls_with_the_users_certificate(
     name_node: NameNodeProxy, authority: Authority, tmp_path: Path
 ) -> None:
     done = run(tmp_path, name_node.url, authority.write_pems(tmp_path / "pems", USER))
@@ -54,7 +54,7 @@ def test_the_name_node_is_asked_over_tls_with_the_users_certificate(
     assert name_node.connections > 0
 
 
-def test_a_name_node_of_an_unknown_authority_is_told_nothing(
+def test_a_name_node_of_an_unknown_authority_is_refused(
     name_node: NameNodeProxy, tmp_path: Path
 ) -> None:
     user, other = Authority(), Authority()
@@ -79,13 +79,13 @@ def key_of_another(pems: Path) -> str:
 
 
 @pytest.mark.parametrize("damage", [without_key, key_of_another])
-def test_without_good_certificates_nobody_is_connected_to(
+def test_without_valid_certificates_there_is_no_connection(
     name_node: NameNodeProxy,
     authority: Authority,
     tmp_path: Path,
     damage: Callable[[Path], str],
 ) -> None:
-    """The client itself would go on without TLS."""
+    """The client by itself would connect without TLS."""
     pems = authority.write_pems(tmp_path / "pems", USER)
     told = damage(pems)
     done = run(tmp_path, name_node.url, pems)
@@ -103,10 +103,10 @@ def both_spellings(name_node: NameNodeProxy) -> list[str]:
     return [name_node.url, f"hdfs://{name_node.host}:8020"]
 
 
-def test_what_the_environment_names_is_checked_as_well(
+def test_certificates_in_the_environment_are_checked(
     name_node: NameNodeProxy, authority: Authority, tmp_path: Path
 ) -> None:
-    """The client would take it in any case."""
+    """The client would use them anyway."""
     pems = authority.write_pems(tmp_path / "pems", USER)
     told = key_of_another(pems)
     environment = {"PEMS_DIR": str(pems), "LIBHDFS_DEFAULT_USER": USER}
@@ -130,7 +130,7 @@ def tell(call, *arguments):
 
 
 def told_by_api(calls: str, environment: dict[str, str], *arguments: str) -> list[str]:
-    """What a program of one process says of calls that fail, a line each."""
+    """Run calls of the API in one process; return the error of each call that fails."""
     done = subprocess.run(
         [str(HOPSFS_PYTHON), "-c", API + calls, *arguments],
         capture_output=True,
@@ -142,10 +142,10 @@ def told_by_api(calls: str, environment: dict[str, str], *arguments: str) -> lis
     return done.stdout.splitlines()
 
 
-def test_the_api_checks_what_the_client_would_find_in_the_environment(
+def test_the_api_checks_certificates_in_the_environment(
     name_node: NameNodeProxy, tmp_path: Path
 ) -> None:
-    """A name node without TLS would take the rows in plain text."""
+    """Otherwise the rows could be sent to a name node without TLS."""
     calls = """
 for url, job in zip(sys.argv[1::2], sys.argv[2::2]):
     tell(mrflight.run, job)
@@ -162,7 +162,7 @@ for url, job in zip(sys.argv[1::2], sys.argv[2::2]):
     assert name_node.connections == 0
 
 
-def test_a_process_does_not_ask_as_the_user_of_an_earlier_job(
+def test_a_process_cannot_change_its_user(
     name_node: NameNodeProxy, authority: Authority, tmp_path: Path
 ) -> None:
     calls = """
@@ -183,7 +183,7 @@ for each in (options, options, others, {}):
 def about(
     command: str, url: str, folder: Path, python: Path | str
 ) -> subprocess.CompletedProcess[str]:
-    """A command about a table, typed in a folder that has the certificates."""
+    """Run a command for a table in a folder that has the certificates."""
     options = ("--storage", "pem_dir=pems", "--storage", f"user={USER}")
     return subprocess.run(
         [str(python), "-m", "mrflight", command, f"{url}/nothing", *options],
@@ -196,7 +196,7 @@ def about(
 
 
 @pytest.mark.parametrize("command", ["clean", "maintain"])
-def test_commands_about_a_table_ask_over_tls(
+def test_commands_connect_over_tls(
     name_node: NameNodeProxy, authority: Authority, tmp_path: Path, command: str
 ) -> None:
     authority.write_pems(tmp_path / "pems", USER)
@@ -209,7 +209,7 @@ def test_commands_about_a_table_ask_over_tls(
 
 
 @pytest.mark.parametrize("command", ["clean", "maintain"])
-def test_deltalake_is_not_let_near_a_hopsfs(
+def test_deltalake_does_not_connect_to_hopsfs(
     name_node: NameNodeProxy, authority: Authority, tmp_path: Path, command: str
 ) -> None:
     authority.write_pems(tmp_path / "pems", USER)
@@ -220,7 +220,7 @@ def test_deltalake_is_not_let_near_a_hopsfs(
     assert name_node.connections == 0
 
 
-def test_the_wrong_client_is_told_with_what_to_install(
+def test_the_error_for_the_wrong_client_says_what_to_install(
     name_node: NameNodeProxy, authority: Authority, tmp_path: Path
 ) -> None:
     pems = authority.write_pems(tmp_path / "pems", USER)

@@ -1,4 +1,4 @@
-"""Jobs from and to each store, by the real command; what others find there is what they wrote."""
+"""Tests of jobs from and to each store by the real command; deltalake reads their tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS, KEYS, FILES = 3000, 70, 3
 LARGE_ROWS = 1_900_000
 BLOCK_BYTES = 3 << 20
 SPLIT_BYTES = 8 << 20
-"""The least."""
+"""The smallest size that a job file may set."""
 ODD_VALUES = ["a b", "ü", "x/y", "50%", "k=v", "q?#", "a+b", "plain"]
 JOB = """
 [job]
@@ -57,7 +57,7 @@ workers = 2
 
 
 def table_of(file: int) -> pa.Table:
-    """The rows of an input's file."""
+    """Return the rows of one input file."""
     numbers = range(file * ROWS, (file + 1) * ROWS)
     return pa.table({"k": [number % KEYS for number in numbers], "v": list(numbers)})
 
@@ -69,7 +69,7 @@ def expected(files: int = FILES) -> list[dict[str, int]]:
 
 
 def put_inputs(folder: Location, formats: Sequence[str] = ("csv",) * FILES) -> None:
-    """A file of each format."""
+    """Write one file of each format."""
     for file, format in enumerate(formats):
         data = io.BytesIO()
         table = table_of(file)
@@ -87,7 +87,7 @@ def put_inputs(folder: Location, formats: Sequence[str] = ("csv",) * FILES) -> N
 
 
 def run(folder: Path, source: str, target: Location, mode: str = "error", **more: Any) -> DriverRun:
-    """The job, with ``source`` read and ``target`` written; ``more`` is that of `job_file`."""
+    """Run a job from ``source`` to ``target``; ``more`` is passed to `job_file`."""
     return drive(job_file(folder, source, target, mode, **more))
 
 
@@ -100,7 +100,7 @@ def job_file(
     partitions: int = 4,
     by: str = "[]",
 ) -> Path:
-    """The file of such a job."""
+    """Write the job file and return its path."""
     options = "\n".join(f'{key} = "{value}"' for key, value in target.options.items())
     text = JOB.replace("INPUT", source).replace("TABLE", target.url).replace("MODE", mode)
     text = text.replace("RUN", f'run_id = "{run_id}"' if run_id else "").replace("BY", by)
@@ -109,19 +109,19 @@ def job_file(
 
 
 def read(table: Location) -> list[dict[str, int]]:
-    """By somebody who knows nothing of mrflight."""
+    """Read the table with deltalake."""
     found = deltalake.DeltaTable(table_uri(table), storage_options=storage_options(table))
     rows: list[dict[str, int]] = found.to_pyarrow_table().select(["k", "v", "rows"]).to_pylist()
     return sorted(rows, key=lambda row: row["k"])
 
 
 def files(table: Location) -> int:
-    """Part files below a table."""
+    """Count the part files of a table."""
     return sum(info.base_name.startswith("part-") for info in table.walk())
 
 
 def test_files_become_a_table(place: Location, tmp_path: Path) -> None:
-    """Of every format that is read in splits, two files and one each."""
+    """Two files of csv, and one of every other format that is read in splits."""
     formats = ["csv", "csv", "json", "parquet", "arrow"]
     put_inputs(place.child("in"), formats)
     table = place.child("table=1,@a+b")
@@ -140,7 +140,7 @@ def test_files_become_a_table(place: Location, tmp_path: Path) -> None:
 def test_large_files_in_many_blocks_of_hdfs_become_a_folder(
     needs_hdfs: None, tmp_path: Path
 ) -> None:
-    """Neither splits nor row groups end where blocks do, and each row is read once."""
+    """Each row is read once, although splits and row groups do not end where blocks do."""
     rows = pa.table({"k": [n % KEYS for n in range(LARGE_ROWS)], "v": list(range(LARGE_ROWS))})
     text, columns = io.BytesIO(), io.BytesIO()
     pa.csv.write_csv(rows, text)
@@ -191,8 +191,8 @@ def test_a_table_is_read_overwritten_and_appended_to_once(place: Location, tmp_p
     assert read(second) == sorted(sums * 2, key=lambda row: row["k"])
 
 
-def test_odd_partition_values_are_found_again(place: Location, tmp_path: Path) -> None:
-    """By others, and by us: they are in the names of folders, and encoded in the log."""
+def test_unusual_partition_values_are_read_back(place: Location, tmp_path: Path) -> None:
+    """The values are in the names of folders, and encoded in the log."""
     rows = pa.table({"k": ODD_VALUES * 2, "v": list(range(2 * len(ODD_VALUES)))})
     pa.csv.write_csv(rows, tmp_path / "in.csv")
     first, second = place.child("first"), place.child("second")
@@ -205,7 +205,7 @@ def test_odd_partition_values_are_found_again(place: Location, tmp_path: Path) -
         assert {row["k"]: [row["v"]] for row in read(table)} == sums
 
 
-def test_a_table_that_is_there_is_told_with_its_url(place: Location, tmp_path: Path) -> None:
+def test_the_error_for_an_existing_table_has_its_url(place: Location, tmp_path: Path) -> None:
     pa.csv.write_csv(table_of(0), tmp_path / "in.csv")
     table = place.child("table")
     assert run(tmp_path, "in.csv", table).code == 0
@@ -215,7 +215,7 @@ def test_a_table_that_is_there_is_told_with_its_url(place: Location, tmp_path: P
     assert files(table) == 4
 
 
-def test_an_input_that_is_not_there_is_told_with_its_url(place: Location, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_input_has_its_url(place: Location, tmp_path: Path) -> None:
     refused = run(tmp_path, place.child("in/*.csv").url, place.child("table"))
     assert refused.code == 2
     assert f"nothing matches {place.url}/in/*.csv" in refused.message
@@ -224,7 +224,7 @@ def test_an_input_that_is_not_there_is_told_with_its_url(place: Location, tmp_pa
         assert secret not in refused.stderr + refused.stdout
 
 
-def test_a_name_of_a_table_that_its_client_would_not_find_is_refused(
+def test_a_table_name_that_deltalake_would_not_find_is_refused(
     place: Location, tmp_path: Path
 ) -> None:
     pa.csv.write_csv(table_of(0), tmp_path / "in.csv")
@@ -240,7 +240,7 @@ def test_a_name_of_a_table_that_its_client_would_not_find_is_refused(
 def test_a_new_table_in_a_bucket_costs_six_requests_and_each_further_part_one(
     recorded_bucket: RecordedBucket, tmp_path: Path
 ) -> None:
-    """Nothing is copied or removed: compare tables 3.3b and 3.6c of IOStack's D4.3."""
+    """Nothing is copied or removed; compare tables 3.3b and 3.6c of IOStack's D4.3."""
     table_of_all = pa.concat_tables(table_of(file) for file in range(FILES))
     pa.csv.write_csv(table_of_all, tmp_path / "in.csv")
     for partitions in (1, 40):
@@ -280,10 +280,10 @@ def test_the_commands_take_a_buckets_options_from_the_environment(
     assert files(table) == 4
 
 
-def test_a_job_goes_between_stores_whose_paths_lie_in_each_other(
+def test_nested_paths_in_different_stores_are_no_conflict(
     minio: Minio, bucket: Bucket, tmp_path: Path
 ) -> None:
-    """Each below, at and above the other's, in another bucket and on a disk."""
+    """The output is below, at and above the input's path, in another bucket and on a disk."""
     with minio.bucket() as second:
         for case, output in enumerate(("in/out", "in", "")):
             folder = f"{tmp_path}/{case}"
@@ -296,8 +296,10 @@ def test_a_job_goes_between_stores_whose_paths_lie_in_each_other(
                 assert read(target) == expected()
 
 
-def test_an_output_in_its_input_is_refused_by_whatever_url(bucket: Bucket, tmp_path: Path) -> None:
-    """A whole bucket as well; the message has both with their bucket."""
+def test_an_output_in_its_input_is_refused_however_the_url_is_written(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    """An input or output may be a whole bucket; the message has both URLs."""
     source = locate(bucket.url, tmp_path, bucket.options)
     put_inputs(source)
     done = run(tmp_path, bucket.url.replace("s3:", "s3a:"), source.child("out"))
@@ -313,17 +315,17 @@ def test_an_output_in_its_input_is_refused_by_whatever_url(bucket: Bucket, tmp_p
     assert told in done.message
 
 
-def test_a_bucket_that_holds_tables_is_told_with_theirs(bucket: Bucket, tmp_path: Path) -> None:
+def test_the_error_for_a_bucket_with_a_table_has_its_url(bucket: Bucket, tmp_path: Path) -> None:
     pa.csv.write_csv(table_of(0), tmp_path / "in.csv")
     table = locate(f"{bucket.url}/e1", tmp_path, bucket.options)
     assert run(tmp_path, "in.csv", table).code == 0
     done = run(tmp_path, bucket.url, locate("out", tmp_path, bucket.options))
     assert done.code == 2
-    assert f"{bucket.url}/ holds a Delta table, {table.url}; name the table's" in done.message
+    assert f"{bucket.url}/ contains a Delta table, {table.url}; use" in done.message
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet", "arrow"])
-def test_files_that_differ_are_told_with_their_bucket(
+def test_the_error_for_different_schemas_has_the_urls(
     bucket: Bucket, tmp_path: Path, format: str
 ) -> None:
     folder = locate(f"{bucket.url}/in", tmp_path, bucket.options)
@@ -346,7 +348,7 @@ def test_files_that_differ_are_told_with_their_bucket(
 
 
 def test_a_job_from_and_to_file_urls(tmp_path: Path) -> None:
-    """Names in them are as they are, and no name is a host."""
+    """Names in file URLs are taken literally, and the first one is no host."""
     put_inputs(locate("in %41", tmp_path))
     table = locate("a table", tmp_path)
     url = f"file://{table.path}"

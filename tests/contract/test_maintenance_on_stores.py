@@ -1,4 +1,4 @@
-"""A table is kept in order, read as it was, and gets a column, on every store."""
+"""Tests of maintenance, time travel and schema evolution of a table on every store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_RETRY = Upkeep(retention=Retention(timedelta(0), is_forced=True))
 
 
 def begin(table: Location, *numbers: int) -> tuple[Sink, Commit]:
-    """A job that has written a part for each row, with a column of its own, uncommitted yet."""
+    """Return a job that has written a part per row, with a new column, and has not committed."""
     job_id = f"20260101T000000-{numbers[0]:012x}"
     output = OutputSection(table=table.url, mode="append", schema="evolve", partition_by=["p"])
     sink = open_sink(output, Path("/"), table.options, job_id, None)
@@ -52,14 +52,14 @@ def opened(table: Location) -> deltalake.DeltaTable:
 
 
 def numbers(table: Location) -> list[int]:
-    """By somebody who knows nothing of mrflight."""
+    """Read the numbers with deltalake."""
     found = opened(table).to_pyarrow_table()
     assert set(found["p"].to_pylist()) == {ODD}
     return sorted(found["n"].to_pylist())
 
 
 def input_numbers(table: Location, **asked: Any) -> list[int]:
-    """As an input, in a version or at a time."""
+    """Read the numbers as an input, in a version or at a time."""
     spec = InputSpec(path=table.url, **asked)
     source = open_source("rows", spec, Path("/"), table.options, 1 << 30)
     batches = [batch for split in source.splits for batch in source.reader.read(split)]
@@ -75,14 +75,14 @@ def files(table: Location) -> set[str]:
 
 
 def counts(report: MaintenanceReport) -> tuple[int, int, int]:
-    """Files compacted, what they became, and files deleted."""
+    """Return the numbers of files compacted, of files they became, and of files deleted."""
     assert report.compaction is not None
     assert report.vacuum is not None
     return report.compaction.files, report.compaction.into_files, report.vacuum.files
 
 
-def test_a_table_is_kept_in_order_while_a_job_runs(place: Location) -> None:
-    """What the job has written is in no log yet; it brings a column."""
+def test_a_table_is_maintained_while_a_job_runs(place: Location) -> None:
+    """The files of the running job are in no log yet, and they have a new column."""
     table = place.child("table")
     append(table, 0, 1)
     old = files(table)
@@ -103,23 +103,23 @@ def test_a_table_is_kept_in_order_while_a_job_runs(place: Location) -> None:
     gone = rf"version 0 of {re.escape(table.url)} cannot be read any more: .* read a later version"
     with pytest.raises(InputError, match=gone):
         input_numbers(table, version=0)
-    with pytest.raises(InputError, match=r"2020-01-01T00:00:00Z is before .* was committed, 0"):
+    with pytest.raises(InputError, match=r"2020-01-01T00:00:00Z is before .* when version 0, "):
         input_numbers(table, timestamp=datetime(2020, 1, 1, tzinfo=UTC))
     left = files(table)
     assert (len(left), left & old) == (2, set())
     assert left >= {part.path for part in commit.parts}
     rest = Upkeep(target_bytes=1, retention=NO_RETRY.retention, checkpoints=False)
-    nothing = maintain(table, rest)  # the log still names the files that are deleted
+    nothing = maintain(table, rest)  # the log still has the deleted files
     assert (counts(nothing), nothing.version) == ((0, 0, 0), 5)
 
 
-def test_a_table_is_read_as_it_was_between_two_commits(place: Location) -> None:
-    """At a time when it was neither its first version nor its newest one."""
+def test_a_timestamp_between_two_commits_selects_the_earlier_one(place: Location) -> None:
+    """At that time the table had neither its first version nor its newest one."""
     table = place.child("table")
     append(table, 0)
     append(table, 1)
     between = datetime.now(UTC)
-    # Of an object S3 tells the second in which it was written.
+    # S3 has the time of an object in seconds.
     await_that(lambda: int(datetime.now(UTC).timestamp()) > between.timestamp(), "another second")
     append(table, 2)
     assert input_numbers(table, timestamp=between) == [0, 1]

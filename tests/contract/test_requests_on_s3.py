@@ -1,4 +1,4 @@
-"""How often a bucket is asked, for inputs, tables and folders, and that this misses no change."""
+"""Tests of the number of requests to S3 for inputs, tables and folders; no change is missed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def rows_of(source: Source) -> int:
     return sum(batch.num_rows for split in source.splits for batch in source.reader.read(split))
 
 
-def asks(bucket: RecordedBucket, act: Callable[[], T], expected: Counter[str]) -> T:
+def count_requests(bucket: RecordedBucket, act: Callable[[], T], expected: Counter[str]) -> T:
     """Return the result of ``act``, which must send exactly these requests."""
     before = bucket.mark()
     result = act()
@@ -77,21 +77,21 @@ def asks(bucket: RecordedBucket, act: Callable[[], T], expected: Counter[str]) -
 
 
 @pytest.mark.parametrize(("format", "to_open", "to_read"), [("csv", 6, 24), ("parquet", 3, 27)])
-def test_what_is_known_of_a_file_is_not_asked_again(
+def test_the_size_and_version_of_a_file_are_not_requested_again(
     bucket: RecordedBucket, format: str, to_open: int, to_read: int
 ) -> None:
-    """It took 14 and 5 HEADs to open them, and 36 and 27 to read the 9 splits."""
+    """Without this it took 14 and 5 HEADs to open them, and 36 and 27 to read the 9 splits."""
     folder = put_inputs(bucket, format)
     for name, lists in (("", 3), (f"*.{format}", 2)):
         opening = Counter(HeadObject=1, ListObjectsV2=lists, GetObject=to_open)
-        source = asks(bucket, partial(opened, folder, name), opening)
+        source = count_requests(bucket, partial(opened, folder, name), opening)
         assert len(source.splits) == 3 * FILES
-        rows = asks(bucket, partial(rows_of, source), Counter(GetObject=to_read))
+        rows = count_requests(bucket, partial(rows_of, source), Counter(GetObject=to_read))
         assert rows == FILES * ROWS
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
-def test_a_file_that_changed_is_told_by_who_reads_it(bucket: RecordedBucket, format: str) -> None:
+def test_a_read_of_a_changed_file_fails(bucket: RecordedBucket, format: str) -> None:
     folder = put_inputs(bucket, format)
     source = opened(folder)
     file = folder.child(f"1.{format}")
@@ -106,7 +106,7 @@ def test_a_file_that_changed_is_told_by_who_reads_it(bucket: RecordedBucket, for
         rows_of(source)
 
 
-def test_an_empty_file_that_got_rows_is_told(bucket: RecordedBucket) -> None:
+def test_an_empty_file_that_gets_rows_is_a_changed_file(bucket: RecordedBucket) -> None:
     folder = put_inputs(bucket, "parquet")
     empty = folder.child("0.parquet")
     write(empty, encoded("parquet", TABLE.slice(0, 0)))
@@ -126,17 +126,20 @@ def committed(sink: Sink) -> int | None:
     return sink.commit_and_cleanup(Commit(tuple(written), TABLE.schema, has_stale_files=False))
 
 
-def written_by_deltalake(bucket: RecordedBucket, mode: Literal["append", "overwrite"]) -> int:
-    """How many requests the same is for `write_deltalake`."""
+def requests_of_deltalake(bucket: RecordedBucket, mode: Literal["append", "overwrite"]) -> int:
+    """Return how many requests `write_deltalake` makes for the same rows."""
     before = bucket.mark()
     write_deltalake(f"{bucket.url}/theirs", TABLE, mode=mode, storage_options=bucket.options)
     return len(bucket.requests(before))
 
 
-def test_an_append_reads_each_entry_of_the_log_twice_and_no_more(
+def test_an_append_reads_each_log_entry_twice(
     bucket: RecordedBucket,
 ) -> None:
-    """As deltalake does to load a table, once: it was five times, and for the commit five more."""
+    """deltalake reads them twice to load a table, which a job does once.
+
+    Before, a job loaded the table five times, and five more times for the commit.
+    """
     for number in range(5):
         before = bucket.mark()
         assert committed(opened_table(bucket, "append", number)) == number
@@ -146,11 +149,11 @@ def test_an_append_reads_each_entry_of_the_log_twice_and_no_more(
         else:
             wanted = {"ListObjectsV2": 3, "HeadObject": 2, "PutObject": 2}
             assert asked == {**wanted, "GetObject": 1 + 2 * number}
-        assert asked.total() < written_by_deltalake(bucket, "append")
+        assert asked.total() < requests_of_deltalake(bucket, "append")
 
 
 def test_an_overwrite_loads_the_log_once(bucket: RecordedBucket) -> None:
-    """It was twice, and once more to look who has committed: these were 24 requests."""
+    """Before, it was loaded twice, and once more to see which job committed: 24 requests."""
     for number in range(2):
         committed(opened_table(bucket, "append", number))
     before = bucket.mark()
@@ -159,15 +162,16 @@ def test_an_overwrite_loads_the_log_once(bucket: RecordedBucket) -> None:
     assert asked == {"ListObjectsV2": 7, "HeadObject": 2, "GetObject": 4 + 4, "PutObject": 2}
 
 
-def test_who_was_slower_reads_only_what_is_new(bucket: RecordedBucket) -> None:
-    """And puts where there is nothing, so that of two that append neither is lost."""
+def test_the_slower_of_two_appends_reads_only_new_entries(bucket: RecordedBucket) -> None:
+    """It puts its entry only if absent, so neither of two appends is lost."""
     committed(opened_table(bucket, "append", 0))
     slow = opened_table(bucket, "append", 1)
     assert committed(opened_table(bucket, "append", 2)) == 1
     before = bucket.mark()
     assert committed(slow) == 2
     asked = Counter(request.api for request in bucket.requests(before))
-    # The part, the entry that is there, and the next; the new one twice by deltalake, once by us.
+    # It puts the part, the entry that exists already, and the next one. deltalake reads the other
+    # append's entry twice, and we read it once.
     assert asked == {"PutObject": 3, "HeadObject": 2, "ListObjectsV2": 2, "GetObject": 3}
     table = DeltaTable(f"{bucket.url}/table", storage_options=bucket.options)
     assert table.to_pyarrow_table().num_rows == 3 * ROWS
@@ -176,12 +180,12 @@ def test_who_was_slower_reads_only_what_is_new(bucket: RecordedBucket) -> None:
 @pytest.mark.parametrize(
     ("interval", "of"), [("3", (2, 5)), ("0", ()), ("-2", ()), ("often", ())], ids=str
 )
-def test_entries_of_ours_leave_no_checkpoint_out(
+def test_log_entries_that_we_put_skip_no_checkpoint(
     bucket: RecordedBucket, interval: str, of: Sequence[int]
 ) -> None:
-    """deltalake makes one where it commits itself, which is left to it where one is due.
+    """A commit for which a checkpoint is due is left to deltalake, which then makes it.
 
-    Of a table whose property is no number of versions it makes none.
+    It makes none if the table's property is not a number of versions.
     """
     DeltaTable.create(
         f"{bucket.url}/table",

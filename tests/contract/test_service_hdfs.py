@@ -1,4 +1,4 @@
-"""The HDFS that tests and experiments run against: a name node and two data nodes."""
+"""Tests of the HDFS that tests and experiments use: a name node and two data nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_delta_table_is_written_and_read_back(hdfs: Hdfs) -> None:
     assert deltalake.DeltaTable(table).to_pyarrow_table().equals(ROWS)
 
 
-def test_two_data_nodes_are_there(hdfs: Hdfs) -> None:
+def test_there_are_two_data_nodes(hdfs: Hdfs) -> None:
     addresses = hdfs.live_data_nodes()
     assert len(addresses) == 2
     listening = {
@@ -40,7 +40,7 @@ def test_it_listens_on_loopback_only(hdfs: Hdfs) -> None:
         assert listening == {"127.0.0.1"}
 
 
-def test_both_data_nodes_have_a_copy_where_two_are_wanted(needs_hdfs: None) -> None:
+def test_with_two_replicas_both_data_nodes_have_each_block(needs_hdfs: None) -> None:
     with running_hdfs(replication=2) as hdfs:
         servers = [hdfs.name_node, *hdfs.data_nodes]
         deltalake.write_deltalake(f"{hdfs.folder()}/table", ROWS)
@@ -54,6 +54,6 @@ def _blocks(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("blk_*") if path.suffix != ".meta"}
 
 
-def test_a_port_that_is_taken_is_named(needs_hdfs: None) -> None:
+def test_the_error_for_a_port_in_use_names_it(needs_hdfs: None) -> None:
     with somebody_listens() as (port, refused), refused, running_hdfs(port):
-        pytest.fail("it listens to somebody else's port")
+        pytest.fail("it listens on a port in use")

@@ -1,4 +1,4 @@
-"""Columnar files as an input: Parquet, and Arrow files and streams."""
+"""The contract of sources for Parquet, and for Arrow files and streams."""
 
 from __future__ import annotations
 

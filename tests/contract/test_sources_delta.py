@@ -1,4 +1,4 @@
-"""A Delta table as an input."""
+"""The contract of sources for Delta tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TestDelta(SourceContract):
     def oracle(self, path: str, schema: pa.Schema) -> pa.Table:
         return pa.parquet.ParquetFile(path).read(schema.names)
 
-    def test_a_file_that_its_log_has_otherwise(self, folder: Path) -> None:
+    def test_a_file_with_another_size_than_in_the_log_is_refused(self, folder: Path) -> None:
         path = self.lay_out(folder, rows(0, 50))
         file = Path(self.open(folder, path).files[0])
         whole = file.read_bytes()
@@ -43,7 +43,7 @@ class TestDelta(SourceContract):
         with pytest.raises(InputError, match=told):
             self.open(folder, path)
 
-    def test_a_copy_of_a_table_has_other_times(self, folder: Path) -> None:
+    def test_a_copy_with_other_modification_times_is_read(self, folder: Path) -> None:
         source = self.open(folder, self.lay_out(folder, rows(0, 50)))
         os.utime(source.files[0], ns=(0, 0))
         assert read(source).num_rows == 50

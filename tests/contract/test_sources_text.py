@@ -1,4 +1,4 @@
-"""Lines of text as an input: csv, and a JSON object per line."""
+"""The contract of sources for csv and newline-delimited json."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class TestCsvWithoutHeader(CsvContract):
     rows_are_needed = True
     spec: ClassVar = {"csv": CsvOptions(header=False, column_names=COLUMNS)}
 
-    # Without names in the file there is only their order, and column_names says how many.
+    # Without a header the columns have only their order, and column_names sets their number.
     test_columns_in_another_order_are_read_by_name = None
     test_columns_that_nobody_reads_may_differ = None
 
@@ -110,7 +110,7 @@ class TestCsvGzip(CsvContract):
 
     def encode(self, table: pa.Table) -> bytes:
         plain = super().encode(table)
-        half = len(plain) // 2  # two members make one file
+        half = len(plain) // 2  # a file may have several gzip members
         return self.compress(plain[:half]) + self.compress(plain[half:])
 
 

@@ -1,4 +1,4 @@
-"""What every store does: files by their URLs, written, listed, read by ranges and removed."""
+"""The contract of stores: files are written, listed, read by ranges and removed by URL."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def write(location: Location, data: bytes) -> Location:
 
 
 def names(infos: list[fs.FileInfo], below: Location) -> dict[str, str]:
-    """Paths relative to a folder, with F or D."""
+    """Return the paths relative to a folder, each with F for a file or D for a folder."""
     start = len(below.path.rstrip("/")) + 1
     kinds = {fs.FileType.File: "F", fs.FileType.Directory: "D"}
     return {info.path[start:]: kinds[info.type] for info in infos}
 
 
-def test_a_file_is_written_looked_at_and_read(place: Location) -> None:
+def test_a_file_is_written_described_and_read(place: Location) -> None:
     file = write(place.child("some/file.txt"), b"0123456789")
     info = file.info()
     assert (info.type, info.size, info.path) == (fs.FileType.File, 10, file.path)
@@ -67,7 +67,7 @@ def test_an_empty_file(place: Location) -> None:
     assert (file.info().type, file.info().size, file.read_bytes()) == (fs.FileType.File, 0, b"")
 
 
-def test_what_is_not_there(place: Location) -> None:
+def test_a_missing_file(place: Location) -> None:
     nothing = place.child("nothing")
     assert nothing.info().type == fs.FileType.NotFound
     assert nothing.walk() == nothing.children() == []
@@ -78,8 +78,8 @@ def test_what_is_not_there(place: Location) -> None:
     nothing.delete_file()
 
 
-def test_a_file_that_is_cut_short_or_gone_is_no_failure_of_its_store(place: Location) -> None:
-    """Nobody need ask again, and the store has nothing to do with it."""
+def test_a_truncated_or_missing_file_is_no_store_error(place: Location) -> None:
+    """The store works, so a retry would not help."""
     source = BytesIO()
     pq.write_table(pa.table({"n": [1, 2]}), source)
     cut = write(place.child("cut.parquet"), source.getvalue()[:-20])
@@ -92,14 +92,14 @@ def test_a_file_that_is_cut_short_or_gone_is_no_failure_of_its_store(place: Loca
         gone.open_input().read(2)
 
 
-def test_a_file_is_removed_and_its_neighbours_are_not(place: Location) -> None:
+def test_a_file_is_removed_without_its_neighbours(place: Location) -> None:
     file, other = write(place.child("a/file"), b"1"), write(place.child("a/file2"), b"2")
     file.delete_file()
     assert file.info().type == fs.FileType.NotFound
     assert other.read_bytes() == b"2"
 
 
-def test_folders_are_listed_one_by_one_and_to_their_depths(place: Location) -> None:
+def test_folders_are_listed_alone_and_recursively(place: Location) -> None:
     for path in ("a/one", "a/b/two", "a/b/c/d/e/f/three", "ab/four"):
         write(place.child(path), b"x")
     folder = place.child("a")
@@ -111,7 +111,7 @@ def test_folders_are_listed_one_by_one_and_to_their_depths(place: Location) -> N
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_odd_names_are_taken_as_they_are(place: Location, name: str) -> None:
+def test_unusual_names_are_taken_literally(place: Location, name: str) -> None:
     file = write(place.child(f"{name}/{name}.bin"), name.encode())
     folder = place.child(name)
     assert names(folder.children(), folder) == {f"{name}.bin": "F"}
@@ -121,7 +121,7 @@ def test_odd_names_are_taken_as_they_are(place: Location, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_a_url_leads_to_what_has_an_odd_name(place: Location, name: str) -> None:
+def test_the_url_of_an_unusual_name_leads_to_the_file(place: Location, name: str) -> None:
     file = write(place.child(f"{name}/{name}.bin"), name.encode())
     url = file.url if "://" in file.url else f"file://{file.url}"
     found = locate(url, Path(), place.options)
@@ -142,7 +142,7 @@ def test_many_files_in_one_folder(place: Location) -> None:
     assert sizes == {f"{number:04}": number for number in range(MANY)}
 
 
-def test_a_large_file_in_pieces_of_any_size(place: Location) -> None:
+def test_a_large_file_is_written_and_read_in_parts_of_any_size(place: Location) -> None:
     seed = 11
     chance = random.Random(seed)
     data = chance.randbytes(LARGE_BYTES)
@@ -163,19 +163,19 @@ def test_a_large_file_in_pieces_of_any_size(place: Location) -> None:
             assert stream.read_at(size, start) == data[start : start + size], (seed, start, size)
 
 
-def test_a_location_travels_to_other_processes(place: Location) -> None:
+def test_a_location_can_be_pickled(place: Location) -> None:
     write(place.child("file"), b"x")
     other: Location = pickle.loads(pickle.dumps(place.child("file")))
     assert other == place.child("file")
     assert other.read_bytes() == b"x"
 
 
-def test_secrets_are_in_no_text(place: Location) -> None:
+def test_secrets_are_not_shown(place: Location) -> None:
     for secret in place.options.values():
         assert secret not in repr(place) + str(place) + place.url
 
 
-def test_of_many_who_put_a_file_where_there_is_none_one_succeeds(place: Location) -> None:
+def test_of_several_concurrent_puts_if_absent_one_succeeds(place: Location) -> None:
     once = place.child("new folder/once %20")
     assert once.why_no_put_if_absent() is None
     won, refused = [], []

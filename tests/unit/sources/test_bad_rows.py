@@ -1,4 +1,4 @@
-"""Rows that cannot be read: the message names file, line, column, value and what to do."""
+"""Tests of the errors for bad rows: file, line, column, value and what to do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INFERRED = "from the first lines of the input; correct the value, or set inputs.
 
 
 def failure(folder: Path, name: str, split_bytes: int = 1 << 30, **spec: Any) -> JobError:
-    """The error of reading all of an input, at whatever time it comes."""
+    """Return the error of opening an input and reading all of it."""
     with pytest.raises(JobError) as raised:
         read(open_source("visits", InputSpec(path=name, **spec), folder, {}, split_bytes))
     return raised.value
@@ -34,7 +34,7 @@ def read(source: Source, since: int = 0) -> None:
 
 
 def message(folder: Path, name: str, data: str | bytes, **spec: Any) -> str:
-    """What is said about a file that holds ``data``, without its folder."""
+    """Return the error for a file with this ``data``, without the file's folder."""
     (folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
     error = failure(folder, name, **spec)
     assert isinstance(error, BadRowError)
@@ -129,17 +129,17 @@ CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
         {},
         f"a.csv, line 2: a quoted value does not end on its line: '1,\"x'; {CLOSE}",
     ),
-    "a quote left open at the end": (
+    "an unclosed quote at the end": (
         'n,s\n1,x\n2,"z\n',
         {},
         f"a.csv, line 3: a quoted value does not end on its line: '2,\"z'; {CLOSE}",
     ),
-    "a quote left open without a last line end": (
+    "an unclosed quote without a last line end": (
         'n,s\n1,x\n2,"z',
         {},
         f"a.csv, line 3: a quoted value does not end on its line: '2,\"z'; {CLOSE}",
     ),
-    "a stray quote and an open one": (
+    "a stray quote and an unclosed one": (
         'n,s\n1,x\n5" pipe,"z\n3,y\n',
         {},
         f"a.csv, line 3: a quoted value does not end on its line: '5\" pipe,\"z'; {CLOSE}",
@@ -165,7 +165,9 @@ def test_csv(tmp_path: Path, data: str | bytes, spec: dict[str, Any], expected: 
 
 @pytest.mark.parametrize("split_bytes", [1000, 300_000, 1 << 30])
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
-def test_the_line_is_found_in_any_split(tmp_path: Path, split_bytes: int, suffix: str) -> None:
+def test_the_line_number_is_right_in_any_split(
+    tmp_path: Path, split_bytes: int, suffix: str
+) -> None:
     data = b"n,s\n" + b"1,x\n\n" * 250_000 + b"1.5,x\n" + b"1,x\n" * 1000
     pack = gzip.compress if suffix.endswith("gz") else bytes
     (tmp_path / f"a{suffix}").write_bytes(pack(data))
@@ -178,8 +180,8 @@ def test_the_line_is_found_in_any_split(tmp_path: Path, split_bytes: int, suffix
     )
 
 
-def test_the_rows_before_a_bad_one_are_not_lost_silently(tmp_path: Path) -> None:
-    """A quoted line end that a split's bound cuts must fail in the split before."""
+def test_a_quoted_line_end_at_a_split_bound_is_an_error(tmp_path: Path) -> None:
+    """The split that begins with the quoted value must fail, wherever its bound is."""
     rows = b"".join(b'%d,"some text"\n' % i for i in range(100))
     data = b"n,s\n" + rows + b'100,"one\n2,two"\n' + rows
     path = tmp_path / "a.csv"
@@ -230,7 +232,7 @@ JSON: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
         "a.json, line 2: column 'n' has \"x\", but inputs.visits.types.n is int64; "
         "correct one of them",
     ),
-    "a date that is none": (
+    "an invalid date": (
         '{"d":"2020-01-02"}\n{"d":"2020-13-02"}\n',
         {"types": {"d": "date32"}},
         "a.json, line 2: column 'd' has \"2020-13-02\", but "
@@ -281,7 +283,7 @@ def test_json(tmp_path: Path, data: str | bytes, spec: dict[str, Any], expected:
     ],
 )
 @pytest.mark.parametrize("split_bytes", [100_000, 1 << 30])
-def test_json_that_changes_after_the_first_lines(
+def test_json_that_differs_from_its_first_lines(
     tmp_path: Path, last: str, expected: str, split_bytes: int
 ) -> None:
     lines = '{"n":1,"o":{"p":[{"q":1}]}}\n' * 60_000
@@ -290,7 +292,7 @@ def test_json_that_changes_after_the_first_lines(
     assert str(error) == f"{tmp_path}/a.json, line 60001: {expected}"
 
 
-def test_json_fields_that_nobody_reads_may_change(tmp_path: Path) -> None:
+def test_json_fields_that_are_not_selected_may_change_type(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"m":1,"n":1}\n{"n":"x","m":2,"new":[]}\n')
     source = open_source("visits", InputSpec(path="a.json", columns=["m"]), tmp_path, {}, 1000)
     (batch,) = source.reader.read(source.splits[0])
@@ -299,7 +301,7 @@ def test_json_fields_that_nobody_reads_may_change(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\n\r\n\n"])
 @pytest.mark.parametrize("name", ["a.csv", "a.json"])
-def test_an_input_of_empty_files(tmp_path: Path, name: str, data: bytes) -> None:
+def test_an_input_with_only_empty_files_is_refused(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
     error = failure(tmp_path, name)
     assert type(error) is InputError
@@ -308,7 +310,7 @@ def test_an_input_of_empty_files(tmp_path: Path, name: str, data: bytes) -> None
     assert "empty" in str(error)
 
 
-def test_a_file_that_ends_too_soon(tmp_path: Path) -> None:
+def test_a_truncated_gzip_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv.gz").write_bytes(
         gzip.compress(b"n\n" + os.urandom(9000).hex().encode())[:-99]
     )
@@ -321,7 +323,7 @@ def test_a_file_that_ends_too_soon(tmp_path: Path) -> None:
     )
 
 
-def test_headers_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_headers_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n,s,n\n1,2,3\n")
     assert str(failure(tmp_path, "a.csv")) == (
         f"{tmp_path}/a.csv: the header names column 'n' twice; rename one"
@@ -335,7 +337,7 @@ def test_headers_that_cannot_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delimiter", ["", "ab", "é", '"', "\n"])
-def test_delimiters_that_cannot_be(tmp_path: Path, delimiter: str) -> None:
+def test_invalid_delimiters_are_refused(tmp_path: Path, delimiter: str) -> None:
     (tmp_path / "a.csv").write_text("n,s\n1,2\n")
     error = failure(tmp_path, "a.csv", csv=CsvOptions(delimiter=delimiter))
     assert str(error) == (
@@ -344,7 +346,7 @@ def test_delimiters_that_cannot_be(tmp_path: Path, delimiter: str) -> None:
     )
 
 
-def test_column_names_that_do_not_fit(tmp_path: Path) -> None:
+def test_column_names_that_do_not_match_the_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("1,2\n")
     error = failure(tmp_path, "a.csv", csv=CsvOptions(header=False, column_names=["n"]))
     assert str(error) == (

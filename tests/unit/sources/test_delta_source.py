@@ -1,4 +1,4 @@
-"""Delta tables: what their log says beyond their files, and what cannot be read as parquet."""
+"""Tests of Delta inputs: what only the log knows, and tables that cannot be read as parquet."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("column", VALUES)
-def test_partition_columns_are_constants_of_their_type(tmp_path: Path, column: str) -> None:
+def test_partition_columns_keep_their_type(tmp_path: Path, column: str) -> None:
     type, values = VALUES[column]
     table = pa.table({"n": range(4), column: pa.array(values, type)})
     write_deltalake(str(tmp_path / "t"), table, partition_by=[column])
@@ -68,7 +68,7 @@ def test_only_the_latest_version_is_read(tmp_path: Path) -> None:
     assert ordered(read(open_table(tmp_path))) == [{"n": 9}]
 
 
-def test_columns_that_came_later_are_null_before(tmp_path: Path) -> None:
+def test_added_columns_are_null_in_older_files(tmp_path: Path) -> None:
     inner = pa.struct([("x", pa.int64())])
     write_deltalake(str(tmp_path), pa.table({"n": [1], "o": pa.array([{"x": 1}], inner)}))
     wider = pa.struct([("x", pa.int64()), ("y", pa.string())])
@@ -85,13 +85,13 @@ def test_columns_that_came_later_are_null_before(tmp_path: Path) -> None:
     ]
 
 
-def test_a_column_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_column_is_refused(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"n": [1], "s": ["x"]}))
     with pytest.raises(ColumnNotFoundError, match="no column 'm'; it has 'n', 's'"):
         open_table(tmp_path, columns=["m"])
 
 
-def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_missing_file(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"n": [1]}))
     (file,) = tmp_path.glob("*.parquet")
     file.unlink()
@@ -99,7 +99,7 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
         open_table(tmp_path)
 
 
-def test_a_log_that_cannot_be_read(tmp_path: Path) -> None:
+def test_an_unreadable_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "_delta_log").mkdir()
     for text in (None, "no json"):
         if text:
@@ -110,7 +110,7 @@ def test_a_log_that_cannot_be_read(tmp_path: Path) -> None:
         assert "\n" not in str(raised.value)
 
 
-def test_deletion_vectors_are_refused_where_there_are_any(tmp_path: Path) -> None:
+def test_deletion_vectors_are_refused_if_any_delete_rows(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"n": [1, 2, 3]}))
     commit(tmp_path, protocol("deletionVectors"))
     assert ordered(read(open_table(tmp_path))) == [{"n": 1}, {"n": 2}, {"n": 3}]
@@ -125,7 +125,7 @@ def test_deletion_vectors_are_refused_where_there_are_any(tmp_path: Path) -> Non
     )
 
 
-def test_column_mapping_is_refused_where_it_is_used(tmp_path: Path) -> None:
+def test_column_mapping_is_refused_if_it_is_used(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"n": [1]}))
     commit(tmp_path, protocol("columnMapping"))
     assert ordered(read(open_table(tmp_path))) == [{"n": 1}]
@@ -144,7 +144,7 @@ def test_column_mapping_is_refused_where_it_is_used(tmp_path: Path) -> None:
     assert "uses column mapping (delta.columnMapping.mode = name), which is" in str(raised.value)
 
 
-def test_features_that_nobody_knows_are_refused(tmp_path: Path) -> None:
+def test_unknown_reader_features_are_refused(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"n": [1]}))
     commit(tmp_path, protocol("timestampNtz", "rowsInRhyme"))
     with pytest.raises(InputError, match="rowsInRhyme"):

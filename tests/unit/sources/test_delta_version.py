@@ -1,4 +1,4 @@
-"""Which version of a Delta table an input reads."""
+"""Tests of the version of a Delta table that an input reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """One with a version a day, whose row says which."""
+    """A table with one version a day; the row has the version's number."""
     for n in range(4):
         write_deltalake(tmp_path, pa.table({"n": [n]}), mode="overwrite")
         at = (FIRST + n * DAY).timestamp()
@@ -43,7 +43,7 @@ def read(path: Path, **asked: Any) -> tuple[int | None, list[int]]:
     return source.version, [n for batch in batches for n in batch["n"].to_pylist()]
 
 
-def test_the_newest_is_read_and_told_where_none_is_asked_for(table: Path) -> None:
+def test_the_newest_version_is_read_by_default(table: Path) -> None:
     assert read(table) == (3, [3])
 
 
@@ -62,7 +62,9 @@ def test_a_version_is_read(table: Path, version: int) -> None:
         (FIRST + 30 * DAY, 3),
     ],
 )
-def test_the_version_of_a_time_is_read(table: Path, time: datetime, version: int) -> None:
+def test_a_timestamp_selects_the_version_of_that_time(
+    table: Path, time: datetime, version: int
+) -> None:
     assert read(table, timestamp=time) == (version, [version])
 
 
@@ -72,7 +74,7 @@ def refused(kind: type[Exception], path: Path, **asked: Any) -> str:
     return str(raised.value)
 
 
-def test_a_version_that_is_not_there_is_told_with_those_that_are(table: Path) -> None:
+def test_the_error_for_a_missing_version_lists_the_available_ones(table: Path) -> None:
     assert refused(InputError, table, version=4) == (
         f"inputs.rows.version: {table} has no version 4; its log has versions 0 to 3"
     )
@@ -96,7 +98,7 @@ def test_a_time_before_the_first_version_is_refused(table: Path) -> None:
     )
 
 
-def test_what_cannot_be_meant_is_refused(table: Path) -> None:
+def test_invalid_versions_and_timestamps_are_refused(table: Path) -> None:
     assert "inputs.rows.version must be 0 or more, not -1" in refused(
         JobFileError, table, version=-1
     )
@@ -110,21 +112,21 @@ def test_what_cannot_be_meant_is_refused(table: Path) -> None:
     assert told == "inputs.rows.version is only for Delta tables; csv files have no versions"
 
 
-def test_a_version_whose_files_are_deleted_is_told(table: Path) -> None:
+def test_a_vacuumed_version_is_refused(table: Path) -> None:
     DeltaTable(table).vacuum(0, dry_run=False, enforce_retention_duration=False)
     told = refused(InputError, table, version=1)
     assert re.match(rf"version 1 of {table} cannot be read any more: a vacuum", told)
     assert read(table, version=3) == (3, [3])
 
 
-def test_a_file_of_the_newest_version_is_no_vacuums(table: Path) -> None:
+def test_a_missing_file_of_the_newest_version_is_not_blamed_on_vacuum(table: Path) -> None:
     (file,) = DeltaTable(table).file_uris()
     Path(file).unlink()
     assert "vacuum" not in refused(InputError, table)
 
 
 @pytest.mark.parametrize("value", ["soon", "2026-01-01", datetime(2026, 1, 1).date(), 7])
-def test_what_is_no_time_is_told_with_what_is_one(value: object) -> None:
+def test_the_error_for_an_invalid_timestamp_shows_a_valid_one(value: object) -> None:
     rows = {"path": "t", "timestamp": value}
     job = {"job": {"name": "j"}, "inputs": {"rows": rows}, "output": {"table": "out"}}
     with pytest.raises(JobFileError) as raised:
@@ -144,5 +146,5 @@ def test_what_is_no_time_is_told_with_what_is_one(value: object) -> None:
         ([f"{0:020}.json", f"{10:020}.checkpoint.{1:010}.{2:010}.parquet"], VersionRange(0, 10)),
     ],
 )
-def test_the_versions_that_a_log_has(names: list[str], versions: VersionRange | None) -> None:
+def test_available_versions_of_a_log(names: list[str], versions: VersionRange | None) -> None:
     assert available_versions(names) == versions

@@ -1,4 +1,4 @@
-"""From a path to files and a format, and what is said where there are none."""
+"""Tests of how a path becomes files and a format, and of the errors if there are none."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def folder(tmp_path: Path) -> Path:
         ("by_year/year=2024/month=01", ["by_year/year=2024/month=01/a.csv"]),
     ],
 )
-def test_what_a_path_leads_to(folder: Path, path: str, found: list[str]) -> None:
+def test_files_of_a_path(folder: Path, path: str, found: list[str]) -> None:
     assert names(folder, path) == found
     assert names(folder, str(folder / path)) == found
     assert names(folder, f"file://{folder}/{path}") == found
@@ -90,7 +90,7 @@ def test_what_a_path_leads_to(folder: Path, path: str, found: list[str]) -> None
         ("nowhere/at/all", None),
     ],
 )
-def test_a_path_that_matches_nothing(folder: Path, path: str, hint: str | None) -> None:
+def test_a_path_that_matches_nothing_is_refused(folder: Path, path: str, hint: str | None) -> None:
     with pytest.raises(InputError) as raised:
         find(folder, path)
     message = str(raised.value)
@@ -111,7 +111,7 @@ def test_a_path_that_matches_nothing(folder: Path, path: str, hint: str | None) 
         ("by_year/year=*/month=01/a.csv", "year"),
     ],
 )
-def test_folders_that_hold_columns_are_refused(folder: Path, path: str, columns: str) -> None:
+def test_hive_folders_are_refused(folder: Path, path: str, columns: str) -> None:
     with pytest.raises(InputError) as raised:
         find(folder, path)
     message = str(raised.value)
@@ -122,7 +122,7 @@ def test_folders_that_hold_columns_are_refused(folder: Path, path: str, columns:
     assert f"inputs.visits.path = '{first}'" in message
 
 
-def test_a_folder_of_files_that_are_left_out(folder: Path) -> None:
+def test_a_folder_with_only_ignored_files_is_refused(folder: Path) -> None:
     (folder / "empty").mkdir()
     (folder / "empty" / "_SUCCESS").touch()
     with pytest.raises(InputError) as raised:
@@ -153,7 +153,7 @@ def test_a_folder_of_files_that_are_left_out(folder: Path) -> None:
         ("x.csv/part-0", None, None, False),
     ],
 )
-def test_what_a_name_says(
+def test_format_and_compression_by_suffix(
     name: str, format: str | None, compression: str | None, tabs: bool
 ) -> None:
     assert format_of(f"/data/{name}") == format
@@ -161,7 +161,7 @@ def test_what_a_name_says(
     assert is_tab_separated(f"/data/{name}") == tabs
 
 
-def test_several_formats_need_one_to_be_named(folder: Path) -> None:
+def test_files_of_several_formats_need_an_explicit_format(folder: Path) -> None:
     (folder / "visits" / "c.json").touch()
     (folder / "visits" / "notes.txt").touch()
     with pytest.raises(InputError) as raised:
@@ -180,7 +180,7 @@ def test_several_formats_need_one_to_be_named(folder: Path) -> None:
     assert find(folder, "visits/notes.txt", format="csv").format == "csv"
 
 
-def test_a_delta_table_is_known_by_its_log(folder: Path) -> None:
+def test_a_delta_table_is_recognised_by_its_log(folder: Path) -> None:
     (folder / "tables" / "t" / "_delta_log").mkdir(parents=True)
     (folder / "tables" / "t" / "a.parquet").touch()
     found = find(folder, "tables/t")

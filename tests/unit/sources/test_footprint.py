@@ -1,4 +1,4 @@
-"""What reading takes: which modules are imported, and how much memory a large file needs."""
+"""Tests of what reading costs: the imported modules, and the memory for a large file."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def rows(count: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet", ".arrow", ""])
-def test_only_what_a_format_needs_is_imported(tmp_path: Path, suffix: str) -> None:
+def test_only_the_modules_of_a_format_are_imported(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     write(rows(10), path)
     loaded = run(path)[-1].split()
@@ -83,4 +83,4 @@ def test_a_large_file_needs_no_more_memory_than_a_small_one(tmp_path: Path, suff
     write(pa.concat_tables([table] * 3).combine_chunks(), large)
     (_, before), (count, after) = (map(int, line.split()) for line in run(small, large)[:2])
     assert count == 1_800_000
-    assert after - before < 16  # MiB, of files of 35 to 65 more
+    assert after - before < 16  # MiB; the files are 35 to 65 MiB larger

@@ -1,4 +1,4 @@
-"""Byte ranges of text: wherever they are cut, every line is in one of them."""
+"""Tests of byte ranges of text: wherever the bounds are, every line is in exactly one range."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ line_end = st.sampled_from([b"\n", b"\r\n"])
 
 @st.composite
 def texts(draw: st.DrawFn) -> bytes:
-    """Lines of any length, some of them far longer than the rest, with either line end."""
+    """Draw lines of any length, some of them far longer than the rest, with either line end."""
     parts = draw(st.lists(st.tuples(line, st.sampled_from([1, 1, 1, 20]), line_end), max_size=20))
     last = draw(line)
     return b"".join(text * times + end for text, times, end in parts) + last
 
 
 def chunks_of(data: bytes, first: int, start: int, stop: int | None, size: int) -> list[Chunk]:
-    """Copies, as a chunk is valid until the next one only."""
+    """Return copies of the chunks, because a chunk is only valid until the next one."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
@@ -40,7 +40,9 @@ def chunks_of(data: bytes, first: int, start: int, stop: int | None, size: int) 
 
 
 @given(data=texts(), cuts=st.lists(st.integers(0, 600), max_size=6), size=st.integers(1, 64))
-def test_ranges_that_tile_a_file_tile_its_lines(data: bytes, cuts: list[int], size: int) -> None:
+def test_ranges_that_cover_a_file_read_every_line_once(
+    data: bytes, cuts: list[int], size: int
+) -> None:
     bounds = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     read = b""
     for start, stop in pairwise(bounds):
@@ -65,7 +67,7 @@ def test_a_line_belongs_to_the_range_of_its_first_byte(
 
 
 @given(data=texts(), size=st.integers(1, 64))
-def test_what_comes_before_the_first_line_is_left_out(data: bytes, size: int) -> None:
+def test_bytes_before_the_first_line_are_skipped(data: bytes, size: int) -> None:
     first = data.find(b"\n") + 1
     for cut in (0, 1, first, len(data)):
         ranges = [(0, cut), (cut, len(data))]
@@ -83,11 +85,13 @@ def test_without_a_stop_a_file_is_read_to_its_end(data: bytes) -> None:
 def test_a_range_inside_one_line_does_not_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "long.txt"
     with path.open("wb") as file:
-        file.truncate(1 << 40)  # a sparse file: to read it would take hours
+        file.truncate(1 << 40)  # a sparse file, which would take hours to read
     assert list(read_chunks(locate(str(path), tmp_path), 0, 1 << 30, (1 << 30) + 1000)) == []
 
 
-def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_too_long_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1 << 20)
     path = tmp_path / "long.txt"
     path.write_bytes(b"ok\n" + b"x" * (3 << 20))
@@ -109,14 +113,14 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         (b"a", 1),
     ],
 )
-def test_lines_are_counted_but_for_blank_ones(text: bytes, count: int) -> None:
+def test_lines_are_counted_without_blank_ones(text: bytes, count: int) -> None:
     assert has_lines(Chunk.of(text), count)
     assert not has_lines(Chunk.of(text), count + 9)
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 99, 100, 101, 12345])
 @pytest.mark.parametrize("split_bytes", [1, 10, 100, 1 << 40])
-def test_byte_splits_tile_a_file(size: int, split_bytes: int) -> None:
+def test_byte_splits_cover_a_file(size: int, split_bytes: int) -> None:
     splits = split_bytes_evenly("x", FileVersion(size), split_bytes)
     assert splits[0].start == 0
     assert splits[-1].stop == size
@@ -126,7 +130,7 @@ def test_byte_splits_tile_a_file(size: int, split_bytes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "runs"),
+    ("sizes", "runs"),
     [
         ([], [(0, 0)]),
         ([5], [(0, 1)]),
@@ -136,22 +140,24 @@ def test_byte_splits_tile_a_file(size: int, split_bytes: int) -> None:
         ([0, 0, 0], [(0, 3)]),
     ],
 )
-def test_runs_are_as_long_as_fits(weights: list[int], runs: list[tuple[int, int]]) -> None:
-    splits = split_runs("x", FileVersion(sum(weights)), weights, 10)
+def test_runs_are_as_long_as_the_limit_allows(
+    sizes: list[int], runs: list[tuple[int, int]]
+) -> None:
+    splits = split_runs("x", FileVersion(sum(sizes)), sizes, 10)
     assert [(split.start, split.stop) for split in splits] == runs
-    assert sum(split.size_bytes for split in splits) == sum(weights)
+    assert sum(split.size_bytes for split in splits) == sum(sizes)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
-def test_a_split_is_cut_into_splits_that_tile_it(count: int) -> None:
+def test_a_split_is_divided_into_splits_that_cover_it(count: int) -> None:
     split = Split("x", 100, 107, 70, (("day", 3),))
-    pieces = split.divide(count)
-    assert len(pieces) == min(count, 7)
-    assert [piece.start for piece in pieces] + [107] == [100] + [piece.stop for piece in pieces]
-    assert sum(piece.size_bytes for piece in pieces) == 70
-    assert {piece.constants for piece in pieces} == {split.constants}
+    parts = split.divide(count)
+    assert len(parts) == min(count, 7)
+    assert [part.start for part in parts] + [107] == [100] + [part.stop for part in parts]
+    assert sum(part.size_bytes for part in parts) == 70
+    assert {part.constants for part in parts} == {split.constants}
 
 
-def test_an_empty_split_and_a_whole_file_stay_one() -> None:
+def test_an_empty_split_and_a_whole_file_are_not_divided() -> None:
     assert Split("x", 0, 0, 0).divide(5) == [Split("x", 0, 0, 0)]
     assert Split("x.gz", 0, 1, 999).divide(5) == [Split("x.gz", 0, 1, 999)]

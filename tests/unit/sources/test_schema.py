@@ -1,4 +1,4 @@
-"""The one schema of an input: what is guessed, what is set, and what does not go together."""
+"""Tests of the schema of an input: inferred types, declared types, and mismatches."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def types(source: Source) -> dict[str, str]:
         ("", "string"),
     ],
 )
-def test_csv_guesses(tmp_path: Path, values: str, type: str) -> None:
+def test_inferred_types_of_csv(tmp_path: Path, values: str, type: str) -> None:
     assert types(open_files(tmp_path, {"a.csv": f"c\n{values}"})) == {"c": type}
 
 
-def test_guesses_of_several_files_are_joined(tmp_path: Path) -> None:
+def test_inferred_types_of_several_files_are_unified(tmp_path: Path) -> None:
     files = {
         "a.csv": "n,d,s,t,empty\n,1,,2020-01-01 10:00:00,\n",
         "b.csv": "n,d,s,t,empty\n7,2.5,x,2020-01-01 10:00:00.123456789,\n",
@@ -78,7 +78,7 @@ def test_guesses_of_several_files_are_joined(tmp_path: Path) -> None:
     assert source.files == tuple(f"{tmp_path}/{name}.csv" for name in "abc")
 
 
-def test_guesses_that_do_not_go_together(tmp_path: Path) -> None:
+def test_inferred_types_without_a_common_type_are_refused(tmp_path: Path) -> None:
     files = {"a.csv": "n,s\n,x\n", "b.csv": "n,s\n1,x\n", "c.csv": "n,s\nabc,x\n"}
     with pytest.raises(SchemaMismatchError) as raised:
         open_files(tmp_path, files)
@@ -93,7 +93,7 @@ def test_guesses_that_do_not_go_together(tmp_path: Path) -> None:
     ]
 
 
-def test_headers_that_do_not_agree(tmp_path: Path) -> None:
+def test_different_headers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatchError) as raised:
         open_files(tmp_path, {"a.csv": "url,visitor\n", "b.csv": "url,vistor\n"})
     assert str(raised.value) == (
@@ -102,14 +102,14 @@ def test_headers_that_do_not_agree(tmp_path: Path) -> None:
     )
 
 
-def test_all_headers_are_read_but_only_some_heads(tmp_path: Path) -> None:
+def test_all_headers_are_read_but_only_some_files_are_sampled(tmp_path: Path) -> None:
     files = {f"{i:03}.csv": f"a,b\n{i},x\n" for i in range(200)}
     assert len(rows(open_files(tmp_path, files))) == 200
     with pytest.raises(SchemaMismatchError, match=r"177\.csv has no column 'b'"):
         open_files(tmp_path, {"177.csv": "a\n1\n"})
 
 
-def test_types_that_are_set(tmp_path: Path) -> None:
+def test_declared_types_of_csv(tmp_path: Path) -> None:
     text = "zip,at,price,n,s\n00123,2020-01-01T00:00:00Z,1.5,7,x\n"
     set_types = {
         "zip": "string",
@@ -129,7 +129,7 @@ def test_types_that_are_set(tmp_path: Path) -> None:
     assert rows(source)[0]["zip"] == "00123"
 
 
-def test_types_of_what_is_not_there_or_cannot_be(tmp_path: Path) -> None:
+def test_missing_columns_and_invalid_types_are_refused(tmp_path: Path) -> None:
     files = {"a.csv": "n,s\n1,x\n"}
     told = rf"{tmp_path}/a\.csv has no column 'm'; it has 'n', 's'"
     with pytest.raises(ColumnNotFoundError, match=rf"^inputs\.visits\.types: {told}"):
@@ -144,17 +144,17 @@ def test_types_of_what_is_not_there_or_cannot_be(tmp_path: Path) -> None:
         open_files(tmp_path, files, types={"n": "list<int64>"})
 
 
-def test_columns_without_a_header(tmp_path: Path) -> None:
+def test_default_column_names_without_a_header(tmp_path: Path) -> None:
     source = open_files(tmp_path, {"a.csv": "\n1,x\n2,y\n"}, csv=CsvOptions(header=False))
     assert rows(source) == [{"f0": 1, "f1": "x"}, {"f0": 2, "f1": "y"}]
 
 
-def test_a_delimiter_that_is_set_holds_for_tsv_too(tmp_path: Path) -> None:
+def test_a_delimiter_that_is_set_applies_to_tsv_too(tmp_path: Path) -> None:
     source = open_files(tmp_path, {"a.tsv": "a;b\n1;2\n"}, csv=CsvOptions(delimiter=";"))
     assert rows(source) == [{"a": 1, "b": 2}]
 
 
-def test_json_keeps_order_strings_and_structure(tmp_path: Path) -> None:
+def test_json_keeps_the_order_of_fields_strings_and_nesting(tmp_path: Path) -> None:
     files = {
         "a.jsonl": '{"s":"2020-01-01","n":null,"o":{"k":[1,null]}}\n',
         "b.jsonl": '{"n":1.5,"more":true,"o":{"k":[2.5],"l":"x"}}\n{"o":null}\n',
@@ -174,7 +174,7 @@ def test_json_keeps_order_strings_and_structure(tmp_path: Path) -> None:
     ]
 
 
-def test_json_types_that_are_set(tmp_path: Path) -> None:
+def test_declared_types_of_json(tmp_path: Path) -> None:
     text = '{"d":"2020-01-02","at":"2020-01-02T00:00:00.5Z","price":1.25}\n'
     set_types = {
         "d": "date32",
@@ -211,7 +211,7 @@ LAYOUTS = [
 
 @pytest.mark.parametrize("other", LAYOUTS, ids=str)
 @pytest.mark.parametrize("first", LAYOUTS, ids=str)
-def test_layouts_of_strings_are_read_as_the_first(
+def test_strings_are_read_with_the_layout_of_the_first_file(
     tmp_path: Path, first: pa.DataType, other: pa.DataType
 ) -> None:
     write_arrow(tmp_path / "a.arrow", pa.table({"s": text(["x", None], first)}))
@@ -232,7 +232,7 @@ def write_arrow(path: Path, table: pa.Table, chunk: int | None = None) -> None:
         writer.write_table(table, max_chunksize=chunk)
 
 
-def test_dictionaries_that_do_not_fit_the_first_ones_index(tmp_path: Path) -> None:
+def test_dictionaries_too_large_for_the_first_index_type(tmp_path: Path) -> None:
     narrow = pa.dictionary(pa.int8(), pa.string())
     wide = pa.dictionary(pa.int32(), pa.string())
     many = [str(i) for i in range(1000)]
@@ -241,7 +241,7 @@ def test_dictionaries_that_do_not_fit_the_first_ones_index(tmp_path: Path) -> No
     assert [row["s"] for row in rows(open_folder(tmp_path))] == ["x", *many]
 
 
-def test_nulls_metadata_and_nullability_make_no_difference(tmp_path: Path) -> None:
+def test_nulls_metadata_and_nullability_are_no_mismatch(tmp_path: Path) -> None:
     strict = pa.schema([pa.field("n", pa.int64(), nullable=False)], metadata={"by": "hand"})
     pa.parquet.write_table(pa.table({"n": pa.nulls(2)}), tmp_path / "a.parquet")
     pa.parquet.write_table(pa.table({"n": [1]}, schema=strict), tmp_path / "b.parquet")
@@ -252,7 +252,7 @@ def test_nulls_metadata_and_nullability_make_no_difference(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
-def test_fields_within_that_one_file_says_are_never_null(tmp_path: Path, first: str) -> None:
+def test_nested_fields_that_are_not_nullable_in_one_file(tmp_path: Path, first: str) -> None:
     strict = pa.struct([pa.field("x", pa.int64(), nullable=False)])
     loose = pa.struct([pa.field("x", pa.int64())])
     second = "b" if first == "a" else "a"
@@ -265,8 +265,8 @@ def test_fields_within_that_one_file_says_are_never_null(tmp_path: Path, first: 
 
 
 @pytest.mark.parametrize("encoded", [False, True])
-def test_items_of_lists_are_named_alike_in_all_batches(tmp_path: Path, encoded: bool) -> None:
-    """Types are equal whatever the name, and writers see to it that rows have one schema."""
+def test_list_items_have_the_same_name_in_all_batches(tmp_path: Path, encoded: bool) -> None:
+    """List types are equal whatever the item's name, but writers need batches with one schema."""
     for file, name in [("a", "item"), ("b", "element"), ("c", "array")]:
         kind = pa.list_(pa.field(name, pa.int64()))
         table = pa.table({"l": pa.array([[1]], kind)})
@@ -281,7 +281,9 @@ def test_items_of_lists_are_named_alike_in_all_batches(tmp_path: Path, encoded: 
 
 
 @pytest.mark.parametrize("names", [("a", "a.b"), ("a.b", "a")])
-def test_a_column_may_be_named_as_a_leaf_of_another(tmp_path: Path, names: list[str]) -> None:
+def test_a_column_may_have_the_path_of_a_nested_field_as_its_name(
+    tmp_path: Path, names: list[str]
+) -> None:
     columns = {"a": [{"b": "x"}, {"b": "y"}] * 1000, "a.b": ["u", None] * 1000}
     table = pa.table(columns).select(list(names))
     pa.parquet.write_table(table, tmp_path / "a.parquet")
@@ -290,8 +292,8 @@ def test_a_column_may_be_named_as_a_leaf_of_another(tmp_path: Path, names: list[
     assert [row for batch in batches for row in batch.to_pylist()] == table.to_pylist()
 
 
-def test_few_long_strings_are_decoded_by_pieces(tmp_path: Path) -> None:
-    """Of the file's 100 kB the parts of 2 GiB are not told, and 32-bit offsets reach no further."""
+def test_few_long_strings_are_decoded_in_slices(tmp_path: Path) -> None:
+    """The file has 100 kB and decodes to over 2 GiB, more than 32-bit offsets can address."""
     values = pa.array([letter * 20_000 for letter in "abc"])
     codes = pa.array([n % 3 for n in range(130_000)], pa.int32())
     strings = pa.DictionaryArray.from_arrays(codes, values)
@@ -302,7 +304,7 @@ def test_few_long_strings_are_decoded_by_pieces(tmp_path: Path) -> None:
     assert batch.column("s")[:4].to_pylist() == strings[:4].to_pylist()
 
 
-def test_typed_files_that_do_not_agree(tmp_path: Path) -> None:
+def test_parquet_files_with_different_types_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", n=pa.array([1], pa.int64()), s=pa.array(["x"]))
     write(tmp_path / "b.parquet", n=pa.array([1], pa.int32()), s=pa.array(["x"]))
     with pytest.raises(SchemaMismatchError) as raised:
@@ -316,14 +318,14 @@ def test_typed_files_that_do_not_agree(tmp_path: Path) -> None:
         open_folder(tmp_path, types={"n": "int64"})
 
 
-def test_two_columns_of_one_name(tmp_path: Path) -> None:
+def test_duplicate_column_names_are_refused(tmp_path: Path) -> None:
     table = pa.table([pa.array([1]), pa.array([2])], names=["n", "n"])
     write_arrow(tmp_path / "a.arrow", table)
     with pytest.raises(InputError, match=r"a\.arrow: two columns are named 'n'; rename one"):
         open_folder(tmp_path)
 
 
-def test_a_large_arrow_batch_is_read_in_pieces(tmp_path: Path) -> None:
+def test_a_large_arrow_batch_is_read_in_slices(tmp_path: Path) -> None:
     table = pa.table({"n": range(3_000_000)})
     write_arrow(tmp_path / "a.arrow", table, chunk=3_000_000)
     source = open_folder(tmp_path)
@@ -390,6 +392,6 @@ def test_type_names_with_parameters(text: str, type: pa.DataType) -> None:
         ("dictionary<int32, string>", "is not a type"),
     ],
 )
-def test_what_is_no_type(text: str, part: str) -> None:
+def test_invalid_type_names_are_refused(text: str, part: str) -> None:
     with pytest.raises(ValueError, match=re.escape(part)):
         parse_type(text)

@@ -1,4 +1,4 @@
-"""What the environment adds to ``[storage]``."""
+"""Tests of what the environment adds to ``[storage]``."""
 
 from __future__ import annotations
 
@@ -16,39 +16,42 @@ ENVIRONMENT = {
     "AWS_SESSION_TOKEN": "",
     "HOME": "/root",
 }
-WHERE = {"aws_region": "second", "aws_endpoint_url": "http://s3"}
-WHO = {"aws_access_key_id": "its-key", "aws_secret_access_key": "its-secret"}
+LOCATION = {"aws_region": "second", "aws_endpoint_url": "http://s3"}
+IDENTITY = {"aws_access_key_id": "its-key", "aws_secret_access_key": "its-secret"}
 
 
-def test_a_bucket_is_reached_by_what_the_environment_says() -> None:
-    assert with_environment({}, BUCKET, ENVIRONMENT) == WHERE | WHO
+def test_a_buckets_options_come_from_the_environment() -> None:
+    assert with_environment({}, BUCKET, ENVIRONMENT) == LOCATION | IDENTITY
     first = with_environment({}, BUCKET, {**ENVIRONMENT, "AWS_REGION": "first"})
     assert first["aws_region"] == "first"
 
 
-def test_the_job_comes_first() -> None:
+def test_the_jobs_options_take_precedence() -> None:
     options = {"aws_region": "mine", "timeout": "5s"}
-    assert with_environment(options, BUCKET, ENVIRONMENT) == WHERE | WHO | options
+    assert with_environment(options, BUCKET, ENVIRONMENT) == LOCATION | IDENTITY | options
 
 
-def test_the_job_comes_first_by_any_name_of_an_option() -> None:
+def test_the_jobs_options_take_precedence_under_any_alias() -> None:
     for option in ("endpoint", "aws_endpoint", "AWS_ENDPOINT_URL"):
-        added = {"aws_region": "second", **WHO}
+        added = {"aws_region": "second", **IDENTITY}
         assert with_environment({option: "mine"}, BUCKET, ENVIRONMENT) == {**added, option: "mine"}
     assert "aws_region" not in with_environment({"region": "mine"}, BUCKET, ENVIRONMENT)
 
 
-def test_one_who_asks_is_not_mixed_with_another() -> None:
+def test_credentials_of_the_job_and_the_environment_are_not_mixed() -> None:
     for option in ("aws_access_key_id", "aws_session_token", "aws_skip_signature"):
-        assert with_environment({option: "mine"}, BUCKET, ENVIRONMENT) == {**WHERE, option: "mine"}
+        assert with_environment({option: "mine"}, BUCKET, ENVIRONMENT) == {
+            **LOCATION,
+            option: "mine",
+        }
 
 
-def test_without_a_bucket_nothing_is_taken() -> None:
+def test_without_a_bucket_nothing_is_added() -> None:
     assert with_environment({}, ["in.csv", "hdfs://node/t"], ENVIRONMENT) == {}
 
 
-def test_hopsfs_is_reached_as_whom_the_environment_says() -> None:
-    """Its client would take them in any case, unchecked."""
+def test_hopsfs_takes_certificates_and_user_from_the_environment() -> None:
+    """The client would take them anyway, but unchecked."""
     environment = {**ENVIRONMENT, "PEMS_DIR": "/pems", "LIBHDFS_DEFAULT_USER": "demo__ann"}
     found = {"pem_dir": "/pems", "user": "demo__ann"}
     for url in ("hopsfs://node/t", "HOPSFS://node/t"):
@@ -57,17 +60,20 @@ def test_hopsfs_is_reached_as_whom_the_environment_says() -> None:
         "pem_dir": "/pems",
         "user": "demo__bob",
     }
-    assert with_environment({}, [*BUCKET, "hopsfs://node/t"], environment) == found | WHERE | WHO
+    assert (
+        with_environment({}, [*BUCKET, "hopsfs://node/t"], environment)
+        == found | LOCATION | IDENTITY
+    )
     assert with_environment({}, ["hdfs://node/t"], environment) == {}
     assert with_environment({}, ["hopsfs://node/t"], {"PEMS_DIR": ""}) == {}
 
 
-def test_a_folder_of_the_environment_is_where_the_command_is_typed() -> None:
+def test_a_relative_pems_dir_is_relative_to_the_working_directory() -> None:
     found = with_environment({}, ["hopsfs://node/t"], {"PEMS_DIR": "pems"})
     assert found == {"pem_dir": str(Path.cwd() / "pems")}
 
 
-WHOSE = [
+CREDENTIALS = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
@@ -75,23 +81,23 @@ WHOSE = [
     "AWS_ROLE_ARN",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 ]
-WHERE_TO = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
+ENDPOINTS = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
 OTHERS = ["AWS_REGION", "AWS_ALLOW_HTTP", "AWS_PROFILE", "HOME", "GITHUB_TOKEN"]
-ALL = [*WHOSE, *WHERE_TO, *OTHERS]
+ALL = [*CREDENTIALS, *ENDPOINTS, *OTHERS]
 
 
-def test_a_key_of_the_job_goes_with_no_other_identity() -> None:
+def test_with_a_key_of_the_job_all_other_credentials_conflict() -> None:
     for option in ("aws_access_key_id", "AWS_SECRET_ACCESS_KEY"):
-        assert conflicting_variables({option: "mine"}, BUCKET, ALL) == WHOSE
+        assert conflicting_variables({option: "mine"}, BUCKET, ALL) == CREDENTIALS
 
 
-def test_an_endpoint_of_the_job_goes_with_no_other() -> None:
+def test_with_an_endpoint_of_the_job_all_other_endpoints_conflict() -> None:
     for option in ("aws_endpoint_url", "endpoint"):
-        assert conflicting_variables({option: "mine"}, BUCKET, ALL) == WHERE_TO
+        assert conflicting_variables({option: "mine"}, BUCKET, ALL) == ENDPOINTS
 
 
-def test_an_environment_with_which_nothing_is_mixed_is_left_alone() -> None:
-    """A role of the job's may be asked for by the token that its container has."""
+def test_without_a_key_or_endpoint_of_the_job_nothing_conflicts() -> None:
+    """For example, a role in the job's options may need the token of its container."""
     for option in ("aws_region", "aws_role_arn"):
         assert conflicting_variables({option: "mine"}, BUCKET, ALL) == []
     assert (

@@ -1,4 +1,4 @@
-"""What the clients of stores say of options that they do not take."""
+"""Tests of the errors for options that a store's client refuses; no message shows a value."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("key", "value", "says"), WRONG)
-def test_an_option_that_the_client_does_not_take_is_named(
+def test_the_error_names_the_option_that_the_client_refuses(
     tmp_path: Path, key: str, value: str, says: str
 ) -> None:
     with pytest.raises(JobError) as caught:
@@ -39,7 +39,7 @@ def test_an_option_that_the_client_does_not_take_is_named(
     assert caught.value.__suppress_context__
 
 
-def test_several_options_that_the_client_does_not_take(tmp_path: Path) -> None:
+def test_the_error_names_one_of_several_refused_options(tmp_path: Path) -> None:
     options = {**BUCKET, "timeout": "SECRET", "allow_http": "SECRET"}
     with pytest.raises(
         JobError, match=r"^storage\.(allow_http|timeout) cannot be used for s3://bucket: "
@@ -52,7 +52,7 @@ OF_DELTALAKE = ("max_retries", 'SE"CR ET', '("max_retries", "Generic DeltaTable 
 
 
 @pytest.mark.parametrize(("key", "value", "says"), [*WRONG[1:4], OF_DELTALAKE])
-def test_deltalake_says_it_without_the_value(
+def test_an_error_of_deltalake_does_not_show_the_value(
     tmp_path: Path, key: str, value: str, says: str
 ) -> None:
     table = locate("s3://bucket/x", tmp_path, {**BUCKET, key: value})
@@ -64,7 +64,7 @@ def test_deltalake_says_it_without_the_value(
     assert [part for part in ("SE", "CR", "ET") if part in message] == []
 
 
-def test_a_url_that_is_asked_is_told_without_who_asks(tmp_path: Path) -> None:
+def test_the_user_in_a_url_is_not_shown(tmp_path: Path) -> None:
     options = {**BUCKET, "aws_endpoint_url": "http://user:SECRET@127.0.0.1:1", "max_retries": "0"}
     table = locate("s3://bucket/x", tmp_path, options)
     with (

@@ -1,4 +1,4 @@
-"""Whether it is a store that fails, or what is asked of it, by what its client raises."""
+"""Tests of whether an error of a client means a failing store or a wrong request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANSWER = "Generic S3 error: Error performing GET http://s3/b - Server returned n
         ("Operation not supported: x", False),
     ],
 )
-def test_what_may_pass(told: str, is_transient: bool) -> None:
+def test_which_failures_are_transient(told: str, is_transient: bool) -> None:
     error = failure_of("s3://b/x", OSError(told))
     assert has_failed(error) == is_transient
     copy = pickle.loads(pickle.dumps(error))
@@ -37,8 +37,8 @@ def test_what_may_pass(told: str, is_transient: bool) -> None:
     assert str(error).startswith("s3://b/x: ")
 
 
-def test_a_disk_that_fails_is_told_as_that() -> None:
-    """A file whose every read from its start fails with EIO, on any Linux."""
+def test_a_failing_disk_is_a_store_error() -> None:
+    """On any Linux, reads from the start of this file fail with EIO."""
     file = locate("/proc/self/mem", Path("/"))
     why = r"^/proc/self/mem cannot be read, as its store failed: .*Input/output"
     with pytest.raises(StoreError, match=why) as told, translate_read_errors("csv", file):
@@ -49,6 +49,6 @@ def test_a_disk_that_fails_is_told_as_that() -> None:
     assert "check the disk" in str(told.value)
 
 
-def test_a_folder_that_is_taken_for_a_file_is_no_failure_of_the_disk(tmp_path: Path) -> None:
+def test_opening_a_folder_as_a_file_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         locate(".", tmp_path).open_input()

@@ -1,4 +1,4 @@
-"""What a job says of HopsFS is checked before its client could fall back to no TLS."""
+"""Tests that the options for HopsFS are checked, so that its client cannot fall back to no TLS."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def new_key() -> Key:
 def certificate(
     name: str, key: Key, begins: datetime = NOW - DAY, ends: datetime = NOW + DAY
 ) -> bytes:
-    """PEM, signed by its own key: who signs it is the server's to check."""
+    """Return a certificate signed by its own key; only the server checks the signature."""
     names = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (
         x509.CertificateBuilder()
@@ -56,7 +56,7 @@ def key_text(key: Key, password: bytes | None = None) -> bytes:
 
 @pytest.fixture
 def pems(tmp_path: Path) -> Path:
-    """A folder as HopsFS's administrators give it to people."""
+    """A folder of certificates as administrators of HopsFS give it to users."""
     key, authority = new_key(), new_key()
     (tmp_path / CA_CHAIN).write_bytes(
         certificate("root", authority) + certificate("between", authority)
@@ -72,7 +72,7 @@ def refused(folder: Path) -> str:
     return str(caught.value)
 
 
-def test_settings_that_can_be_used_become_the_clients_environment(pems: Path) -> None:
+def test_valid_options_become_variables_of_the_client(pems: Path) -> None:
     options = {
         "pem_dir": str(pems),
         "user": "demo__ann",
@@ -92,7 +92,7 @@ def test_settings_that_can_be_used_become_the_clients_environment(pems: Path) ->
 
 
 @pytest.mark.parametrize("name", [CA_CHAIN, CLIENT_CERTIFICATE, CLIENT_KEY])
-def test_a_file_that_is_missing_or_cannot_be_read_is_refused(pems: Path, name: str) -> None:
+def test_a_missing_or_unreadable_file_is_refused(pems: Path, name: str) -> None:
     (pems / name).unlink()
     said = refused(pems)
     assert said.startswith(f"storage.pem_dir: {pems / name} cannot be read (No such file")
@@ -106,7 +106,7 @@ def test_a_file_that_is_missing_or_cannot_be_read_is_refused(pems: Path, name: s
     [(CA_CHAIN, "certificates"), (CLIENT_CERTIFICATE, "certificates"), (CLIENT_KEY, "private key")],
 )
 @pytest.mark.parametrize("text", [b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n", b"\xff\x00"])
-def test_a_file_that_holds_something_else_is_refused(
+def test_a_file_without_certificates_or_key_is_refused(
     pems: Path, name: str, what: str, text: bytes
 ) -> None:
     (pems / name).write_bytes(text)
@@ -121,7 +121,7 @@ def test_a_file_that_holds_something_else_is_refused(
     ],
 )
 @pytest.mark.parametrize("name", [CA_CHAIN, CLIENT_CERTIFICATE])
-def test_a_certificate_out_of_its_time_is_refused(
+def test_an_expired_or_future_certificate_is_refused(
     pems: Path, name: str, begins: datetime, ends: datetime, says: str
 ) -> None:
     key = new_key()
@@ -164,6 +164,6 @@ def test_a_key_that_the_client_cannot_use_is_refused(
         *(("datanode_port", port) for port in ("", "0", "65536", "-1", "9866 ", "²", "http")),
     ],
 )
-def test_names_and_numbers_that_cannot_be_are_refused(key: str, value: str) -> None:
+def test_invalid_users_hosts_and_ports_are_refused(key: str, value: str) -> None:
     with pytest.raises(JobFileError, match=rf"storage\.{key}: "):
         client_environment({key: value}, Path("/"), NOW)

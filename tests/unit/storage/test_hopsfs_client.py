@@ -1,4 +1,4 @@
-"""The client that is installed is that of the URLs, and of what is asked of the connection."""
+"""Tests that the installed client matches the URLs and options, and of its one set of settings."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ UNINSTALL = "pip uninstall deltalake, then pip install 'mrflight[hopsfs]'"
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is set for the client is this process's own, which begins anew."""
+def _isolated_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test fresh settings and a copy of the environment."""
     monkeypatch.setattr(hopsfs, "client_settings", ClientSettings(VARIABLES))
     monkeypatch.setattr(os, "environ", os.environ.copy())
     for variable in VARIABLES.values():
@@ -30,7 +30,7 @@ def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other client is the one that is installed."""
+    """Pretend that hops-deltalake is installed instead of deltalake."""
     monkeypatch.setattr(hopsfs, "_is_installed", lambda name: name == "hops-deltalake")
 
 
@@ -39,8 +39,8 @@ def pems(tmp_path: Path) -> Path:
     return Authority().write_pems(tmp_path / "pems", "demo__ann")
 
 
-def test_the_client_has_to_be_that_of_the_urls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here deltalake itself is installed; both at once would overwrite each other's files."""
+def test_the_installed_client_must_match_the_urls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this environment deltalake is installed."""
     prepare({}, ["in.csv", "hdfs://node:9000/table", "s3://bucket/table"], HERE)
     with pytest.raises(
         JobFileError, match=r"^hopsfs://node/t needs hops-deltalake.*mrflight\[hopsfs"
@@ -52,7 +52,7 @@ def test_the_client_has_to_be_that_of_the_urls(monkeypatch: pytest.MonkeyPatch) 
         prepare({}, ["hdfs://node:9000/t"], HERE)
 
 
-def test_the_client_asks_one_port_and_wants_it_in_every_url(
+def test_hops_deltalake_uses_one_port_and_needs_it_in_every_url(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert locate("hdfs://node/t", tmp_path).url == "hdfs://node/t"
@@ -68,8 +68,8 @@ def test_the_client_asks_one_port_and_wants_it_in_every_url(
 
 
 @pytest.mark.parametrize("url", ["HOPSFS://node/t", "hopsfs://node/t", "hdfs://node:8020/t"])
-def test_deltalake_is_asked_for_no_tls(url: str, pems: Path) -> None:
-    """It speaks none, and would connect without."""
+def test_deltalake_is_refused_if_tls_is_requested(url: str, pems: Path) -> None:
+    """deltalake has no TLS, and would connect without it."""
     with pytest.raises(JobFileError) as caught:
         prepare({"pem_dir": str(pems)}, ["in.csv", url], HERE)
     assert str(caught.value).endswith(f"which replaces deltalake: {UNINSTALL}")
@@ -78,14 +78,12 @@ def test_deltalake_is_asked_for_no_tls(url: str, pems: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["user", "datanode_host", "datanode_port"])
-def test_deltalake_takes_no_setting_of_hopsfs(key: str) -> None:
+def test_deltalake_is_refused_with_options_of_hopsfs(key: str) -> None:
     with pytest.raises(JobFileError, match=rf"^storage\.{key}, .*mrflight\[hopsfs\]"):
         prepare({key: "1"}, ["hdfs://node:8020/t"], HERE)
 
 
-def test_without_certificates_the_log_says_that_nothing_is_encrypted(
-    hops: None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unencrypted_connection_is_logged(hops: None, caplog: pytest.LogCaptureFixture) -> None:
     prepare({}, ["hdfs://node/t"], HERE)  # a stock HDFS has no TLS
     assert caplog.records == []
     prepare({}, ["in.csv", "hopsfs://node/t"], HERE)
@@ -114,10 +112,10 @@ def test_all_settings_reach_the_client(
 
 
 @pytest.mark.parametrize("url", ["hopsfs://node/t", "hdfs://node/t", "HDFS://node:8020/t"])
-def test_certificates_of_the_environment_are_checked_whoever_asks(
+def test_certificates_in_the_environment_are_always_checked(
     hops: None, pems: Path, url: str
 ) -> None:
-    """The client looks there in any case, and connects without TLS where it finds nothing."""
+    """The client always looks there, and connects without TLS if it finds nothing."""
     os.environ["PEMS_DIR"] = str(pems)
     prepare({}, ["in.csv", url], HERE)
     (pems / CLIENT_KEY).unlink()
@@ -129,12 +127,10 @@ def test_certificates_of_the_environment_are_checked_whoever_asks(
         "PEMS_DIR in the environment names that folder: correct it, or unset "
         "PEMS_DIR to connect without TLS"
     )
-    prepare({}, ["in.csv", "s3://bucket/t"], HERE)  # whose client does not look there
+    prepare({}, ["in.csv", "s3://bucket/t"], HERE)  # the client of S3 does not look there
 
 
-def test_certificates_of_the_environment_do_not_count_beside_the_jobs(
-    hops: None, pems: Path
-) -> None:
+def test_the_jobs_certificates_replace_those_in_the_environment(hops: None, pems: Path) -> None:
     os.environ["PEMS_DIR"] = "/nowhere"
     prepare({"pem_dir": str(pems)}, ["hdfs://node/t"], HERE)
     assert os.environ["PEMS_DIR"] == str(pems)
@@ -155,7 +151,7 @@ ANN = {"user": "demo__ann"}
         ({"datanode_host": "a"}, {}, "datanode_host", "to none.* uses 'a'"),
     ],
 )
-def test_a_process_asks_with_one_set_of_settings(
+def test_the_settings_of_a_process_cannot_change(
     hops: None, pems: Path, first: dict[str, str], second: dict[str, str], key: str, shown: str
 ) -> None:
     Authority().write_pems(pems.with_name("other"), "demo__bob")
@@ -165,13 +161,11 @@ def test_a_process_asks_with_one_set_of_settings(
     with pytest.raises(JobFileError, match=rf"^storage\.{key} .*{shown}.* another process$"):
         prepare(second, ["hdfs://other/t"], pems.parent)
     assert os.environ == before
-    prepare({}, ["in.csv", "s3://bucket/t"], pems.parent)  # nothing is asked of a HopsFS
+    prepare({}, ["in.csv", "s3://bucket/t"], pems.parent)  # without a path in HopsFS
     prepare(first, ["hopsfs://node/t"], pems.parent)
 
 
-def test_what_the_environment_said_before_is_what_a_job_without_settings_asks_with(
-    hops: None, pems: Path
-) -> None:
+def test_a_job_without_settings_uses_the_original_environment(hops: None, pems: Path) -> None:
     os.environ["PEMS_DIR"], os.environ["LIBHDFS_DEFAULT_USER"] = str(pems), "demo__ann"
     prepare({"user": "demo__ann"}, ["hopsfs://node/t"], HERE)
     prepare({}, ["hopsfs://node/t"], HERE)
@@ -182,8 +176,8 @@ def test_what_the_environment_said_before_is_what_a_job_without_settings_asks_wi
     assert os.environ["LIBHDFS_DEFAULT_USER"] == "demo__ann"
 
 
-def test_a_client_that_was_made_without_a_job_is_asked_with_nothing_else(hops: None) -> None:
-    """As in a worker, which has the environment of its job."""
+def test_the_settings_of_a_client_made_without_a_job_cannot_change(hops: None) -> None:
+    """This is so in a worker, which has the environment of its job."""
     os.environ["LIBHDFS_DEFAULT_USER"] = "demo__ann"
     hopsfs.client_settings.freeze()
     prepare({}, ["hopsfs://node/t"], HERE)
@@ -203,10 +197,10 @@ def run(folder: Path, settings: str, url: str, environment: dict[str, str]) -> D
 
 
 @pytest.mark.parametrize("folder", ["pems", "/nowhere"])
-def test_a_job_is_refused_before_anything_is_looked_at(
+def test_a_job_with_the_wrong_client_is_refused_first(
     tmp_path: Path, pems: Path, folder: str
 ) -> None:
-    """Good certificates do not help where the client takes none."""
+    """Even with valid certificates, because the client takes none."""
     done = run(tmp_path, f'storage.pem_dir = "{folder}"', "hdfs://127.0.0.1:1/table", {})
     assert done.code == 2
     told = "storage.pem_dir, for a connection to hdfs://127.0.0.1:1/table, needs hops-deltalake"
@@ -215,8 +209,8 @@ def test_a_job_is_refused_before_anything_is_looked_at(
 
 
 @pytest.mark.parametrize("url", ["hdfs://127.0.0.1:1/table", "hopsfs://127.0.0.1/table", "table"])
-def test_of_two_clients_at_once_nobody_knows_which_it_is(tmp_path: Path, url: str) -> None:
-    """As pip leaves them: the files of one, and both of their names."""
+def test_two_installed_clients_are_refused(tmp_path: Path, url: str) -> None:
+    """pip leaves the files of one client and the metadata of both."""
     other = tmp_path / "other" / "hops_deltalake-1.4.0.dist-info"
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: hops-deltalake\nVersion: 1.4.0\n")

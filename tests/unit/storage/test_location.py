@@ -1,4 +1,4 @@
-"""Files of a store, and who else is at work there."""
+"""Tests of locations: parsing of URLs, comparison, and files that are created concurrently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mrflight.storage.disk import Disk
 
 
 class Busy:
-    """The local one, where another job removes empty folders in the moment after they are made."""
+    """The local file system, with another job that removes each folder as soon as it is made."""
 
     def __init__(self, folder: Location, times: int) -> None:
         self._disk = fs.LocalFileSystem()
@@ -32,7 +32,7 @@ class Busy:
         return self._disk.open_output_stream(path)
 
 
-def test_a_folder_that_goes_again_before_its_file_is_there(
+def test_a_folder_that_is_removed_before_its_file_exists_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = locate("t/k=a", tmp_path)
@@ -44,7 +44,9 @@ def test_a_folder_that_goes_again_before_its_file_is_there(
     assert (tmp_path / "t" / "k=a" / "part").read_bytes() == b"rows"
 
 
-def test_a_folder_that_goes_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_removed_twice_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = locate("t/k=a", tmp_path)
     monkeypatch.setattr(Disk, "filesystem", Busy(folder, times=2))
     with pytest.raises(FileNotFoundError):
@@ -70,7 +72,7 @@ def test_a_url_with_credentials_is_not_shown(tmp_path: Path, url: str) -> None:
     assert [part for part in parts if part in str(caught.value)] == []
 
 
-def test_a_path_may_have_what_a_url_has_before_its_host(tmp_path: Path) -> None:
+def test_a_path_may_contain_colons_and_at_signs(tmp_path: Path) -> None:
     assert locate("s3://bucket/AKIA:HUSH@x", tmp_path).url == "s3://bucket/AKIA:HUSH@x"
     assert locate("a:b@c/d", tmp_path / "x").path == str(tmp_path / "x/a:b@c/d")
 
@@ -94,8 +96,10 @@ APART = [
 
 
 @pytest.mark.parametrize(("one", "other"), [*SAME, *APART])
-def test_two_places_are_one_only_in_one_store(tmp_path: Path, one: str, other: str) -> None:
-    """However it is reached: nobody's key makes other files of them."""
+def test_locations_are_the_same_only_in_the_same_store(
+    tmp_path: Path, one: str, other: str
+) -> None:
+    """The options by which a store is reached do not matter."""
     are_same = (one, other) in SAME
     here = locate(one, tmp_path, {"aws_access_key_id": "1"})
     there = locate(other, tmp_path)
@@ -106,7 +110,7 @@ def test_two_places_are_one_only_in_one_store(tmp_path: Path, one: str, other: s
     assert not here.lies_in(there)
 
 
-def test_the_client_of_hopsfs_asks_one_port_whatever_a_url_says(
+def test_hops_deltalake_ignores_the_port_of_a_url(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hopsfs, "is_client", lambda: True)
@@ -114,13 +118,13 @@ def test_the_client_of_hopsfs_asks_one_port_whatever_a_url_says(
 
 
 @pytest.mark.parametrize("root", ["/", "s3://bucket"])
-def test_all_of_a_store_lies_in_its_root(tmp_path: Path, root: str) -> None:
+def test_everything_in_a_store_lies_in_its_root(tmp_path: Path, root: str) -> None:
     top = locate(root, tmp_path)
     assert top.child("a").lies_in(top)
     assert not top.lies_in(top)
 
 
-def test_a_name_that_begins_alike_lies_elsewhere(tmp_path: Path) -> None:
+def test_a_folder_with_the_same_prefix_is_another_folder(tmp_path: Path) -> None:
     assert not locate("s3://bucket/data2/x", tmp_path).lies_in(locate("s3://bucket/data", tmp_path))
 
 
@@ -136,15 +140,15 @@ def test_a_name_that_begins_alike_lies_elsewhere(tmp_path: Path) -> None:
         ("file:///", "/"),
     ],
 )
-def test_a_file_url_has_names_as_they_are(tmp_path: Path, url: str, path: str) -> None:
+def test_names_in_a_file_url_are_taken_literally(tmp_path: Path, url: str, path: str) -> None:
     assert locate(url, tmp_path) == Location(path)
 
 
-def test_a_file_url_without_slashes_is_a_path_from_here(tmp_path: Path) -> None:
+def test_a_file_url_without_slashes_is_a_relative_path(tmp_path: Path) -> None:
     assert locate("file:out/x%41", tmp_path).path == f"{tmp_path}/out/x%41"
 
 
-def test_a_file_url_with_a_host_is_refused_with_what_to_write(tmp_path: Path) -> None:
+def test_a_file_url_with_a_host_is_refused_with_a_correction(tmp_path: Path) -> None:
     with pytest.raises(JobError) as caught:
         locate("file://out/clicks", tmp_path)
     told = str(caught.value)
@@ -171,14 +175,12 @@ def test_a_file_url_without_a_path_is_refused(tmp_path: Path, url: str) -> None:
         ("s3://bucket/t", "s3a://bucket/u/a%20b", "s3://bucket/u/a b"),
     ],
 )
-def test_a_log_has_urls_that_are_decoded(
-    tmp_path: Path, table: str, logged: str, found: str
-) -> None:
+def test_the_urls_in_a_log_are_decoded(tmp_path: Path, table: str, logged: str, found: str) -> None:
     assert data_file(locate(table, tmp_path), logged).url == found
     assert stored_file(locate(table, tmp_path), logged).url == found
 
 
-def test_a_file_of_a_table_in_another_store_is_not_looked_for_in_its_own(tmp_path: Path) -> None:
+def test_a_data_file_in_another_store_is_refused(tmp_path: Path) -> None:
     table, logged = locate("s3://bucket/t", tmp_path), "s3://other/t/part"
     assert data_file(table, logged).url == logged
     with pytest.raises(InputError, match=r"^s3://bucket/t has a file in another store, s3://oth"):

@@ -1,4 +1,4 @@
-"""Options of S3 that do not go together are told before anything is asked, and without a value."""
+"""Tests of the checks of S3's options before any request; no message shows a value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("key", ["aws_endpoint_url", "endpoint", "AWS_ENDPOINT", "endpoint_url"])
 @pytest.mark.parametrize("allow", [{}, {"aws_allow_http": "false"}, {"ALLOW_HTTP": "No"}])
-def test_an_endpoint_without_tls_has_to_be_allowed(key: str, allow: dict[str, str]) -> None:
+def test_an_endpoint_without_tls_must_be_allowed(key: str, allow: dict[str, str]) -> None:
     with pytest.raises(JobFileError) as caught:
         check_endpoint({key: HTTP["aws_endpoint_url"], **allow}, ["in.csv", BUCKET], {})
     assert str(caught.value) == (
@@ -49,24 +49,24 @@ def test_an_endpoint_without_tls_has_to_be_allowed(key: str, allow: dict[str, st
         ({}, {}),
     ],
 )
-def test_others_are_left_to_the_client(
+def test_other_endpoints_are_left_to_the_client(
     options: dict[str, str], environment: dict[str, str]
 ) -> None:
     check_endpoint(options, [BUCKET], environment)
 
 
-def test_one_of_the_environment_is_told_by_its_variable() -> None:
+def test_the_error_names_the_variable_of_an_endpoint() -> None:
     with pytest.raises(JobFileError, match=r"^AWS_ENDPOINT_URL_S3 is an http:// URL"):
         check_endpoint({}, [BUCKET], {"AWS_ENDPOINT_URL_S3": "HTTP://127.0.0.1"})
 
 
-def test_a_disk_has_no_endpoint_and_no_conditional_put() -> None:
+def test_options_of_s3_are_not_checked_without_a_bucket() -> None:
     check_endpoint(HTTP, ["in.csv", "hdfs://node/x"], {})
     check_commits(DISABLED, "out", {})
 
 
 @pytest.mark.parametrize("key", ["aws_conditional_put", "conditional_put", "AWS_CONDITIONAL_PUT"])
-def test_a_commit_has_its_guard(key: str) -> None:
+def test_disabled_conditional_puts_are_refused(key: str) -> None:
     with pytest.raises(JobFileError, match=f"^storage.{key} must not be disabled: "):
         check_commits({key: "disabled"}, BUCKET, {})
     with pytest.raises(JobFileError, match=r"^AWS_CONDITIONAL_PUT must not be disabled: "):
@@ -74,29 +74,29 @@ def test_a_commit_has_its_guard(key: str) -> None:
     check_commits({key: "etag"}, BUCKET, {"AWS_CONDITIONAL_PUT": "disabled"})
 
 
-def test_a_job_tells_them_at_once(load: Load, tmp_path: Path) -> None:
+def test_a_job_is_refused_before_it_starts(load: Load, tmp_path: Path) -> None:
     for key, value in {**HTTP, **DISABLED}.items():
         spec = load(f"{TO_BUCKET}\n[storage]\n{key} = '{value}'")
         with pytest.raises(JobFileError, match=f"^storage.{key} ") as caught:
             prepare_storage(spec, tmp_path)
         assert "HUSH" not in str(caught.value)
-        prepare_storage(spec, tmp_path, with_output=False)  # what is left is on disks
+        prepare_storage(spec, tmp_path, with_output=False)  # the input is on a disk
 
 
-def test_what_is_only_read_needs_no_conditional_put(load: Load, tmp_path: Path) -> None:
+def test_an_input_in_s3_needs_no_conditional_put(load: Load, tmp_path: Path) -> None:
     job = MINIMAL.replace('path = "', f'path = "{BUCKET}/', 1)
     assert BUCKET in job
     prepare_storage(load(f"{job}\n[storage]\naws_conditional_put = 'disabled'"), tmp_path)
 
 
-def test_so_does_a_table_that_is_read() -> None:
+def test_read_table_checks_the_endpoint() -> None:
     with pytest.raises(JobFileError, match=r"^storage\.aws_endpoint_url is ") as caught:
         mrflight.read_table(BUCKET, options=HTTP)
     assert "HUSH" not in str(caught.value)
 
 
 @pytest.mark.parametrize("command", ["clean", "maintain"])
-def test_so_do_commands_about_a_table(
+def test_commands_check_the_options(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cli.main([command, BUCKET, "--storage", "aws_conditional_put=disabled"]) == 2

@@ -1,4 +1,4 @@
-"""A key of ``[storage]`` that no client takes is told at once, with the one that was meant."""
+"""Tests that unknown keys of ``[storage]`` are refused, with a suggestion."""
 
 from __future__ import annotations
 
@@ -42,43 +42,45 @@ def told(key: str, *paths: str) -> str:
         ("MAX_RETRIES", "max_retries"),
     ],
 )
-def test_a_misspelled_key_is_told_with_the_nearest(path: str, key: str, meant: str) -> None:
+def test_the_error_for_a_misspelled_key_suggests_the_nearest(
+    path: str, key: str, meant: str
+) -> None:
     assert told(key, path) == (
         f"storage.{key}: unknown key; did you mean {meant!r}? All are in {PAGE}"
     )
 
 
-def test_a_key_that_is_like_no_other_is_told_with_where_all_are() -> None:
+def test_the_error_for_an_unknown_key_names_the_page_of_all_keys() -> None:
     assert told("secret", BUCKET) == f"storage.secret: unknown key; all are in {PAGE}"
 
 
 @pytest.mark.parametrize("path", STORES)
-def test_keys_of_every_client_may_stand_beside_paths_of_any(path: str) -> None:
+def test_keys_of_every_client_are_accepted_with_paths_of_any_store(path: str) -> None:
     known = [*OBJECT_STORE, *map(str.upper, OBJECT_STORE), *DELTALAKE_ONLY, *hopsfs.VARIABLES]
     check_options(known, ["in.csv", path])
 
 
-def test_hadoop_has_properties_of_its_own() -> None:
+def test_hadoop_properties_are_accepted_with_hdfs() -> None:
     check_options(["dfs.nameservices"], [HDFS])
     check_options(["fs.any"], [BUCKET, HOPSFS])
     assert told("dfs.nameservices", BUCKET).startswith("storage.dfs.nameservices: unknown key; ")
 
 
-def test_disks_have_no_options_that_could_be_missed() -> None:
+def test_keys_are_not_checked_if_all_paths_are_on_disks() -> None:
     check_options(["aws_acces_key_id", "x"], ["in.csv", "file:///out"])
 
 
-def test_the_installed_client_knows_those_that_are_listed_and_no_others() -> None:
+def test_the_listed_keys_are_those_of_the_installed_client() -> None:
     assert [key for key in OBJECT_STORE if not s3.knows_option(key)] == []
     assert [key for key in DELTALAKE_ONLY if s3.knows_option(key)] == []
 
 
-def test_a_key_that_only_the_installed_client_knows_is_left_to_it() -> None:
+def test_a_key_that_only_the_installed_client_knows_is_accepted() -> None:
     assert "bucket_name" not in OBJECT_STORE
     check_options(["bucket_name"], [BUCKET])
 
 
-def test_all_are_in_the_docs() -> None:
+def test_all_keys_are_in_the_docs() -> None:
     text = DOCS.read_text(encoding="utf-8")
     shortest = {key.removeprefix("aws_") for key in OBJECT_STORE}
     alone = map(str.lower, DELTALAKE_ONLY)
@@ -86,15 +88,15 @@ def test_all_are_in_the_docs() -> None:
     assert [key for key in known if f"`{key}`" not in text] == []
 
 
-def test_a_job_tells_the_key_and_not_its_value(load: Load, tmp_path: Path) -> None:
+def test_a_jobs_error_shows_the_key_and_not_its_value(load: Load, tmp_path: Path) -> None:
     spec = load(f"{TO_BUCKET}\n[storage]\naws_secret_acces_key = 'HUSH'")
     with pytest.raises(JobFileError, match=r"^storage\.aws_secret_acces_key: unknown k") as caught:
         prepare_storage(spec, tmp_path)
     assert "HUSH" not in str(caught.value)
-    prepare_storage(spec, tmp_path, with_output=False)  # what is left is on disks
+    prepare_storage(spec, tmp_path, with_output=False)  # the input is on a disk
 
 
-def test_so_does_a_table_that_is_read() -> None:
+def test_read_table_checks_the_keys() -> None:
     with pytest.raises(JobFileError, match=r"^storage\.regoin: unknown key; did you me") as caught:
         mrflight.read_table(BUCKET, options={"regoin": "HUSH"})
     assert "HUSH" not in str(caught.value)

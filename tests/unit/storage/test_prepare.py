@@ -1,4 +1,4 @@
-"""What a job's workers take from the environment has to reach them."""
+"""Tests that settings reach the workers, which take them from the environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ storage.pem_dir = "pems"
 
 
 @pytest.mark.parametrize("key", VARIABLES)
-def test_a_ray_that_was_there_before_does_not_have_it(key: str, tmp_path: Path) -> None:
+def test_settings_of_hopsfs_are_refused_with_a_running_ray(key: str, tmp_path: Path) -> None:
     cluster = {"executor": "ray", "ray_address": "auto"}
     document = {
         "job": {"name": "tls"},
@@ -41,10 +41,10 @@ def test_a_ray_that_was_there_before_does_not_have_it(key: str, tmp_path: Path) 
     assert "remove cluster.ray_address, so that the job starts its own Ray" in told
 
 
-def test_nor_has_it_the_certificates_that_only_the_environment_names(
+def test_pems_dir_in_the_environment_is_refused_with_a_running_ray(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This process's client looks there without being told, for either spelling."""
+    """The client of this process looks there by itself, for ``hdfs://`` as well."""
     monkeypatch.setattr(hopsfs, "_is_installed", lambda name: name == "hops-deltalake")
     monkeypatch.setenv("PEMS_DIR", str(tmp_path))
     document = {
@@ -58,7 +58,7 @@ def test_nor_has_it_the_certificates_that_only_the_environment_names(
 
 
 @pytest.mark.parametrize("cluster", [{"executor": "ray"}, {"executor": "local"}, {}])
-def test_processes_of_the_jobs_own_have_it(
+def test_settings_reach_processes_that_the_job_starts(
     cluster: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variable = VARIABLES["user"]
@@ -74,7 +74,7 @@ def test_processes_of_the_jobs_own_have_it(
     assert os.environ[variable] == "demo__ann"
 
 
-def test_the_job_is_refused_before_ray_is_asked(tmp_path: Path) -> None:
+def test_the_job_is_refused_before_it_connects_to_ray(tmp_path: Path) -> None:
     done = drive(write_job(tmp_path, ON_RAY))
     assert done.code == 2
     assert done.message.startswith("storage.pem_dir (or PEMS_DIR in the environment) does not")
