@@ -1,4 +1,4 @@
-"""What data servers would hold, and what a registry's users remember of its answers."""
+"""A model of data servers and their blocks, and of the answers that clients of a registry got."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ Block = tuple[str, int, MapAttempt]
 
 
 def rows_of(map_id: int, partition: int) -> int:
-    """What a map sends to a partition, whenever it is run. Nothing to some."""
+    """Return how many rows a map sends to a partition, each time it runs; for some it is 0."""
     return (5 * map_id + 3 * partition) % 7
 
 
 @dataclass
 class Process:
-    """A data server that runs."""
+    """A running data server."""
 
     incarnation: str
     blocks: dict[Block, int] = field(default_factory=dict)
     copies: set[Block] = field(default_factory=set)
-    """Those that another server sent, which knows what it has sent."""
+    """The blocks that another server copied here, which may send them again."""
 
     def take_copies(self, blocks: Mapping[Block, int]) -> list[Block]:
-        """Those that it has twice then, as a writer had sent them as well."""
-        twice = [block for block in blocks if block in self.blocks and block not in self.copies]
+        """Store copies; return those that are there twice, as a writer sent them too."""
+        sent_by_writers = self.blocks.keys() - self.copies
+        duplicates = [block for block in blocks if block in sent_by_writers]
         self.blocks.update(blocks)
-        self.copies.update(block for block in blocks if block not in twice)
-        return twice
+        self.copies.update(block for block in blocks if block not in duplicates)
+        return duplicates
 
     def shuffles(self) -> list[str]:
         return sorted({shuffle for shuffle, _, _ in self.blocks})
@@ -45,7 +46,7 @@ class Process:
 
 @dataclass
 class Seen:
-    """A partition as a reader was once told of it, and the processes that were there."""
+    """The answer to a reader about a partition, and the processes at its locations then."""
 
     info: PartitionInfo
     incarnations: dict[str, str]
@@ -53,7 +54,7 @@ class Seen:
 
 @dataclass
 class ModelShuffle:
-    """A shuffle as everybody together remembers it."""
+    """A shuffle as all of its clients together remember it."""
 
     name: str
     replicas: int
@@ -63,7 +64,7 @@ class ModelShuffle:
     """The version of the last move."""
     commits: list[MapCommit] = field(default_factory=list)
     sources: list[MapAttempt] = field(default_factory=list)
-    """Those that were told that they won, in this order."""
+    """The attempts that were answered that they are committed, in this order."""
     avoided: set[str] = field(default_factory=set)
     seen: list[Seen] = field(default_factory=list)
 
@@ -77,7 +78,7 @@ class ModelShuffle:
 
 @dataclass
 class ModelWriter:
-    """A writer: where it was told to write, and whether it has."""
+    """A writer: the placement that it got, and whether it has written."""
 
     shuffle: ModelShuffle
     source: MapAttempt
@@ -91,7 +92,7 @@ class ModelWriter:
 
 @dataclass
 class ModelMove:
-    """Partitions that have been copied, and are not yet said to be elsewhere."""
+    """Partitions that were copied to a target, and not moved there yet."""
 
     shuffle: ModelShuffle
     origin: str
@@ -105,30 +106,30 @@ class ModelMove:
 
 @dataclass
 class KnownServers:
-    """The servers as a registry is to know them, by their locations."""
+    """The servers that a registry should know, by location."""
 
     clock: Clock
     last_seen: dict[str, float] = field(default_factory=dict)
     incarnations: dict[str, str] = field(default_factory=dict)
     draining: set[str] = field(default_factory=set)
 
-    def joined(self, location: str, incarnation: str) -> bool:
-        """Whether it is another process than the one that was known there."""
-        self.saw(location)
+    def register(self, location: str, incarnation: str) -> bool:
+        """Register a process; return whether another one or none was registered there."""
+        self.hear_from(location)
         is_another = self.incarnations.get(location) != incarnation
-        if is_another:  # else it has said so before
+        if is_another:  # the same process keeps draining
             self.draining.discard(location)
         self.incarnations[location] = incarnation
         return is_another
 
-    def saw(self, location: str) -> None:
+    def hear_from(self, location: str) -> None:
         self.last_seen[location] = self.clock.now_s
 
-    def drained(self, location: str) -> None:
+    def drain(self, location: str) -> None:
         if location in self.last_seen:
             self.draining.add(location)
 
-    def left(self, location: str) -> None:
+    def remove(self, location: str) -> None:
         self.last_seen.pop(location, None)
         self.incarnations.pop(location, None)
         self.draining.discard(location)
@@ -136,16 +137,16 @@ class KnownServers:
     def expire(self) -> None:
         for location, seen_s in list(self.last_seen.items()):
             if self.clock.now_s - seen_s > TIMEOUT_S:
-                self.left(location)
+                self.remove(location)
 
-    def open_for_partitions(self, but: Collection[str] = ()) -> set[str]:
-        """The locations of those that take them."""
+    def open_for_partitions(self, avoided: Collection[str] = ()) -> set[str]:
+        """Return the locations of the servers that take partitions."""
         self.expire()
-        return self.last_seen.keys() - self.draining - set(but)
+        return self.last_seen.keys() - self.draining - set(avoided)
 
 
 class DataServers:
-    """The processes by their locations; who ended is not there."""
+    """The running processes by location."""
 
     def __init__(self) -> None:
         self.running: dict[str, Process] = {}
@@ -161,7 +162,7 @@ class DataServers:
         return process.incarnation if process else None
 
     def put(self, writer: ModelWriter, unlucky: str | None) -> bool:
-        """Write as a writer does, to all replicas that can be reached; whether that is enough."""
+        """Write to all replicas that can be reached; return whether each partition has one."""
         for location in {at for places in writer.placement for at in places}:
             if location not in self.running or location == unlucky:
                 writer.without.add(location)
@@ -177,7 +178,7 @@ class DataServers:
         return True
 
     def check(self, shuffle: ModelShuffle, seen: Seen) -> None:
-        """Whoever is still there gives each committed map's rows, of one attempt, and no others."""
+        """Check that each remaining replica has the rows of one attempt per committed map."""
         info = seen.info
         counting = [
             commit.source
@@ -192,7 +193,7 @@ class DataServers:
         for location in info.locations:
             process = self.running.get(location)
             if process is None or process.incarnation != seen.incarnations[location]:
-                continue  # it cannot be reached, as readers will notice
+                continue  # a reader cannot reach it
             held = {
                 source: process.blocks.get((shuffle.name, info.partition, source), 0)
                 for source in counting

@@ -1,4 +1,4 @@
-"""A shuffle 'clicks' on some servers, and what a registry says of it."""
+"""A registry with a shuffle 'clicks', and shortcuts for its answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def registry_with_clicks(
     record: Callable[[AnyEvent], None] = lambda event: None,
     clock: Clock | None = None,
 ) -> Registry:
-    """With one partition of three on each of a, b and c, unless told otherwise."""
+    """Return a registry; by default there is one partition on each of the servers a, b and c."""
     registry = Registry(clock or Clock(), TIMEOUT_S, record)
     for name in servers:
         registry.register_server(name)
@@ -39,7 +39,7 @@ def rows(registry: Registry) -> list[int]:
 
 
 def counting(registry: Registry, partition: int) -> list[MapAttempt]:
-    """The attempts that a reader gets of a partition."""
+    """Return the attempts whose blocks a reader gets from a partition."""
     _, (info,) = registry.partitions("clicks", partition)
     commits = registry.commits("clicks", 0)[: info.epoch]
     return [commit.source for commit in commits if commit.counts_for(info.generation)]

@@ -1,4 +1,4 @@
-"""Registries as tests use them: a clock that is set, commits of few words, all that one knows."""
+"""Helpers for tests of registries: a clock, short commits, and the whole state for comparison."""
 
 from __future__ import annotations
 
@@ -62,22 +62,23 @@ def commit_message(
 
 
 def health(registry: Registry, shuffle_id: str = "clicks") -> tuple[int, list[int]]:
-    """The version of a placement, and the maps that are lost."""
+    """Return the version of the placement and the lost maps."""
     answer = registry.health(shuffle_id)
     return answer.version, answer.lost_maps
 
 
 def resumed(events: Iterable[AnyEvent], clock: Clock) -> Registry:
-    """A registry that knows no more than was recorded."""
+    """Return a registry that has replayed these events."""
     registry = Registry(clock, TIMEOUT_S)
     registry.resume(events)
     return registry
 
 
 def knowledge(registry: Registry) -> Any:
-    """All that a registry knows, but for times and what only heartbeats tell, to be compared.
+    """Return the state of a registry for comparison.
 
-    What is known of a server that is gone makes no difference: one that joins there is new.
+    Times and what only heartbeats report are left out. So is what a shuffle remembers of servers
+    that are gone, because a server that joins there is new.
     """
     servers = {
         location: (server.incarnation, server.is_draining)

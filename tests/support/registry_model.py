@@ -1,4 +1,4 @@
-"""A registry beside a model of what the data servers hold, and of what its users were told."""
+"""A registry next to a model of the data servers, and of the answers that clients got."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from tests.support.modelled_servers import (
 )
 from tests.support.registries import TIMEOUT_S, Clock, commit_message, health, knowledge
 
-MOST_SEEN = 12
+MAX_SEEN = 12
 MAPS = 5
 
 locations = st.sampled_from("abcd")
 maps = st.integers(0, MAPS - 1)
 any_one = st.integers(0, 11)
-"""Of those there are, by its position, modulo their number."""
+"""A position in a list, modulo its length."""
 
 if_shuffles = precondition(lambda self: self.shuffles)
 
 
 class RegistryModel(RuleBasedStateMachine):
-    """What is done to the registry is done to the model, and what always holds is checked."""
+    """Do everything to the registry and to the model, and check the invariants."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,18 +53,18 @@ class RegistryModel(RuleBasedStateMachine):
         self.shuffles: dict[str, ModelShuffle] = {}
         self.writers: list[ModelWriter] = []
         self.late: list[ModelWriter] = []
-        """Of shuffles that were dropped."""
+        """Writers of shuffles that were dropped."""
         self.moves: list[ModelMove] = []
-        self.made = 0
+        self.created = 0
 
     def record(self, event: AnyEvent) -> None:
         self.events.append(decode_event(encode_event(event)))
 
-    # What is done to both
+    # Steps of both
 
-    def joins(self, location: str, incarnation: str) -> None:
+    def register(self, location: str, incarnation: str) -> None:
         self.registry.register_server(location, incarnation)
-        if self.known.joined(location, incarnation):
+        if self.known.register(location, incarnation):
             for shuffle in self.shuffles.values():
                 shuffle.avoided.discard(location)
 
@@ -77,19 +77,19 @@ class RegistryModel(RuleBasedStateMachine):
     def written(self) -> list[ModelWriter]:
         return [writer for writer in self.writers if writer.is_written]
 
-    def opened(self, shuffle: ModelShuffle, map_id: int) -> ModelWriter | None:
+    def open(self, shuffle: ModelShuffle, map_id: int) -> ModelWriter | None:
         try:
             target = self.registry.describe_shuffle(shuffle.name, map_id)
         except NoDataServersError:
-            assert not self.known.open_for_partitions(but=shuffle.avoided)
+            assert not self.known.open_for_partitions(avoided=shuffle.avoided)
             return None
-        self.made += 1
-        source = MapAttempt(map_id, self.made % 3, f"w{self.made}")
+        self.created += 1
+        source = MapAttempt(map_id, self.created % 3, f"w{self.created}")
         writer = ModelWriter(shuffle, source, target.placement.places, *target[1:])
         self.writers = [*self.writers[-9:], writer]
         return writer
 
-    def ask_for_commit(self, writer: ModelWriter) -> MapAttempt:
+    def request_commit(self, writer: ModelWriter) -> MapAttempt:
         rows = writer.shuffle.rows(writer.source.map_id)
         commit = commit_message(writer.source, rows, writer.version, writer.shuffle.name)
         sizes = [10 * n if p in writer.missing else 0 for p, n in enumerate(rows)]
@@ -98,11 +98,11 @@ class RegistryModel(RuleBasedStateMachine):
         )
 
     def refuse_late(self, name: str) -> None:
-        """Who wrote to a dropped shuffle commits nowhere, also where another has its name."""
+        """Check that writers of a dropped shuffle cannot commit, even if its name is in use."""
         for writer in self.late:
             if writer.shuffle.name == name and (writer.token or name not in self.shuffles):
                 with pytest.raises(ShuffleNotFoundError):
-                    self.ask_for_commit(writer)
+                    self.request_commit(writer)
 
     def commit_writer(self, writer: ModelWriter) -> None:
         shuffle, source = writer.shuffle, writer.source
@@ -114,7 +114,7 @@ class RegistryModel(RuleBasedStateMachine):
             source.map_id in lost and writer.version == version
         )
         try:
-            winner = self.ask_for_commit(writer)
+            winner = self.request_commit(writer)
         except PlacementChangedError:
             assert writer.version < shuffle.moved_in
             assert source not in shuffle.sources
@@ -126,10 +126,10 @@ class RegistryModel(RuleBasedStateMachine):
             shuffle.sources.append(source)
         assert winner.map_id == source.map_id
 
-    # What always holds
+    # Invariants
 
     @invariant()
-    def servers_are_those_that_live(self) -> None:
+    def servers_are_the_live_ones(self) -> None:
         self.known.expire()
         servers = self.registry.servers()
         assert [server.location for server in servers] == sorted(self.known.last_seen)
@@ -157,24 +157,24 @@ class RegistryModel(RuleBasedStateMachine):
             self.check_partitions(shuffle)
 
     def check_commits(self, shuffle: ModelShuffle) -> None:
-        """They are of those that were told that they won; an epoch stays what it was."""
+        """Check that exactly the attempts with that answer are committed, in that order."""
         commits = self.registry.commits(shuffle.name, 0)
         assert commits[: len(shuffle.commits)] == shuffle.commits
         assert [commit.source for commit in commits] == shuffle.sources
         shuffle.commits = commits
 
     def check_partitions(self, shuffle: ModelShuffle) -> None:
-        """Each is placed on servers that live, and either lost or read whole."""
+        """Check that each is on live servers, and is either lost or has all of its rows."""
         self.check_commits(shuffle)
         try:
             placement = self.registry.describe_shuffle(shuffle.name).placement.places
         except NoDataServersError:
-            assert not self.known.open_for_partitions(but=shuffle.avoided)
+            assert not self.known.open_for_partitions(avoided=shuffle.avoided)
             with pytest.raises(NoDataServersError):
                 self.registry.partitions(shuffle.name)
             return
         _, lost = health(self.registry, shuffle.name)
-        are_lost = []
+        lost_partitions = []
         for partition, places in enumerate(placement):
             assert 1 <= len(places) == len(set(places)) <= shuffle.replicas
             assert set(places) <= self.known.last_seen.keys()
@@ -182,11 +182,11 @@ class RegistryModel(RuleBasedStateMachine):
             try:
                 _, (info,) = self.registry.partitions(shuffle.name, partition)
             except MapOutputLostError:
-                are_lost.append(partition)
+                lost_partitions.append(partition)
                 continue
             assert (info.locations, info.epoch) == (places, len(shuffle.sources))
             seen = Seen(info, {at: self.known.incarnations[at] for at in places})
             self.servers.check(shuffle, seen)
             if seen not in shuffle.seen:
-                shuffle.seen = [*shuffle.seen[1 - MOST_SEEN :], seen]
-        assert bool(are_lost) == bool(lost)
+                shuffle.seen = [*shuffle.seen[1 - MAX_SEEN :], seen]
+        assert bool(lost_partitions) == bool(lost)

@@ -1,4 +1,4 @@
-"""Partitions that are copied from one server to another, and then moved there, or too late."""
+"""Rules that copy partitions to another server and move them there, some of them too late."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.registry_model import RegistryModel, any_one, if_shuffles, lo
 
 
 class MoveRules(RegistryModel):
-    """What a server does that drains, with anything else in between."""
+    """The steps of a draining server, with any other rules in between."""
 
     @if_shuffles
     @rule(which=any_one, origin=locations, other=any_one)
@@ -49,7 +49,7 @@ class MoveRules(RegistryModel):
         shuffle, target = move.shuffle, move.target
         if self.servers.incarnation(target) != move.target_incarnation:
             return
-        twice = self.servers.running[target].take_copies(move.blocks)
+        duplicates = self.servers.running[target].take_copies(move.blocks)
         self.registry.servers()
         self.known.expire()
         version, lost = health(self.registry, shuffle.name)
@@ -62,13 +62,13 @@ class MoveRules(RegistryModel):
             with pytest.raises(ProtocolError):
                 self.registry.move_partitions(*call)
         else:
-            assert not any(self.counts(shuffle, block) for block in twice)
+            assert not any(self.counts(shuffle, block) for block in duplicates)
             self.registry.move_partitions(*call)
             shuffle.moved_in = version + 1
             assert health(self.registry, shuffle.name) == (version + 1, lost)
 
     def counts(self, shuffle: ModelShuffle, block: Block) -> bool:
-        """Whether readers get it."""
+        """Return whether readers get this block."""
         _, partition, source = block
         generation = int(
             self.registry._state.shuffles[shuffle.name].placement.generations[partition]
@@ -76,9 +76,9 @@ class MoveRules(RegistryModel):
         return any(c.source == source and c.counts_for(generation) for c in shuffle.commits)
 
     def can_take(self, move: ModelMove) -> bool:
-        """Whether the target takes partitions, and has none of their blocks for all it knows."""
+        """Return whether the target takes partitions and has no stale replica of them."""
         shuffle, target = move.shuffle, move.target
-        if target not in self.known.open_for_partitions(but=shuffle.avoided):
+        if target not in self.known.open_for_partitions(avoided=shuffle.avoided):
             return not move.partitions
         stale = self.registry._state.shuffles[shuffle.name].placement.stale_replicas
         return not any((partition, target) in stale for partition in move.partitions)
@@ -94,7 +94,7 @@ class MoveRules(RegistryModel):
     @if_shuffles
     @rule(which=any_one, map_id=maps, origin=locations, other=any_one)
     def move_while_a_map_is_run(self, which: int, map_id: int, origin: str, other: int) -> None:
-        writer = self.opened(self.shuffle(which), map_id)
+        writer = self.open(self.shuffle(which), map_id)
         if writer is not None and self.servers.put(writer, None):
             self.copy_and_move(which, origin, other)
             self.commit_writer(writer)

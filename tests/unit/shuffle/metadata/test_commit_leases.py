@@ -1,4 +1,4 @@
-"""Who may commit to a table, and what its versions are, as the metadata server has it."""
+"""The commit leases of a registry, and its records of the last versions of a table."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TABLE = "hopsfs://node:8020/table"
 DIGESTS = ["a" * 64, "b" * 64]
 
 
-class Fenced:
-    """A registry whose events are kept."""
+class LeasedTables:
+    """A registry with a list of its events."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -36,117 +36,117 @@ class Fenced:
 
 
 @pytest.fixture
-def fenced() -> Fenced:
-    return Fenced()
+def leased() -> LeasedTables:
+    return LeasedTables()
 
 
-def test_one_holds_the_lease_until_it_is_released(fenced: Fenced) -> None:
-    first = fenced.lease("ann")
-    assert fenced.lease("ann") == first  # no answer came the first time
+def test_a_lease_has_one_holder_until_it_is_released(leased: LeasedTables) -> None:
+    first = leased.lease("ann")
+    assert leased.lease("ann") == first  # a repeated request
     with pytest.raises(LeaseHeldError, match="another job commits to hopsfs://node:8020/table now"):
-        fenced.lease("bob")
-    assert fenced.lease("bob", table="other") == first + 1
-    fenced.tables.release(TABLE, "ann", first)
-    fenced.tables.release(TABLE, "ann", first)
-    assert fenced.lease("bob") == first + 2
+        leased.lease("bob")
+    assert leased.lease("bob", table="other") == first + 1
+    leased.tables.release(TABLE, "ann", first)
+    leased.tables.release(TABLE, "ann", first)
+    assert leased.lease("bob") == first + 2
 
 
-def test_a_lease_ends_by_time_and_a_late_holder_is_refused(fenced: Fenced) -> None:
-    late = fenced.lease("ann")
+def test_a_lease_that_is_not_renewed_ends(leased: LeasedTables) -> None:
+    late = leased.lease("ann")
     for _ in range(3):
-        fenced.clock.now_s += 8
-        assert fenced.lease("ann", late) == late
-    fenced.clock.now_s += 11
-    second = fenced.lease("bob")
+        leased.clock.now_s += 8
+        assert leased.lease("ann", late) == late
+    leased.clock.now_s += 11
+    second = leased.lease("bob")
     assert second > late
     with pytest.raises(LeaseLostError, match=f"lease {late} for commits to {TABLE} has ended"):
-        fenced.lease("ann", late)
+        leased.lease("ann", late)
     with pytest.raises(LeaseLostError):
-        fenced.tables.correct(TABLE, "ann", late, [])
-    fenced.tables.release(TABLE, "ann", late)
-    assert fenced.lease("bob", second) == second
+        leased.tables.correct(TABLE, "ann", late, [])
+    leased.tables.release(TABLE, "ann", late)
+    assert leased.lease("bob", second) == second
 
 
 @pytest.mark.parametrize(("table", "lease_s"), [("", 1.0), ("t", 0.0), ("t", -1.0), ("t", 601.0)])
-def test_what_can_be_no_lease_is_refused(fenced: Fenced, table: str, lease_s: float) -> None:
+def test_invalid_requests_are_refused(leased: LeasedTables, table: str, lease_s: float) -> None:
     with pytest.raises(ProtocolError, match="a commit lease must name a table"):
-        fenced.tables.acquire(table, "ann", lease_s)
+        leased.tables.acquire(table, "ann", lease_s)
     for version, digest in ((-1, "a"), (0, "")):
         with pytest.raises(ProtocolError, match="is not valid or has no digest"):
-            fenced.tables.record("t", version, digest, "ann")
-    assert fenced.events == []
+            leased.tables.record("t", version, digest, "ann")
+    assert leased.events == []
 
 
-def test_a_lease_that_ended_is_not_renewed_though_nobody_has_the_next_one(fenced: Fenced) -> None:
-    late = fenced.lease("ann")
-    fenced.clock.now_s += 11
+def test_an_ended_lease_is_not_renewed_even_if_no_other_is_held(leased: LeasedTables) -> None:
+    late = leased.lease("ann")
+    leased.clock.now_s += 11
     with pytest.raises(LeaseLostError):
-        fenced.lease("ann", late)
-    assert fenced.lease("ann") == late + 1
+        leased.lease("ann", late)
+    assert leased.lease("ann") == late + 1
 
 
-def test_the_first_that_is_told_of_a_version_counts(fenced: Fenced) -> None:
+def test_the_first_record_of_a_version_counts(leased: LeasedTables) -> None:
     first, second = DIGESTS
-    assert fenced.tables.record(TABLE, 3, first, "ann").job == "ann"
-    assert fenced.tables.record(TABLE, 3, first, "ann").job == "ann"
-    assert fenced.tables.record(TABLE, 3, second, "bob") == VersionRecord(3, first, "ann")
-    assert fenced.known() == [VersionRecord(3, first, "ann")]
+    assert leased.tables.record(TABLE, 3, first, "ann").job == "ann"
+    assert leased.tables.record(TABLE, 3, first, "ann").job == "ann"
+    assert leased.tables.record(TABLE, 3, second, "bob") == VersionRecord(3, first, "ann")
+    assert leased.known() == [VersionRecord(3, first, "ann")]
 
 
-def test_the_last_versions_are_known_and_corrected_by_who_has_the_lease(fenced: Fenced) -> None:
+def test_the_last_versions_are_kept_and_the_holder_corrects_them(leased: LeasedTables) -> None:
     first, second = DIGESTS
     for version in range(MAX_VERSIONS + 2):
-        fenced.tables.record(TABLE, version, first, "ann")
-    assert [known.version for known in fenced.known()] == list(range(2, MAX_VERSIONS + 2))
-    number = fenced.lease("bob")
+        leased.tables.record(TABLE, version, first, "ann")
+    assert [known.version for known in leased.known()] == list(range(2, MAX_VERSIONS + 2))
+    number = leased.lease("bob")
     changed = [VersionRecord(4, "", ""), VersionRecord(5, second, ""), VersionRecord(99, second)]
-    fenced.tables.correct(TABLE, "bob", number, changed)
-    fenced.tables.release(TABLE, "bob", number)
-    by_version = {known.version: known.digest for known in fenced.known()}
+    leased.tables.correct(TABLE, "bob", number, changed)
+    leased.tables.release(TABLE, "bob", number)
+    by_version = {known.version: known.digest for known in leased.known()}
     assert by_version == {2: first, 3: first, 6: first, 7: first, 8: first, 9: first, 5: second}
 
 
-def test_a_registry_that_goes_on_gives_no_number_twice(fenced: Fenced) -> None:
-    numbers = [fenced.lease("ann")]
-    fenced.tables.release(TABLE, "ann", numbers[0])
+def test_lease_numbers_are_not_used_again_after_a_restart(leased: LeasedTables) -> None:
+    numbers = [leased.lease("ann")]
+    leased.tables.release(TABLE, "ann", numbers[0])
     for restart in range(3):
-        registry = Registry(fenced.clock, TIMEOUT_S, fenced.events.append)
-        registry.resume(list(fenced.events))
+        registry = Registry(leased.clock, TIMEOUT_S, leased.events.append)
+        registry.resume(list(leased.events))
         numbers.append(registry.tables.acquire(f"table {restart}", "ann", 10.0)[0])
     assert numbers == [1, 2, 3, 4]
 
 
-def test_a_holder_keeps_its_lease_over_a_restart(fenced: Fenced) -> None:
-    number = fenced.lease("ann")
-    fenced.clock.now_s += 9
-    again = resumed(fenced.events, fenced.clock)
-    fenced.clock.now_s += 9  # its time began anew
+def test_a_lease_survives_a_restart(leased: LeasedTables) -> None:
+    number = leased.lease("ann")
+    leased.clock.now_s += 9
+    again = resumed(leased.events, leased.clock)
+    leased.clock.now_s += 9  # the restart has renewed it
     with pytest.raises(LeaseHeldError):
         again.tables.acquire(TABLE, "bob", 10.0)
     assert again.tables.acquire(TABLE, "ann", 10.0, number)[0] == number
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_compacted_journal_says_the_same(fenced: Fenced, seed: int) -> None:
+def test_a_compacted_journal_says_the_same(leased: LeasedTables, seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(200):
         table, holder = rng.choice("xyz"), rng.choice("ab")
-        fenced.clock.now_s += rng.choice((0, 1, 8))
+        leased.clock.now_s += rng.choice((0, 1, 8))
         try:
-            number, versions = fenced.tables.acquire(table, holder, 10.0)
+            number, versions = leased.tables.acquire(table, holder, 10.0)
         except LeaseHeldError:
             continue
         if rng.random() < 0.5:
-            fenced.tables.record(table, rng.randrange(12), rng.choice(DIGESTS), holder)
+            leased.tables.record(table, rng.randrange(12), rng.choice(DIGESTS), holder)
         if versions and rng.random() < 0.3:
             gone = VersionRecord(rng.choice(versions).version, rng.choice(["", DIGESTS[0]]))
-            fenced.tables.correct(table, holder, number, [gone])
+            leased.tables.correct(table, holder, number, [gone])
         if rng.random() < 0.7:
-            fenced.tables.release(table, holder, number)
-    left_of_them = kept(fenced.events)
-    assert len(left_of_them) < len(fenced.events) / 3, seed
-    left = resumed(left_of_them, fenced.clock)
-    all_of_it = resumed(fenced.events, fenced.clock)
+            leased.tables.release(table, holder, number)
+    left_of_them = kept(leased.events)
+    assert len(left_of_them) < len(leased.events) / 3, seed
+    left = resumed(left_of_them, leased.clock)
+    all_of_it = resumed(leased.events, leased.clock)
     assert left._state.tables == all_of_it._state.tables, seed
     for table, state in left._state.tables.by_name.items():
         assert list(state.versions) == list(all_of_it._state.tables.by_name[table].versions), seed

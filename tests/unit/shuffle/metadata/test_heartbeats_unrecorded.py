@@ -1,4 +1,4 @@
-"""Heartbeats while nothing can be recorded: who beats lives, whoever else is gone."""
+"""A server with heartbeats stays registered while events cannot be recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.registries import TIMEOUT_S, Clock, health
 WAIT_S = 20.0
 
 
-def test_who_beats_is_not_given_up_for_a_disk_that_was_full() -> None:
+def test_a_server_with_heartbeats_is_not_lost_while_the_disk_is_full() -> None:
     is_full = False
 
     def record(event: AnyEvent) -> None:
@@ -30,7 +30,7 @@ def test_who_beats_is_not_given_up_for_a_disk_that_was_full() -> None:
     for name in "abc":
         registry.register_server(name)
     is_full = True
-    for _ in range(5):  # c is silent, and cannot be recorded as gone
+    for _ in range(5):  # c sends none, and its loss cannot be recorded
         clock.now_s += TIMEOUT_S / 2
         for name in "ab":
             try:
@@ -41,7 +41,7 @@ def test_who_beats_is_not_given_up_for_a_disk_that_was_full() -> None:
     assert [registry.heartbeat(name, [], 0)[0] for name in "abc"] == [True, True, False]
 
 
-def test_who_waits_for_a_slow_disk_of_the_journal_is_not_given_up() -> None:
+def test_a_heartbeat_that_waits_for_a_slow_disk_counts() -> None:
     is_slow, is_written = threading.Event(), threading.Event()
 
     def record(event: AnyEvent) -> None:
@@ -53,20 +53,20 @@ def test_who_waits_for_a_slow_disk_of_the_journal_is_not_given_up() -> None:
     before = placement(registry)
     is_slow.set()
     with ThreadPoolExecutor(4) as pool:
-        made = pool.submit(registry.put_shuffle, "slow", 3)
+        created = pool.submit(registry.put_shuffle, "slow", 3)
         wait_until(registry._lock.locked)
         beats = [pool.submit(registry.heartbeat, name, [], 0) for name in "abc"]
         wait_until(lambda: len(registry._pending_heartbeats) == 3)
         clock.now_s += 2 * TIMEOUT_S
         is_written.set()
         assert [beat.result(WAIT_S) for beat in beats] == [(True, [])] * 3
-        assert len(made.result(WAIT_S)) == 3
+        assert len(created.result(WAIT_S)) == 3
     assert placement(registry) == before
     assert registry._pending_heartbeats == {}
 
 
-@pytest.mark.parametrize("location", ["nobody", "a"])
-def test_a_loss_where_nothing_is_and_nobody_lives_is_no_news(location: str) -> None:
+@pytest.mark.parametrize("location", ["never there", "a"])
+def test_reporting_a_location_without_a_server_changes_nothing(location: str) -> None:
     events: list[AnyEvent] = []
     registry = registry_with_clicks(record=events.append)
     registry.unregister_server("a")
@@ -76,7 +76,7 @@ def test_a_loss_where_nothing_is_and_nobody_lives_is_no_news(location: str) -> N
     assert (health(registry)[0], len(events)) == (version, before)
 
 
-def test_a_loss_where_nothing_is_and_somebody_lives_keeps_it_away() -> None:
+def test_reporting_a_live_server_without_partitions_avoids_it() -> None:
     events: list[AnyEvent] = []
     registry = registry_with_clicks(record=events.append)
     registry.register_server("d")

@@ -1,4 +1,4 @@
-"""A shuffle that has the name of one that was dropped: what was sent to the first is not in it."""
+"""A shuffle with the name of a dropped one has none of the rows that were sent to the first."""
 
 from __future__ import annotations
 
@@ -51,32 +51,32 @@ def read(shuffle: mrflight.Shuffle) -> list[int]:
     return sorted(key for rows in batches for key in rows["k"].to_pylist())
 
 
-def without_heartbeats(near: NearDataServer) -> None:
-    """The server hears of nothing but what it asks."""
+def stop_heartbeats(near: NearDataServer) -> None:
+    """Stop the heartbeats of a data server, so that it learns only from its own requests."""
     near.membership._stopping.set()
     near.membership._heartbeat_thread.join()
 
 
-def test_a_server_that_was_not_told_makes_way_for_the_next_one(
+def test_a_server_that_missed_the_drop_replaces_the_shuffle(
     registry: Registry, client: mrflight.Cluster, near: NearDataServer
 ) -> None:
-    without_heartbeats(near)
+    stop_heartbeats(near)
     write(client.create_shuffle("again", 2), ROWS)
-    registry.drop_shuffle("again")  # as when its lease ends
+    registry.drop_shuffle("again")  # without telling the data server, as when a lease ends
     new = client.create_shuffle("again", 8)
     write(new, OTHERS)
     assert read(new) == list(range(5_000, 7_000))
     assert near.store.tokens() == {"again": new.token}
 
 
-def test_who_opens_the_next_one_is_not_given_what_another_thread_opens_late(
+def test_a_late_open_of_the_first_shuffle_does_not_replace_the_second(
     registry: Registry,
     client: mrflight.Cluster,
     near: NearDataServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """That had asked for it before it was dropped."""
-    without_heartbeats(near)
+    """Another thread had asked for the first shuffle before it was dropped."""
+    stop_heartbeats(near)
     old = client.create_shuffle("again", 2)
     registry.drop_shuffle("again")
     new = client.create_shuffle("again", 8)
@@ -93,7 +93,7 @@ def test_who_opens_the_next_one_is_not_given_what_another_thread_opens_late(
     assert near.store.tokens() == {"again": new.token}
 
 
-def test_a_drop_that_comes_late_drops_no_other(
+def test_a_late_drop_does_not_drop_the_second_shuffle(
     registry: Registry, client: mrflight.Cluster, near: NearDataServer
 ) -> None:
     old = client.create_shuffle("again", 2)
@@ -105,19 +105,19 @@ def test_a_drop_that_comes_late_drops_no_other(
     assert read(new) == list(range(5_000, 7_000))
 
 
-def test_what_a_heartbeat_was_told_to_drop_is_not_the_next_one(
+def test_a_late_heartbeat_answer_does_not_drop_the_second_shuffle(
     registry: Registry, client: mrflight.Cluster, near: NearDataServer
 ) -> None:
-    """Its answer was under way while the next one was made, and written."""
-    without_heartbeats(near)
+    """The answer is delayed until the second shuffle has been created and written."""
+    stop_heartbeats(near)
     heartbeats = near.membership._heartbeats
-    answered, is_made = threading.Event(), threading.Event()
+    answered, is_created = threading.Event(), threading.Event()
     ask = heartbeats.heartbeat
 
     def slow(held: object) -> object:
         answer = ask(held)  # type: ignore[arg-type]
         answered.set()
-        assert is_made.wait(20.0)
+        assert is_created.wait(20.0)
         return answer
 
     write(client.create_shuffle("again", 2), ROWS)
@@ -128,12 +128,12 @@ def test_what_a_heartbeat_was_told_to_drop_is_not_the_next_one(
     assert answered.wait(20.0)
     new = client.create_shuffle("again", 2)
     write(new, OTHERS)
-    is_made.set()
+    is_created.set()
     beat.join(20.0)
     assert read(new) == list(range(5_000, 7_000))
 
 
-def test_a_heartbeat_is_told_to_drop_what_has_the_name_of_another(
+def test_a_heartbeat_answer_drops_the_first_shuffle_although_its_name_is_in_use(
     registry: Registry, client: mrflight.Cluster, near: NearDataServer
 ) -> None:
     write(client.create_shuffle("again", 2), ROWS)
@@ -142,7 +142,7 @@ def test_a_heartbeat_is_told_to_drop_what_has_the_name_of_another(
     wait_until(lambda: near.store.shuffles() == [])
 
 
-def test_a_late_writer_is_refused_by_the_server_of_the_next_one(
+def test_a_late_writer_of_the_first_shuffle_is_refused(
     registry: Registry, client: mrflight.Cluster, near: NearDataServer
 ) -> None:
     old = client.create_shuffle("again", 2)

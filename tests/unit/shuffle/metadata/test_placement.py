@@ -1,4 +1,4 @@
-"""Partitions are spread evenly, replicas on different servers, the least loaded servers first."""
+"""place_partitions spreads partitions evenly, and starts with the least loaded servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ loads = st.dictionaries(
 
 @examples
 @given(st.integers(1, 60), loads, st.data())
-def test_replicas_are_on_different_servers_that_are_there(
+def test_replicas_are_on_different_available_servers(
     partitions: int, load: dict[str, int], data: st.DataObject
 ) -> None:
     replicas = data.draw(st.integers(1, len(load)))
@@ -56,7 +56,7 @@ def test_with_replicas_no_server_gets_two_partitions_more_than_another(
 
 @examples
 @given(st.integers(1, 60), loads)
-def test_first_locations_are_spread_evenly_whatever_the_replicas(
+def test_first_locations_are_spread_evenly_with_replicas(
     partitions: int, load: dict[str, int]
 ) -> None:
     counts = Counter(dict.fromkeys(load, 0))

@@ -1,4 +1,4 @@
-"""A registry knows who won, and forgets a dropped shuffle whole."""
+"""The commits and shuffles of a registry: which attempt wins, what is refused, what is dropped."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ LEASE_S = 8.0
 
 @pytest.fixture
 def registry(clock: Clock) -> Registry:
-    """Three servers, and a shuffle of two partitions."""
+    """Return a registry with three servers and a shuffle of two partitions."""
     return registry_with_clicks(partitions=2, clock=clock)
 
 
-def winners(registry: Registry, since: int = 0) -> list[MapAttempt]:
+def committed(registry: Registry, since: int = 0) -> list[MapAttempt]:
     return [commit.source for commit in registry.commits("clicks", since)]
 
 
@@ -54,17 +54,17 @@ def test_the_first_attempt_of_a_map_wins(registry: Registry) -> None:
     assert first.generation == second.generation == 0
 
 
-def test_winners_come_in_order_of_their_commits(registry: Registry) -> None:
+def test_commits_are_listed_in_order_of_their_commits(registry: Registry) -> None:
     sources = [MapAttempt(2, 0), MapAttempt(0, 1), MapAttempt(1, 0)]
     for source in sources:
         commit(registry, source, [1, 1])
     assert registry.commits("clicks", 0) == [MapCommit(source, NEVER, 0) for source in sources]
-    assert winners(registry, 2) == sources[2:]
-    assert winners(registry, 3) == winners(registry, 10**30) == []
-    assert winners(registry, -1) == sources
+    assert committed(registry, 2) == sources[2:]
+    assert committed(registry, 3) == committed(registry, 10**30) == []
+    assert committed(registry, -1) == sources
 
 
-def test_one_partition_can_be_asked_for(registry: Registry) -> None:
+def test_a_single_partition_can_be_requested(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2])
     _, (info,) = registry.partitions("clicks", only=1)
     assert (info.partition, info.rows) == (1, 2)
@@ -83,8 +83,8 @@ def test_before_the_first_commit_there_is_no_schema(registry: Registry) -> None:
     assert [(info.epoch, info.rows) for info in partitions] == [(0, 0), (0, 0)]
 
 
-def test_a_map_that_wrote_nothing_leaves_the_schema_open(registry: Registry) -> None:
-    """A writer that was given no batch commits a schema without columns."""
+def test_a_map_without_batches_does_not_set_the_schema(registry: Registry) -> None:
+    """Its writer commits a schema without columns."""
     registry.commit_map(commit_message(MapAttempt(0, 0), [0, 0], schema=pa.schema([])))
     assert registry.partitions("clicks")[0] is None
     commit(registry, MapAttempt(1, 0), [1, 1])
@@ -92,11 +92,13 @@ def test_a_map_that_wrote_nothing_leaves_the_schema_open(registry: Registry) -> 
     assert registry.partitions("clicks")[0] == SCHEMA
 
 
-def test_a_map_of_another_schema_is_refused_and_can_still_be_won(registry: Registry) -> None:
+def test_a_commit_with_another_schema_is_refused(
+    registry: Registry,
+) -> None:
     commit(registry, FIRST, [1, 1])
     with pytest.raises(SchemaMismatchError, match="map 1 of shuffle 'clicks'"):
         registry.commit_map(commit_message(MapAttempt(1, 0), [1, 1], schema=OTHER_SCHEMA))
-    assert winners(registry) == [FIRST]
+    assert committed(registry) == [FIRST]
     assert commit(registry, MapAttempt(1, 1), [1, 1]) == MapAttempt(1, 1)
 
 
@@ -104,13 +106,13 @@ def test_a_map_of_another_schema_is_refused_and_can_still_be_won(registry: Regis
     ("rows", "sizes"),
     [([1], [1]), ([1, 1, 1], [1, 1, 1]), ([1, 1], [1]), ([-1, 1], [1, 1]), ([1, 1], [1, 2**48])],
 )
-def test_counts_that_cannot_be_are_refused_and_change_nothing(
+def test_invalid_counts_are_refused_and_change_nothing(
     registry: Registry, rows: list[int], sizes: list[int]
 ) -> None:
     message = msgspec.structs.replace(commit_message(FIRST, rows), size_bytes=sizes)
     with pytest.raises(ProtocolError):
         registry.commit_map(message)
-    assert winners(registry) == []
+    assert committed(registry) == []
     assert registry.partitions("clicks")[0] is None
 
 
@@ -121,25 +123,25 @@ def test_attempts_out_of_bounds_are_refused(registry: Registry, source: tuple[in
 
 
 @pytest.mark.parametrize("version", [-1, 1, 10**30])
-def test_a_version_that_never_was_is_refused(registry: Registry, version: int) -> None:
+def test_an_unknown_version_is_refused(registry: Registry, version: int) -> None:
     with pytest.raises(ProtocolError, match=f"'clicks' has no version {version}"):
         commit(registry, FIRST, [1, 1], version)
-    assert winners(registry) == []
+    assert committed(registry) == []
 
 
-def test_of_many_twins_at_once_one_wins(registry: Registry) -> None:
+def test_one_of_many_concurrent_attempts_wins(registry: Registry) -> None:
     answers: list[MapAttempt] = []
 
     def race(attempt: int) -> None:
         answers.extend(commit(registry, MapAttempt(m, attempt), [1, attempt]) for m in range(50))
 
     run_threads(partial(race, attempt) for attempt in range(4))
-    won = winners(registry)
-    assert sorted(source.map_id for source in won) == list(range(50))
-    assert set(answers) == set(won)
+    winners = committed(registry)
+    assert sorted(source.map_id for source in winners) == list(range(50))
+    assert set(answers) == set(winners)
     assert len(answers) == 4 * 50
     _, (first, second) = registry.partitions("clicks")
-    assert (first.rows, second.rows) == (50, sum(source.attempt for source in won))
+    assert (first.rows, second.rows) == (50, sum(source.attempt for source in winners))
 
 
 # Shuffles
@@ -166,24 +168,24 @@ def test_shuffles_out_of_bounds_are_refused(
     assert [state.id for state in registry.shuffles()] == ["clicks"]
 
 
-def test_a_name_is_taken_once(registry: Registry) -> None:
+def test_a_name_that_is_in_use_is_refused(registry: Registry) -> None:
     with pytest.raises(ShuffleExistsError, match="'clicks'"):
         registry.put_shuffle("clicks", 3)
     with pytest.raises(ShuffleExistsError, match="'clicks'"):
-        registry.put_shuffle("clicks", 3, token="t")  # the first was made without one
+        registry.put_shuffle("clicks", 3, token="t")  # the first has no token
     assert len(registry.describe_shuffle("clicks").placement.places) == 2
 
 
-def test_who_asks_twice_with_one_token_gets_one_shuffle(registry: Registry) -> None:
-    made = registry.put_shuffle("twice", 5, token="t")
-    assert registry.put_shuffle("twice", 5, token="t") == made
+def test_a_repeated_request_with_the_same_token_gets_the_same_shuffle(registry: Registry) -> None:
+    first = registry.put_shuffle("twice", 5, token="t")
+    assert registry.put_shuffle("twice", 5, token="t") == first
     assert [state.id for state in registry.shuffles()] == ["clicks", "twice"]
     for token in ("", "other"):
         with pytest.raises(ShuffleExistsError, match="'twice'"):
             registry.put_shuffle("twice", 5, token=token)
 
 
-def test_who_asks_twice_is_told_where_it_is_now(registry: Registry) -> None:
+def test_a_repeated_request_gets_the_present_placement(registry: Registry) -> None:
     registry.put_shuffle("twice", 3, token="t")
     for name in ("a", "b", "c"):
         registry.unregister_server(name)
@@ -193,10 +195,10 @@ def test_who_asks_twice_is_told_where_it_is_now(registry: Registry) -> None:
     assert registry.put_shuffle("twice", 3, token="t") == [("d",)] * 3
 
 
-def test_dropping_tells_who_held_it_and_forgets_it_whole(registry: Registry) -> None:
+def test_dropping_a_shuffle_returns_its_servers_and_removes_all_of_it(registry: Registry) -> None:
     commit(registry, FIRST, [5, 5])
-    holders = {location for (location,) in registry.describe_shuffle("clicks").placement.places}
-    assert registry.drop_shuffle("clicks") == sorted(holders)
+    servers = {location for (location,) in registry.describe_shuffle("clicks").placement.places}
+    assert registry.drop_shuffle("clicks") == sorted(servers)
     assert registry.shuffles() == []
     assert {server.partitions for server in registry.servers()} == {0}
     assert registry.heartbeat("a", ["clicks"], 0) == (True, ["clicks"])
@@ -216,15 +218,15 @@ def test_dropping_tells_who_held_it_and_forgets_it_whole(registry: Registry) -> 
     assert registry.commits("clicks", 0) == []
 
 
-def test_a_shuffle_that_nobody_cares_for_is_dropped(registry: Registry, clock: Clock) -> None:
+def test_a_shuffle_is_dropped_when_its_lease_ends(registry: Registry, clock: Clock) -> None:
     registry.put_shuffle("leased", 1, lease_s=LEASE_S)
-    for _ in range(3):  # as often as its driver asks for its health, it stays
+    for _ in range(3):  # each health request of the driver renews the lease
         clock.now_s += LEASE_S
         for name in ("a", "b", "c"):
             registry.register_server(name)
         assert health(registry, "leased") == (0, [])
     clock.now_s += LEASE_S
-    registry.partitions("leased")  # a reader is not the driver
+    registry.partitions("leased")  # the request of a reader does not renew it
     clock.now_s += 1
     assert registry.heartbeat("a", ["leased", "clicks"], 0)[1] == ["leased"]
     with pytest.raises(ShuffleNotFoundError, match="'leased'"):

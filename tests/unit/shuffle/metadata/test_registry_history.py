@@ -1,4 +1,4 @@
-"""Whatever happens to servers, shuffles and maps, in any order: nothing is lost or read twice."""
+"""In any history of servers, shuffles and maps, no row is lost or read twice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.registries import (
 from tests.support.registry_model import MAPS, any_one, if_shuffles, locations, maps
 from tests.support.registry_moves import MoveRules
 
-MOST_PARTITIONS = 4
+MAX_PARTITIONS = 4
 
 names = st.sampled_from("xy")
 
@@ -42,7 +42,7 @@ if_written = precondition(lambda self: self.written())
 
 
 class RegistryMachine(MoveRules):
-    @initialize(replicas=st.integers(1, 2), partitions=st.integers(1, MOST_PARTITIONS))
+    @initialize(replicas=st.integers(1, 2), partitions=st.integers(1, MAX_PARTITIONS))
     def begin(self, replicas: int, partitions: int) -> None:
         for location in "abc":
             self.start(location)
@@ -52,13 +52,13 @@ class RegistryMachine(MoveRules):
 
     @rule(location=locations)
     def start(self, location: str) -> None:
-        """A process starts, where another one may have been, and registers."""
-        self.joins(location, self.servers.start(location).incarnation)
+        """Start a process, perhaps where another one was, and register it."""
+        self.register(location, self.servers.start(location).incarnation)
 
     @rule(location=locations)
     def register_again(self, location: str) -> None:
         if (incarnation := self.servers.incarnation(location)) is not None:
-            self.joins(location, incarnation)
+            self.register(location, incarnation)
 
     @rule(location=locations)
     def beat(self, location: str) -> None:
@@ -66,7 +66,7 @@ class RegistryMachine(MoveRules):
         if process is None:
             return
         if self.known.incarnations.get(location) == process.incarnation:
-            self.known.saw(location)  # late, but nobody has missed it
+            self.known.hear_from(location)  # late, but not yet declared lost
         self.known.expire()
         held = process.shuffles()
         is_known, drop = self.registry.heartbeat(location, held, 0, process.incarnation)
@@ -74,12 +74,12 @@ class RegistryMachine(MoveRules):
         assert drop == [name for name in held if name not in self.shuffles]
         process.forget(drop)
         if is_known:
-            self.known.saw(location)
+            self.known.hear_from(location)
         else:
-            process.forget(held)  # it was given up; who still reads there is told
+            process.forget(held)  # it was lost, and readers get an error there
             for shuffle in self.shuffles.values():
                 shuffle.seen = [seen for seen in shuffle.seen if location not in seen.incarnations]
-            self.joins(location, process.incarnation)
+            self.register(location, process.incarnation)
 
     @rule(seconds=st.sampled_from([1, TIMEOUT_S]), silent=st.none() | locations)
     def wait(self, seconds: float, silent: str | None) -> None:
@@ -89,31 +89,31 @@ class RegistryMachine(MoveRules):
                 self.beat(location)
         self.clock.now_s += 1
 
-    @rule(location=locations, is_told=st.booleans())
-    def stop(self, location: str, is_told: bool) -> None:
+    @rule(location=locations, unregisters=st.booleans())
+    def stop(self, location: str, unregisters: bool) -> None:
         process = self.servers.running.pop(location, None)
-        if process is not None and is_told:
+        if process is not None and unregisters:
             self.registry.unregister_server(location, process.incarnation)
             if self.known.incarnations.get(location) == process.incarnation:
-                self.known.left(location)
+                self.known.remove(location)
 
     @rule(location=locations)
     def drain(self, location: str) -> None:
         self.registry.drain_server(location)
-        self.known.drained(location)
+        self.known.drain(location)
 
     # Shuffles
 
     @rule(
         name=names,
-        partitions=st.integers(1, MOST_PARTITIONS),
+        partitions=st.integers(1, MAX_PARTITIONS),
         replicas=st.integers(1, 2),
         token=st.sampled_from(["", "t"]),
     )
     def put_shuffle(self, name: str, partitions: int, replicas: int, token: str) -> None:
         servers = self.known.open_for_partitions()
-        self.made += 1
-        token = token and f"{token}{self.made}"
+        self.created += 1
+        token = token and f"{token}{self.created}"
         if name in self.shuffles:
             with pytest.raises(ShuffleExistsError):
                 self.registry.put_shuffle(name, partitions, replicas)
@@ -153,7 +153,7 @@ class RegistryMachine(MoveRules):
     @if_shuffles
     @rule(which=any_one, map_id=maps)
     def open_writer(self, which: int, map_id: int) -> None:
-        self.opened(self.shuffle(which), map_id)
+        self.open(self.shuffle(which), map_id)
 
     @if_waiting
     @rule(which=any_one, unlucky=st.none() | locations)
@@ -165,26 +165,26 @@ class RegistryMachine(MoveRules):
     @if_written
     @rule(which=any_one)
     def commit(self, which: int) -> None:
-        """At any time after it was written, and again, as if no answer had come."""
+        """Commit at any time after the write, perhaps again, as if the answer was lost."""
         self.commit_writer(self.written()[which % len(self.written())])
 
     @if_shuffles
     @rule(which=any_one, map_id=maps, unlucky=st.none() | locations)
     def run_map(self, which: int, map_id: int, unlucky: str | None) -> None:
-        writer = self.opened(self.shuffle(which), map_id)
+        writer = self.open(self.shuffle(which), map_id)
         if writer is not None and self.servers.put(writer, unlucky):
             self.commit_writer(writer)
 
     @if_shuffles
     @rule(which=any_one)
     def run_maps(self, which: int) -> None:
-        for map_id in range(MAPS - 1):  # so that there is often one that nobody has run
+        for map_id in range(MAPS - 1):  # one map often stays uncommitted
             self.run_map(which, map_id, None)
 
     @if_shuffles
     @rule(which=any_one, map_id=maps, wrong=st.sampled_from(["rows", "schema", "count", "version"]))
     def commit_wrongly(self, which: int, map_id: int, wrong: str) -> None:
-        """What is refused changes nothing, as the invariants see."""
+        """A refused commit changes nothing, which the invariants check."""
         shuffle = self.shuffle(which)
         name = shuffle.name
         version, lost = health(self.registry, name)
@@ -194,7 +194,7 @@ class RegistryMachine(MoveRules):
         if wrong == "version":
             version += 1
         elif map_id in shuffle.maps and map_id not in lost:
-            return  # who won is the answer, whatever else is said
+            return  # the answer is the committed attempt, whatever else is sent
         elif wrong == "count":
             rows.append(1)
         elif wrong == "schema" and shuffle.sources:
@@ -215,7 +215,7 @@ class RegistryMachine(MoveRules):
     @rule(
         which=any_one,
         location=locations,
-        partitions=st.none() | st.lists(st.integers(-1, MOST_PARTITIONS), min_size=1, max_size=3),
+        partitions=st.none() | st.lists(st.integers(-1, MAX_PARTITIONS), min_size=1, max_size=3),
     )
     def report(self, which: int, location: str, partitions: list[int] | None) -> None:
         shuffle = self.shuffle(which)
@@ -228,17 +228,17 @@ class RegistryMachine(MoveRules):
     @if_shuffles
     @rule(which=any_one)
     def repair(self, which: int) -> None:
-        """Report the servers that ended, and run again what is lost: then all is there."""
+        """Report the servers that have ended, and run lost maps again until no row is missing."""
         shuffle = self.shuffle(which)
         name = shuffle.name
         self.known.expire()
         for location in sorted(self.known.last_seen.keys() - self.servers.running.keys()):
             self.registry.report_loss(name, Loss(location, avoids=True))
             shuffle.avoided.add(location)
-        if not self.known.open_for_partitions(but=shuffle.avoided):
+        if not self.known.open_for_partitions(avoided=shuffle.avoided):
             return
         for map_id in health(self.registry, name)[1]:
-            writer = self.opened(shuffle, map_id)
+            writer = self.open(shuffle, map_id)
             assert writer is not None
             assert self.servers.put(writer, None)
             self.commit_writer(writer)
@@ -261,12 +261,12 @@ class RegistryMachine(MoveRules):
         self.registry.resume(iter(self.events[:]))
         assert knowledge(self.registry) == before
         for location in self.known.last_seen:
-            self.known.saw(location)
+            self.known.hear_from(location)
 
     # The end
 
     def teardown(self) -> None:
-        """In the end everything can be made whole, and then given back."""
+        """In the end all shuffles can be repaired and dropped."""
         self.start("z")
         for which, name in enumerate(self.shuffles):
             self.repair(which)

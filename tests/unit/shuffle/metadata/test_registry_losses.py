@@ -1,4 +1,4 @@
-"""What is lost with a data server is wanted again, once, and nothing else is."""
+"""After a data server is lost, maps write its partitions again: each once, and no others."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from tests.support.placed_shuffles import (
 )
 from tests.support.registries import Clock, commit, health, knowledge, resumed
 
-# A server that is gone
+# A server that is lost
 
 
-def test_only_what_a_lost_server_held_is_wanted_again(registry: Registry) -> None:
+def test_only_the_partitions_of_a_lost_server_are_missing(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     commit(registry, OTHER, [10, 20, 30])
     registry.unregister_server("b")
@@ -42,7 +42,11 @@ def test_only_what_a_lost_server_held_is_wanted_again(registry: Registry) -> Non
         [1],
         "",
     )
-    assert registry.describe_shuffle("clicks", 7).missing == [0, 1, 2]  # nobody has written it
+    assert registry.describe_shuffle("clicks", 7).missing == [
+        0,
+        1,
+        2,
+    ]  # never committed
     for partition in (0, 2):
         assert counting(registry, partition) == [FIRST, OTHER]
     for only in (1, None):
@@ -50,7 +54,7 @@ def test_only_what_a_lost_server_held_is_wanted_again(registry: Registry) -> Non
             registry.partitions("clicks", only)
 
 
-def test_what_is_written_again_counts_where_it_was_lost(registry: Registry) -> None:
+def test_a_second_commit_counts_for_the_lost_partitions(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     commit(registry, OTHER, [10, 20, 30])
     registry.unregister_server("b")
@@ -70,7 +74,7 @@ def test_what_is_written_again_counts_where_it_was_lost(registry: Registry) -> N
     assert registry.commits("clicks", 2) == [MapCommit(SECOND, 0, 1), MapCommit(again, 0, 1)]
 
 
-def test_a_twin_of_what_is_written_again_comes_too_late(registry: Registry) -> None:
+def test_another_attempt_after_the_second_commit_does_not_count(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("b")
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
@@ -115,7 +119,7 @@ def test_two_losses_in_a_row(registry: Registry) -> None:
     assert [counting(registry, p) for p in range(3)] == [[THIRD], [THIRD], [FIRST]]
 
 
-def test_a_loss_between_the_opening_and_the_commit_of_what_is_written_again(
+def test_a_second_loss_while_a_map_is_written_again(
     registry: Registry,
 ) -> None:
     commit(registry, FIRST, [1, 2, 3])
@@ -127,7 +131,7 @@ def test_a_loss_between_the_opening_and_the_commit_of_what_is_written_again(
         "",
     )
     registry.unregister_server("a")
-    assert commit(registry, SECOND, [1, 2, 3], version=1) == FIRST  # nothing of it is left
+    assert commit(registry, SECOND, [1, 2, 3], version=1) == FIRST  # b's was lost again
     assert registry.commits("clicks", 1) == []
     registry.unregister_server("never there")
     assert registry.describe_shuffle("clicks", 0).missing == [0, 1]
@@ -136,7 +140,7 @@ def test_a_loss_between_the_opening_and_the_commit_of_what_is_written_again(
 def test_a_partition_that_comes_back_to_a_server_does_not_bring_its_old_blocks(
     registry: Registry,
 ) -> None:
-    """From a to b and to a again, whose process never ended: what it held is still there."""
+    """The partition moves from a to b and back to a, whose process still has its first blocks."""
     registry.unregister_server("c")
     assert placement(registry) == [("a",), ("b",), ("a",)]
     commit(registry, FIRST, [1, 2, 3], version=1)
@@ -154,7 +158,7 @@ def test_a_partition_that_comes_back_to_a_server_does_not_bring_its_old_blocks(
     assert rows(registry) == [1, 2, 3]
 
 
-def test_a_commit_that_is_sent_again_long_after_is_the_same_commit(registry: Registry) -> None:
+def test_a_repeated_commit_request_is_not_a_second_commit(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("b")
     assert commit(registry, FIRST, [1, 2, 3]) == FIRST
@@ -167,7 +171,7 @@ def test_a_commit_that_is_sent_again_long_after_is_the_same_commit(registry: Reg
     assert len(registry.commits("clicks", 0)) == 2
 
 
-def test_a_map_that_sends_other_rows_the_second_time_is_refused(registry: Registry) -> None:
+def test_a_second_commit_with_other_rows_is_refused(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("b")
     with pytest.raises(
@@ -182,7 +186,7 @@ def test_a_map_that_sends_other_rows_the_second_time_is_refused(registry: Regist
 # No server left
 
 
-def test_partitions_without_a_server_wait_for_one(registry: Registry) -> None:
+def test_partitions_without_a_server_are_placed_when_one_joins(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     for name in "abc":
         registry.unregister_server(name)
@@ -201,21 +205,21 @@ def test_partitions_without_a_server_wait_for_one(registry: Registry) -> None:
     assert rows(registry) == [1, 2, 3]
 
 
-def test_who_claims_to_have_written_where_nothing_was_is_not_read(registry: Registry) -> None:
+def test_a_commit_for_partitions_without_a_server_is_not_read(registry: Registry) -> None:
     for name in "abc":
         registry.unregister_server(name)
-    homeless, _ = health(registry)
-    assert commit(registry, FIRST, [1, 2, 3], version=homeless) == FIRST
+    unplaced_version, _ = health(registry)
+    assert commit(registry, FIRST, [1, 2, 3], version=unplaced_version) == FIRST
     registry.register_server("d")
     with pytest.raises(MapOutputLostError, match="partition 0"):
         registry.partitions("clicks")
     assert registry.describe_shuffle("clicks", 0).missing == [0, 1, 2]
 
 
-# What cannot be used, on a server that lives
+# Blocks that cannot be used, on a live server
 
 
-def test_a_server_that_is_reported_is_not_used_again_by_this_shuffle(registry: Registry) -> None:
+def test_a_reported_server_is_not_used_again_by_this_shuffle(registry: Registry) -> None:
     registry.put_shuffle("other", 3)
     commit(registry, FIRST, [1, 2, 3])
     assert registry.report_loss("clicks", Loss("b", avoids=True))
@@ -233,7 +237,7 @@ def test_a_server_that_is_reported_is_not_used_again_by_this_shuffle(registry: R
     assert placement(registry) == [("d",)] * 3
 
 
-def test_a_server_that_holds_nothing_yet_can_be_avoided(registry: Registry) -> None:
+def test_a_reported_server_without_partitions_is_avoided(registry: Registry) -> None:
     registry.register_server("d")
     assert registry.report_loss("clicks", Loss("d", avoids=True))
     assert not registry.report_loss("clicks", Loss("d", avoids=True))
@@ -243,7 +247,7 @@ def test_a_server_that_holds_nothing_yet_can_be_avoided(registry: Registry) -> N
         registry.describe_shuffle("clicks")
 
 
-def test_one_partition_that_cannot_be_read_is_written_again(registry: Registry) -> None:
+def test_a_reported_partition_is_written_again(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     assert registry.report_loss("clicks", Loss("b", [1]))
     assert not registry.report_loss("clicks", Loss("b", [0, 2, 99, -1]))
@@ -260,8 +264,8 @@ def test_one_partition_that_cannot_be_read_is_written_again(registry: Registry) 
     assert rows(registry) == [1, 2, 3]
 
 
-def test_one_partition_that_cannot_be_read_may_stay_on_its_server() -> None:
-    """It works, but for a block."""
+def test_a_reported_partition_stays_on_its_server_if_there_is_no_other() -> None:
+    """The server works except for one damaged block."""
     registry = registry_with_clicks(servers="a")
     commit(registry, FIRST, [1, 2, 3])
     assert registry.report_loss("clicks", Loss("a", [1]))
@@ -275,12 +279,12 @@ def test_one_partition_that_cannot_be_read_may_stay_on_its_server() -> None:
     assert [counting(registry, p) for p in range(3)] == [[FIRST], [SECOND], [FIRST]]
 
 
-# A journal that fails
+# Events that cannot be recorded
 
 
 @pytest.mark.parametrize("works", range(4))
-def test_a_loss_that_is_recorded_in_part_is_completed_later(works: int) -> None:
-    """Of a server that held two shuffles: a placement of each, and that it is gone."""
+def test_a_loss_that_was_recorded_in_part_is_completed_later(works: int) -> None:
+    """The server held two shuffles, so there are three events: two placements and its removal."""
     events: list[AnyEvent] = []
     room = [100]
 
@@ -309,7 +313,7 @@ def test_a_loss_that_is_recorded_in_part_is_completed_later(works: int) -> None:
     assert knowledge(again) == knowledge(registry)
 
 
-def test_a_commit_that_is_not_recorded_did_not_happen() -> None:
+def test_a_commit_that_cannot_be_recorded_changes_nothing() -> None:
     def record(event: AnyEvent) -> None:
         if full:
             raise JournalError("the disk is full")

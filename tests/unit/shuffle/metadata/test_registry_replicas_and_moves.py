@@ -1,4 +1,4 @@
-"""With a replica nothing is lost; a partition that is moved is read and written where it is now."""
+"""Replicas prevent losses, and a partition that was moved is read and written at its new place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.registries import TIMEOUT_S, Clock, commit, health
 # Replicas
 
 
-def test_with_a_replica_nothing_is_lost() -> None:
+def test_a_partition_with_a_replica_is_not_lost() -> None:
     registry = registry_with_clicks(replicas=2)
     assert placement(registry) == [("a", "b"), ("c", "a"), ("c", "b")]
     commit(registry, FIRST, [1, 2, 3])
@@ -32,7 +32,7 @@ def test_with_a_replica_nothing_is_lost() -> None:
     assert commit(registry, SECOND, [1, 2, 3], version=1) == FIRST
 
 
-def test_who_wrote_to_both_replicas_may_still_commit() -> None:
+def test_a_writer_to_both_replicas_may_commit_after_one_is_lost() -> None:
     registry = registry_with_clicks(replicas=2)
     registry.unregister_server("b")
     assert commit(registry, FIRST, [1, 2, 3], version=0) == FIRST
@@ -40,7 +40,7 @@ def test_who_wrote_to_both_replicas_may_still_commit() -> None:
     assert health(registry) == (1, [])
 
 
-def test_the_second_loss_takes_what_was_left_of_a_replica() -> None:
+def test_losing_the_last_replica_loses_the_partition() -> None:
     registry = registry_with_clicks(replicas=2, servers="abcd")
     assert placement(registry) == [("a", "b"), ("c", "d"), ("b", "a")]
     commit(registry, FIRST, [1, 2, 3])
@@ -53,7 +53,7 @@ def test_the_second_loss_takes_what_was_left_of_a_replica() -> None:
     assert rows(registry) == [1, 2, 3]
 
 
-def test_two_that_are_lost_at_once_take_both_replicas(clock: Clock) -> None:
+def test_losing_both_replicas_at_once_loses_the_partition(clock: Clock) -> None:
     registry = registry_with_clicks(replicas=2, servers="abcd", partitions=2, clock=clock)
     assert placement(registry) == [("a", "b"), ("c", "d")]
     commit(registry, FIRST, [1, 2])
@@ -76,7 +76,7 @@ def test_with_fewer_servers_than_replicas_a_lost_partition_has_fewer() -> None:
     assert placement(registry) == [("d",)] * 3
 
 
-def test_one_partition_that_cannot_be_read_has_a_replica() -> None:
+def test_a_reported_partition_is_read_from_its_replica() -> None:
     registry = registry_with_clicks(replicas=2)
     commit(registry, FIRST, [1, 2, 3])
     assert registry.report_loss("clicks", Loss("b", [0]))
@@ -85,10 +85,10 @@ def test_one_partition_that_cannot_be_read_has_a_replica() -> None:
     assert rows(registry) == [1, 2, 3]
 
 
-# Partitions that are moved
+# Moves
 
 
-def test_a_partition_that_was_moved_is_where_it_was_moved_to(registry: Registry) -> None:
+def test_a_moved_partition_is_read_at_its_target(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.move_partitions("clicks", {1: "c"}, "b", epoch=1, version=0)
     assert placement(registry) == [("a",), ("c",), ("c",)]
@@ -99,7 +99,7 @@ def test_a_partition_that_was_moved_is_where_it_was_moved_to(registry: Registry)
     assert health(registry) == (1, [])
 
 
-def test_who_wrote_to_where_a_partition_was_is_to_write_again(registry: Registry) -> None:
+def test_a_commit_to_the_former_location_of_a_partition_is_refused(registry: Registry) -> None:
     registry.move_partitions("clicks", {1: "c"}, "b", epoch=0, version=0)
     with pytest.raises(PlacementChangedError, match="attempt 0 of map 0") as moved:
         commit(registry, FIRST, [1, 2, 3], version=0)
@@ -109,7 +109,7 @@ def test_who_wrote_to_where_a_partition_was_is_to_write_again(registry: Registry
     assert rows(registry) == [1, 2, 3]
 
 
-def test_a_move_is_nothing_to_who_is_to_write_other_partitions(registry: Registry) -> None:
+def test_a_move_does_not_affect_a_writer_of_other_partitions(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("a")
     assert registry.describe_shuffle("clicks", 0) == (
@@ -123,7 +123,7 @@ def test_a_move_is_nothing_to_who_is_to_write_other_partitions(registry: Registr
     assert rows(registry) == [1, 2, 3]
 
 
-def test_a_move_of_what_has_changed_meanwhile_is_refused(registry: Registry) -> None:
+def test_a_move_is_refused_if_the_shuffle_has_changed(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     with pytest.raises(PlacementChangedError):
         registry.move_partitions("clicks", {1: "c"}, "b", epoch=0, version=0)
@@ -144,15 +144,13 @@ def test_a_move_of_what_has_changed_meanwhile_is_refused(registry: Registry) -> 
         ({1: "c", 2: "a"}, "b"),
     ],
 )
-def test_a_move_that_cannot_be_is_refused(
-    registry: Registry, moves: dict[int, str], origin: str
-) -> None:
+def test_an_invalid_move_is_refused(registry: Registry, moves: dict[int, str], origin: str) -> None:
     with pytest.raises(ProtocolError, match="cannot be moved from"):
         registry.move_partitions("clicks", moves, origin, epoch=0, version=0)
     assert registry.describe_shuffle("clicks").version == 0
 
 
-def test_a_replica_is_not_moved_to_the_other() -> None:
+def test_a_replica_is_not_moved_to_a_server_that_has_one() -> None:
     registry = registry_with_clicks(replicas=2)
     with pytest.raises(ProtocolError):
         registry.move_partitions("clicks", {0: "b"}, "a", epoch=0, version=0)
@@ -160,8 +158,8 @@ def test_a_replica_is_not_moved_to_the_other() -> None:
     assert placement(registry)[0] == ("c", "b")
 
 
-def test_a_partition_is_not_moved_to_a_server_that_has_some_of_its_blocks() -> None:
-    """A block was damaged there, and those that were not would be there twice."""
+def test_a_partition_is_not_moved_to_a_server_with_a_stale_replica() -> None:
+    """One block is damaged there, and the others would be there twice."""
     registry = registry_with_clicks(replicas=2)
     assert placement(registry) == [("a", "b"), ("c", "a"), ("c", "b")]
     commit(registry, FIRST, [1, 2, 3])
@@ -175,7 +173,7 @@ def test_a_partition_is_not_moved_to_a_server_that_has_some_of_its_blocks() -> N
     assert rows(registry) == [1, 2, 3]
 
 
-def test_where_all_others_have_some_of_its_blocks_one_is_named_and_the_move_refused() -> None:
+def test_if_all_other_servers_have_a_stale_replica_the_plan_names_one() -> None:
     registry = registry_with_clicks(replicas=2)
     registry.unregister_server("c")
     commit(registry, FIRST, [1, 2, 3])
@@ -183,7 +181,7 @@ def test_where_all_others_have_some_of_its_blocks_one_is_named_and_the_move_refu
     assert registry.plan_move("clicks", "a")[1][:1] == ["b"]
 
 
-def test_a_server_that_was_started_anew_takes_what_it_once_had_some_blocks_of() -> None:
+def test_a_restarted_server_has_no_stale_replicas() -> None:
     registry = registry_with_clicks(replicas=2)
     commit(registry, FIRST, [1, 2, 3])
     assert registry.report_loss("clicks", Loss("b", [0]))
@@ -193,7 +191,7 @@ def test_a_server_that_was_started_anew_takes_what_it_once_had_some_blocks_of() 
     assert rows(registry)[0] == 1
 
 
-def test_nothing_is_moved_to_a_server_that_is_to_stop_itself() -> None:
+def test_nothing_is_moved_to_a_draining_server() -> None:
     registry = registry_with_clicks()
     commit(registry, FIRST, [1, 2, 3])
     before = placement(registry)

@@ -1,4 +1,4 @@
-"""A registry knows which data servers live, and which of them take new partitions."""
+"""The data servers of a registry: which of them are alive, and which take new partitions."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tests.support.registries import TIMEOUT_S, Clock, commit, health
 
 @pytest.fixture
 def registry(clock: Clock) -> Registry:
-    """Three servers, and a shuffle of two partitions, on a and b."""
-    made = Registry(clock, TIMEOUT_S)
+    """Return a registry with three servers, and a shuffle of two partitions on a and b."""
+    registry = Registry(clock, TIMEOUT_S)
     for name in ("a", "b", "c"):
-        made.register_server(name, f"first {name}")
-    made.put_shuffle("clicks", 2)
-    return made
+        registry.register_server(name, f"first {name}")
+    registry.put_shuffle("clicks", 2)
+    return registry
 
 
 def locations(registry: Registry) -> list[str]:
     return [server.location for server in registry.servers()]
 
 
-def test_partitions_go_to_living_servers_only(registry: Registry, clock: Clock) -> None:
+def test_partitions_are_placed_on_live_servers_only(registry: Registry, clock: Clock) -> None:
     clock.now_s = TIMEOUT_S
     assert registry.heartbeat("b", [], 0, "first b") == (True, [])
     assert locations(registry) == ["a", "b", "c"]
@@ -39,7 +39,7 @@ def test_partitions_go_to_living_servers_only(registry: Registry, clock: Clock) 
     assert [registry.incarnation(name) for name in ("a", "b", "c")] == [None, "first b", None]
 
 
-def test_a_server_that_speaks_again_is_to_register_again(registry: Registry, clock: Clock) -> None:
+def test_a_lost_server_that_is_back_must_register_again(registry: Registry, clock: Clock) -> None:
     clock.now_s = TIMEOUT_S + 1
     with pytest.raises(NoDataServersError):
         registry.put_shuffle("late", 1)
@@ -53,12 +53,12 @@ def test_a_server_that_speaks_again_is_to_register_again(registry: Registry, clo
     assert registry.servers() == [ServerStatus("a", 3, 7)]
 
 
-def test_a_server_that_is_not_known_is_told_so(registry: Registry) -> None:
+def test_a_heartbeat_of_an_unknown_server_is_answered_so(registry: Registry) -> None:
     assert registry.heartbeat("new", ["clicks", "gone"], 0) == (False, ["gone"])
     assert locations(registry) == ["a", "b", "c"]
 
 
-def test_a_server_that_left_gets_nothing_more(registry: Registry) -> None:
+def test_an_unregistered_server_gets_no_partitions(registry: Registry) -> None:
     registry.unregister_server("a")
     registry.unregister_server("never there")
     registry.put_shuffle("late", 4)
@@ -66,7 +66,7 @@ def test_a_server_that_left_gets_nothing_more(registry: Registry) -> None:
     assert locations(registry) == ["b", "c"]
 
 
-def test_the_next_shuffle_begins_where_the_least_is_held(registry: Registry) -> None:
+def test_the_next_shuffle_starts_on_the_least_loaded_server(registry: Registry) -> None:
     (first,), (second,) = placement(registry)
     registry.put_shuffle("next", 1)
     assert placement(registry, "next")[0][0] not in (first, second)
@@ -79,7 +79,7 @@ def test_registering_twice_changes_nothing(registry: Registry) -> None:
     assert [info.rows for info in registry.partitions("clicks")[1]] == [1, 1]
 
 
-def test_another_process_at_a_location_has_nothing_of_the_first(registry: Registry) -> None:
+def test_another_process_at_a_location_has_no_blocks_of_the_first(registry: Registry) -> None:
     commit(registry, MapAttempt(0, 0), [1, 1])
     assert placement(registry) == [("a",), ("b",)]
     registry.register_server("a", "second a")
@@ -99,7 +99,7 @@ def test_the_heartbeat_of_another_process_does_not_keep_one_alive(
     assert registry.incarnation("a") is None
 
 
-def test_a_draining_server_keeps_what_it_has_and_gets_nothing(registry: Registry) -> None:
+def test_a_draining_server_keeps_its_partitions_and_gets_no_new_ones(registry: Registry) -> None:
     commit(registry, MapAttempt(0, 0), [1, 1])
     for _ in range(2):
         registry.drain_server("a")
@@ -115,7 +115,7 @@ def test_a_draining_server_keeps_what_it_has_and_gets_nothing(registry: Registry
     assert placement(registry) == [("a",), ("c",)]
 
 
-def test_where_all_drain_there_is_nowhere_to_go(registry: Registry) -> None:
+def test_if_all_servers_drain_nothing_can_be_placed(registry: Registry) -> None:
     for name in ("a", "b", "c"):
         registry.drain_server(name)
     with pytest.raises(NoDataServersError, match="0 data servers are registered and 1 are needed"):
@@ -127,7 +127,7 @@ def test_where_all_drain_there_is_nowhere_to_go(registry: Registry) -> None:
     assert placement(registry) == [("a",), ("b",)]
 
 
-def test_who_stops_does_not_take_its_successor_with_it(clock: Clock) -> None:
+def test_a_late_unregistration_does_not_remove_the_next_process(clock: Clock) -> None:
     registry = Registry(clock, TIMEOUT_S)
     registry.register_server("a", "first")
     registry.register_server("a", "second")
@@ -137,8 +137,8 @@ def test_who_stops_does_not_take_its_successor_with_it(clock: Clock) -> None:
     assert registry.incarnation("a") is None
 
 
-def test_a_draining_server_that_registers_again_drains_on(clock: Clock) -> None:
-    """As it does where its first request was answered and the answer was lost."""
+def test_a_draining_server_that_registers_again_keeps_draining(clock: Clock) -> None:
+    """It does so when the answer to its first request was lost."""
     registry = Registry(clock, TIMEOUT_S)
     for name in ("a", "b"):
         registry.register_server(name, name)
@@ -147,7 +147,7 @@ def test_a_draining_server_that_registers_again_drains_on(clock: Clock) -> None:
     assert set(registry.put_shuffle("clicks", 4)) == {("b",)}
 
 
-def test_a_new_server_where_one_was_avoided_is_used(clock: Clock) -> None:
+def test_a_new_process_at_an_avoided_location_is_used(clock: Clock) -> None:
     registry = Registry(clock, TIMEOUT_S)
     registry.register_server("a", "first")
     registry.put_shuffle("clicks", 2)

@@ -1,4 +1,4 @@
-"""Of each map at most one attempt counts for a partition, whatever was lost in between."""
+"""At most one attempt of each map counts for a partition, whatever was lost in between."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST = MapAttempt(0, 0, "first")
 SECOND = MapAttempt(0, 1, "second")
 
 
-def made() -> ShuffleState:
+def new_state() -> ShuffleState:
     event = ShuffleCreated("x", "t", 1, None, ["a", "b"], [[0], [1], [0, 1]])
     return ShuffleState.create(event, now_s=5.0)
 
@@ -37,8 +37,8 @@ def apply_loss(state: ShuffleState, *lost: int) -> None:
     state.apply_placed(PartitionsPlaced("x", list(lost), [["b"]] * len(lost), list(lost)))
 
 
-def test_a_shuffle_is_made_as_the_event_says() -> None:
-    state = made()
+def test_a_shuffle_has_the_values_of_its_event() -> None:
+    state = new_state()
     assert state.placement.locations == [("a",), ("b",), ("a", "b")]
     assert (state.id, state.token, state.replicas, state.renewed_s) == ("x", "t", 1, 5.0)
     assert state.placement.servers() == ["a", "b"]
@@ -49,7 +49,7 @@ def test_a_shuffle_is_made_as_the_event_says() -> None:
     )
 
 
-def test_an_interval_has_its_end_and_not_its_beginning() -> None:
+def test_a_commit_counts_after_since_and_up_to_until() -> None:
     commit = MapCommit(FIRST, since=1, until=3)
     assert [commit.counts_for(generation) for generation in range(5)] == [
         *(False, False),
@@ -58,8 +58,8 @@ def test_an_interval_has_its_end_and_not_its_beginning() -> None:
     ]
 
 
-def test_intervals_of_a_map_follow_each_other() -> None:
-    state = made()
+def test_the_intervals_of_a_map_are_adjacent() -> None:
+    state = new_state()
     apply_commit(state, FIRST, 0)
     apply_loss(state, 1)
     apply_loss(state, 0, 1)
@@ -71,8 +71,8 @@ def test_intervals_of_a_map_follow_each_other() -> None:
     assert state.log.rows.tolist() == [1, 2, 3]
 
 
-def test_a_loss_takes_the_rows_and_the_promise_with_them() -> None:
-    state = made()
+def test_a_loss_removes_the_rows_of_its_partitions() -> None:
+    state = new_state()
     apply_commit(state, FIRST, 0)
     apply_loss(state, 1)
     assert (state.log.rows.tolist(), state.log.size_bytes.tolist()) == ([1, 0, 3], [10, 0, 30])
@@ -82,8 +82,8 @@ def test_a_loss_takes_the_rows_and_the_promise_with_them() -> None:
     assert (info.locations, info.epoch, info.rows, info.generation) == (("b",), 1, 0, 1)
 
 
-def test_who_counts_is_known_without_being_asked_again() -> None:
-    state = made()
+def test_the_committed_attempt_is_found() -> None:
+    state = new_state()
     assert state.committed_attempt(FIRST, 0) is None
     apply_commit(state, FIRST, 0)
     assert state.committed_attempt(FIRST, 0) == state.committed_attempt(SECOND, 0) == FIRST
@@ -93,8 +93,8 @@ def test_who_counts_is_known_without_being_asked_again() -> None:
     assert state.committed_attempt(FIRST, 1) == FIRST
 
 
-def test_what_only_lost_a_replica_has_all_its_rows() -> None:
-    state = made()
+def test_losing_a_replica_keeps_the_rows() -> None:
+    state = new_state()
     apply_commit(state, FIRST, 0)
     state.apply_placed(PartitionsPlaced("x", [2], [["b"]], [], avoided=["a"]))
     assert (state.placement.version, state.lost_maps(), state.placement.avoided) == (1, [], {"a"})
@@ -105,7 +105,7 @@ def test_what_only_lost_a_replica_has_all_its_rows() -> None:
     )
 
 
-def test_what_was_sent_alike_hashes_alike_and_nothing_else_does() -> None:
+def test_only_equal_rows_and_routing_have_the_same_hash() -> None:
     counts = [np.array(rows) for rows in ([1, 2, 3], [1, 2, 4], [2, 1, 3], [1, 2], [1, 2, 3, 0])]
     assert hash_output(counts[0], "r") == hash_output(counts[0].copy(), "r")
     assert len({hash_output(rows, routing) for rows in counts for routing in ("", "r", "s")}) == 15
@@ -113,8 +113,8 @@ def test_what_was_sent_alike_hashes_alike_and_nothing_else_does() -> None:
 
 steps = st.lists(
     st.one_of(
-        st.sets(st.integers(0, PARTITIONS - 1), min_size=1),  # these are lost
-        st.tuples(st.integers(0, 1), st.integers(0, 6)),  # a map that saw this version, or before
+        st.sets(st.integers(0, PARTITIONS - 1), min_size=1),  # lost partitions
+        st.tuples(st.integers(0, 1), st.integers(0, 6)),  # a map, and how old its version is
     ),
     max_size=25,
 )
@@ -122,11 +122,11 @@ steps = st.lists(
 
 @settings(max_examples=300, derandomize=True)
 @given(steps)
-def test_any_losses_and_commits_count_each_map_once(
+def test_each_map_counts_once_after_any_losses_and_commits(
     history: list[set[int] | tuple[int, int]],
 ) -> None:
-    """The sums are those of the attempts that count, and what counts is what is not wanted."""
-    state = made()
+    """The sums are those of the attempts that count; all other partitions are missing."""
+    state = new_state()
     for position, step in enumerate(history):
         if isinstance(step, set):
             apply_loss(state, *sorted(step))
