@@ -84,9 +84,9 @@ class TestCsvWithoutHeader(CsvContract):
 
     # Without a header the columns have only their order, and column_names sets their number.
     test_columns_in_another_order_are_read_by_name = None
-    test_columns_that_nobody_reads_may_differ = None
+    test_columns_that_are_not_selected_may_differ = None
 
-    def test_columns_that_are_missing_or_new(self, folder: Path) -> None:
+    def test_columns_that_only_some_files_have(self, folder: Path) -> None:
         path = self.lay_out(folder, rows(0, 5), rows(5, 5).select(["id", "word"]))
         with pytest.raises(
             JobFileError, match=r"has 4 entries, but the first row of .*part-1\.csv"

@@ -1,4 +1,4 @@
-"""What holds for every format whose input is files."""
+"""The contract of every source whose input is files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.support.source_contract import COLUMNS, SourceContract, batches, read
 
 
 class FileContract(SourceContract):
-    """A format whose input is files, named one by one, by a folder or by a glob."""
+    """The tests of a format whose input is a file, a folder or a glob."""
 
     rows_are_needed = False
-    """Whether a file without rows says nothing of its columns."""
+    """Whether a file without rows has no schema."""
     may_lack_columns = False
     shows_damage = True
-    """Whether half a file is seen to be one: half of a text file is a text file."""
+    """Whether a truncated file is noticed; half of a text file is still a text file."""
 
     def test_file_folder_and_glob(self, folder: Path) -> None:
         tables = [rows(0, 5), rows(5, 5), rows(10, 5)]
@@ -50,7 +50,7 @@ class FileContract(SourceContract):
         assert read(source).equals(self.expected(source))
         assert read(source)["id"].to_pylist() == list(range(100))
 
-    def test_columns_that_are_missing_or_new(self, folder: Path) -> None:
+    def test_columns_that_only_some_files_have(self, folder: Path) -> None:
         less = rows(50, 50).select(["id", "word", "seen"])
         for tables in ((rows(0, 50), less), (less, rows(0, 50))):
             path = self.lay_out(folder, *tables)
@@ -63,12 +63,12 @@ class FileContract(SourceContract):
             assert "'share'" in str(raised.value)
             assert "inputs.visits.columns" in str(raised.value)
 
-    def test_columns_that_nobody_reads_may_differ(self, folder: Path) -> None:
+    def test_columns_that_are_not_selected_may_differ(self, folder: Path) -> None:
         path = self.lay_out(folder, rows(0, 50), rows(50, 50).select(["id", "word", "seen"]))
         source = self.open(folder, path, columns=["word", "id"])
         assert read(source)["id"].to_pylist() == list(range(100))
 
-    def test_types_that_do_not_go_together(self, folder: Path) -> None:
+    def test_incompatible_types_are_refused(self, folder: Path) -> None:
         words = rows(50, 50).set_column(0, "id", pa.array(["a"] * 50))
         with pytest.raises(SchemaMismatchError) as raised:
             self.open(folder, self.lay_out(folder, rows(0, 50), words))
@@ -91,7 +91,7 @@ class FileContract(SourceContract):
         assert read(source)["id"].to_pylist() == list(range(50))
         assert source.reader.schema == rows(0, 1).schema
 
-    def test_a_file_in_the_place_of_one_of_its_size(self, folder: Path) -> None:
+    def test_a_file_replaced_by_one_of_the_same_size_is_refused(self, folder: Path) -> None:
         source = self.open(folder, self.lay_out(folder, rows(0, 50)))
         path = Path(source.files[0])
         size, then = path.stat().st_size, path.stat().st_mtime_ns
@@ -99,14 +99,14 @@ class FileContract(SourceContract):
         other.write_bytes(path.read_bytes())
         os.utime(other, ns=(then, then + 1))
         os.replace(other, path)
-        self.says(source, source.splits[0], f"its {size:,} bytes were rewritten after")
+        self.assert_changed(source, source.splits[0], f"its {size:,} bytes were rewritten after")
 
-    def test_a_folder_without_files(self, folder: Path) -> None:
+    def test_a_folder_without_files_is_refused(self, folder: Path) -> None:
         (folder / "_SUCCESS").touch()
         with pytest.raises(InputError, match=rf"inputs\.visits\.path: the folder {folder} has"):
             self.open(folder, "visits")
 
-    def test_a_damaged_file_is_named(self, folder: Path) -> None:
+    def test_the_error_for_a_damaged_file_names_it(self, folder: Path) -> None:
         path = folder / f"part-0{self.suffix}"
         self.write(rows(0, 500), path)
         whole = path.read_bytes()

@@ -1,4 +1,4 @@
-"""What holds for every input that can be read; pyarrow reading whole files is the oracle."""
+"""The contract of every source; the oracle is pyarrow, which reads whole files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LARGE = 1 << 30
 
 
 def rows(start: int, count: int) -> pa.Table:
-    """Rows of every kind that all formats hold; ``id`` counts them."""
+    """Return rows with types that all formats have; ``id`` counts them."""
     chosen = random.Random(start)
     return pa.table(
         {
@@ -53,7 +53,7 @@ def read(source: Source) -> pa.Table:
 
 
 class SourceContract(ABC):
-    """A format, by how a table is written and read without us; each test is run for each format."""
+    """The tests of one format; a subclass knows how to write and read a table without mrflight."""
 
     suffix: str
     spec: ClassVar[dict[str, Any]] = {}
@@ -61,14 +61,14 @@ class SourceContract(ABC):
 
     @abstractmethod
     def write(self, table: pa.Table, path: Path) -> None:
-        """Write a file, in several row groups or batches where the format has them."""
+        """Write a file, in several row groups or batches if the format has them."""
 
     @abstractmethod
     def oracle(self, path: str, schema: pa.Schema) -> pa.Table:
-        """All rows of a file of the input."""
+        """Return all rows of a file of the input."""
 
     def lay_out(self, folder: Path, *tables: pa.Table) -> str:
-        """Write the tables as files of an input in ``folder``; the path to name it by."""
+        """Write the tables as files of an input in ``folder``, and return the input's path."""
         for i, table in enumerate(tables):
             self.write(table, folder / f"part-{i}{self.suffix}")
         return folder.name
@@ -87,7 +87,7 @@ class SourceContract(ABC):
         return folder
 
     @pytest.mark.parametrize("split_bytes", [1, 17, 500, LARGE])
-    def test_splits_tile_the_input_in_order(self, folder: Path, split_bytes: int) -> None:
+    def test_splits_cover_the_input_in_order(self, folder: Path, split_bytes: int) -> None:
         source = self.open(
             folder, self.lay_out(folder, rows(0, 40), rows(40, 1), rows(41, 20)), split_bytes
         )
@@ -104,7 +104,7 @@ class SourceContract(ABC):
         assert read(source).equals(self.expected(source))
 
     @pytest.mark.parametrize("count", [1, 2, 3, 50])
-    def test_pieces_tile_their_split(self, folder: Path, count: int) -> None:
+    def test_divided_splits_cover_their_split(self, folder: Path, count: int) -> None:
         source = self.open(folder, self.lay_out(folder, rows(0, 300)), 4000)
         for split in source.splits:
             pieces = source.reader.divide(split, count)
@@ -140,7 +140,7 @@ class SourceContract(ABC):
         assert pa.Table.from_batches(again).equals(read(source))
         assert read(source).equals(read(source))
 
-    def test_what_travels_is_small_for_any_number_of_files(self, folder: Path) -> None:
+    def test_pickles_are_small_for_any_number_of_files(self, folder: Path) -> None:
         source = self.open(folder, self.lay_out(folder, *(rows(i, 1) for i in range(40))))
         assert len(source.files) == 40
         assert len(pickle.dumps(source.reader)) < 10_000
@@ -154,12 +154,12 @@ class SourceContract(ABC):
         whole = self.open(folder, path)
         assert read(source).equals(self.expected(source, whole.reader.schema).select(columns))
 
-    def test_a_column_that_is_not_there(self, folder: Path) -> None:
+    def test_a_missing_column_is_refused(self, folder: Path) -> None:
         path = self.lay_out(folder, rows(0, 10))
         with pytest.raises(ColumnNotFoundError, match="no column 'wrod'; it has 'id', 'word'"):
             self.open(folder, path, columns=["id", "wrod"])
 
-    def test_columns_that_name_none_or_one_twice(self, folder: Path) -> None:
+    def test_empty_and_duplicate_columns_are_refused(self, folder: Path) -> None:
         path = self.lay_out(folder, rows(0, 10))
         with pytest.raises(JobFileError, match=r"inputs\.visits\.columns must not be empty"):
             self.open(folder, path, columns=[])
@@ -172,7 +172,7 @@ class SourceContract(ABC):
         weight = sum(split.size_bytes for split in source.splits)
         assert source.size_bytes * 0.95 <= weight <= source.size_bytes
 
-    def test_a_file_that_changed_since_it_was_found(self, folder: Path) -> None:
+    def test_a_file_that_changed_since_it_was_found_is_refused(self, folder: Path) -> None:
         source = self.open(folder, self.lay_out(folder, rows(0, 500), rows(500, 10)))
         for split in source.splits:
             path = Path(split.path)
@@ -180,16 +180,16 @@ class SourceContract(ABC):
             before = path.stat()
             for changed in (b"", whole[:-1], whole[: len(whole) // 2], whole + b"\n", whole * 2):
                 path.write_bytes(changed)
-                self.says(
+                self.assert_changed(
                     source, split, f"it had {len(whole):,} bytes", f"has {len(changed):,} now"
                 )
             path.unlink()
-            self.says(source, split, f"it had {len(whole):,} bytes", "and is gone now")
+            self.assert_changed(source, split, f"it had {len(whole):,} bytes", "and is gone now")
             path.write_bytes(whole)
             os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         assert read(source).num_rows == 510
 
-    def test_a_file_that_grows_while_it_is_read(self, folder: Path) -> None:
+    def test_a_file_that_grows_while_it_is_read_is_refused(self, folder: Path) -> None:
         source = self.open(folder, self.lay_out(folder, rows(0, 500)))
         split = source.splits[0]
         reading = source.reader.read(split)
@@ -199,15 +199,15 @@ class SourceContract(ABC):
         with pytest.raises(InputError, match="changed while the job ran: it had"):
             list(reading)
 
-    def says(self, source: Source, split: Split, *parts: str) -> None:
-        """Assert that reading the split tells how its file changed."""
+    def assert_changed(self, source: Source, split: Split, *parts: str) -> None:
+        """Assert that reading the split fails with these parts of a message about the change."""
         told = rf"{re.escape(split.path)} changed while the job ran: .*; run the job again"
         with pytest.raises(InputError, match=told) as raised:
             list(source.reader.read(split))
         for part in parts:
             assert part in str(raised.value)
 
-    def test_nothing_there(self, tmp_path: Path) -> None:
+    def test_a_path_that_matches_nothing_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError) as raised:
             open_at(tmp_path, "visits", **self.spec)
         assert str(raised.value) == f"inputs.visits.path: nothing matches {tmp_path}/visits"

@@ -181,7 +181,7 @@ def test_the_line_number_is_right_in_any_split(
 
 
 def test_a_quoted_line_end_at_a_split_bound_is_an_error(tmp_path: Path) -> None:
-    """The split that begins with the quoted value must fail, wherever its bound is."""
+    """The split with the beginning of the quoted value must fail, or half a row would be read."""
     rows = b"".join(b'%d,"some text"\n' % i for i in range(100))
     data = b"n,s\n" + rows + b'100,"one\n2,two"\n' + rows
     path = tmp_path / "a.csv"

@@ -10,6 +10,7 @@ import pytest
 
 from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError
+from mrflight.sources.csv_source import open_csv
 from mrflight.sources.discovery import FoundInput, find_input
 from mrflight.sources.formats import compression_of, format_of, is_tab_separated
 
@@ -197,3 +198,13 @@ def test_a_delta_table_is_recognised_by_its_log(folder: Path) -> None:
     assert str(raised.value) == (
         f"inputs.visits.path: {folder}/visits is not a Delta table: it has no _delta_log folder"
     )
+
+
+def test_a_file_that_is_emptied_after_it_was_found_is_refused(tmp_path: Path) -> None:
+    """An empty file is left out of the input, and then no task would notice the lost rows."""
+    (tmp_path / "a.csv").write_text("k\n1\n")
+    (tmp_path / "b.csv").write_text("k\n2\n")
+    found = find(tmp_path, "*.csv")
+    (tmp_path / "b.csv").write_text("")
+    with pytest.raises(InputError, match=r"b\.csv changed while the job ran: it had 4 bytes"):
+        open_csv(found, 1 << 20)
