@@ -36,7 +36,7 @@ def test_a_rerun_of_a_run_id_finds_it_committed(output: Output, mode: Mode) -> N
         assert other.committed_version() is None
 
 
-def test_a_run_id_that_committed_meanwhile_makes_the_commit_a_no_op(output: Output) -> None:
+def test_a_commit_does_nothing_if_another_job_of_the_run_has_committed(output: Output) -> None:
     sink = output.open("append", "slow", app_id="run 1")
     faster = output.open("append", "fast", app_id="run 1")
     parts = written(sink, NEW)
@@ -74,7 +74,7 @@ def test_append_refuses_a_table_whose_schema_changed_meanwhile(output: Output) -
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 @pytest.mark.parametrize("existing", [False, True], ids=["new", "existing"])
-def test_an_overwrite_takes_away_nothing_that_it_has_not_seen(
+def test_an_overwrite_removes_no_rows_that_it_has_not_seen(
     output: Output, mode: Mode, existing: bool
 ) -> None:
     if existing:
@@ -89,7 +89,7 @@ def test_an_overwrite_takes_away_nothing_that_it_has_not_seen(
     assert not output.parts("slow")
 
 
-def test_of_jobs_that_overwrite_at_the_same_time_one_lands(output: Output) -> None:
+def test_of_jobs_that_overwrite_at_the_same_time_one_commits(output: Output) -> None:
     output.run(OLD, job_id="old")
     sinks = [output.open("overwrite", f"job{i}") for i in range(6)]
     commits = [Commit(tuple(written(sink, [(i, "a")])), SCHEMA) for i, sink in enumerate(sinks)]
@@ -107,7 +107,7 @@ def test_parts_that_another_job_removed_are_not_committed(output: Output) -> Non
 
 
 @pytest.mark.parametrize("existing", [False, True], ids=["new", "existing"])
-def test_jobs_that_append_at_the_same_time_all_land(output: Output, existing: bool) -> None:
+def test_jobs_that_append_at_the_same_time_all_commit(output: Output, existing: bool) -> None:
     if existing:
         output.run([], job_id="old")
     sinks = [output.open("append", f"job{i}") for i in range(6)]
@@ -120,7 +120,7 @@ def test_jobs_that_append_at_the_same_time_all_land(output: Output, existing: bo
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_of_jobs_with_one_run_id_one_lands(output: Output, mode: Mode) -> None:
+def test_of_jobs_with_one_run_id_one_commits(output: Output, mode: Mode) -> None:
     sinks = [output.open(mode, f"job{i}", app_id="run 1") for i in range(6)]
     commits = [Commit(tuple(written(sink, NEW)), SCHEMA) for sink in sinks]
     assert together(sinks, commits) == [None] * 6
@@ -128,7 +128,7 @@ def test_of_jobs_with_one_run_id_one_lands(output: Output, mode: Mode) -> None:
     assert len(list(output.folder.rglob("part-*"))) == len(commits[0].parts)
 
 
-def test_of_jobs_that_create_at_the_same_time_one_lands(output: Output) -> None:
+def test_of_jobs_that_create_at_the_same_time_one_commits(output: Output) -> None:
     sinks = [output.open("error", f"job{i}") for i in range(6)]
     commits = [Commit(tuple(written(sink, [(i, "a")])), SCHEMA) for i, sink in enumerate(sinks)]
     raised = together(sinks, commits)
@@ -138,7 +138,7 @@ def test_of_jobs_that_create_at_the_same_time_one_lands(output: Output) -> None:
 
 
 def together(sinks: list[Sink], commits: list[Commit]) -> list[Exception | None]:
-    """Commit all at once, each in a thread; what each raised."""
+    """Commit all at the same time in threads, and return what each raised."""
     raised: list[Exception | None] = [None] * len(sinks)
     start = threading.Barrier(len(sinks))
 

@@ -1,4 +1,4 @@
-"""What a sink of every output format costs, and what it says of its files."""
+"""The cost of a sink of every output format, and what it returns about its files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mrflight.config.spec import OutputFormat
 from tests.support.outputs import NEW, SCHEMA, Output, table_of, written
 
 
-def test_a_part_writer_pickles_small(output: Output) -> None:
+def test_a_pickled_part_writer_is_small(output: Output) -> None:
     assert len(pickle.dumps(output.open().part_writer)) < 1_000
 
 
-def test_a_part_file_says_what_it_holds(output: Output) -> None:
+def test_a_part_file_has_the_size_and_values_of_its_file(output: Output) -> None:
     for part in written(output.open(), NEW):
         path = output.folder / part.path
         assert part.size_bytes == path.stat().st_size
@@ -27,7 +27,7 @@ def test_a_part_file_says_what_it_holds(output: Output) -> None:
         )
 
 
-def test_no_format_imports_what_is_slow(tmp_path: Path, format: OutputFormat) -> None:
+def test_no_format_imports_slow_modules(tmp_path: Path, format: OutputFormat) -> None:
     stream = tmp_path / "rows"
     with pa.ipc.new_stream(stream, SCHEMA) as writer:
         writer.write_table(table_of(NEW))

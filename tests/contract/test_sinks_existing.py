@@ -1,4 +1,4 @@
-"""What every output format makes of what is already where the table should be."""
+"""What every output format does if something exists at the path of the table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.outputs import MODES, NEW, OLD, PLAIN_FORMATS, Mode, Output, 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_folder_of_someone_else_is_refused_and_left(output: Output, mode: Mode) -> None:
+def test_a_folder_with_other_files_is_refused_and_left(output: Output, mode: Mode) -> None:
     output.folder.mkdir(parents=True)
     (output.folder / "holiday.parquet").write_bytes(b"mine")
     before = tree(output.base)
@@ -23,7 +23,7 @@ def test_a_folder_of_someone_else_is_refused_and_left(output: Output, mode: Mode
 
 
 @pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
-def test_overwrite_refuses_a_folder_that_someone_put_a_file_into(output: Output) -> None:
+def test_overwrite_refuses_a_folder_with_an_added_file(output: Output) -> None:
     output.run(OLD, job_id="old")
     (output.folder / "more").mkdir()
     (output.folder / "more" / "mine.parquet").write_bytes(b"mine")
@@ -34,7 +34,7 @@ def test_overwrite_refuses_a_folder_that_someone_put_a_file_into(output: Output)
 
 
 @pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
-def test_overwrite_leaves_what_readers_skip(output: Output) -> None:
+def test_overwrite_leaves_files_that_readers_skip(output: Output) -> None:
     output.run(OLD, job_id="old")
     (output.folder / "_notes").write_text("mine")
     (output.folder / ".hidden").write_text("mine")
@@ -44,7 +44,7 @@ def test_overwrite_leaves_what_readers_skip(output: Output) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_file_in_the_folders_place_is_refused(output: Output, mode: Mode) -> None:
+def test_a_file_at_the_path_of_the_folder_is_refused(output: Output, mode: Mode) -> None:
     output.folder.parent.mkdir()
     output.folder.write_text("mine")
     with pytest.raises(OutputError, match="is a file"):
@@ -65,7 +65,7 @@ def test_a_folder_of_plain_files_is_no_delta_table(tmp_path: Path) -> None:
         Output(tmp_path, "delta").open("overwrite")
 
 
-def test_append_of_another_format_is_refused_overwrite_is_not(tmp_path: Path) -> None:
+def test_append_refuses_another_format_and_overwrite_accepts_it(tmp_path: Path) -> None:
     Output(tmp_path, "parquet").run(OLD, job_id="old")
     csv = Output(tmp_path, "csv")
     with pytest.raises(OutputError, match="holds parquet files, not csv"):
@@ -75,7 +75,7 @@ def test_append_of_another_format_is_refused_overwrite_is_not(tmp_path: Path) ->
     assert not list(csv.folder.rglob("*.parquet"))
 
 
-def test_append_by_other_columns_is_refused(output: Output) -> None:
+def test_append_refuses_another_partitioning(output: Output) -> None:
     output.run(OLD, job_id="old")
     other = replace(output, partition_by=() if output.partition_by else ("k",))
     with pytest.raises(OutputError, match=r"partitioned by .*set output\.partition_by to that"):
@@ -83,7 +83,7 @@ def test_append_by_other_columns_is_refused(output: Output) -> None:
 
 
 @pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
-def test_what_a_job_left_that_died_is_named(output: Output) -> None:
+def test_the_message_names_the_files_of_a_killed_job(output: Output) -> None:
     output.run(OLD, job_id="old")
     written(output.open("append", "died", "run 1"), NEW)
     for app_id in (None, "run 2"):
@@ -95,7 +95,7 @@ def test_what_a_job_left_that_died_is_named(output: Output) -> None:
 
 @pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_what_a_first_job_left_that_died_is_counted(output: Output, mode: Mode) -> None:
+def test_the_message_counts_the_files_of_a_killed_first_job(output: Output, mode: Mode) -> None:
     left = len(written(output.open("append", "died"), NEW))
     command = f"mrflight clean {output.folder} --remove --no-table"
     with pytest.raises(OutputError, match=f"holds {left} part files .*: {command}, with"):
@@ -104,8 +104,10 @@ def test_what_a_first_job_left_that_died_is_counted(output: Output, mode: Mode) 
 
 @pytest.mark.parametrize("existing", [False, True], ids=["new", "existing"])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_rerun_of_a_run_whose_job_was_killed(output: Output, mode: Mode, existing: bool) -> None:
-    """Only its commit removes what is left: until then the killed job may be alive."""
+def test_a_rerun_after_a_job_of_the_run_was_killed(
+    output: Output, mode: Mode, existing: bool
+) -> None:
+    """The files are removed by the commit, because the other job may run until then."""
     if existing and mode == "error":
         return
     if existing:
@@ -123,7 +125,7 @@ def test_a_rerun_of_a_run_whose_job_was_killed(output: Output, mode: Mode, exist
 
 
 @pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
-def test_a_manifest_that_a_killed_job_had_begun_goes_with_the_next_commit(output: Output) -> None:
+def test_the_next_commit_removes_an_unfinished_manifest(output: Output) -> None:
     begun = output.folder / "_mrflight" / "00000000.json.0123abcd.tmp"
     for job_id in ("first", "second"):
         begun.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +134,7 @@ def test_a_manifest_that_a_killed_job_had_begun_goes_with_the_next_commit(output
         assert not begun.exists()
 
 
-def test_a_log_entry_that_a_killed_job_had_begun_is_not_in_the_way(tmp_path: Path) -> None:
+def test_an_unfinished_log_entry_does_no_harm(tmp_path: Path) -> None:
     output = Output(tmp_path, "delta")
     begun = output.folder / "_delta_log" / f"{0:020}.json#1"
     begun.parent.mkdir(parents=True)
@@ -141,9 +143,9 @@ def test_a_log_entry_that_a_killed_job_had_begun_is_not_in_the_way(tmp_path: Pat
     assert output.read() == OLD
 
 
-def test_delta_does_not_mind_what_a_job_left_that_died(tmp_path: Path) -> None:
+def test_delta_accepts_a_folder_with_files_of_a_killed_job(tmp_path: Path) -> None:
     output = Output(tmp_path, "delta", ("k",))
     written(output.open("error", "died"), NEW)
     output.run(OLD, job_id="next")
     assert output.read() == OLD
-    assert len(output.parts("died")) == len(NEW)  # for vacuum: another job may be at it
+    assert len(output.parts("died")) == len(NEW)  # left to vacuum, as the job may still run

@@ -38,7 +38,7 @@ def test_batches_that_fail_half_way_leave_nothing(output: Output, existing: bool
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_abort_leaves_the_old_table_byte_for_byte(output: Output, mode: Mode) -> None:
     output.run(OLD, job_id="old")
-    output.run(OLD, "append", job_id="new-er")  # a name that ours is the start of
+    output.run(OLD, "append", job_id="new-er")  # its name begins with that of the job
     before = tree(output.base)
     sink = output.open(mode)
     written(sink, NEW)
@@ -56,7 +56,7 @@ def test_abort_of_a_new_table_leaves_nothing(output: Output) -> None:
     assert tree(output.base) == {}
 
 
-def test_abort_leaves_folders_and_files_that_are_not_ours(output: Output) -> None:
+def test_abort_leaves_folders_and_files_of_others(output: Output) -> None:
     (output.folder / "k=a").mkdir(parents=True)
     sink = output.open("append")
     written(sink, NEW)
@@ -67,7 +67,7 @@ def test_abort_leaves_folders_and_files_that_are_not_ours(output: Output) -> Non
     assert set(tree(output.base)) == left | {"out/table/k=b/part-00000-0-other.parquet"}
 
 
-def test_losers_are_deleted_after_the_commit(output: Output) -> None:
+def test_files_of_stale_attempts_are_deleted_after_the_commit(output: Output) -> None:
     output.run(OLD, job_id="old")
     sink = output.open("append")
     winners = written(sink, NEW)
@@ -88,8 +88,8 @@ def test_abort_after_a_commit_does_nothing(output: Output) -> None:
     assert tree(output.base) == before
 
 
-def test_abort_of_another_sink_of_the_job_spares_what_is_committed(output: Output) -> None:
-    """As after a commit whose answer was lost."""
+def test_abort_of_another_sink_of_the_job_keeps_committed_files(output: Output) -> None:
+    """This is the state after a commit whose answer was lost."""
     late = output.open()
     output.run(NEW)
     before = tree(output.base)
@@ -97,7 +97,7 @@ def test_abort_of_another_sink_of_the_job_spares_what_is_committed(output: Outpu
     assert tree(output.base) == before
 
 
-def test_a_commit_that_the_store_does_not_take(output: Output) -> None:
+def test_a_commit_that_the_store_refuses(output: Output) -> None:
     sink = output.open()
     parts = written(sink, NEW)
     log = output.folder / ("_delta_log" if output.format == "delta" else "_mrflight")

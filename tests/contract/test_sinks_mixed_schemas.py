@@ -1,4 +1,4 @@
-"""Part files of different schemas, as functions write that infer types: no commit takes them."""
+"""No commit accepts part files of different schemas, as functions that infer types write them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def part_of(sink: Sink, partition: int, rows: pa.Table) -> tuple[PartFile, ...]:
 
 
 def commit(sink: Sink, *tables: pa.Table) -> None:
-    """What the driver does with the results of partitions 0, 1, ..."""
+    """Commit the results of partitions 0, 1, ... as the driver does."""
     try:
         parts = [part for i, rows in enumerate(tables) for part in part_of(sink, i, rows)]
         sink.commit_and_cleanup(Commit(tuple(parts), tables[0].schema))
@@ -43,7 +43,7 @@ BY_K = pa.schema([("k", pa.string()), ("n", pa.int64())])
     [(TEXTS, "int64 in partition 0 and string"), (HALVES, "int64 in partition 0 and double")],
     ids=["string", "double"],
 )
-def test_types_that_differ(output: Output, others: pa.Array, kinds: str) -> None:
+def test_types_that_differ_are_refused(output: Output, others: pa.Array, kinds: str) -> None:
     output.run(OLD, job_id="old")
     before = tree(output.base)
     first, other = rows(NUMBERS, ["a", "b"]), rows(others, ["c", "d"])
@@ -53,7 +53,7 @@ def test_types_that_differ(output: Output, others: pa.Array, kinds: str) -> None
     assert tree(output.base) == before
 
 
-def test_columns_that_differ(output: Output) -> None:
+def test_columns_that_differ_are_refused(output: Output) -> None:
     before = tree(output.base)
     more = rows(NUMBERS, ["a", "b"]).append_column("extra", pa.array([1, 2]))
     less = rows(NUMBERS, ["c", "d"])
@@ -67,7 +67,7 @@ def test_columns_that_differ(output: Output) -> None:
 
 @pytest.mark.parametrize("null_is", [0, 1])
 def test_a_column_without_values(output: Output, null_is: int) -> None:
-    """A csv file has no types. In the others a reader would meet a type that it cannot cast to."""
+    """A csv file has no types. In other formats a reader would find a type that it cannot cast."""
     before = tree(output.base)
     tables = [rows(NUMBERS, ["c", "d"])] * 2
     tables[null_is] = rows(pa.nulls(2), ["a", "b"])
@@ -83,7 +83,7 @@ def test_a_column_without_values(output: Output, null_is: int) -> None:
     assert tree(output.base) == before
 
 
-def test_layouts_that_are_stored_alike(output: Output) -> None:
+def test_layouts_that_are_stored_alike_are_accepted(output: Output) -> None:
     wide = pa.table([NUMBERS, TEXTS.cast(pa.large_string())], ["n", "k"])
     coded = pa.table([NUMBERS, TEXTS.dictionary_encode()], ["n", "k"])
     turned = rows(NUMBERS, ["x", "y"]).select(["k", "n"])
@@ -91,16 +91,16 @@ def test_layouts_that_are_stored_alike(output: Output) -> None:
     assert output.read() == sorted([(4, "x"), (5, "y")] * 3)
 
 
-def test_a_result_without_rows_does_not_count(output: Output) -> None:
-    """What a function makes of no rows often has types of its own."""
+def test_the_schema_of_a_result_without_rows_is_ignored(output: Output) -> None:
+    """The result of a function for no rows often has other types."""
     commit(output.open(), rows(TEXTS, ["a", "b"]).slice(0, 0), rows(NUMBERS, ["b", "c"]))
     assert output.read() == [(4, "b"), (5, "c")]
     if output.format == "delta":
         assert output.open("append").part_writer.schema.existing.types == SCHEMA.types  # type: ignore[attr-defined]
 
 
-def test_rows_of_one_part_file(output: Output) -> None:
-    """Partitions that share a file are written one after the other."""
+def test_rows_of_one_part_file_must_agree(output: Output) -> None:
+    """Partitions that are written to one file come one after the other."""
     before = tree(output.base)
     batches = [*rows(TEXTS, ["a", "b"]).to_batches(), *rows(NUMBERS, ["a", "b"]).to_batches()]
     for tried in (batches, batches[::-1]):
@@ -111,7 +111,7 @@ def test_rows_of_one_part_file(output: Output) -> None:
         assert tree(output.base) == before
 
 
-def test_rows_without_values_after_others_of_one_part_file(output: Output) -> None:
+def test_a_part_file_accepts_later_rows_without_values(output: Output) -> None:
     batches = [
         *rows(NUMBERS, ["a", "b"]).to_batches(),
         *rows(pa.nulls(2), ["c", "d"]).to_batches(),

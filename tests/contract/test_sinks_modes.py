@@ -1,4 +1,4 @@
-"""What every output format promises of each mode: which rows the table then has."""
+"""The rows of a table after a job in each mode, in every output format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.outputs import MODES, NEW, OLD, SCHEMA, Mode, Output
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_mode_makes_a_table_where_there_is_none(output: Output, mode: Mode) -> None:
+def test_every_mode_creates_a_table(output: Output, mode: Mode) -> None:
     assert output.run(NEW, mode) == (0 if output.format == "delta" else None)
     assert output.read() == NEW
 
@@ -35,13 +35,13 @@ def test_error_refuses_a_table_that_exists_and_leaves_it(output: Output) -> None
     assert tree(output.base) == before
 
 
-def test_append_adds(output: Output) -> None:
+def test_append_adds_rows(output: Output) -> None:
     output.run(OLD, job_id="old")
     assert output.run(NEW, "append") == (1 if output.format == "delta" else None)
     assert output.read() == OLD + NEW
 
 
-def test_overwrite_replaces(output: Output) -> None:
+def test_overwrite_replaces_rows(output: Output) -> None:
     output.run(OLD, job_id="older")
     output.run(OLD, "append", job_id="old")
     assert output.run(NEW, "overwrite") == (2 if output.format == "delta" else None)
@@ -60,7 +60,7 @@ def test_overwrite_may_change_schema_and_partitioning(output: Output) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_empty_result_makes_an_empty_table(output: Output, mode: Mode) -> None:
+def test_an_empty_result_creates_an_empty_table(output: Output, mode: Mode) -> None:
     output.run([], mode)
     assert output.read() == []
     output.run(NEW, "append", job_id="next")
@@ -79,7 +79,7 @@ def test_an_empty_overwrite_empties_the_table(output: Output) -> None:
     assert output.read() == []
 
 
-def test_no_rows_no_file(output: Output) -> None:
+def test_no_file_is_written_without_rows(output: Output) -> None:
     writer = output.open().part_writer
     empty = pa.RecordBatch.from_pylist([], schema=SCHEMA)
     assert writer.write(PartId(0, 0), SCHEMA, [empty, empty]) == []

@@ -1,4 +1,4 @@
-"""Tables in folders by the values of columns, in every output format."""
+"""Tables that are partitioned by the values of columns, in every output format."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ ODD_VALUES: dict[str, pa.Array] = {
 
 
 @pytest.mark.parametrize("kind", ODD_VALUES)
-def test_odd_partition_values_come_back(tmp_path: Path, format: OutputFormat, kind: str) -> None:
+def test_unusual_partition_values_are_read_back(
+    tmp_path: Path, format: OutputFormat, kind: str
+) -> None:
     values = ODD_VALUES[kind]
     schema = pa.schema([("n", pa.int64()), ("p", values.type)])
     rows = list(enumerate(values.to_pylist()))
@@ -103,7 +105,7 @@ def test_delta_refuses_a_partition_value_that_deltalake_cannot_read(
     ("value", "message"),
     [("__HIVE_DEFAULT_PARTITION__", "every reader takes for null"), ("é" * 43, "too long")],
 )
-def test_a_value_that_no_folder_can_be_named_after_is_refused(
+def test_a_value_that_cannot_name_a_folder_is_refused(
     tmp_path: Path, format: OutputFormat, value: str, message: str
 ) -> None:
     with pytest.raises(OutputError, match=message):
@@ -123,14 +125,14 @@ def test_partitions_in_several_columns(tmp_path: Path, format: OutputFormat) -> 
     assert (output.folder / "k=a" / "day=x%2Fy").is_dir()
 
 
-def test_more_values_than_files_may_be_open(tmp_path: Path, format: OutputFormat) -> None:
+def test_there_may_be_more_values_than_open_files(tmp_path: Path, format: OutputFormat) -> None:
     output = Output(tmp_path, format, ("k",))
     sink = output.open()
     assert isinstance(sink.part_writer, FilePartWriter)
     writer = replace(sink.part_writer, limits=PartLimits(max_open_files=3, max_buffered_bytes=500))
     rows = [(i, f"value {i * 7919 % 11}") for i in range(700)]
     parts = writer.write(PartId(4, 2), SCHEMA, table_of(rows).to_batches(max_chunksize=23))
-    assert len(parts) > 11  # so values went on in further files
+    assert len(parts) > 11  # so some values have several files
     names = {Path(part.path).name for part in parts}
     assert any(name.startswith("part-00004-2-new.1.") for name in names)
     assert len({part.path for part in parts}) == len(parts)
@@ -138,7 +140,7 @@ def test_more_values_than_files_may_be_open(tmp_path: Path, format: OutputFormat
     assert output.read() == rows
 
 
-def test_a_partition_column_that_is_not_there(tmp_path: Path, format: OutputFormat) -> None:
+def test_a_missing_partition_column_is_refused(tmp_path: Path, format: OutputFormat) -> None:
     with pytest.raises(ColumnNotFoundError, match="no column 'nope'; it has 'n', 'k'"):
         Output(tmp_path, format, ("nope",)).open().part_writer.write(PartId(0, 0), SCHEMA, [])
 

@@ -1,4 +1,4 @@
-"""What a list of files names is on the disk before the list is, for when the power goes."""
+"""Files are synced to the disk before the list that names them, in case the power fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mrflight.sinks.commit.base import Commit
 from tests.support.outputs import NEW, SCHEMA, Output, written
 
 
-def test_parts_are_synced_whole_before_they_are_committed(
+def test_parts_are_synced_before_they_are_committed(
     output: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[tuple[str, int]] = []

@@ -1,4 +1,4 @@
-"""Columns and types that every output format takes, and those that it refuses."""
+"""The columns and types that every output format accepts or refuses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_append_of_another_schema_is_refused_before_anything_is_written(
     assert tree(output.base) == before
 
 
-def test_append_takes_other_orders_and_layouts(output: Output) -> None:
+def test_append_accepts_other_orders_and_layouts(output: Output) -> None:
     output.run(OLD, job_id="old")
     schema = pa.schema(
         [
@@ -74,7 +74,7 @@ def test_columns_of_one_name_are_refused(output: Output) -> None:
         output.open().part_writer.write(PartId(0, 0), twice, [])
 
 
-def test_a_type_that_the_format_lacks_is_refused_with_what_to_do(
+def test_a_type_that_the_format_lacks_is_refused_with_advice(
     tmp_path: Path, format: OutputFormat
 ) -> None:
     kinds = {

@@ -1,4 +1,4 @@
-"""An output that cannot be written is refused at the start, and by a part file without a retry."""
+"""An output that cannot be written is refused at the start, or by a part file without retries."""
 
 from __future__ import annotations
 
@@ -24,62 +24,64 @@ from tests.support.unprivileged import immutable, read_only
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder immutable")
 
 
-def kept(folder: Path) -> AbstractContextManager[None]:
-    """From whoever runs the tests."""
+def protect(folder: Path) -> AbstractContextManager[None]:
+    """Make the folder read-only for the user who runs the tests."""
     return immutable(folder) if os.geteuid() == 0 else read_only(folder)
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_table_in_a_folder_that_cannot_be_written(output: Output, mode: Mode) -> None:
+def test_a_table_in_a_read_only_folder_is_refused(output: Output, mode: Mode) -> None:
     output.run(OLD, job_id="old", app_id="once")
     before = tree(output.base)
-    with kept(output.folder):
+    with protect(output.folder):
         with pytest.raises(OutputError, match=r"output\.table: .* this user can write to"):
             output.open(mode)
         again = output.open(mode, app_id="once")
-        assert again.was_committed()  # which needs no permission
+        assert again.was_committed()  # this needs no permission
     assert tree(output.base) == before
 
 
-def test_a_new_table_below_a_folder_that_cannot_be_written(output: Output) -> None:
+def test_a_new_table_below_a_read_only_folder_is_refused(output: Output) -> None:
     output.base.joinpath("out").mkdir()
     with (
-        kept(output.folder.parent),
+        protect(output.folder.parent),
         pytest.raises(OutputError, match=f"out is not a folder .* where {output.folder} is to be"),
     ):
         output.open()
     assert set(tree(output.base)) == {"out"}
 
 
-def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_read_only_log_is_refused(tmp_path: Path) -> None:
     output = Output(tmp_path, "delta")
     output.run(OLD, job_id="old")
     with (
-        kept(output.folder / "_delta_log"),
+        protect(output.folder / "_delta_log"),
         pytest.raises(OutputError, match="_delta_log is not a folder that this user can write to"),
     ):
         output.open("append")
 
 
-def test_a_link_to_nothing_in_the_place_of_the_folder(output: Output) -> None:
+def test_a_broken_link_at_the_path_of_the_folder_is_refused(output: Output) -> None:
     output.folder.parent.mkdir()
     output.folder.symlink_to("nowhere")
     with pytest.raises(OutputError, match="is not a folder that this user can write to"):
         output.open()
 
 
-def test_a_name_that_is_too_long(tmp_path: Path, format: OutputFormat) -> None:
+def test_a_name_that_is_too_long_is_refused(tmp_path: Path, format: OutputFormat) -> None:
     output = Output(tmp_path / ("n" * 300), format)
     with pytest.raises(OutputError, match=r"cannot be looked at: .*; choose another folder"):
         output.open()
 
 
-def test_a_look_leaves_nothing(output: Output) -> None:
+def test_opening_a_sink_leaves_nothing(output: Output) -> None:
     output.open()
     assert tree(output.base) == {}
 
 
-def test_a_file_in_the_place_of_a_partitions_folder(tmp_path: Path, format: OutputFormat) -> None:
+def test_a_file_at_the_path_of_a_partition_fails_without_retries(
+    tmp_path: Path, format: OutputFormat
+) -> None:
     output = Output(tmp_path, format, ("k",))
     sink = output.open()
     output.folder.mkdir(parents=True)
@@ -93,7 +95,9 @@ def test_a_file_in_the_place_of_a_partitions_folder(tmp_path: Path, format: Outp
 
 
 @as_root
-def test_a_folder_that_cannot_be_written_any_more(tmp_path: Path, format: OutputFormat) -> None:
+def test_a_folder_that_becomes_read_only_fails_without_retries(
+    tmp_path: Path, format: OutputFormat
+) -> None:
     output = Output(tmp_path, format)
     sink = output.open()
     output.folder.mkdir(parents=True)
@@ -106,7 +110,7 @@ def test_a_folder_that_cannot_be_written_any_more(tmp_path: Path, format: Output
 
 @as_root
 @pytest.mark.parametrize(("format", "lists"), [("delta", "_delta_log"), ("parquet", "_mrflight")])
-def test_a_commit_that_is_not_let_in_any_more(
+def test_a_commit_without_permission_is_refused(
     tmp_path: Path, format: OutputFormat, lists: str
 ) -> None:
     output = Output(tmp_path, format)
@@ -124,7 +128,7 @@ def test_a_commit_that_is_not_let_in_any_more(
 
 
 @pytest.mark.parametrize("number", ["ENOSPC", "EIO"])
-def test_a_disk_that_may_be_better_later_is_tried_again(number: str) -> None:
+def test_an_error_of_the_disk_may_be_retried(number: str) -> None:
     with (
         pytest.raises(JobFailedError, match="cannot be written") as caught,
         open_files._translate_write_errors(Location("/table/part")),
@@ -133,12 +137,12 @@ def test_a_disk_that_may_be_better_later_is_tried_again(number: str) -> None:
     assert caught.value.retryable
 
 
-def test_a_bucket_that_may_only_be_read(bucket: Bucket, format: OutputFormat) -> None:
-    """Told by the first part file, as no look tells it; another attempt would be refused too."""
+def test_a_read_only_bucket_is_refused(bucket: Bucket, format: OutputFormat) -> None:
+    """Only the first part file shows it. Another attempt would be refused, too."""
     table = locate(f"{bucket.url}/table", Path("/"), bucket.let_anyone_read())
     sink = opened(table, format, "new")
     with pytest.raises(OutputError, match=r"cannot be written: .*; let this user") as caught:
         parts(sink, 1)
     assert not caught.value.retryable
     assert "AccessDenied: Access Denied." in str(caught.value)
-    assert "<" not in str(caught.value)  # whose answer may have the key's name in it
+    assert "<" not in str(caught.value)  # the store's answer may have the name of the key in it

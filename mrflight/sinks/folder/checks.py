@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mrflight.config.spec import OutputSection
@@ -86,13 +87,8 @@ def _check_no_others(
     The files of a killed job of the same run are no such data: this job's commit removes them.
     """
     left = []
-    for info in below:
-        path = relative_path(location, info.path)
-        name = location.store.final_name(info.base_name)
-        folders = path.split("/")[:-1]
-        if not info.is_file or path in ours or any(n[0] in "_." for n in (*folders, name)):
-            continue
-        if is_part_of_run(name, run_hash):
+    for path, name in _visible_files(location, below):
+        if path in ours or is_part_of_run(name, run_hash):
             continue
         if not is_part(name):
             raise OutputError(
@@ -109,6 +105,15 @@ def _check_no_others(
             "until it ends, or, if it does not run, remove its files: mrflight clean "
             f"{shlex.quote(location.url)} {remove}, with --older-than '0 s' if it began today"
         )
+
+
+def _visible_files(location: Location, below: list[fs.FileInfo]) -> Iterator[tuple[str, str]]:
+    """Yield the relative path and the final name of each file that readers do not skip."""
+    for info in below:
+        path = relative_path(location, info.path)
+        name = location.store.final_name(info.base_name)
+        if info.is_file and not any(n[0] in "_." for n in (*path.split("/")[:-1], name)):
+            yield path, name
 
 
 def check_append(location: Location, spec: OutputSection, manifest: Manifest) -> None:

@@ -1,4 +1,4 @@
-"""A log whose lines are no actions names nothing, so that nothing counts as left over beside it."""
+"""If a log cannot be read completely, no file beside it is taken for an orphan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mrflight.storage import locate
 @pytest.mark.parametrize(
     "line", ["[]", "7", '"add"', '{"add": "x"}', '{"add": {"path": 7}}', '{"remove": [1]}', "{"]
 )
-def test_lines_that_are_no_actions(tmp_path: Path, line: str) -> None:
+def test_a_log_with_invalid_lines_is_refused(tmp_path: Path, line: str) -> None:
     log = tmp_path / "_delta_log"
     log.mkdir()
     (log / f"{0:020}.json").write_text(f"{line}\n")

@@ -1,4 +1,4 @@
-"""The list of what mrflight wrote into a folder of plain files."""
+"""The manifest of a folder of plain files."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def manifest_of(folder: Path) -> Manifest:
 
 
 def parts_of(folder: Path) -> dict[str, str]:
-    """All but the manifests."""
+    """Return everything in the folder except manifests."""
     found = tree(folder).items()
     return {path: what for path, what in found if not path.startswith("t/_mrflight/")}
 
 
-def test_it_lists_the_files_and_the_runs(tmp_path: Path) -> None:
+def test_a_manifest_lists_the_files_and_the_runs(tmp_path: Path) -> None:
     run(tmp_path, "error", "one", "run 1")
     run(tmp_path, "append", "two")
     assert newest_manifest(tmp_path / "t").name == "00000001.json"
@@ -89,8 +89,8 @@ def test_an_overwrite_keeps_the_runs_without_files(tmp_path: Path) -> None:
     assert open_folder(tmp_path, "overwrite", "three", "run 1").was_committed()
 
 
-def test_what_a_commit_had_still_to_delete_is_deleted_by_the_next_look(tmp_path: Path) -> None:
-    """As after a driver that was killed between its manifest and the old files."""
+def test_the_next_job_deletes_what_a_commit_has_left_as_tombstones(tmp_path: Path) -> None:
+    """A driver that is killed after its manifest is put leaves the replaced files behind."""
     run(tmp_path, "error", "one")
     run(tmp_path, "overwrite", "two", "run 2")
     path = newest_manifest(tmp_path / "t")
@@ -112,7 +112,7 @@ def test_what_a_commit_had_still_to_delete_is_deleted_by_the_next_look(tmp_path:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"runs": 3}', "\xff"])
-def test_a_manifest_that_is_none_of_ours_is_left_alone(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_manifest_is_left_alone(tmp_path: Path, text: str) -> None:
     run(tmp_path, "error", "one")
     newest_manifest(tmp_path / "t").write_text(text, encoding="latin-1")
     before = tree(tmp_path)
@@ -123,7 +123,7 @@ def test_a_manifest_that_is_none_of_ours_is_left_alone(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize("schema", ["", "AAAA", "not base64"])
-def test_a_manifest_whose_schema_is_none_is_left_alone(tmp_path: Path, schema: str) -> None:
+def test_a_manifest_with_an_invalid_schema_is_left_alone(tmp_path: Path, schema: str) -> None:
     run(tmp_path, "error", "one")
     path = newest_manifest(tmp_path / "t")
     manifest = json.loads(path.read_text())
@@ -134,8 +134,8 @@ def test_a_manifest_whose_schema_is_none_is_left_alone(tmp_path: Path, schema: s
     assert tree(tmp_path) == before
 
 
-def test_what_one_replaced_is_gone_before_another_lands(tmp_path: Path) -> None:
-    """Or readers would find it beside both."""
+def test_replaced_files_are_deleted_before_another_commit(tmp_path: Path) -> None:
+    """Otherwise readers would find them beside the files of both commits."""
     run(tmp_path, "error", "one")
     old = set((tmp_path / "t").glob("k=*/part-*"))
     sink = open_folder(tmp_path, "overwrite", "two")
@@ -157,7 +157,7 @@ def test_what_one_replaced_is_gone_before_another_lands(tmp_path: Path) -> None:
     assert len(set((tmp_path / "t").glob("k=*/part-*"))) == 4
 
 
-def test_a_manifest_that_landed_though_the_folder_could_not_be_synced(
+def test_a_manifest_is_committed_though_its_folder_could_not_be_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     sync = Disk.sync
@@ -175,10 +175,10 @@ def test_a_manifest_that_landed_though_the_folder_could_not_be_synced(
     assert len(list((tmp_path / "t").glob("k=*/part-*"))) == 2
 
 
-def test_a_commit_whose_tidying_is_not_noted_is_a_commit(
+def test_a_commit_counts_though_the_manifest_after_its_cleanup_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The disk is full by then: the old files are gone, and the next job finds that they are."""
+    """If the disk is full by then, the next job finds that the replaced files are deleted."""
     run(tmp_path, "error", "one")
     put = ManifestLog.put
 
@@ -201,10 +201,10 @@ def test_a_commit_whose_tidying_is_not_noted_is_a_commit(
     assert manifest.tombstones == []
 
 
-def test_who_cannot_tidy_up_says_that_the_commit_stands(
+def test_a_failed_cleanup_says_that_the_job_is_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or the job would be run again, and an append be there twice."""
+    """Otherwise the job might be run again, so that its rows are appended twice."""
     run(tmp_path, "error", "one")
 
     def refuse(location: Location) -> None:

@@ -1,4 +1,4 @@
-"""A manifest is a file that anybody can write: it must not make us delete what is not ours."""
+"""Another program may write a manifest, which must not make mrflight delete other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are closed while others are written."""
+"""Files are closed in the background while others are written."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def fails() -> None:
     raise JobFailedError("the store is full")
 
 
-class TestClosings:
-    def test_with_none_at_a_time_a_file_is_closed_at_once(self) -> None:
+class TestAsyncCloser:
+    def test_without_pending_calls_a_file_is_closed_in_the_call(self) -> None:
         closed: list[int] = []
         with AsyncCloser(0) as closer:
             assert closer.submit(partial(closed.append, 1)).done()
@@ -42,13 +42,13 @@ class TestClosings:
             with pytest.raises(JobFailedError):
                 closer.submit(fails)
 
-    def test_so_many_are_closed_at_a_time(self) -> None:
+    def test_files_are_closed_at_the_same_time_up_to_the_limit(self) -> None:
         together = threading.Barrier(3)
         with AsyncCloser(3) as closer:
             for _ in range(6):
                 closer.submit(partial(_meet, together))
 
-    def test_one_more_waits_for_the_first(self) -> None:
+    def test_a_call_past_the_limit_waits_for_the_first(self) -> None:
         go, begun = threading.Event(), threading.Event()
         with AsyncCloser(1) as closer:
             closer.submit(partial(_wait, go))
@@ -59,26 +59,26 @@ class TestClosings:
             waits.join(DEADLINE_S)
         assert begun.is_set()
 
-    def test_leaving_raises_what_went_wrong_once_all_have_ended(self) -> None:
+    def test_exit_raises_the_first_failure_after_all_have_ended(self) -> None:
         closed: list[int] = []
         with pytest.raises(JobFailedError, match="full"):
-            _begin_all(partial(closed.append, 1), fails, partial(closed.append, 2))
+            _submit_all(partial(closed.append, 1), fails, partial(closed.append, 2))
         assert sorted(closed) == [1, 2]
 
-    def test_an_earlier_failure_is_raised_where_the_next_is_begun(self) -> None:
+    def test_submit_raises_an_earlier_failure(self) -> None:
         closer = AsyncCloser(1)
         closer.submit(fails)
         with pytest.raises(JobFailedError), closer:
             closer.submit(partial(_meet, threading.Barrier(1)))
 
-    def test_another_error_is_not_hidden_and_closing_is_waited_for(self) -> None:
+    def test_another_error_is_raised_after_all_files_are_closed(self) -> None:
         closed = threading.Event()
         with pytest.raises(KeyError):
-            _begin_all(fails, closed.set, then=KeyError())
+            _submit_all(fails, closed.set, then=KeyError())
         assert closed.is_set()
 
 
-def _begin_all(*closes: Callable[[], None], then: Exception | None = None) -> None:
+def _submit_all(*closes: Callable[[], None], then: Exception | None = None) -> None:
     with AsyncCloser(4) as closer:
         for close in closes:
             closer.submit(close)
@@ -96,7 +96,7 @@ def _wait(event: threading.Event) -> None:
 
 @dataclass(frozen=True)
 class LateDisk(Disk):
-    """One whose files are there when its clients have waited."""
+    """A disk whose files are there only once `before_close` has returned."""
 
     before_close: Callable[[], None] = field(default=lambda: None)
 
@@ -132,7 +132,7 @@ class TestPartFiles:
         assert len(parts) == 4
         assert {part.size_bytes for part in parts} == sizes
 
-    def test_files_of_several_writes_are(self, tmp_path: Path) -> None:
+    def test_files_of_several_writes_are_closed_at_the_same_time(self, tmp_path: Path) -> None:
         together = threading.Barrier(3)
         late = writer(tmp_path, partial(_meet, together))
         with AsyncCloser(late.max_closing_files) as closer:
@@ -140,7 +140,7 @@ class TestPartFiles:
                 late.write(PartId(partition, 0), SCHEMA, rows("a"), closer=closer)
         assert len(list(tmp_path.glob("*/*"))) == 3
 
-    def test_one_that_cannot_be_closed_fails_the_write_and_leaves_nothing(
+    def test_a_file_that_cannot_be_closed_fails_the_write_and_leaves_nothing(
         self, tmp_path: Path
     ) -> None:
         def full() -> None:
@@ -150,7 +150,7 @@ class TestPartFiles:
             writer(tmp_path, full).write(PartId(0, 0), SCHEMA, rows("a", "b", "c", "d", "e"))
         assert not [path for path in tmp_path.glob("*/*") if path.is_file()]
 
-    def test_what_is_being_closed_is_removed_after_that(self, tmp_path: Path) -> None:
+    def test_discard_removes_a_file_after_it_is_closed(self, tmp_path: Path) -> None:
         go = threading.Event()
 
         def failing() -> Iterator[pa.RecordBatch]:
@@ -176,7 +176,7 @@ def partitions_of(*sizes: int) -> list[StagePartition]:
 @pytest.mark.parametrize(
     ("partitions", "tasks"), [(1, 1), (2, 2), (3, 2), (47, 2), (48, 4), (304, 8), (1000, 8)]
 )
-def test_tasks_have_several_files_where_closing_takes_time(partitions: int, tasks: int) -> None:
+def test_tasks_have_several_files_if_closing_takes_time(partitions: int, tasks: int) -> None:
     planned = plan_reduce_tasks(
         partitions_of(*[100] * partitions), 2, coalesces=False, slow_close=True
     )
@@ -187,6 +187,6 @@ def test_tasks_have_several_files_where_closing_takes_time(partitions: int, task
     assert sorted(p.partition for each in planned for p in each.partitions) == [*range(partitions)]
 
 
-def test_tasks_weigh_about_the_same_where_partitions_do_not() -> None:
+def test_tasks_have_about_the_same_size_though_partitions_do_not() -> None:
     planned = plan_reduce_tasks(partitions_of(800, *[100] * 8), 2, coalesces=False, slow_close=True)
     assert [each.size_bytes for each in planned] == [800, 800]

@@ -1,4 +1,4 @@
-"""What the log says of a file, and that readers skip files by it."""
+"""The statistics of files in a Delta log, by which readers skip files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 def write(folder: Path, *tables: pa.Table, partition_by: tuple[str, ...] = ()) -> list[PartFile]:
-    """A Delta table ``folder/t`` with a file per table and partition value."""
+    """Write a Delta table ``folder/t`` with a file per table and partition value."""
     section = OutputSection(table="t", mode="append", partition_by=list(partition_by))
     sink = open_sink(section, folder, {}, "job", None)
     parts = []
@@ -40,7 +40,7 @@ def write(folder: Path, *tables: pa.Table, partition_by: tuple[str, ...] = ()) -
 
 
 def stats(folder: Path, values: pa.Array, beside: pa.Array | None = None) -> dict[str, Any]:
-    """The statistics of a file with a column ``c``, and ``beside`` it."""
+    """Return the statistics of a file with a column ``c`` and the columns of ``beside``."""
     columns = {"c": values} if beside is None else {"c": values, "beside": beside}
     (part,) = write(folder, pa.table(columns))
     found: dict[str, Any] = json.loads(part.stats, parse_float=str)
@@ -104,8 +104,8 @@ def test_bounds(tmp_path: Path, values: pa.Array, low: Any, high: Any) -> None:
     ],
     ids=str,
 )
-def test_where_one_column_has_no_bounds_none_has(tmp_path: Path, values: pa.Array) -> None:
-    """And every reader finds what it should by either column."""
+def test_if_one_column_has_no_bounds_none_has(tmp_path: Path, values: pa.Array) -> None:
+    """Every reader still finds the rows by either column."""
     found = stats(tmp_path, values, pa.array(range(len(values))))
     assert set(found) == {"numRecords", "nullCount"}
     rows = pa.table({"beside": range(len(values)), "c": values})
@@ -117,13 +117,13 @@ def test_where_one_column_has_no_bounds_none_has(tmp_path: Path, values: pa.Arra
     assert table.to_pyarrow_table(filters=ds.field("beside") == 0).num_rows == 1
 
 
-def test_a_column_of_nulls_takes_no_bounds_from_others(tmp_path: Path) -> None:
+def test_a_column_of_nulls_leaves_other_columns_their_bounds(tmp_path: Path) -> None:
     found = stats(tmp_path, pa.array([None, None], pa.float64()), pa.array([1, 2]))
     assert found["minValues"] == {"beside": 1}
     assert found["nullCount"] == {"c": 2, "beside": 0}
 
 
-def test_binary_and_nested_columns_take_no_bounds_from_others(tmp_path: Path) -> None:
+def test_binary_and_nested_columns_leave_others_their_bounds(tmp_path: Path) -> None:
     rows = pa.table(
         {
             "list": [[1.5], None],
@@ -150,15 +150,15 @@ def test_binary_and_nested_columns_take_no_bounds_from_others(tmp_path: Path) ->
     )
 
 
-def test_long_strings_are_bounded_by_their_beginnings(tmp_path: Path) -> None:
+def test_long_strings_are_bounded_by_their_prefixes(tmp_path: Path) -> None:
     """parquet-cpp leaves bounds of more than 4096 bytes out of the footer."""
     found = stats(tmp_path, pa.array(["m" * 5_000, None, "é" * 3_000, "b"]), pa.array([1, 2, 3, 4]))
     assert found["minValues"] == {"c": "b", "beside": 1}
     assert found["maxValues"] == {"c": "é" * 31 + "ê", "beside": 4}
 
 
-def test_long_and_short_strings_in_turn(tmp_path: Path) -> None:
-    """Row groups with bounds in the footer, between others without."""
+def test_row_groups_of_long_and_of_short_strings(tmp_path: Path) -> None:
+    """Row groups with bounds in the footer are between others without."""
     long, short = ["m" * 5_000] * 2**14, ["a", "z", None] * 2**18
     (part,) = write(tmp_path, pa.table({"c": long + short}))
     assert pq.read_metadata(tmp_path / "t" / part.path).num_row_groups > 2
@@ -167,7 +167,7 @@ def test_long_and_short_strings_in_turn(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_a_string_upper_bound_is_one(value: str, end: str) -> None:
+def test_a_string_upper_bound_is_not_below_the_string(value: str, end: str) -> None:
     for text in (value, "x" * 31 + value, value + "\U0010ffff" * 30 + end):
         bound = string_upper_bound(text)
         if bound is None:
@@ -177,12 +177,12 @@ def test_a_string_upper_bound_is_one(value: str, end: str) -> None:
             assert len(bound) <= STRING_BOUND_LENGTH
 
 
-def test_a_string_upper_bound_goes_past_the_surrogates() -> None:
+def test_a_string_upper_bound_skips_the_surrogates() -> None:
     assert string_upper_bound("a" * 31 + "\ud7ff" + "b") == "a" * 31 + "\ue000"
     assert string_upper_bound("a" * 31 + "\U0010ffff" + "b") == "a" * 30 + "b"
 
 
-def test_the_first_32_columns_count(tmp_path: Path) -> None:
+def test_the_first_32_columns_have_statistics(tmp_path: Path) -> None:
     rows = pa.table({f"c{i:02}": [i] for i in range(40)})
     (part,) = write(tmp_path, rows)
     assert list(json.loads(part.stats)["nullCount"]) == [f"c{i:02}" for i in range(32)]
@@ -198,7 +198,7 @@ def test_leaves_of_nested_columns_count_as_columns(tmp_path: Path) -> None:
     assert list(json.loads(part.stats)["nullCount"]) == ["in"]
 
 
-def test_an_existing_table_says_how_many_columns_count(tmp_path: Path) -> None:
+def test_an_existing_table_sets_how_many_columns_have_statistics(tmp_path: Path) -> None:
     DeltaTable.create(
         tmp_path / "t",
         pa.schema([("a", pa.int64()), ("b", pa.int64())]),
@@ -220,7 +220,7 @@ PREDICATES = {
 
 
 @pytest.mark.parametrize("column", PREDICATES)
-def test_files_are_really_skipped(tmp_path: Path, column: str) -> None:
+def test_readers_skip_files(tmp_path: Path, column: str) -> None:
     tables = [
         pa.table(
             {
@@ -244,8 +244,8 @@ def test_files_are_really_skipped(tmp_path: Path, column: str) -> None:
     assert rows == 4
 
 
-def test_nan_that_comes_late_goes_on_in_another_file(tmp_path: Path) -> None:
-    """As a footer has bounds or not for the whole file, and readers believe them."""
+def test_rows_with_a_late_nan_go_to_another_file(tmp_path: Path) -> None:
+    """A footer has bounds of a column for the whole file or not at all, and readers trust them."""
     rows = 2**18
     calm = pa.table({"x": pa.array([1.0] * rows), "n": range(rows)})
     odd = pa.table({"x": [NAN, 5.0], "n": [-1, -2]})

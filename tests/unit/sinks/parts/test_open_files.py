@@ -1,4 +1,4 @@
-"""How many part files one attempt has open, by what an open one holds back in its store."""
+"""How many part files an attempt may have open, by the memory of an open file in its store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_open_files_share_the_memory(
         ("hdfs://node:8020/table", 16, 1),
     ],
 )
-def test_files_that_are_being_closed_share_half_of_that(
+def test_files_that_are_being_closed_share_half_of_the_memory(
     url: str, memory_mib: int, max_closing_files: int, tmp_path: Path
 ) -> None:
     schema = TableSchema(url, True, ("k",), None)

@@ -1,4 +1,4 @@
-"""Part files: their names, the rows of each, and what is held while they are written."""
+"""Part files: their names, their rows, their encoding, and the memory it takes to write them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_names_of_a_run() -> None:
 @pytest.mark.parametrize(
     "job", ["ab12", "20261120T101500", "20261120T101500-ab1", "x-20261120T101500-ab12", "0"]
 )
-def test_another_jobs_file_is_not_ours(job: str) -> None:
+def test_a_file_of_another_job_is_not_of_this_job(job: str) -> None:
     assert not is_part_of_job("part-00003-0-20261120T101500-ab12.parquet", job)
     assert not is_part_of_job(part_name(PartId(3, 0), job, 0, "csv"), "20261120T101500-ab12")
 
@@ -92,7 +92,7 @@ def test_another_jobs_file_is_not_ours(job: str) -> None:
         "xpart-00003-0-job.csv",
     ],
 )
-def test_what_is_no_part_of_ours(name: str) -> None:
+def test_files_of_other_programs_are_no_part_files(name: str) -> None:
     assert not is_part(name)
 
 
@@ -130,7 +130,7 @@ def text_of(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def test_pieces_do_not_hold_the_batch_they_came_from() -> None:
+def test_pieces_do_not_hold_the_memory_of_their_batch() -> None:
     rows = 100_000
     keys = pa.array(["few" if i % 1_000 == 0 else "many" for i in range(rows)])
     batch = pa.record_batch({"k": keys, "n": range(rows)})
@@ -140,7 +140,7 @@ def test_pieces_do_not_hold_the_batch_they_came_from() -> None:
     assert few.num_rows == 100
 
 
-def test_a_folder_of_several_columns() -> None:
+def test_the_path_of_several_partition_columns() -> None:
     assert partition_path(["a b", "c"], ("x/y", None)) == "a%20b=x%2Fy/c=__HIVE_DEFAULT_PARTITION__"
     assert partition_path([], ()) == ""
 
@@ -149,7 +149,7 @@ def test_a_folder_of_several_columns() -> None:
 
 
 @pytest.mark.parametrize("format", get_args(OutputFormat))
-def test_rows_are_on_the_disk_before_the_last_has_come(
+def test_rows_are_written_before_the_last_batch_has_come(
     tmp_path: Path, format: OutputFormat
 ) -> None:
     sizes = []
@@ -170,7 +170,7 @@ def test_rows_are_on_the_disk_before_the_last_has_come(
     assert pa.total_allocated_bytes() - before < 10 * batch.nbytes
 
 
-def test_row_groups_are_whole_whatever_the_batches(tmp_path: Path) -> None:
+def test_row_groups_are_full_whatever_the_batches(tmp_path: Path) -> None:
     rows = PARQUET_CHUNK.rows
     batch = pa.record_batch({"n": range(1_000), "k": ["x"] * 1_000})
     writer = writer_of(tmp_path)
@@ -185,7 +185,7 @@ def test_row_groups_are_whole_whatever_the_batches(tmp_path: Path) -> None:
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [rows] * 3
 
 
-def test_waiting_rows_are_bounded_over_all_values(tmp_path: Path) -> None:
+def test_buffered_rows_are_bounded_over_all_values(tmp_path: Path) -> None:
     limits = PartLimits(max_open_files=1_000, max_buffered_bytes=200_000)
     writer = replace(writer_of(tmp_path, partition_by=("k",)), limits=limits)
     rows = 50_000
@@ -205,7 +205,7 @@ def test_waiting_rows_are_bounded_over_all_values(tmp_path: Path) -> None:
 # Encoding
 
 
-def test_dictionaries_are_for_columns_that_repeat() -> None:
+def test_columns_whose_values_repeat_get_dictionaries() -> None:
     rows = 100_000
     table = pa.table(
         {
@@ -248,7 +248,7 @@ def test_leaf_paths_are_those_of_parquet(tmp_path: Path) -> None:
         ("none", "UNCOMPRESSED"),
     ],
 )
-def test_parquet_is_compressed_as_told(
+def test_parquet_is_compressed_with_the_requested_codec(
     tmp_path: Path, format: str, compression: str | None, codec: str
 ) -> None:
     spec = OutputSection(table="out", format=format, compression=compression)

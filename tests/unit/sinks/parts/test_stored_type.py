@@ -1,4 +1,4 @@
-"""The type that each Arrow type is stored as, and what is refused with what to do."""
+"""The stored type of each Arrow type, and the types that are refused with advice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOMENT = datetime(2026, 5, 17, 12, 30, 15, 123_456)
 
 
 def write(folder: Path, format: OutputFormat, batch: pa.RecordBatch) -> Path:
-    """The rows as an output of that format; its only part file."""
+    """Write the rows as an output of that format, and return its only part file."""
     sink = open_sink(OutputSection(table="t", format=format), folder, {}, "job", None)
     parts = sink.part_writer.write(PartId(0, 0), batch.schema, [batch])
     sink.commit_and_cleanup(Commit(tuple(parts), batch.schema))
@@ -102,7 +102,7 @@ def name_of(parameter: pa.Array | pa.DataType) -> str:
 
 
 @pytest.mark.parametrize(("values", "stored"), DELTA_TYPES, ids=name_of)
-def test_what_delta_stores_comes_back(
+def test_values_that_delta_stores_are_read_back(
     tmp_path: Path, values: pa.Array, stored: pa.DataType
 ) -> None:
     assert delta_type(values.type) == stored
@@ -143,9 +143,7 @@ def to_utc(value: Any) -> Any:
     ],
     ids=str,
 )
-def test_what_delta_has_no_type_for_is_refused(
-    tmp_path: Path, kind: pa.DataType, advice: str
-) -> None:
+def test_a_type_that_delta_lacks_is_refused(tmp_path: Path, kind: pa.DataType, advice: str) -> None:
     with pytest.raises(UnstorableTypeError, match=advice):
         delta_type(kind)
     sink = open_sink(OutputSection(table="t"), tmp_path, {}, "job", None)
@@ -178,7 +176,7 @@ def test_delta_refuses_names_that_other_readers_cannot_have(tmp_path: Path, char
         sink.part_writer.write(PartId(0, 0), pa.schema([(f"a{char}b", pa.int64())]), [])
 
 
-def test_delta_does_not_tell_upper_from_lower_case(tmp_path: Path) -> None:
+def test_delta_refuses_names_that_differ_in_case_only(tmp_path: Path) -> None:
     sink = open_sink(OutputSection(table="t"), tmp_path, {}, "job", None)
     with pytest.raises(OutputError, match="two columns are called 'Url'"):
         sink.part_writer.write(
@@ -187,7 +185,7 @@ def test_delta_does_not_tell_upper_from_lower_case(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.b", "a-b", "é", "a'b", 'a"b', "a`b", "a/b", "a%20b"])
-def test_odd_names_are_fine(tmp_path: Path, name: str) -> None:
+def test_unusual_names_are_accepted(tmp_path: Path, name: str) -> None:
     write(tmp_path, "delta", pa.record_batch([pa.array([1]), pa.array([0.5])], names=[name, "x"]))
     table = DeltaTable(tmp_path / "t")
     assert table.to_pyarrow_table().to_pydict() == {name: [1], "x": [0.5]}
@@ -197,7 +195,7 @@ def test_odd_names_are_fine(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 @pytest.mark.parametrize(("values", "_"), DELTA_TYPES, ids=name_of)
-def test_plain_formats_keep_the_values_and_the_type(
+def test_parquet_and_arrow_keep_the_values_and_the_type(
     tmp_path: Path, format: OutputFormat, values: pa.Array, _: pa.DataType
 ) -> None:
     path = write(tmp_path, format, column(values))
@@ -210,8 +208,8 @@ def test_plain_formats_keep_the_values_and_the_type(
     assert found.column("c").to_pylist() == values.to_pylist()
 
 
-def test_dictionaries_that_change_from_batch_to_batch(tmp_path: Path) -> None:
-    """The file formats hold one dictionary; so it is decoded."""
+def test_dictionaries_may_change_between_batches(tmp_path: Path) -> None:
+    """An Arrow file holds one dictionary per column, so dictionaries are decoded."""
     schema = pa.schema([("c", pa.dictionary(pa.int8(), pa.string()))])
     texts = [pa.array([text, "same"]).dictionary_encode() for text in ("a", "b", "c")]
     batches = [pa.record_batch([text.cast(schema.field(0).type)], schema) for text in texts]

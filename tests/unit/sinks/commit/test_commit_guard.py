@@ -1,4 +1,4 @@
-"""A commit beside a writer that is as fast as can be: it waits, and then it is not late again."""
+"""A commit that other writers overtake backs off, and then succeeds."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.support.delta_outputs import ROWS, finish, open_delta, run
 from tests.support.maintained_table import append, compacted, maintain, read
 
 LATE = 2
-"""Tries that are too late before the first pause."""
+"""How many tries are too late before the first pause."""
 
 
 class Rival:
-    """Commits right before the first tries of another, and in each pause that it makes."""
+    """A writer that commits right before the first tries of another, and in each of its pauses."""
 
     def __init__(self, commit: Callable[[int], object]) -> None:
         self._commit = commit
@@ -43,7 +43,7 @@ class Rival:
         self.go_first()
 
     def against(self, monkeypatch: pytest.MonkeyPatch, module: Any, owner: type, name: str) -> None:
-        """``owner.name`` is what commits once, ``module`` where it pauses."""
+        """Patch ``owner.name``, which tries a commit once, and the pause in ``module``."""
         try_once = getattr(owner, name)
 
         def try_late(*arguments: Any) -> Any:
@@ -55,7 +55,7 @@ class Rival:
         monkeypatch.setattr(module, "random_backoff", self._in_a_pause)
 
 
-def test_an_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_backs_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path, job_id="old")
     sink = open_delta(tmp_path, "append", "slow")
     rival = Rival(lambda _: write_deltalake(tmp_path / "t", ROWS, mode="append"))
@@ -65,7 +65,7 @@ def test_an_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 2 * (1 + LATE + 1 + 1)
 
 
-def test_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_backs_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(tmp_path, *(pa.table({"n": [n]}) for n in range(2)))
     rival = Rival(lambda n: append(tmp_path, pa.table({"n": [5 + n]})))
     rival.against(monkeypatch, compaction, compaction._Compaction, "_swap")
@@ -74,8 +74,8 @@ def test_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(tmp_path) == [{"n": n} for n in (0, 1, 5, 6, 7)]
 
 
-def test_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits whenever it was too late, so that there is a pause for the first try as well."""
+def test_a_folder_backs_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It backs off after every late try, so that there is a pause after the first try as well."""
     finish(open_folder(tmp_path, "old"))
     rival = Rival(lambda n: finish(open_folder(tmp_path, f"rival{n}")))
     rival.against(monkeypatch, folder_sink, folder_sink.FolderSink, "_put")
