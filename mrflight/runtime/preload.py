@@ -12,8 +12,6 @@ from mrflight.config.pickled_functions import split_pickled
 from mrflight.config.spec import InputSpec, JobSpec
 from mrflight.sources.formats import format_of
 
-_ENCODERS = {"delta": "parquet", "parquet": "parquet", "csv": "csv", "arrow": "arrow"}
-
 
 def modules_for(spec: JobSpec) -> list[str]:
     """Return the modules that the servers and workers of a job need."""
@@ -36,7 +34,7 @@ def worker_modules(spec: JobSpec) -> list[str]:
         "mrflight.runtime.worker",
         *(f"mrflight.sources.{format}_source" for format in dict.fromkeys(inputs)),
         "mrflight.sinks.parts.part_writer",
-        f"mrflight.sinks.parts.{_ENCODERS[spec.output.format]}_encoder",
+        f"mrflight.sinks.parts.{_encoder(spec)}",
     ]
     if spec.output.mode == "merge":
         modules.append("mrflight.sinks.delta.merge_writer")
@@ -55,6 +53,10 @@ def worker_modules(spec: JobSpec) -> list[str]:
 
 def _sink(spec: JobSpec) -> str:
     return "delta" if spec.output.format == "delta" else "folder"
+
+
+def _encoder(spec: JobSpec) -> str:
+    return "parquet_encoder" if spec.output.format in ("delta", "parquet") else "encoders"
 
 
 def _functions(spec: JobSpec) -> Iterator[str]:
