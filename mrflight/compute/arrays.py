@@ -14,10 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 MAX_LOW_CARDINALITY = 256
-"""The number of values that one byte tells apart."""
+"""The number of values that codes of one byte can have."""
 
 MAX_SHORT_BYTES = 32
-"""The longest string that one byte may stand for, so that decoding makes nothing much larger."""
+"""The longest string of a low-cardinality dictionary, in bytes. Decoding then adds at most 31 bytes
+a row."""
 
 
 def to_arrow(values: npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_]) -> pa.Array:
@@ -42,7 +43,7 @@ def values_in(data: pa.Buffer, kind: npt.DTypeLike, count: int, first: int) -> n
 
 
 def is_low_cardinality(column: pa.Array) -> bool:
-    """Whether a column is a dictionary of few, short strings.
+    """Return whether a column is a dictionary of few, short strings.
 
     Such a dictionary makes the column small, whatever its rows are.
     """
@@ -50,7 +51,7 @@ def is_low_cardinality(column: pa.Array) -> bool:
 
 
 def is_short_dictionary(dictionary: pa.Array) -> bool:
-    """Whether a dictionary has few values, all of them short strings and none of them null."""
+    """Return whether a dictionary has few values: short strings, and none of them null."""
     is_short = len(dictionary) <= MAX_LOW_CARDINALITY
     if not is_short or not pa.types.is_string(dictionary.type) or dictionary.null_count:
         return False

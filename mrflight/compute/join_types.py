@@ -15,7 +15,7 @@ _WIDTHS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 def joinable(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether equal values of two plain types have equal hashes.
+    """Return whether equal values of two plain types have equal hashes.
 
     Nulls can be joined with any type.
     """
@@ -40,7 +40,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def has_one_value_per_hash(kind: pa.DataType) -> bool:
-    """Whether different values of a plain type always have different hashes.
+    """Return whether different values of a plain type always have different hashes.
 
     That is so for values that are hashed as 8 bytes: each step of XXH3 for 8 bytes can be undone (a
     rotation, an odd multiplication, a xor with what the bits above say).

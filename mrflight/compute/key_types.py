@@ -67,7 +67,7 @@ def layout(type_: pa.DataType) -> Layout | None:
 
 
 def has_canonical_bytes(type_: pa.DataType) -> bool:
-    """Whether values of ``type_``, behind all its encodings, can be hashed."""
+    """Return whether values of ``type_``, behind all its encodings, can be hashed."""
     for _ in range(_ENCODINGS_LIMIT):
         if isinstance(type_, pa.BaseExtensionType):
             type_ = type_.storage_type

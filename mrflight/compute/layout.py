@@ -50,8 +50,8 @@ def decode_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
 def null_masked(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the columns without what memory happens to hold behind nulls.
 
-    Equal rows in the canonical layout are then the same bytes, except for structs within lists. The
-    columns of a struct come after a column that says in which rows it is not null.
+    Equal rows in the canonical layout then have equal bytes, except for structs within lists. A
+    struct becomes its columns, after a column that says in which rows it is not null.
     """
     rows = pa.array(np.arange(batch.num_rows))
     columns = [
@@ -63,7 +63,7 @@ def null_masked(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _may_have_more(column: pa.Array) -> bool:
-    """Return whether a column may hold bytes behind nulls, or bits that belong to no row."""
+    """Return whether a column may hold bytes behind nulls, or bits beyond its last row."""
     kind = column.type
     return bool(column.null_count or types.is_boolean(kind) or types.is_nested(kind))
 

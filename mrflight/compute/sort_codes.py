@@ -60,7 +60,7 @@ class NormalizedKeys(msgspec.Struct, frozen=True):
         return NormalizedKeys(values, int(ranked[-1]))
 
     def combine(self, lower: NormalizedKeys) -> NormalizedKeys:
-        """Return numbers in the order of these, and of ``lower`` where these are equal."""
+        """Return numbers that order rows by these numbers first, and then by ``lower``."""
         if not self.largest or not lower.largest:
             return lower if not self.largest else self
         pair = [self, lower]
@@ -81,7 +81,7 @@ def sort_codes(table: pa.Table, keys: Sequence[SortKey]) -> NormalizedKeys:
 
     They may have any layout.
     """
-    return _joined(table.num_rows, (_in_order(table[key.column], key) for key in keys))
+    return _combine_columns(table.num_rows, (_in_order(table[key.column], key) for key in keys))
 
 
 def group_codes(table: pa.Table, names: Sequence[str]) -> NormalizedKeys:
@@ -89,18 +89,20 @@ def group_codes(table: pa.Table, names: Sequence[str]) -> NormalizedKeys:
 
     Nulls are equal here, and so are all NaNs and both zeros. The columns can be hashed.
     """
-    columns = (_coded(_plain(table[name]), is_ordered=False) for name in names)
-    return _joined(table.num_rows, (_with_nulls(codes, nulls, False) for codes, nulls in columns))
+    columns = (_code_column(_plain(table[name]), is_ordered=False) for name in names)
+    return _combine_columns(
+        table.num_rows, (_with_nulls(codes, nulls, False) for codes, nulls in columns)
+    )
 
 
-def _joined(rows: int, columns: Iterable[NormalizedKeys]) -> NormalizedKeys:
-    """Return several columns as one; zeros if there are no columns or no rows."""
+def _combine_columns(rows: int, columns: Iterable[NormalizedKeys]) -> NormalizedKeys:
+    """Combine the codes of several columns; zeros if there are no columns or no rows."""
     nothing = NormalizedKeys(np.zeros(rows, np.uint64), 0)
     return reduce(NormalizedKeys.combine, columns, nothing) if rows else nothing
 
 
 def _in_order(column: pa.ChunkedArray, key: SortKey) -> NormalizedKeys:
-    codes, nulls = _coded(_plain(column), is_ordered=True)
+    codes, nulls = _code_column(_plain(column), is_ordered=True)
     if key.descending:
         codes = NormalizedKeys(np.uint64(codes.largest) - codes.values, codes.largest)
     return _with_nulls(codes, nulls, key.nulls_first)
@@ -137,7 +139,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return comparable(column)
 
 
-def _coded(
+def _code_column(
     column: pa.ChunkedArray, *, is_ordered: bool
 ) -> tuple[NormalizedKeys, npt.NDArray[np.bool_] | None]:
     """Return a number for each value, and a mask of the nulls, whose numbers may be any."""
@@ -152,7 +154,7 @@ def _coded(
     elif not (types.is_primitive(kind) or types.is_decimal(kind)):
         return _by_rank(column) if is_ordered else _by_dictionary(column), nulls
     words = _words(column.combine_chunks())
-    return _joined(len(column), (_from_least(word, nulls) for word in words)), nulls
+    return _combine_columns(len(column), (_from_least(word, nulls) for word in words)), nulls
 
 
 def _from_least(word: UInt64s, nulls: npt.NDArray[np.bool_] | None) -> NormalizedKeys:

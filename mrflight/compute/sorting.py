@@ -46,7 +46,7 @@ def _no_such_column(column: str, names: list[str], rows: str) -> ColumnNotFoundE
 
 
 def has_order(kind: pa.DataType) -> bool:
-    """Whether values of this type, in any layout, can be sorted."""
+    """Return whether values of this type, in any layout, can be sorted."""
     kind = canonical_type(kind)
     return bool(
         (types.is_primitive(kind) and not types.is_interval(kind))

@@ -227,7 +227,7 @@ def _check_value(value: Any, kind: Any, path: str) -> None:
         reason, _, inside = str(error).partition(" - at `$")
         choices = _choices(kind)
         if choices and not inside:
-            reason = f"{_shown(value)} is not {_listed(choices)}"
+            reason = f"{_shown(value)} is not {_list_choices(choices)}"
             if isinstance(value, str) and value in _SYNONYMS and repr(_SYNONYMS[value]) in choices:
                 reason += f"; write {_SYNONYMS[value]!r}"
         elif "datetime" in reason:
@@ -262,7 +262,7 @@ def _choices(kind: Any) -> list[str]:
     return [repr(choice) for choice in typing.get_args(kind)] if _is_literal(kind) else []
 
 
-def _listed(choices: list[str]) -> str:
+def _list_choices(choices: list[str]) -> str:
     *others, last = choices
     return f"{', '.join(others)} or {last}" if others else last
 

@@ -147,7 +147,7 @@ class Dataset(DatasetWriter):
         options = {} if key is None else {"key": names_of(key)}
         mine = self._as_one_input().with_options(**options)
         cogrouped = [mine, *(other._as_one_input() for other in others)]
-        return self._cogrouped(cogrouped, others, "queried", sql=query)
+        return self._cogroup(cogrouped, others, "queried", sql=query)
 
     def group_by(self, *columns: Names) -> GroupedDataset:
         """Group the rows by these columns; `GroupedDataset.agg` aggregates each group."""
@@ -166,14 +166,14 @@ class Dataset(DatasetWriter):
         requested = {**(aggregates or {}), **named}
         if not requested:
             raise JobFileError('agg needs an aggregate; write .agg(n="count(*)")')
-        return self._reduced("totals", None, aggregate=requested)
+        return self._reduce("totals", None, aggregate=requested)
 
     def reduce(self, function: Function, *, key: Names | None = None) -> Dataset:
         """Call ``function(pyarrow.Table)`` with all rows of one or more keys; it returns a table.
 
         Raises UserFunctionError if the callable cannot be pickled.
         """
-        return self._reduced("reduced", key, function=_text(function, "reduce"))
+        return self._reduce("reduced", key, function=_text(function, "reduce"))
 
     def join(
         self,
@@ -197,13 +197,13 @@ class Dataset(DatasetWriter):
             for one, key in zip((self, other), keys, strict=True)
         ]
         left, right = with_distinct_names(sides)
-        return self._cogrouped(
+        return self._cogroup(
             [left, right], [other], "joined", join=how, left=left.name, right=right.name
         )
 
     def distinct(self) -> Dataset:
         """Keep one of the rows that are equal in all columns."""
-        return self._reduced("distinct_rows", None, distinct=True)
+        return self._reduce("distinct_rows", None, distinct=True)
 
     def keep(
         self,
@@ -214,15 +214,15 @@ class Dataset(DatasetWriter):
     ) -> Dataset:
         """Keep the first or the last row of each key, by an order like that of `sort_by`."""
         order = {} if order_by is None else {"order_by": names_of(order_by)}
-        return self._reduced("kept", key, keep=which, **order)
+        return self._reduce("kept", key, keep=which, **order)
 
     def sort_by(self, *order: Names) -> Dataset:
         """Sort the rows over all part files: ``"revenue desc nulls first", "day"``."""
-        return self._ordered("ordered", sort_by=all_names_of(order))
+        return self._order("ordered", sort_by=all_names_of(order))
 
     def limit(self, rows: int) -> Dataset:
         """Keep only so many rows: the first ones by the order of `sort_by`, or any."""
-        return self._ordered("limited", limit=rows)
+        return self._order("limited", limit=rows)
 
     def repartition(
         self,
@@ -237,7 +237,7 @@ class Dataset(DatasetWriter):
         """
         kind = None if partitioner is None else _text(partitioner, "partitioner")
         options = _without_none({"partitions": partitions, "partitioner": kind})
-        rows = self._reduced("repartitioned", all_names_of(key) or None)
+        rows = self._reduce("repartitioned", all_names_of(key) or None)
         assert rows._stage is not None
         stage = structs.replace(rows._stage, shuffle={**rows._stage.shuffle, **options})
         return replace(rows, _stage=stage)
@@ -267,28 +267,28 @@ class Dataset(DatasetWriter):
     def _as_one_input(self) -> InputBuilder:
         """Return the rows as one input; several inputs are first combined by a stage."""
         inputs = self._as_inputs()
-        return inputs[0] if len(inputs) == 1 else self._reduced("rows", None)._as_inputs()[0]
+        return inputs[0] if len(inputs) == 1 else self._reduce("rows", None)._as_inputs()[0]
 
     def _with_options(self, **options: Any) -> Dataset:
         """Set options of the inputs of the next step."""
         inputs = tuple(each.with_options(**options) for each in self._as_inputs())
         return replace(self, _inputs=inputs, _stage=None)
 
-    def _reduced(self, name: str, key: Names | None, **reduce: Any) -> Dataset:
+    def _reduce(self, name: str, key: Names | None, **reduce: Any) -> Dataset:
         """What a stage makes of the rows, by their key."""
         inputs = self._as_inputs()
         if key is not None:
             inputs = tuple(each.with_options(key=names_of(key)) for each in inputs)
-        return self._staged(name, inputs, reduce)
+        return self._add_stage(name, inputs, reduce)
 
-    def _cogrouped(
+    def _cogroup(
         self, inputs: Sequence[InputBuilder], others: Sequence[Dataset], name: str, **reduce: Any
     ) -> Dataset:
         """Return the result of a stage that joins or queries several inputs."""
-        rows = self._staged(name, with_distinct_names(inputs), reduce)
+        rows = self._add_stage(name, with_distinct_names(inputs), reduce)
         return replace(rows, _settings=_merged_settings(self, *others))
 
-    def _staged(
+    def _add_stage(
         self, name: str, inputs: tuple[InputBuilder, ...], reduce: Mapping[str, Any]
     ) -> Dataset:
         """Return the result of a stage. Rows without a key that are not reduced go round robin."""
@@ -296,15 +296,15 @@ class Dataset(DatasetWriter):
         shuffle = {} if reduce or has_key else {"partitioner": "round_robin"}
         return replace(self, _inputs=(), _stage=StageBuilder(name, inputs, reduce, shuffle))
 
-    def _ordered(self, name: str, **order: Any) -> Dataset:
+    def _order(self, name: str, **order: Any) -> Dataset:
         """Sort or limit the rows, as part of the last stage if that is possible."""
         stage = self._stage
         if stage is None or "limit" in stage.reduce or order.keys() & stage.reduce.keys():
-            return self._reduced(name, None, **order)
+            return self._reduce(name, None, **order)
         return replace(self, _stage=structs.replace(stage, reduce={**stage.reduce, **order}))
 
     def _spec(self, output: Mapping[str, Any]) -> JobSpec:
-        last = self._stage or self._reduced("rows", None)._stage
+        last = self._stage or self._reduce("rows", None)._stage
         assert last is not None
         if self._stage is None and output.get("mode") == "merge":  # by the output's keys
             last = structs.replace(last, shuffle={})
@@ -325,7 +325,7 @@ class GroupedDataset(msgspec.Struct, frozen=True):
         requested = {**(aggregates or {}), **named}
         aggregate = {"aggregate": requested} if requested else {}
         reduce = {"group_by": list(self._columns), **aggregate}
-        return self._rows._reduced("grouped", None, **reduce)
+        return self._rows._reduce("grouped", None, **reduce)
 
     if not TYPE_CHECKING:  # type checkers would accept any name
 

@@ -68,7 +68,7 @@ class LivenessProbe(Closeable):
             self._end(location)
         suspects = list(self._data_servers())  # not those that are started meanwhile
         try:
-            registered = self._registered()
+            registered = self._registered_locations()
         except DeadlineExceededError:
             self._count_late_call()
             return
@@ -92,7 +92,7 @@ class LivenessProbe(Closeable):
 
     # These imports are local because the driver starts without Arrow.
 
-    def _registered(self) -> list[str]:
+    def _registered_locations(self) -> list[str]:
         from mrflight.shuffle.client.metadata_client import MetadataClient
         from mrflight.shuffle.wire.connections import Connections
 

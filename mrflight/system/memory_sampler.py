@@ -74,7 +74,7 @@ class MemorySampler(Closeable):
         if now - self._shared_known_at >= _READ_SHARED_EVERY_S or rss.keys() != self._shared.keys():
             self._shared_known_at, self._shared = now, {}
             stale = list(rss)
-        elif self._held(rss) > self._read_at_bytes * _NEW_PEAK:
+        elif self._pss_bytes(rss) > self._read_at_bytes * _NEW_PEAK:
             stale = [pid for pid, size in rss.items() if size > self._shared[pid].of_rss * _GROWN]
         else:
             stale = []
@@ -83,12 +83,12 @@ class MemorySampler(Closeable):
                 return  # `close` waits for this sample
             rss[pid] = _rss_bytes(pid)
             self._shared[pid] = _Shared(_shared_bytes(pid), rss[pid])
-        held = self._held(rss)
+        held = self._pss_bytes(rss)
         self._peak_bytes = max(self._peak_bytes, held)
         if stale:  # only then, or slow growth would never be 10 % above the last sample
             self._read_at_bytes = max(self._read_at_bytes, held)
 
-    def _held(self, rss: Mapping[int, int]) -> int:
+    def _pss_bytes(self, rss: Mapping[int, int]) -> int:
         return sum(rss.values()) - sum(shared.size_bytes for shared in self._shared.values())
 
 

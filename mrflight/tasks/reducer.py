@@ -98,7 +98,7 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
             return group(empty_table(plain), self.group_by, self.aggregates).schema
         return plain
 
-    def made_schema(self, shuffled: pa.Schema) -> pa.Schema | None:
+    def applied_schema(self, shuffled: pa.Schema) -> pa.Schema | None:
         """Return the schema of the result of `apply`; None if a function decides it."""
         if (partials := self.partials(shuffled)) is not None:
             return partials.finish(empty_table(partials.schema)).schema
@@ -191,7 +191,7 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
             if self.unique is not None:
                 tables = self._unique(partition, schema, tables, rows_bytes, scratch)
             if self.sort_by or self.limit is not None:
-                tables = self._sorted(schema, tables, rows_bytes, scratch)
+                tables = self._sort(schema, tables, rows_bytes, scratch)
             yield from tables
 
     @property
@@ -261,7 +261,7 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
                 )
             yield table
 
-    def _sorted(
+    def _sort(
         self,
         schema: pa.Schema,
         tables: Iterator[pa.Table],

@@ -107,7 +107,7 @@ class SlicedSide:
         part = self.side_slice.partition_slice
         if part is None:
             return read_partition(shuffle_id, info, connections)
-        self._rows = self._counted(read_slice(shuffle_id, info, part, connections))
+        self._rows = self._count(read_slice(shuffle_id, info, part, connections))
         return self._rows
 
     def drain(self) -> None:
@@ -115,7 +115,7 @@ class SlicedSide:
         for _ in self._rows:
             pass
 
-    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _count(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             self.rows_read += batch.num_rows
             yield batch
@@ -135,7 +135,7 @@ class StageRows(SharedPayload, msgspec.Struct, frozen=True):
         """The schema of the result; None if a function decides it."""
         schemas = {side.name: side.schema for side in self.sides}
         cogrouped = self.cogroup.check(schemas) if self.cogroup else self.sides[0].schema
-        return self.reduce_spec.made_schema(cogrouped)
+        return self.reduce_spec.applied_schema(cogrouped)
 
     @property
     def passes_rows_on(self) -> bool:
@@ -265,7 +265,7 @@ class StageReader(Reader):
 
     rows: StageRows
     schema: pa.Schema | None
-    of_shares: int | None = 0
+    read_slice_rows: int | None = 0
     """The rows of slices that were read; None until all have been."""
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
@@ -278,12 +278,12 @@ class StageReader(Reader):
         assert isinstance(split, PartitionSplit), split
         sliced = SlicedSide(split.side_slice) if split.side_slice else None
         if sliced is not None:
-            self.of_shares = None
+            self.read_slice_rows = None
         for schema, batches in self.rows.of(split.partitions, sliced):
             yield empty_batch(schema)
             yield from batches
         if sliced is not None:
-            self.of_shares = sliced.rows_read
+            self.read_slice_rows = sliced.rows_read
 
     def file_rows(self, rows: int) -> int:
         """Return 0: the rows were counted when they were read from files."""
@@ -291,4 +291,4 @@ class StageReader(Reader):
 
     def slice_rows(self) -> int | None:
         """See `Reader.slice_rows`."""
-        return self.of_shares
+        return self.read_slice_rows

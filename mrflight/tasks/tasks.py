@@ -166,7 +166,7 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
         buffer_bytes=task.limits.writer_bytes,
         writer_id=writer_id,
     )
-    batches = _checked(task, mapper.batches())
+    batches = _check_first(task, mapper.batches())
     if combiner is not None:
         batches = combiner.combine(batches)
     rows_out = shuffle_batches(batches, writer)
@@ -207,7 +207,7 @@ def run_partial_aggregate(task: PartialAggregateTask, attempt: int, writer_id: s
     )
     rows_in = 0
 
-    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def count_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         nonlocal rows_in
         for batch in batches:
             rows_in += batch.num_rows
@@ -215,7 +215,7 @@ def run_partial_aggregate(task: PartialAggregateTask, attempt: int, writer_id: s
 
     with Connections(task.shuffle.timeouts) as connections:
         sent = read_slice(task.shuffle.id, task.info, task.partition_slice, connections)
-        rows = counted(map(decode_dictionaries, sent))
+        rows = count_rows(map(decode_dictionaries, sent))
         shuffle_batches(combine_partial_rows(plan, rows, task.limits.combiner_bytes), writer)
     return rows_in
 
@@ -225,7 +225,7 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
     parts: list[PartFile] = []
     schema = task.rows.sides[0].schema
     sliced = SlicedSide(task.side_slice) if task.side_slice else None
-    reduced = _reduced(task, sliced)
+    reduced = _reduce(task, sliced)
     with (
         closing(prefetch(reduced) if task.overlaps else reduced) as results,
         AsyncCloser(task.part_writer.max_closing_files) as closer,
@@ -253,7 +253,7 @@ class _Result(NamedTuple):
     batch: pa.RecordBatch
 
 
-def _reduced(task: ReduceTask, sliced: SlicedSide | None) -> Generator[_Result]:
+def _reduce(task: ReduceTask, sliced: SlicedSide | None) -> Generator[_Result]:
     """Yield the results of all partitions in the order of the files.
 
     Each partition gives at least a batch without rows.
@@ -267,7 +267,7 @@ def _reduced(task: ReduceTask, sliced: SlicedSide | None) -> Generator[_Result]:
                 yield _Result(number, batch)
 
 
-def _checked(task: MapTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _check_first(task: MapTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the batches, and check the first one, so that a wrong name fails early."""
     for i, batch in enumerate(batches):
         if i == 0:

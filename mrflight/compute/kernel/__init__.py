@@ -140,9 +140,10 @@ class HashTable(Protocol):
     ) -> Iterator[tuple[pa.UInt32Array, pa.UInt32Array]]:
         """Yield pairs of a row with one of ``hashes`` and a row of the table with the same hash.
 
-        They come in the order of the former, then of the latter. ``only_first`` yields only the
-        first row of the table for each hash. There are ``most`` pairs at a time, fewer at the end,
-        and never none. A null matches nothing. Different keys may have one hash.
+        The pairs come in the order of ``hashes``, then of the table. ``only_first`` yields only
+        the first row of the table for each hash. Each item has ``most`` pairs; the last one may
+        have fewer, but has at least one. A null matches nothing. Different keys may have the same
+        hash.
         """
 
 

@@ -126,7 +126,7 @@ class Scatter:
 def scatter(
     schema: pa.Schema, partitions: int, budget_bytes: int, expected_bytes: int
 ) -> Scatter | None:
-    found = [_scattered(field.type) for field in schema]
+    found = [_scatter_layout(field.type) for field in schema]
     layouts = [layout for layout in found if layout is not None]
     if not found or len(layouts) < len(found):
         return None
@@ -134,7 +134,7 @@ def scatter(
     return Scatter(schema, rows, partitions)
 
 
-def _scattered(type_: pa.DataType) -> Layout | None:
+def _scatter_layout(type_: pa.DataType) -> Layout | None:
     """Return the layout of a type that the kernel can append to; None for other types."""
     while isinstance(type_, pa.BaseExtensionType):
         type_ = type_.storage_type

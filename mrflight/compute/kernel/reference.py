@@ -187,7 +187,7 @@ def _canonical(array: pa.Array) -> pa.Array:
     if types.is_floating(type_):
         return _float_bits(array.cast(pa.float64())).view(pa.binary(8))
     if types.is_decimal(type_):
-        return _unscaled(array)
+        return _unscaled_values(array)
     if types.is_integer(type_) or types.is_temporal(type_):
         return _integers(array).view(pa.binary(8))
     if types.is_string(type_):
@@ -206,7 +206,7 @@ def _integers(array: pa.Array) -> pa.Array:
     return array.view(pa.int64()) if types.is_uint64(array.type) else array.cast(pa.int64())
 
 
-def _unscaled(array: pa.Array) -> pa.Array:
+def _unscaled_values(array: pa.Array) -> pa.Array:
     """Return the 16 low bytes of each decimal's integer, extended by its sign if it has fewer."""
     if types.is_decimal256(array.type):
         return pc.binary_slice(array.view(pa.binary(32)), 0, 16)

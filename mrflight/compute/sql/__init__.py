@@ -1,4 +1,5 @@
 """SQL over batches by DataFusion. DataFusion is imported nowhere else.
 
-The names of columns and tables are case-sensitive, and those of the rows and inputs.
+The tables of a query have the names of the inputs, and its columns those of their rows. All names
+are case-sensitive.
 """

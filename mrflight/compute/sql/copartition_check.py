@@ -1,8 +1,9 @@
-"""Checks that the results of a query for co-partitioned tables are together that for all rows.
+"""Checks that a query can run for each partition of co-partitioned tables by itself.
 
-A partition has all rows of each of its keys, and all rows of broadcast tables. For each part of the
-plan it is known which columns determine the key of a row, and a node that brings rows together must
-do so by these columns. Nodes that are not known to be right are refused.
+The union of the results of all partitions must be the result for all rows. A partition has all rows
+of each of its keys, and all rows of broadcast tables. The check walks the plan from the tables up,
+and keeps for each node the columns that determine the key of a row. A node that brings rows
+together must do so by these columns. A node that is not known to be right is refused.
 
 The proof could be shorter if it accepted only plain key columns. But DataFusion rewrites plans
 before they run: it casts keys, turns subqueries into semi and anti joins, pushes equalities with
@@ -26,8 +27,8 @@ from mrflight.compute.sql.key_columns import (
     KeyColumn,
     PartitionedPlan,
     equalities,
+    expr_text,
     not_nulls,
-    shown,
 )
 from mrflight.compute.sql.plans import scanned_table
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 Keys = Mapping[str, Sequence[str]]
-"""The key columns of each table that is partitioned."""
+"""The key columns of each partitioned table."""
 
 _LATER = f"do that in a stage after it, {OR_ONE}"
 
@@ -54,7 +55,7 @@ def explain_not_copartitioned(
             f"has a subquery over {table} that is not a join; make it a stage and broadcast "
             f"its result, {OR_ONE}"
         )
-    found = _rows_of(plan, keys, schemas)
+    found = _check_node(plan, keys, schemas)
     if found.why_not is None and not found.tables and found.has_any:
         return (
             "only returns rows that every partition has, once for each; select from "
@@ -63,12 +64,13 @@ def explain_not_copartitioned(
     return found.why_not
 
 
-def _rows_of(plan: LogicalPlan, keys: Keys, schemas: Mapping[str, pa.Schema]) -> PartitionedPlan:
+def _check_node(plan: LogicalPlan, keys: Keys, schemas: Mapping[str, pa.Schema]) -> PartitionedPlan:
+    """Return what is known of the rows of a node, after a check of the nodes below it."""
     node = plan.to_variant()
     kind = type(node).__name__
     if kind == "TableScan":
-        return _scanned(node, keys, schemas)
-    parts = [_rows_of(part, keys, schemas) for part in plan.inputs()]
+        return _check_scan(node, keys, schemas)
+    parts = [_check_node(part, keys, schemas) for part in plan.inputs()]
     if wrong := next((part for part in parts if part.why_not), None):
         return wrong
     tables = tuple(dict.fromkeys(table for part in parts for table in part.tables))
@@ -77,11 +79,11 @@ def _rows_of(plan: LogicalPlan, keys: Keys, schemas: Mapping[str, pa.Schema]) ->
         has_any = bool(node.produce_one_row())
     if not tables:
         return PartitionedPlan(has_any=has_any)
-    if judge := _JUDGES.get(kind):
-        return judge(node, plan, parts, tables)
+    if check := _CHECKS.get(kind):
+        return check(node, plan, parts, tables)
     if kind in _SAME_ROWS:
         (part,) = parts
-        return PartitionedPlan(tables, _passed_on(node, kind, plan, part))
+        return PartitionedPlan(tables, _key_after(node, kind, plan, part))
     return PartitionedPlan(
         tables,
         why_not=f"applies {kind} to {' and '.join(tables)}, which may need rows of other "
@@ -89,20 +91,22 @@ def _rows_of(plan: LogicalPlan, keys: Keys, schemas: Mapping[str, pa.Schema]) ->
     )
 
 
-def _scanned(node: Any, keys: Keys, schemas: Mapping[str, pa.Schema]) -> PartitionedPlan:
+def _check_scan(node: Any, keys: Keys, schemas: Mapping[str, pa.Schema]) -> PartitionedPlan:
     table = scanned_table(node, schemas)
     if table not in keys:
         return PartitionedPlan()
     given = {name: each for (_, name), each in zip(node.projection(), _names(node), strict=True)}
     key = []
     for name in keys[table]:
-        told = frozenset([given[name]] if name in given else [])
+        output_column = frozenset([given[name]] if name in given else [])
         kind = schemas[table].field(name).type if name in schemas[table].names else pa.null()
-        key.append(KeyColumn(kind, frozenset([told] if told else []), told))
+        key.append(
+            KeyColumn(kind, frozenset([output_column] if output_column else []), output_column)
+        )
     return PartitionedPlan((table,), tuple(key))
 
 
-def _passed_on(
+def _key_after(
     node: Any, kind: str, plan: LogicalPlan, part: PartitionedPlan
 ) -> tuple[KeyColumn, ...]:
     (before,) = (_names(each.to_variant()) for each in plan.inputs())
@@ -113,17 +117,17 @@ def _passed_on(
         names = dict(zip(before, _names(node), strict=True))
     else:
         names = {name: name for name in before if name in _names(node)}
-    return tuple(column.renamed(names) for column in part.key)
+    return tuple(column.rename(names) for column in part.key)
 
 
-def _projected(
+def _check_projection(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
 ) -> PartitionedPlan:
     outputs = list(zip(_names(node), node.projections(), strict=True))
-    return PartitionedPlan(tables, tuple(column.named(outputs) for column in parts[0].key))
+    return PartitionedPlan(tables, tuple(column.project(outputs) for column in parts[0].key))
 
 
-def _grouped(
+def _check_aggregate(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
 ) -> PartitionedPlan:
     groups, key = node.group_by_exprs(), parts[0].key
@@ -132,9 +136,9 @@ def _grouped(
             tables,
             why_not=f"aggregates all rows to one, and would do so for each partition; {_LATER}",
         )
-    names = ", ".join(shown(expr) for expr in groups)
+    names = ", ".join(expr_text(expr) for expr in groups)
     if any(expr.variant_name() == "GroupingSet" for expr in groups):
-        return _grouped_in_sets(node, names, key, tables)
+        return _check_grouping_sets(node, names, key, tables)
     if not all(column.determined_by(groups) for column in key):
         does = "groups by" if node.aggregate_exprs() else "looks for distinct"
         return PartitionedPlan(
@@ -144,16 +148,16 @@ def _grouped(
             f"{_LATER}",
         )
     outputs = list(zip(_names(node), groups, strict=False))
-    return PartitionedPlan(tables, tuple(column.named(outputs) for column in key))
+    return PartitionedPlan(tables, tuple(column.project(outputs) for column in key))
 
 
-def _grouped_in_sets(
+def _check_grouping_sets(
     node: Any, names: str, key: Sequence[KeyColumn], tables: tuple[str, ...]
 ) -> PartitionedPlan:
     if names.startswith(("ROLLUP", "CUBE")):
         return PartitionedPlan(tables, why_not=f"groups all rows together ({names}); {_LATER}")
     always = {name: name for name in columns_of_all(node.group_by_exprs(), _names(node))}
-    kept = tuple(column.renamed(always) for column in key)
+    kept = tuple(column.rename(always) for column in key)
     if not all(column.equal for column in kept):
         return PartitionedPlan(
             tables,
@@ -167,23 +171,23 @@ def _other_key(tables: Sequence[str]) -> str:
     return f"set {' and '.join(f'inputs.{table}.key' for table in tables)} to"
 
 
-def _windowed(
+def _check_window(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
 ) -> PartitionedPlan:
     for window in node.get_window_expr():
         by = node.get_partition_exprs(window)
         if not all(column.determined_by(by) for column in parts[0].key):
-            names = ", ".join(shown(expr) for expr in by)
+            names = ", ".join(expr_text(expr) for expr in by)
             does = f"by {names}, which is not the whole key" if by else "over all rows"
             return PartitionedPlan(
                 tables,
                 why_not=f"uses a window {does}; add the key to its partition by, "
                 f"{_other_key(tables)} these columns, {_LATER}",
             )
-    return PartitionedPlan(tables, _passed_on(node, "WindowExpr", plan, parts[0]))
+    return PartitionedPlan(tables, _key_after(node, "WindowExpr", plan, parts[0]))
 
 
-def _limited(
+def _check_limit(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
 ) -> PartitionedPlan:
     return PartitionedPlan(
@@ -191,15 +195,15 @@ def _limited(
     )
 
 
-def _sorted(
+def _check_sort(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
 ) -> PartitionedPlan:
     if node.get_fetch_val() is not None:
-        return _limited(node, plan, parts, tables)
+        return _check_limit(node, plan, parts, tables)
     return PartitionedPlan(tables, parts[0].key)
 
 
-def _united(
+def _check_union(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
 ) -> PartitionedPlan:
     if any(not part.tables and part.has_any for part in parts):
@@ -212,11 +216,13 @@ def _united(
     for each, part in zip(plan.inputs(), parts, strict=True):
         names = dict(zip(_names(each.to_variant()), out, strict=False))
         if part.tables:
-            keys.append([column.renamed(names) for column in part.key])
-    return PartitionedPlan(tables, tuple(_of_all(columns) for columns in zip(*keys, strict=True)))
+            keys.append([column.rename(names) for column in part.key])
+    return PartitionedPlan(
+        tables, tuple(_key_of_union(columns) for columns in zip(*keys, strict=True))
+    )
 
 
-def _of_all(columns: Sequence[KeyColumn]) -> KeyColumn:
+def _key_of_union(columns: Sequence[KeyColumn]) -> KeyColumn:
     """Return the column for the rows of several tables; it has no columns if their types differ."""
     kind = columns[0].kind
     if not all(joinable(kind, column.kind) for column in columns):
@@ -227,16 +233,16 @@ def _of_all(columns: Sequence[KeyColumn]) -> KeyColumn:
     return KeyColumn(kind, equal - {CONSTANT}, or_null, has_null)
 
 
-_JUDGES: dict[
+_CHECKS: dict[
     str, Callable[[Any, LogicalPlan, Sequence[PartitionedPlan], tuple[str, ...]], PartitionedPlan]
 ] = {
-    "Aggregate": _grouped,
+    "Aggregate": _check_aggregate,
     "Join": check_join,
-    "Limit": _limited,
-    "Projection": _projected,
-    "Sort": _sorted,
-    "Union": _united,
-    "WindowExpr": _windowed,
+    "Limit": _check_limit,
+    "Projection": _check_projection,
+    "Sort": _check_sort,
+    "Union": _check_union,
+    "WindowExpr": _check_window,
 }
 
 
@@ -270,16 +276,16 @@ _BEGIN, _BETWEEN, _END = "GROUPING SETS ((", "), (", "))"
 
 
 def columns_of_all(groups: Sequence[Expr], names: Sequence[str]) -> frozenset[str]:
-    """Return the columns that are in each grouping set, with the names of the aggregate's columns.
+    """Return the columns that are in each grouping set; ``names`` are the columns of the aggregate.
 
-    Return none if the sets are ambiguous, because only their text is known.
+    Only the text of the sets is known. Return no column if the text is ambiguous.
     """
-    shown = groups[0].canonical_name() if len(groups) == 1 else ""
+    text = groups[0].canonical_name() if len(groups) == 1 else ""
     columns = names[: names.index("__grouping_id")] if "__grouping_id" in names else []
-    is_clear = shown.startswith(_BEGIN) and shown.endswith(_END)
+    is_clear = text.startswith(_BEGIN) and text.endswith(_END)
     if not is_clear or any(sign in name for name in columns for sign in "(),"):
         return frozenset()
-    sets = [frozenset(each.split(", ")) for each in shown[len(_BEGIN) : -len(_END)].split(_BETWEEN)]
+    sets = [frozenset(each.split(", ")) for each in text[len(_BEGIN) : -len(_END)].split(_BETWEEN)]
     if any(not each <= set(columns) for each in sets):
         return frozenset()
     return frozenset.intersection(*sets)

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from mrflight.compute.join_types import joinable
-from mrflight.compute.sql.key_columns import CONSTANT, OR_ONE, KeyColumn, PartitionedPlan, shown
+from mrflight.compute.sql.key_columns import CONSTANT, OR_ONE, KeyColumn, PartitionedPlan, expr_text
 from mrflight.compute.sql.plans import is_null_aware
 
 if TYPE_CHECKING:
     from datafusion import Expr, LogicalPlan
 
 _KEEPING = {side: {side, f"{side}Semi", f"{side}Anti", f"{side}Mark"} for side in ("Left", "Right")}
-"""Joins that return no row of the other side alone."""
+"""By side: the joins that return no unmatched row of the other side."""
 
 
 def check_join(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
 ) -> PartitionedPlan:
-    """Return what is known of a join of two parts, of which at least one is partitioned."""
+    """Return what is known of the rows of a join with at least one partitioned side."""
     left, right = parts
     how, pairs = str(node.join_type()), list(node.on())
     if left.tables and right.tables:
-        return _joined_keys(node, plan, left, right, tables)
+        return _check_keyed_join(node, plan, left, right, tables)
     spread, alone = (left, "Left") if left.tables else (right, "Right")
     if how == "Inner":
         return PartitionedPlan(tables, tuple(column.with_equal(pairs) for column in spread.key))
@@ -47,7 +47,7 @@ def check_join(
     )
 
 
-def _joined_keys(
+def _check_keyed_join(
     node: Any,
     plan: LogicalPlan,
     left: PartitionedPlan,
@@ -56,9 +56,9 @@ def _joined_keys(
 ) -> PartitionedPlan:
     how, pairs = str(node.join_type()), list(node.on())
     columns = list(zip(left.key, right.key, strict=True))
-    if why_not := _why_apart(columns, pairs, node.null_equals_null(), tables):
+    if why_not := _explain_apart(columns, pairs, node.null_equals_null(), tables):
         return PartitionedPlan(tables, why_not=why_not)
-    if is_null_aware(plan) and not all(_has_one_not_in(*both, pairs) for both in columns):
+    if is_null_aware(plan) and not all(_allows_not_in(*both, pairs) for both in columns):
         return PartitionedPlan(
             tables,
             why_not="uses not in, which returns nothing if the subquery has a null anywhere; "
@@ -72,18 +72,18 @@ def _joined_keys(
                 tables, tuple(column.without_null(filled) for column in rows.key)
             )
     return PartitionedPlan(
-        tables, tuple(_both(how, ours, theirs, filled) for ours, theirs in columns)
+        tables, tuple(_matched_key(how, ours, theirs, filled) for ours, theirs in columns)
     )
 
 
-def _why_apart(
+def _explain_apart(
     columns: Sequence[tuple[KeyColumn, KeyColumn]],
     pairs: Sequence[tuple[Expr, Expr]],
     also_by_null: bool,
     tables: tuple[str, ...],
 ) -> str | None:
     """Return why rows that match may be in different partitions; None if they are not."""
-    equal = " and ".join(f"{shown(one)} = {shown(other)}" for one, other in pairs)
+    equal = " and ".join(f"{expr_text(one)} = {expr_text(other)}" for one, other in pairs)
     for ours, theirs in columns:
         if not joinable(ours.kind, theirs.kind):
             return (
@@ -106,8 +106,11 @@ def _why_apart(
     return None
 
 
-def _has_one_not_in(ours: KeyColumn, theirs: KeyColumn, pairs: Sequence[tuple[Expr, Expr]]) -> bool:
-    """Whether `not in` can be answered by partition: a null on either side concerns all of them."""
+def _allows_not_in(ours: KeyColumn, theirs: KeyColumn, pairs: Sequence[tuple[Expr, Expr]]) -> bool:
+    """Return whether `not in` can be answered by partition.
+
+    A null on either side changes the answer for all partitions.
+    """
     if ours.is_same_constant(theirs):
         return True
     is_of_values = all(
@@ -117,7 +120,7 @@ def _has_one_not_in(ours: KeyColumn, theirs: KeyColumn, pairs: Sequence[tuple[Ex
     return is_of_values and not ours.has_null and not theirs.has_null
 
 
-def _both(how: str, ours: KeyColumn, theirs: KeyColumn, filled: Sequence[Expr]) -> KeyColumn:
+def _matched_key(how: str, ours: KeyColumn, theirs: KeyColumn, filled: Sequence[Expr]) -> KeyColumn:
     or_null = ours.or_null | theirs.or_null
     if how == "Full":
         equal = frozenset(

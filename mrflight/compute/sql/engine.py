@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 
 _MAX_ERROR_CHARS = 300
-"""The most characters of an error text, which may hold all of a plan."""
+"""An error text may contain a whole plan, so longer ones are cut."""
 
 _DIALECT = {"datafusion.sql_parser.enable_ident_normalization": "false"}  # names keep their case
 
 EXACT = {"datafusion.sql_parser.parse_float_as_decimal": "true"}
-"""Numbers with a point are decimals, so that 0.06 + 0.01 is 0.07. That is not for queries of
-floats: DataFusion would compare them as decimals, which cannot hold NaN and large values."""
+"""Literals with a decimal point are decimals, so that 0.06 + 0.01 is 0.07. Queries that read floats
+do not get this option: DataFusion would compare the floats as decimals, which cannot hold NaN and
+large values."""
 
 _UNKNOWN_COLUMN = re.compile(r"No field named (.+?)\. ")
 _NO_QUERY = re.compile(
@@ -86,9 +87,9 @@ def error_text(error: BaseException) -> str:
 
 @contextmanager
 def translate_errors(key_path: str, schemas: Mapping[str, pa.Schema]) -> Iterator[None]:
-    """Raise errors of a query over tables of these schemas as errors that name the key path.
+    """Translate DataFusion's errors for a query over these tables into ours, with the key path.
 
-    These are ColumnNotFoundError for an unknown column, and JobFileError for all else.
+    An unknown column becomes ColumnNotFoundError, and everything else JobFileError.
     """
     try:
         yield
@@ -105,24 +106,24 @@ def translate_errors(key_path: str, schemas: Mapping[str, pa.Schema]) -> Iterato
             ) from error
         if found := _UNKNOWN_TABLE.search(words):
             raise JobFileError(
-                f"{key_path}: there is no table {found[1]!r}; there is "
-                f"{', '.join(map(repr, schemas))}, with the names of the inputs"
+                f"{key_path}: there is no table {found[1]!r}; tables have the names of the "
+                f"inputs: {', '.join(map(repr, schemas))}"
             ) from error
         if _NO_QUERY.search(words):
             raise JobFileError(
-                f"{key_path}: must be one query that selects rows, without statements that change "
+                f"{key_path} must be one query that selects rows, without statements that change "
                 f"tables or settings ({error_text(error)})"
             ) from error
         if twice := _SAME_NAME.search(words):
             raise JobFileError(
-                f"{key_path}: {twice[1]} and {twice[2]} would be columns of one name; rename "
-                "one with `as`"
+                f"{key_path}: {twice[1]} and {twice[2]} would be columns with the same name; "
+                "rename one with `as`"
             ) from error
         raise JobFileError(f"{key_path}: {error_text(error)}") from error
 
 
 def _last_part(name: str) -> str:
-    """Return the column of a name that may be qualified by a table and quoted."""
+    """Return the column name at the end of a name that may be quoted or qualified by a table."""
     if name.endswith('"'):
         return name[:-1].rpartition('"')[2]
     return name.rpartition(".")[2]
@@ -136,7 +137,7 @@ times, and a stage has many tasks with the same queries."""
 
 @dataclass(frozen=True)
 class TableSchemas:
-    """The tables that a query is planned over. They are equal if schemas and metadata are."""
+    """The tables that a query is planned over. Two are equal if schemas and metadata are equal."""
 
     schemas: tuple[tuple[str, pa.Schema], ...]
 

@@ -22,7 +22,7 @@ _COMPARISONS = {"=", "!=", "<", "<=", ">", ">="}
 """Comparisons that are true for no null."""
 
 CONSTANT: frozenset[str] = frozenset()
-"""The set of columns that determines a value that is the same in all rows: none."""
+"""The columns that determine a value that is the same in all rows: the empty set."""
 
 
 class KeyColumn(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class KeyColumn(msgspec.Struct, frozen=True):
     """The value in all rows, if it is known."""
 
     def determined_by(self, exprs: Sequence[Expr]) -> bool:
-        """Whether rows with equal values of these expressions have equal values of this column."""
+        """Return whether rows that agree in these expressions also agree in this column."""
         plain = {name for name in (self.column(expr) for expr in exprs) if name}
         return any(
             same <= plain or any(self.is_coalesce(expr, same) for expr in exprs)
@@ -48,9 +48,9 @@ class KeyColumn(msgspec.Struct, frozen=True):
         )
 
     def matched_by(self, expr: Expr, *, also_by_null: bool = False) -> bool:
-        """Whether rows that are equal in this expression have equal values of this column, or null.
+        """Return whether rows that agree in this expression agree in this column, or it is null.
 
-        With ``also_by_null``, null equals null, so that null does not do.
+        With ``also_by_null``, null equals null, so a null in this column does not suffice.
         """
         name = self.column(expr)
         if name in self.or_null and (not also_by_null or frozenset([name or ""]) in self.equal):
@@ -58,7 +58,7 @@ class KeyColumn(msgspec.Struct, frozen=True):
         return any(self.is_coalesce(expr, same) for same in self.equal)
 
     def is_same_constant(self, other: KeyColumn) -> bool:
-        """Whether both columns have one known value in all rows."""
+        """Return whether both columns have one known value in all rows."""
         is_known = self.constant is not None and other.constant is not None
         return is_known and bool(self.constant == other.constant)
 
@@ -66,17 +66,17 @@ class KeyColumn(msgspec.Struct, frozen=True):
         """Return the column that an expression is, unchanged or cast without loss, or None."""
         name, casts = _column(expr), list(_casts(expr))
         is_kept = not casts or (name in self.or_null and keeps_values(self.kind, casts))
-        return name if is_kept and not _may_be_lost(expr) else None
+        return name if is_kept and not _may_become_null(expr) else None
 
     def is_coalesce(self, expr: Expr, same: frozenset[str]) -> bool:
-        """Whether an expression is the first value that is not null of a set: coalesce."""
-        if len(same) < 2 or not same <= self.or_null or _may_be_lost(expr):
+        """Return whether an expression is the first value that is not null of a set: coalesce."""
+        if len(same) < 2 or not same <= self.or_null or _may_become_null(expr):
             return False
         if not keeps_values(self.kind, list(_casts(expr))):
             return False
-        return {self.column(part) for part in _coalesced(expr)} == same
+        return {self.column(part) for part in _coalesce_args(expr)} == same
 
-    def named(self, outputs: Sequence[tuple[str, Expr]]) -> KeyColumn:
+    def project(self, outputs: Sequence[tuple[str, Expr]]) -> KeyColumn:
         """Return the column by the names that a projection gives."""
         plain = {name: self.column(expr) for name, expr in outputs}
         equal: set[frozenset[str]] = set()
@@ -92,7 +92,7 @@ class KeyColumn(msgspec.Struct, frozen=True):
         or_null = {name for name, old in plain.items() if old in self.or_null}
         return replace(self, equal=frozenset(equal), or_null=frozenset(made | or_null))
 
-    def renamed(self, names: Mapping[str, str]) -> KeyColumn:
+    def rename(self, names: Mapping[str, str]) -> KeyColumn:
         """Return the column by other names, without columns that have no new name."""
         equal = (same for same in self.equal if same <= names.keys())
         return replace(
@@ -106,27 +106,27 @@ class KeyColumn(msgspec.Struct, frozen=True):
         found = self
         for one, other in pairs:
             for known, new in ((one, other), (other, one)):
-                told = self.column(known)
-                if told is None or frozenset([told]) not in found.equal:
+                matched = self.column(known)
+                if matched is None or frozenset([matched]) not in found.equal:
                     continue
                 if (name := _column(new)) is not None:
                     casts = list(_casts(new))
-                    is_value = told in self.or_null and (
+                    is_value = matched in self.or_null and (
                         not casts or (len(casts) == 1 and is_whole(self.kind, casts))
                     )
                     names = frozenset([name])
                     or_null = found.or_null | (names if is_value else frozenset())
                     found = replace(found, equal=found.equal | {names}, or_null=or_null)
                 elif new.variant_name() == "Literal":
-                    is_value = told in self.or_null and not any(_casts(known))
+                    is_value = matched in self.or_null and not any(_casts(known))
                     value = _value(new) if is_value else found.constant
                     found = replace(found, equal=found.equal | {CONSTANT}, constant=value)
         return found
 
     def without_null(self, exprs: Iterable[Expr]) -> KeyColumn:
         """Return the column for rows in which none of these expressions is null."""
-        told = (self.column(expr) for expr in exprs)
-        if any(name in self.or_null and frozenset([name or ""]) in self.equal for name in told):
+        matched = (self.column(expr) for expr in exprs)
+        if any(name in self.or_null and frozenset([name or ""]) in self.equal for name in matched):
             return replace(self, has_null=False)
         return self
 
@@ -155,7 +155,7 @@ def not_nulls(expr: Expr) -> Iterator[Expr]:
             yield from (node.left(), node.right())
 
 
-def shown(expr: Expr) -> str:
+def expr_text(expr: Expr) -> str:
     """Return an expression for a message, without table names that the query does not use."""
     name = _column(expr) or str(expr.schema_name())
     return name.rpartition(".")[2] if name.startswith("__") else name
@@ -176,8 +176,8 @@ def _casts(expr: Expr) -> Iterator[str]:
         expr = expr.to_variant().expr()
 
 
-def _may_be_lost(expr: Expr) -> bool:
-    """Whether a value becomes null if it does not fit a type."""
+def _may_become_null(expr: Expr) -> bool:
+    """Return whether a value becomes null if it does not fit a type."""
     while (kind := expr.variant_name()) in _WRAPPED:
         if kind == "TryCast":
             return True
@@ -185,8 +185,8 @@ def _may_be_lost(expr: Expr) -> bool:
     return False
 
 
-def _coalesced(expr: Expr) -> list[Expr]:
-    """Return the arguments of a coalesce as plans have it; none for other expressions."""
+def _coalesce_args(expr: Expr) -> list[Expr]:
+    """Return the arguments of a coalesce, which plans write as a case; [] if it is not one."""
     while expr.variant_name() in _WRAPPED:
         expr = expr.to_variant().expr()
     if expr.variant_name() != "Case":
@@ -221,7 +221,7 @@ _UNITS = {"s": "s", "ms": "ms", "us": "µs", "ns": "ns"}
 
 
 def keeps_values(kind: pa.DataType, casts: Sequence[str]) -> bool:
-    """Whether these casts, one after another, keep different key values of this type different.
+    """Return whether these casts, one after another, keep different key values different.
 
     Values of two joinable types must be equal after the casts exactly if they were before. A cast
     that is not listed is taken to make different values equal.
@@ -230,7 +230,7 @@ def keeps_values(kind: pa.DataType, casts: Sequence[str]) -> bool:
 
 
 def is_whole(kind: pa.DataType, casts: Sequence[str]) -> bool:
-    """Whether a type and its casts are all integers, so that each value stays one number."""
+    """Return whether a type and its casts are all integers, so that no value is changed."""
     return types.is_integer(kind) and all(re.fullmatch(_WHOLE, cast) for cast in casts)
 
 
@@ -260,7 +260,7 @@ OR_ONE = "or set shuffle.partitions = 1"
 
 
 class PartitionedPlan(msgspec.Struct, frozen=True):
-    """What is known of the rows of a part of a plan."""
+    """What is known of the rows that a node of a plan returns."""
 
     tables: tuple[str, ...] = ()
     """The partitioned tables that the rows come from; none if every task has the rows."""

@@ -22,7 +22,12 @@ from mrflight.compute.sql.engine import (
     query,
     translate_errors,
 )
-from mrflight.compute.sql.plans import explain_not_row_wise, reads_floats, result_of, used_columns
+from mrflight.compute.sql.plans import (
+    explain_not_row_wise,
+    reads_floats,
+    result_schema,
+    used_columns,
+)
 from mrflight.errors import ColumnNotFoundError, JobFileError
 from mrflight.system.shared_payload import SharedPayload
 
@@ -30,13 +35,14 @@ if TYPE_CHECKING:
     from datafusion import DataFrame
 
 GROUP_ROWS = 2**18
-"""The rows of small batches that go through a query together. A group takes about 0.2 ms."""
+"""The rows of a group of small batches that goes through a query at once. A group costs about
+0.2 ms."""
 
 GROUP_BYTES = 8 * 2**20
 """The bytes of such a group."""
 
 _BATCH_ROWS = 2**16
-"""The rows that smaller batches of a result are merged to. Larger batches are passed on
+"""Smaller batches of a result are coalesced to this many rows. Larger ones are passed on
 unchanged."""
 
 _OPTIONS = {"datafusion.execution.batch_size": str(_BATCH_ROWS)}
@@ -47,7 +53,7 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
 
     text: str
     table: str
-    """The name of the rows in the query: that of the input, if nothing else is set."""
+    """The table that the query reads: the input's name, unless ``sql_table`` is set."""
     key_path: str
     """The key path in the job file, for messages."""
 
@@ -59,14 +65,14 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
 
         Raises JobFileError if the query needs other rows or is wrong, and ColumnNotFoundError.
         """
-        return result_of(self._planned(schema)[0], self.key_path)
+        return result_schema(self._plan(schema)[0], self.key_path)
 
     def columns(self, schema: pa.Schema) -> list[str]:
         """Return the columns of ``schema`` that the query needs, at least one.
 
         Raises as `check` does.
         """
-        found = used_columns(self._planned(schema)[0], {self.table: schema})[self.table]
+        found = used_columns(self._plan(schema)[0], {self.table: schema})[self.table]
         try:
             self.check(pa.schema([schema.field(name) for name in found]))
         except (
@@ -88,13 +94,13 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
         first = next(batches, None)
         if first is None:
             return
-        planned, options = self._planned(first.schema)
-        result = result_of(planned, self.key_path)
+        planned, options = self._plan(first.schema)
+        result = result_schema(planned, self.key_path)
         schemas = {self.table: first.schema}
         with translate_errors(self.key_path, schemas):
             rows = PlannedQuery(self.text, self.table, first.schema, options)
         is_empty = True
-        for group in _grouped(chain([first], batches)):
+        for group in _group_batches(chain([first], batches)):
             with translate_errors(self.key_path, schemas):
                 for batch in rows.through(group):
                     is_empty = False
@@ -102,24 +108,27 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
         if is_empty:
             yield empty_batch(result)
 
-    def _planned(self, schema: pa.Schema) -> tuple[DataFrame, dict[str, str]]:
-        """Return the query planned over no rows, checked to need single rows, and its options."""
-        return _planned(self, TableSchemas.of({self.table: schema}))
+    def _plan(self, schema: pa.Schema) -> tuple[DataFrame, dict[str, str]]:
+        """Plan the query over no rows, and return it with its options.
+
+        Raises JobFileError if it needs more than one row at a time.
+        """
+        return _plan(self, TableSchemas.of({self.table: schema}))
 
 
 @lru_cache(MAX_CACHED_PLANS)
-def _planned(sql_map: SqlMap, tables: TableSchemas) -> tuple[DataFrame, dict[str, str]]:
+def _plan(sql_map: SqlMap, tables: TableSchemas) -> tuple[DataFrame, dict[str, str]]:
     schemas = dict(tables.schemas)
     check_installed(sql_map.key_path)
     with translate_errors(sql_map.key_path, schemas):
-        rows = _planned_with(_OPTIONS, sql_map, schemas[sql_map.table])
+        rows = _plan_with(_OPTIONS, sql_map, schemas[sql_map.table])
         if reads_floats(rows, schemas):
             return rows, _OPTIONS
         exact = _OPTIONS | EXACT
-        return _planned_with(exact, sql_map, schemas[sql_map.table]), exact
+        return _plan_with(exact, sql_map, schemas[sql_map.table]), exact
 
 
-def _planned_with(options: dict[str, str], sql_map: SqlMap, schema: pa.Schema) -> DataFrame:
+def _plan_with(options: dict[str, str], sql_map: SqlMap, schema: pa.Schema) -> DataFrame:
     session = new_session(options)
     add_table(session, sql_map.table, [empty_batch(schema)])
     rows = query(session, sql_map.text)
@@ -131,7 +140,7 @@ def _planned_with(options: dict[str, str], sql_map: SqlMap, schema: pa.Schema) -
     return rows
 
 
-def _grouped(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+def _group_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     """Yield groups of small batches. A group is empty only if all batches are."""
     group: list[pa.RecordBatch] = []
     rows = size = 0

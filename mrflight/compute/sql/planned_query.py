@@ -1,8 +1,8 @@
 """A query that is planned once and runs for many groups of rows.
 
-Planning a query takes 2.5 ms just after its data was read. That is as long as 100,000 narrow rows
-take in it. The plan of a table in memory contains its rows and cannot run for others. A table that
-DataFusion reads by the interface of `pyarrow.dataset` is asked for its rows in each run.
+Planning a query takes 2.5 ms just after its data was read, as long as running it for 100,000 narrow
+rows. The plan of a table in memory contains its rows and cannot run for others. So the table is a
+dataset (the interface of `pyarrow.dataset`), which DataFusion reads again in each run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mrflight.compute.sql.engine import new_session, query, quoted
 class PlannedQuery:
     """A query of one table, planned once, that runs for the rows of each call.
 
-    The query must only project and filter rows: a plan that sorts or joins may keep some.
+    The query must only project and filter rows: a plan that sorts or joins may keep rows of a run.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class PlannedQuery:
     def through(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the result of the query for these rows, without empty batches.
 
-        The result of the call before must have been read to its end. Raises what DataFusion raises,
-        and TypeError for a batch of another schema.
+        The result of the previous call must have been read to its end. Raises what DataFusion
+        raises, and TypeError for a batch with another schema.
         """
         self._table.batches = batches
         for part in self._session.execute(self._plan, 0):
@@ -47,10 +47,7 @@ class PlannedQuery:
 
 
 class _Table(ds.Dataset):
-    """The table, its one fragment and its scanner, which is all that DataFusion calls.
-
-    `PlannedQuery` reads its one partition.
-    """
+    """A dataset with one fragment, which is itself, and with the methods that DataFusion calls."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -72,7 +69,7 @@ class _Table(ds.Dataset):
         batch_size: int | None = None,
     ) -> _Scanner:
         if filter is not None:
-            raise NotImplementedError(f"rows that pass are not filtered by Arrow: {filter}")
+            raise NotImplementedError(f"DataFusion has to apply this filter itself: {filter}")
         return _Scanner(self, self._schema.names if columns is None else columns)
 
 
@@ -84,5 +81,5 @@ class _Scanner:
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._table.batches:
             if batch.schema != self._table.schema:
-                raise TypeError(f"rows of {batch.schema} come where {self._table.schema} is read")
+                raise TypeError(f"a batch has the schema {batch.schema}, not {self._table.schema}")
             yield batch.select(self.projected_schema.names)

@@ -1,4 +1,4 @@
-"""What a query does, as its plan shows."""
+"""Tells from the plan of a query what it does: its result, its columns, and how it can be run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mrflight.errors import JobFileError
 if TYPE_CHECKING:
     from datafusion import DataFrame, LogicalPlan
 
-_OF_A_ROW = {"Projection", "Filter", "SubqueryAlias", "TableScan", "Unnest"}
+_ROW_WISE = {"Projection", "Filter", "SubqueryAlias", "TableScan", "Unnest"}
 """Nodes that need single rows only."""
 
 _SUBQUERY = "has a subquery over other rows"
 
-_OF_OTHER_ROWS = {
+_NOT_ROW_WISE = {
     "Aggregate": "aggregates rows of different tasks",
     "Distinct": "compares rows of different tasks for distinct",
     "Sort": "sorts rows, but the shuffle keeps no order",
@@ -37,16 +37,17 @@ def explain_not_row_wise(rows: DataFrame, table: str) -> str | None:
     plan = rows.logical_plan()
     for node in _nodes(plan):
         kind = type(node).__name__
-        if reason := _OF_OTHER_ROWS.get(kind):
+        if reason := _NOT_ROW_WISE.get(kind):
             return f"{reason}; do that in [reduce]"
-        if kind not in _OF_A_ROW or (kind == "TableScan" and node.table_name() != table):
+        if kind not in _ROW_WISE or (kind == "TableScan" and node.table_name() != table):
             return f"does not only select from {table}"
     return _SUBQUERY if _has_subquery(plan) else None
 
 
 _LEFT_ALONE = {"Inner", "Left", "LeftSemi", "LeftAnti", "LeftMark"}
 _RIGHT_ALONE = {"Inner", "Right", "RightSemi", "RightAnti", "RightMark"}
-"""Joins whose result has no unmatched row of the other side, which every task can then have."""
+"""By the side that is sliced: joins without unmatched rows of the other side, which every task can
+then have whole."""
 
 
 def explain_not_sliceable(rows: DataFrame, stream: str) -> str | None:
@@ -57,7 +58,7 @@ def explain_not_sliceable(rows: DataFrame, stream: str) -> str | None:
     plan = rows.optimized_logical_plan()
     if _has_subquery(plan):
         return f"has a subquery that is not a join; make it a stage, or give {stream} a key"
-    is_read, reason = _of_shares(plan, stream)
+    is_read, reason = _explain_not_for_slices(plan, stream)
     if is_read or reason or type(plan.to_variant()).__name__ == "EmptyRelation":
         return reason
     return (
@@ -66,13 +67,13 @@ def explain_not_sliceable(rows: DataFrame, stream: str) -> str | None:
     )
 
 
-def _of_shares(plan: LogicalPlan, stream: str) -> tuple[bool, str | None]:
+def _explain_not_for_slices(plan: LogicalPlan, stream: str) -> tuple[bool, str | None]:
     """Return whether a plan reads the table, and why it cannot be answered for slices of it."""
     node = plan.to_variant()
     kind = type(node).__name__
     if kind == "TableScan":
         return scanned_table(node, [stream]) == stream, None
-    found = [_of_shares(part, stream) for part in plan.inputs()]
+    found = [_explain_not_for_slices(part, stream) for part in plan.inputs()]
     reasons = [reason for _, reason in found if reason]
     sides = [has for has, _ in found]
     if not any(sides) or reasons:
@@ -82,14 +83,14 @@ def _of_shares(plan: LogicalPlan, stream: str) -> tuple[bool, str | None]:
         if str(node.join_type()) in alone:
             return True, None
         return True, "keeps unmatched rows of a broadcast input, which no task knows alone"
-    if kind in _OF_A_ROW:
+    if kind in _ROW_WISE:
         return True, None
-    does = _OF_OTHER_ROWS.get(kind, f"does more with {stream} than select and join")
+    does = _NOT_ROW_WISE.get(kind, f"does more with {stream} than select and join")
     return True, f"{does}; do that in a later stage, or give {stream} a key"
 
 
 def scanned_table(scan: Any, tables: Collection[str]) -> str:
-    """Return the table that a scan reads, also if it is qualified, as public.a."""
+    """Return the table that a scan reads, without a qualification such as ``public.``."""
     name = str(scan.table_name())
     if name in tables:
         return name
@@ -98,9 +99,9 @@ def scanned_table(scan: Any, tables: Collection[str]) -> str:
 
 
 def is_null_aware(join: LogicalPlan) -> bool:
-    """Whether a join is a `not in`, which returns nothing if the other side has a null.
+    """Return whether a join is a `not in`, which returns nothing if the other side has a null.
 
-    Only the plan's text shows that. A column with the name of the mark is mistaken for it.
+    Only the plan's text shows that. A column named ``null_aware`` is mistaken for it.
     """
     return "null_aware" in join.display()
 
@@ -117,7 +118,7 @@ def order_at_the_end(rows: DataFrame) -> str | None:
         (plan,) = plan.inputs()
 
 
-def result_of(rows: DataFrame, key_path: str) -> pa.Schema:
+def result_schema(rows: DataFrame, key_path: str) -> pa.Schema:
     """Return the schema of a query's result, in plain types. Raise JobFileError for no result."""
     if type(rows.logical_plan().to_variant()).__name__ in _NO_ROWS:
         raise JobFileError(f"{key_path}: this sql returns no rows; write a query that selects some")
@@ -146,7 +147,10 @@ def used_columns(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> dict[str,
 
 
 def reads_floats(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> bool:
-    """Whether a query reads columns of floats: the same for all columns and for `used_columns`."""
+    """Return whether a query reads columns of floats.
+
+    The answer is the same if ``schemas`` has only the columns of `used_columns`.
+    """
     used = used_columns(rows, schemas)
     kinds = [schemas[table].field(name).type for table, names in used.items() for name in names]
     return any(_has_floats(kind) for kind in kinds)
@@ -165,5 +169,5 @@ def _nodes(plan: LogicalPlan) -> Iterator[Any]:
 
 
 def _has_subquery(plan: LogicalPlan) -> bool:
-    """Whether an expression has a subquery, which only the plan's text shows."""
+    """Return whether an expression has a subquery, which only the plan's text shows."""
     return any(line.strip() == "Subquery:" for line in plan.display_indent().splitlines())

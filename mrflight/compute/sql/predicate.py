@@ -25,7 +25,7 @@ _MISSING = "No field named"
 _UNKNOWN = re.compile(rf'{_MISSING} "?([^\s"]+?)"?\. ')
 _NOT_OF_A_ROW = ("AggregateFunction(", "WindowFunction(")
 _MAX_ERROR_CHARS = 200
-"""The most characters of an error text, which may hold all of a plan."""
+"""An error text may contain a whole plan, so longer ones are cut."""
 
 
 class Predicate(msgspec.Struct, frozen=True):
@@ -39,10 +39,12 @@ class Predicate(msgspec.Struct, frozen=True):
         """Raise JobFileError or ColumnNotFoundError if it cannot be evaluated for this schema."""
         check_installed(self.key_path)
         with self._translate_errors("rows of the result", schema):
-            rows, expression = self._parsed(empty_batch(schema))
+            rows, expression = self._parse(empty_batch(schema))
             kind = pa.schema(rows.select(expression.alias("holds")).schema()).field(0).type
             if not pa.types.is_boolean(kind):
-                raise self._refused(f"is {kind} and not a condition; compare it with something")
+                raise self._job_file_error(
+                    f"is {kind} and not a condition; compare it with something"
+                )
             rows.filter(expression).collect()  # a filter refuses aggregates and windows
 
     def columns(self, schema: pa.Schema) -> list[str]:
@@ -61,24 +63,24 @@ class Predicate(msgspec.Struct, frozen=True):
         import pyarrow.compute as pc
 
         with self._translate_errors(f"{batch.num_rows} rows of the result", batch.schema):
-            rows, expression = self._parsed(batch)
+            rows, expression = self._parse(batch)
             found = rows.select(expression.alias("holds")).collect()
         held = pa.chunked_array([part.column(0) for part in found], pa.bool_()).combine_chunks()
         if len(held) != batch.num_rows:
-            raise self._refused(f"gave {len(held)} values for {batch.num_rows} rows")
+            raise self._job_file_error(f"returned {len(held)} values for {batch.num_rows} rows")
         return pc.fill_null(held, False)
 
-    def _parsed(self, batch: pa.RecordBatch) -> tuple[DataFrame, Expr]:
+    def _parse(self, batch: pa.RecordBatch) -> tuple[DataFrame, Expr]:
         rows = _session().read_batch(batch)
         return rows, rows.parse_sql_expr(self.text)
 
     def _needs(self, name: str, schema: pa.Schema) -> bool:
         others = pa.schema([field for field in schema if field.name != name])
         try:
-            self._parsed(empty_batch(others))
+            self._parse(empty_batch(others))
         except Exception as error:  # DataFusion raises no other kind
             if _MISSING not in str(error):  # otherwise the column would be left out of a new table
-                raise self._refused(f"cannot be evaluated: {error}") from error
+                raise self._job_file_error(f"cannot be evaluated: {error}") from error
             return True
         return False
 
@@ -94,14 +96,14 @@ class Predicate(msgspec.Struct, frozen=True):
                 where = f"{self.key_path}: the result"
                 raise ColumnNotFoundError.among(unknown[1], schema.names, where) from error
             if any(word in said for word in _NOT_OF_A_ROW):
-                raise self._refused(
+                raise self._job_file_error(
                     "uses several rows, but is evaluated for one at a time"
                 ) from error
-            raise self._refused(
+            raise self._job_file_error(
                 f"cannot be evaluated for {rows}: {said[:_MAX_ERROR_CHARS]}"
             ) from error
 
-    def _refused(self, reason: str) -> JobFileError:
+    def _job_file_error(self, reason: str) -> JobFileError:
         return JobFileError(f"{self.key_path}: {self.text!r} {reason}")
 
 

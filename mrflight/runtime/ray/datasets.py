@@ -103,7 +103,7 @@ class _ShuffleSource(Datasource):
         super().__init__()
         self._shuffle = shuffle
         self._schema, infos = shuffle.layout(maps=maps)
-        self._infos = _wanted(infos, partitions)
+        self._infos = _select_partitions(infos, partitions)
 
     def get_name(self) -> str:
         return f"shuffle {self._shuffle.id}"
@@ -154,7 +154,7 @@ class _ShuffleSink(Datasink[None]):
             ) from error
 
 
-def _wanted(
+def _select_partitions(
     infos: Sequence[PartitionInfo], partitions: Sequence[int] | None
 ) -> list[PartitionInfo]:
     if partitions is None:

@@ -90,7 +90,7 @@ class Gateway:
         self._owns_ray = wanted.address is None
         self._scratch_roots = wanted.scratch_roots
         try:
-            connected = _connected(wanted)
+            connected = _connect(wanted)
         except Exception as error:  # report any error of Ray
             self._reports.put(Refused(first_line(error)))
         else:
@@ -229,7 +229,7 @@ class Gateway:
         server.stay.remote().future().add_done_callback(report_end)
 
 
-def _connected(wanted: Connect) -> Connected:
+def _connect(wanted: Connect) -> Connected:
     """Connect to Ray, or start one."""
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if wanted.address is None:
@@ -243,18 +243,18 @@ def _connected(wanted: Connect) -> Connected:
             _temp_dir=wanted.folder,
             **common,
         )
-        return _found()
+        return _describe_ray()
     ray.init(address=wanted.address, **common)
-    found = _found()
+    found = _describe_ray()
     if len(found.nodes) > 1:  # the job's folder is sent when one connects, which takes a while
         ray.shutdown()
         sent = {"working_dir": wanted.job_folder, "excludes": list(wanted.excluded)}
         ray.init(address=wanted.address, runtime_env=sent, **common)
-        found = _found()
+        found = _describe_ray()
     return found
 
 
-def _found() -> Connected:
+def _describe_ray() -> Connected:
     nodes = tuple(_node(node) for node in ray.nodes() if node["Alive"])
     return Connected(ray.get_runtime_context().get_node_id(), nodes)
 

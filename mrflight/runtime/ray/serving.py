@@ -78,7 +78,7 @@ def serving(
         port = ReservedPort("127.0.0.1" if is_local else nodes[home])
         stack.callback(port.close)
         servers = ServerOptions(port.location, folder / "metadata.journal", options)
-        actors = stack.enter_context(_ended())
+        actors = stack.enter_context(_ending_actors())
         here = NodeAffinitySchedulingStrategy(home, soft=False)
         actors.append(_actor(servers, "metadata", port.number, is_local, here))
         spread = here if is_local else "SPREAD"
@@ -147,7 +147,7 @@ def _wait(actors: Sequence[Any], server_memory_bytes: int) -> None:
 
 
 @contextmanager
-def _ended() -> Iterator[list[Any]]:
+def _ending_actors() -> Iterator[list[Any]]:
     """Yield a list of actors, which are ended with the block, even if they are unreachable."""
     actors: list[Any] = []
     try:

@@ -51,7 +51,7 @@ def open_ray(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
     gateway = stack.enter_context(_start_gateway(stack, options, private))
     if options.owns_process:
         load_here(driver_modules(spec))  # while Ray starts
-    ray = _connected(gateway, spec.cluster.ray_address, settings.timeout_s)
+    ray = _wait_connected(gateway, spec.cluster.ray_address, settings.timeout_s)
     is_local = len(ray.nodes) == 1
     if not is_local:
         machines = Machines(
@@ -135,7 +135,7 @@ def _start_gateway(
     return GatewayClient(connect, private.path / "ray.log")
 
 
-def _connected(gateway: GatewayClient, address: str | None, timeout_s: float) -> Connected:
+def _wait_connected(gateway: GatewayClient, address: str | None, timeout_s: float) -> Connected:
     try:
         return gateway.wait(min(_CONNECT_TIMEOUT_S, timeout_s))
     except JobFailedError as error:

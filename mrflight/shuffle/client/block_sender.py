@@ -72,16 +72,16 @@ class BlockSender:
     def send(self, partition: int, block: Block) -> None:
         """Send a block; blocks while a server catches up."""
         for location in self._placement[partition]:
-            self._unless_failed(location, lambda at: self._stream_to(at).send(partition, block))
+            self._try_location(location, lambda at: self._stream_to(at).send(partition, block))
         self.rows[partition] += block.rows
         self.bytes[partition] += block.body.size
 
     def finish(self) -> None:
         """Return once the servers have stored every block."""
         for location in list(self._streams):
-            self._unless_failed(location, lambda at: self._streams[at].finish())
+            self._try_location(location, lambda at: self._streams[at].finish())
 
-    def _unless_failed(self, location: str, do: Callable[[str], None]) -> None:
+    def _try_location(self, location: str, do: Callable[[str], None]) -> None:
         """Call ``do``; a location that fails is left out if all its partitions have another one."""
         if location in self.without:
             return

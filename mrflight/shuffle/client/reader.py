@@ -160,7 +160,7 @@ class _Reading:
             if (before := next(already, None)) is not None:
                 self._check_same(before, tag, location)
                 continue
-            rows = self._decoded(tag, message, location)
+            rows = self._decode(tag, message, location)
             self._seen.append(tag)
             yield tag, rows
         self._check_complete(info, missing, location)
@@ -188,7 +188,7 @@ class _Reading:
             ):
                 yield BlockTag.decode(message.app_metadata), message.data
 
-    def _decoded(self, tag: BlockTag, message: pa.RecordBatch, location: str) -> pa.RecordBatch:
+    def _decode(self, tag: BlockTag, message: pa.RecordBatch, location: str) -> pa.RecordBatch:
         try:
             return decode_block(from_wire(message, tag))
         except CorruptBlockError as error:

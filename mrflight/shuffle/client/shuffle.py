@@ -115,7 +115,7 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
     def committed_maps(self) -> list[int]:
         """Return the sorted ids of the committed maps."""
         with Connections(self.timeouts) as connections:
-            return sorted(self._committed(connections))
+            return sorted(self._committed_maps(connections))
 
     def placement(self) -> list[tuple[str, ...]]:
         """Return the locations of each partition.
@@ -199,7 +199,7 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
         self, connections: Connections, maps: int | None, only: int | None = None
     ) -> tuple[pa.Schema, list[PartitionInfo]]:
         # Count first, so that maps that are committed in between are in the layout.
-        if maps and (found := len(self._committed(connections))) < maps:
+        if maps and (found := len(self._committed_maps(connections))) < maps:
             raise MapOutputMissingError(
                 f"shuffle {self.id!r}: {found} of {maps} maps are committed, and the rows of the "
                 "others would be missing; read it once all are"
@@ -212,7 +212,7 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
             )
         return schema, infos
 
-    def _committed(self, connections: Connections) -> set[int]:
+    def _committed_maps(self, connections: Connections) -> set[int]:
         commits = self._metadata(connections).commits(self.id, 0)
         return {commit.source.map_id for commit in commits}
 

@@ -87,7 +87,7 @@ class BlockStore(Closeable):
         DeadlineExceededError, and ServerUnavailableError if the store is closed.
         """
         with self._changed:
-            shuffle = self._opened(shuffle_id, partition)
+            shuffle = self._shuffle_of(shuffle_id, partition)
             size = shuffle.partition(partition).held_bytes(block.body.size)
             if self._budget.is_short(size):
                 self._spiller.start()
@@ -114,7 +114,7 @@ class BlockStore(Closeable):
         for the errors.
         """
         with self._changed:
-            shuffle = self._opened(shuffle_id, partition)
+            shuffle = self._shuffle_of(shuffle_id, partition)
             held = shuffle.partition(partition)
             order = shuffle.reading_order(held, attempts, partition_slice)
         return PartitionReader(self._changed, shuffle, held, order, self._clock).blocks()
@@ -124,7 +124,7 @@ class BlockStore(Closeable):
         with self._changed:
             found = 0
             for partition in partitions:
-                held = self._opened(shuffle_id, partition).partition(partition)
+                held = self._shuffle_of(shuffle_id, partition).partition(partition)
                 order = self._shuffles[shuffle_id].reading_order(held, [source])
                 found += sum(held.size_at(position) for position, _ in order)
             return found
@@ -202,7 +202,7 @@ class BlockStore(Closeable):
                 dead_bytes=sum(shuffle.dead_bytes for shuffle in held),
             )
 
-    def _opened(self, shuffle_id: str, partition: int) -> StoredShuffle:
+    def _shuffle_of(self, shuffle_id: str, partition: int) -> StoredShuffle:
         shuffle = self._shuffles.get(shuffle_id)
         if shuffle is None:
             raise _not_here(shuffle_id)

@@ -107,7 +107,7 @@ def decode_block(block: Block) -> pa.RecordBatch:
     """
     check_hash(block)
     try:
-        with pa.ipc.open_stream(_aligned(block.body)) as stream:
+        with pa.ipc.open_stream(_align(block.body)) as stream:
             batch = stream.read_next_batch()
         batch.validate(full=True)  # 0.2 ms a MiB; after this, nothing reads outside of a buffer
         batch.schema.names  # noqa: B018 - this decodes them, and they may not be valid UTF-8
@@ -153,7 +153,7 @@ def _corrupt(difference: str) -> CorruptBlockError:
     return CorruptBlockError(f"{difference}; fetch it from a replica, or run its map again")
 
 
-def _aligned(body: pa.Buffer) -> pa.Buffer:
+def _align(body: pa.Buffer) -> pa.Buffer:
     if body.address % _ALIGNMENT == 0:
         return body
     copy = pa.allocate_buffer(body.size)

@@ -86,11 +86,11 @@ class WireEncoder:
             return batch
         columns = self._canonical_columns(batch)
         if self._encodings is not None:
-            if (rows := self._encoded(batch, columns)) is not None:
+            if (rows := self._encode(batch, columns)) is not None:
                 return rows
             before_change()
         self._choose(columns)
-        rows = self._encoded(batch, columns)
+        rows = self._encode(batch, columns)
         assert rows is not None, "the encodings were chosen for this batch"
         return rows
 
@@ -149,7 +149,7 @@ class WireEncoder:
         if any(self._encodings):
             self._block_schema = pa.schema(list(map(block_field, self.schema, self._encodings)))
 
-    def _encoded(self, batch: pa.RecordBatch, columns: Sequence[pa.Array]) -> pa.RecordBatch | None:
+    def _encode(self, batch: pa.RecordBatch, columns: Sequence[pa.Array]) -> pa.RecordBatch | None:
         """Return the columns of a batch as `buffer_schema`; None if a value does not fit."""
         assert self._encodings is not None
         if not columns:  # `from_arrays` would not know the number of rows

@@ -133,7 +133,7 @@ def from_flight(location: str, operation: str) -> Iterator[None]:
 
 
 def _translate(error: Exception, location: str, operation: str) -> MrflightError:
-    if (ours := _carried(error)) is not None:
+    if (ours := _error_in(error)) is not None:
         return ours
     reason = _BEHIND_THE_REASON.split(str(error))[0]
     if "failed to connect" in reason:
@@ -148,7 +148,7 @@ def _translate(error: Exception, location: str, operation: str) -> MrflightError
     return ProtocolError(f"{operation}: {location} answered: {reason}")
 
 
-def _carried(error: Exception) -> MrflightError | None:
+def _error_in(error: Exception) -> MrflightError | None:
     extra = getattr(error, "extra_info", b"")
     if not extra:
         return None

@@ -340,10 +340,10 @@ def decode(body: bytes | memoryview, message: type[M]) -> M:
     try:
         return msgspec.json.decode(body, type=message)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"{message.__name__}: {_shortened(str(error))}") from error
+        raise ProtocolError(f"{message.__name__}: {_shorten(str(error))}") from error
 
 
-def _shortened(reason: str) -> str:
+def _shorten(reason: str) -> str:
     """Return a long reason without its middle: its end says where the mistake is."""
     if len(reason) <= _MAX_REASON:
         return reason

@@ -54,7 +54,7 @@ class StallDetector:
         Raises FlightTimedOutError if opening it, or its next message, takes longer than
         ``idle_timeout_s``.
         """
-        waiting = _Waiting(_opened(open_stream, idle_timeout_s), idle_timeout_s)
+        waiting = _Waiting(_open_in_time(open_stream, idle_timeout_s), idle_timeout_s)
         self._waiting[waiting] = None
         self._start()
         has_ended = False
@@ -97,7 +97,7 @@ class StallDetector:
                 waiting.stream.cancel()
 
 
-def _opened(
+def _open_in_time(
     open_stream: Callable[[], flight.FlightStreamReader], idle_timeout_s: float
 ) -> flight.FlightStreamReader:
     """Open a stream; this waits for its first message, which nothing can cancel."""

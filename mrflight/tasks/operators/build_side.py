@@ -93,7 +93,7 @@ class BuildSide:
             if self._side.keeps_rows:
                 self._matched[rows.to_numpy()] = True
             if self._plan.keeps_pairs:
-                yield from self._joined(others, probes, rows)
+                yield from self._join_pairs(others, probes, rows)
 
     def unmatched_rows(self) -> Iterator[pa.Table]:
         """Yield the held rows that are in the result alone, once the other side has been read."""
@@ -116,7 +116,7 @@ class BuildSide:
 
     @cached_property
     def _has_one_key_per_hash(self) -> bool:
-        """Whether held rows with equal hashes have equal keys.
+        """Return whether held rows with equal hashes have equal keys.
 
         That is nearly always so, but is checked.
         """
@@ -131,7 +131,7 @@ class BuildSide:
         same = _equal_rows(others.keys, pair[0], self._held.keys, pair[1])
         return pair if same is None else (pair[0].filter(same), pair[1].filter(same))
 
-    def _joined(
+    def _join_pairs(
         self, others: _Rows, probes: pa.UInt32Array, rows: pa.UInt32Array
     ) -> Iterator[pa.Table]:
         for start, end in self._slices(others, probes, rows):

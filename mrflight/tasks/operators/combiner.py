@@ -73,11 +73,11 @@ class Combiner:
         batches there are none; otherwise there is at least one. Raises SchemaMismatchError if the
         columns of a batch differ from those of the first.
         """
-        for batch in self._combined(iter(batches)):
+        for batch in self._combine(iter(batches)):
             self.rows_out += batch.num_rows
             yield batch
 
-    def _combined(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _combine(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches, None)
         if first is None:
             return
@@ -88,14 +88,14 @@ class Combiner:
         )  # without a column, a batch would not say its number of rows
         schema = canonical_schema(empty_table(first.schema).select(columns).schema)
         plan = plan_partials(schema, group_by, self._aggregates)
-        rows = self._needed(first, batches, schema)
+        rows = self._select_needed(first, batches, schema)
         if plan is None:
             yield empty_batch(schema)
             yield from rows
         else:
             yield from combine_partial_rows(plan, map(plan.from_rows, rows), self._memory_bytes)
 
-    def _needed(
+    def _select_needed(
         self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns of ``schema`` in its canonical layout, some rows at a time."""
@@ -114,24 +114,24 @@ def combine_partial_rows(
     yield from combine_where_it_pays(plan, batches, memory_bytes)
 
 
-class Mergeable(Protocol):
+class CombinePlan(Protocol):
     """Something that can combine the rows of a key."""
 
-    def merge(self, rows: pa.Table) -> pa.Table | None:
+    def combine(self, rows: pa.Table) -> pa.Table | None:
         """Return one row per key; None if these rows cannot be combined."""
 
 
 def combine_where_it_pays(
-    plan: Mergeable, batches: Iterable[pa.RecordBatch], memory_bytes: int
+    plan: CombinePlan, batches: Iterable[pa.RecordBatch], memory_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows, combined if that makes far fewer of them. Rows of a key keep their order."""
-    yield from _Merger(plan, memory_bytes).merge(batches)
+    yield from _AdaptiveCombiner(plan, memory_bytes).combine(batches)
 
 
-class _Merger:
+class _AdaptiveCombiner:
     """Combines rows as long as that pays, and otherwise passes them on unchanged."""
 
-    def __init__(self, plan: Mergeable, memory_bytes: int) -> None:
+    def __init__(self, plan: CombinePlan, memory_bytes: int) -> None:
         self._plan = plan
         self._max_bytes = memory_bytes // 2
         self._pays: bool | None = None
@@ -141,7 +141,7 @@ class _Merger:
         self._rows_since_look = 0
         self._compact_at = MIN_COMPACTED_ROWS
 
-    def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             self._rows_since_look += batch.num_rows
             if self._pays is False and self._rows_since_look <= RESAMPLE_EVERY_ROWS:
@@ -150,41 +150,41 @@ class _Merger:
             self._gathered.append(pa.Table.from_batches([batch]))
             wanted = GATHER_ROWS if self._pays else SAMPLE_ROWS
             if self._gathered.rows >= wanted or self._gathered.bytes > self._max_bytes:
-                yield from self._look()
+                yield from self._take_sample()
         if self._gathered.rows:
-            self._merge_gathered()
+            self._combine_gathered()
         if self._groups.rows:
             yield from self._compact()
-            yield from self._let_go()
+            yield from self._release_groups()
 
-    def _look(self) -> Iterator[pa.RecordBatch]:
+    def _take_sample(self) -> Iterator[pa.RecordBatch]:
         """Combine the gathered rows, and decide from the result whether combining pays."""
-        rows, groups = self._merge_gathered()
+        rows, groups = self._combine_gathered()
         self._rows_since_look = 0
         self._pays = groups <= rows * MAX_GROUPS_PER_ROW
         if not self._pays:
-            yield from self._let_go()
+            yield from self._release_groups()
         elif self._groups.rows > self._compact_at or self._groups.bytes > self._max_bytes:
             yield from self._compact()
 
-    def _merge_gathered(self) -> tuple[int, int]:
+    def _combine_gathered(self) -> tuple[int, int]:
         """Combine the gathered rows, hold the groups, and return the numbers of both."""
         rows = self._gathered.pop()
-        merged = self._plan.merge(rows)
-        self._groups.append(rows if merged is None else merged)
-        return len(rows), len(rows if merged is None else merged)
+        combined = self._plan.combine(rows)
+        self._groups.append(rows if combined is None else combined)
+        return len(rows), len(rows if combined is None else combined)
 
     def _compact(self) -> Iterator[pa.RecordBatch]:
         """Combine the groups that are held, and send them if they do not become fewer."""
         held = self._groups.pop()
-        merged = self._plan.merge(held)
-        self._groups.append(held if merged is None else merged)
+        combined = self._plan.combine(held)
+        self._groups.append(held if combined is None else combined)
         self._compact_at = max(MIN_COMPACTED_ROWS, 2 * self._groups.rows)
         is_small = self._groups.bytes <= self._max_bytes // 2
         if not is_small or self._groups.rows > len(held) * _SHRUNK:
-            yield from self._let_go()
+            yield from self._release_groups()
 
-    def _let_go(self) -> Iterator[pa.RecordBatch]:
+    def _release_groups(self) -> Iterator[pa.RecordBatch]:
         yield from self._groups.pop().to_batches()
 
 

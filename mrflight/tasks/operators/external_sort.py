@@ -60,7 +60,7 @@ class ExternalSort:
         held = RowBuffer()
         if not held.fill(rows, self._rows_bytes):
             if held.rows:
-                yield self._sorted(held.pop())
+                yield self._sort(held.pop())
             return
         writer = GracePartitioner(self._scratch, "unsorted")
         (everything,) = spill(rows, held, writer, self._rows_bytes // PLACED_FRACTION)
@@ -70,12 +70,12 @@ class ExternalSort:
         step_bytes = self._rows_bytes // (2 * SAMPLES_PER_RANGE)
         return KeySample(columns_of(self._sort_keys), step_bytes, self._rows_bytes // 2)
 
-    def _sorted(self, table: pa.Table) -> pa.Table:
+    def _sort(self, table: pa.Table) -> pa.Table:
         return table.take(sort_indices(table, self._sort_keys))
 
-    def _sorted_piece(self, partition: SpillPartition, name: str) -> Iterator[pa.Table]:
+    def _sort_partition(self, partition: SpillPartition, name: str) -> Iterator[pa.Table]:
         if partition.bytes <= self._rows_bytes or partition.rows < MIN_RANGES:
-            yield self._sorted(pa.Table.from_batches(partition.batches()))
+            yield self._sort(pa.Table.from_batches(partition.batches()))
             pa.default_memory_pool().release_unused()
             return
         sample = self._sample()
@@ -94,22 +94,22 @@ class ExternalSort:
         of_one_key = set(of_boundaries[repeats > 1].tolist())
         is_one_key = len(of_boundaries) == len(of_one_key) == 1  # as far as the sample shows
         if is_one_key and _is_all_in(of_boundaries[0], partition, place):
-            yield from _streamed(partition)
+            yield from _stream(partition)
             return
         writer = GracePartitioner(self._scratch, name, place.partitions, place.ids)
         rows = partition.batches()
         for part in spill(rows, RowBuffer(), writer, self._rows_bytes // PLACED_FRACTION):
             if part.number in of_one_key:
-                yield from _streamed(part)
+                yield from _stream(part)
             else:
-                yield from self._sorted_piece(part, f"{name}-{part.number}")
+                yield from self._sort_partition(part, f"{name}-{part.number}")
 
 
 def _is_all_in(number: int, partition: SpillPartition, place: RangePartitioner) -> bool:
-    """Whether all rows are in one range. Reading stops at the first batch with other rows."""
+    """Return whether all rows are in one range. Stop reading at the first row of another range."""
     return all((place.ids(batch).to_numpy() == number).all() for batch in partition.peek())
 
 
-def _streamed(partition: SpillPartition) -> Iterator[pa.Table]:
+def _stream(partition: SpillPartition) -> Iterator[pa.Table]:
     for batch in partition.batches():
         yield pa.Table.from_batches([batch])

@@ -65,28 +65,28 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
     def group_by(self) -> tuple[str, ...]:
         return self.key
 
-    def merge(self, rows: pa.Table) -> pa.Table:
+    def combine(self, rows: pa.Table) -> pa.Table:
         """Return the rows that are kept, in their order."""
         alone, shared = split_singleton_groups(rows, self.key)
         if not shared.num_rows:
             return rows
-        kept = shared.take(indices(self._kept(shared)))
+        kept = shared.take(indices(self._kept_rows(shared)))
         return pa.concat_tables([alone, kept]) if alone.num_rows else kept
 
-    merge_widening = finish = merge
+    combine_widening = finish = combine
 
-    def _kept(self, table: pa.Table) -> Rows:
+    def _kept_rows(self, table: pa.Table) -> Rows:
         """Return the numbers of the rows that are kept, in ascending order."""
-        order, is_best, is_tied = self._ordered(table, self.order_by)
+        order, is_best, is_tied = self._order_by_key(table, self.order_by)
         if not self.order_by or not is_tied.any():
             return np.sort(order[is_best])
         doubtful = np.sort(order[is_tied])
         others = self._others(table.schema)
-        among, is_best_of_tied, _ = self._ordered(table.take(indices(doubtful)), others)
+        among, is_best_of_tied, _ = self._order_by_key(table.take(indices(doubtful)), others)
         chosen = doubtful[among[is_best_of_tied]]
         return np.sort(np.concatenate([order[is_best & ~is_tied], chosen]))
 
-    def _ordered(self, table: pa.Table, keys: Sequence[SortKey]) -> tuple[Rows, Flags, Flags]:
+    def _order_by_key(self, table: pa.Table, keys: Sequence[SortKey]) -> tuple[Rows, Flags, Flags]:
         """Return the rows sorted by key, the best of each key first, with two flags a row.
 
         The first flag says whether the row is the best of its key, the second whether it ties with

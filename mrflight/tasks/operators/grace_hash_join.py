@@ -63,7 +63,7 @@ class GraceHashJoin:
         side = self._plan.side(ended)
         other = self._plan.other(side).name
         streamed = chain(held[other].pop().to_batches(), rows[other])
-        yield from self._join_all(side, _whole(held[ended], side), lambda: streamed)
+        yield from self._join_all(side, _take_all(held[ended], side), lambda: streamed)
 
     def _read(self, rows: dict[str, Batches], held: dict[str, RowBuffer]) -> str | None:
         """Hold both sides, the smaller one first, until one ends, and return it.
@@ -113,7 +113,7 @@ class GraceHashJoin:
         if size <= self._rows_bytes:
             held = RowBuffer()
             held.fill(both[smaller].batches(), np.inf)
-            yield from self._join_all(side, _whole(held, side), other.batches)
+            yield from self._join_all(side, _take_all(held, side), other.batches)
         elif is_few or size > cut_bytes * SHRINKS or level == MAX_LEVEL:
             parts = _parts(both[smaller].batches(), self._rows_bytes)
             yield from self._join_all(side, parts, other.peek)
@@ -152,7 +152,7 @@ class GraceHashJoin:
             matched_now: list[bytes] = []
             for number, batch in enumerate(_in_larger(others())):
                 matched = (
-                    _unpacked(matched_before[number], batch) if matched_before else _none_of(batch)
+                    _unpack(matched_before[number], batch) if matched_before else _none_of(batch)
                 )
                 yield from held.probe(batch, matched)
                 if is_last:
@@ -170,7 +170,7 @@ class GraceHashJoin:
             yield self._plan.alone(side, pa.Table.from_batches([rows]))
 
 
-def _whole(held: RowBuffer, side: JoinSide) -> Iterator[tuple[pa.Table, bool]]:
+def _take_all(held: RowBuffer, side: JoinSide) -> Iterator[tuple[pa.Table, bool]]:
     """Yield all rows that are held as the only part, and keep no reference to them."""
     yield held.pop() if held.rows else empty_table(side.schema), True
 
@@ -217,5 +217,5 @@ def _none_of(batch: pa.RecordBatch) -> Mask:
     return np.zeros(batch.num_rows, np.bool_)
 
 
-def _unpacked(bits: bytes, batch: pa.RecordBatch) -> Mask:
+def _unpack(bits: bytes, batch: pa.RecordBatch) -> Mask:
     return np.unpackbits(np.frombuffer(bits, np.uint8), count=batch.num_rows).astype(np.bool_)

@@ -40,14 +40,14 @@ _PAYS = 0.7
 """Rows are combined before they are spilled if that leaves at most this fraction of them."""
 
 
-class Merging(Protocol):
+class AggregationPlan(Protocol):
     """Something that can combine the rows of a key any number of times."""
 
     @property
     def group_by(self) -> tuple[str, ...]:
         """The columns of the key."""
 
-    def merge_widening(self, rows: pa.Table) -> pa.Table:
+    def combine_widening(self, rows: pa.Table) -> pa.Table:
         """Return one row per key, which may be combined with others again."""
 
     def finish(self, rows: pa.Table) -> pa.Table:
@@ -57,7 +57,7 @@ class Merging(Protocol):
 class PartialAggregation:
     """Groups whose aggregates are made of partial rows, as ``plan`` says."""
 
-    def __init__(self, plan: Merging, rows_bytes: int, scratch: ScratchFolder) -> None:
+    def __init__(self, plan: AggregationPlan, rows_bytes: int, scratch: ScratchFolder) -> None:
         self._plan = plan
         self._rows_bytes = rows_bytes
         self._scratch = scratch
@@ -71,7 +71,7 @@ class PartialAggregation:
         does not fit its type, and JobFailedError if local files cannot be written.
         """
         held = RowBuffer(concat_partial_rows)
-        partitions = self._held_or_cut(rows, held, name, level)
+        partitions = self._hold_or_spill(rows, held, name, level)
         if not partitions:
             if held.rows:
                 yield self._plan.finish(held.pop())
@@ -80,18 +80,18 @@ class PartialAggregation:
             yield from self.results(partition.batches(), f"{name}-{partition.number}", level + 1)
             pa.default_memory_pool().release_unused()
 
-    def _held_or_cut(
+    def _hold_or_spill(
         self, rows: Iterator[pa.RecordBatch], held: RowBuffer, name: str, level: int
     ) -> list[SpillPartition]:
         """Return spill partitions with all rows, or none if all rows could be held in ``held``."""
-        merge = self._plan.merge_widening
+        combine = self._plan.combine_widening
         while held.fill(rows, self._rows_bytes):
             before = held.rows
-            held.append(merge(held.pop()))
+            held.append(combine(held.pop()))
             if held.bytes > self._rows_bytes * _SMALL and level < MAX_LEVEL:
                 writer = hash_partitioner(self._scratch, name, self._plan.group_by, level)
                 pays = held.rows <= before * _PAYS
-                return spill(rows, held, writer, self._rows_bytes, merge if pays else None)
+                return spill(rows, held, writer, self._rows_bytes, combine if pays else None)
         return []
 
 
@@ -139,8 +139,8 @@ class CompleteAggregation:
 
     def _by_values(self, partition: SpillPartition, name: str) -> Iterator[pa.Table]:
         plan = plan_all_partials(self._schema, self._group_by, self._aggregates)
-        merged = PartialAggregation(plan, self._rows_bytes // 2, self._scratch)
-        yield from merged.results(self._partial_rows(plan, partition, name), name)
+        aggregation = PartialAggregation(plan, self._rows_bytes // 2, self._scratch)
+        yield from aggregation.results(self._partial_rows(plan, partition, name), name)
         partition.remove()
 
     def _partial_rows(
@@ -154,7 +154,7 @@ class CompleteAggregation:
             pair = list(dict.fromkeys([*self._group_by, column]))
             distinct = plan_all_partials(self._schema, pair, ())
             pairs = (distinct.from_rows(batch) for batch in partition.peek())
-            merged = PartialAggregation(distinct, self._rows_bytes // 2, self._scratch)
-            for table in merged.results(pairs, f"{name}-values-{number}"):
+            aggregation = PartialAggregation(distinct, self._rows_bytes // 2, self._scratch)
+            for table in aggregation.results(pairs, f"{name}-values-{number}"):
                 for batch in table.to_batches():
                     yield plan.from_distinct(batch, column)

@@ -61,7 +61,7 @@ class GroupedApply:
             pa.default_memory_pool().release_unused()
 
     def _is_one_key(self, partition: SpillPartition) -> bool:
-        """Whether all rows have the same hash, so that partitioning again would be in vain."""
+        """Return whether all rows have the same hash, so that no partitioning separates them."""
         seen: set[int] = set()
         for batch in partition.peek():
             hashes = kernel.hash_rows([batch[name] for name in self._key]).to_numpy()

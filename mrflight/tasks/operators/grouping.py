@@ -123,7 +123,7 @@ def _finish(table: pa.Table, call: Call, results: Iterator[pa.ChunkedArray]) -> 
 
 
 def is_whole(kind: pa.DataType) -> bool:
-    """Whether values of this type are added up as integers."""
+    """Return whether values of this type are added up as integers."""
     return bool(types.is_integer(kind) or types.is_boolean(kind) or types.is_duration(kind))
 
 
@@ -209,7 +209,7 @@ def _summable(column: pa.ChunkedArray, aggregate: Aggregate) -> pa.ChunkedArray:
 
 
 def may_overflow(column: pa.ChunkedArray) -> bool:
-    """Whether a sum of some of these numbers may overflow the type in which Acero adds them up.
+    """Return whether a sum of some of these numbers may overflow the type that Acero adds in.
 
     That follows from their count and extremes. Decimals of 76 digits have no wider type; for these
     the sum of all magnitudes is looked at as well.

@@ -22,7 +22,10 @@ How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 
 def can_broadcast(how: How, *, is_left: bool) -> bool:
-    """Whether every task may have all rows of this side: none of them is in the result alone."""
+    """Return whether every task may have all rows of this side.
+
+    That is so if no row of this side is in the result without a match.
+    """
     return how in (("inner", "right") if is_left else ("inner", "left", "semi", "anti"))
 
 
@@ -54,17 +57,18 @@ class Join(msgspec.Struct, frozen=True):
         """Return the plan of a join of rows with these schemas. Raises as `result_schema` does."""
         left, right = canonical_schema(left), canonical_schema(right)
         self._check_keys(left, right)
-        merged = frozenset(a for a, b in zip(self.left_on, self.right_on, strict=True) if a == b)
+        coalesced = frozenset(a for a, b in zip(self.left_on, self.right_on, strict=True) if a == b)
         pairs = self.how not in ("semi", "anti")
-        from_right = tuple(name for name in right.names if name not in merged) if pairs else ()
+        from_right = tuple(name for name in right.names if name not in coalesced) if pairs else ()
         fields = [
-            self._merged(left, right, n) if n in merged else left.field(n) for n in left.names
+            self._coalesced_field(left, right, n) if n in coalesced else left.field(n)
+            for n in left.names
         ]
         result = pa.schema([*fields, *(right.field(name) for name in from_right)])
         self._check_names(result)
         lefts, rights = self._sides(left, right)
         return JoinPlan(
-            lefts, rights if pairs else rights.of_keys, result, len(left.names), merged, pairs
+            lefts, rights if pairs else rights.of_keys, result, len(left.names), coalesced, pairs
         )
 
     def _sides(self, left: pa.Schema, right: pa.Schema) -> tuple[JoinSide, JoinSide]:
@@ -114,7 +118,7 @@ class Join(msgspec.Struct, frozen=True):
                     "match; cast one to the type of the other in a map or sql"
                 )
 
-    def _merged(self, left: pa.Schema, right: pa.Schema, name: str) -> pa.Field:
+    def _coalesced_field(self, left: pa.Schema, right: pa.Schema, name: str) -> pa.Field:
         """Return the field of a key column that both sides have."""
         if self.how == "right":
             return right.field(name)
@@ -150,7 +154,7 @@ def join_tables(
     """
     join = GraceHashJoin(plan, rows_bytes, scratch)
     is_empty = True
-    for table in join.results(_needed(left, plan.left), _needed(right, plan.right)):
+    for table in join.results(_select_needed(left, plan.left), _select_needed(right, plan.right)):
         if table.num_rows:
             is_empty = False
             yield table
@@ -158,7 +162,7 @@ def join_tables(
         yield empty_table(plan.result)
 
 
-def _needed(batches: Batches, side: JoinSide) -> Batches:
+def _select_needed(batches: Batches, side: JoinSide) -> Batches:
     """Yield the columns and rows of a side that the join needs, in their canonical layout."""
     import pyarrow.compute as pc
 

@@ -65,13 +65,13 @@ class MergeDedup(msgspec.Struct, frozen=True):
         first = next(tables)
         schema = canonical_schema(first.schema)
         self.check(schema, "the result")
-        rows = self._checked(partition, first, tables, schema)
+        rows = self._check_partition(partition, first, tables, schema)
         resolve = partial(unique, keys=self.keys, order_by=self.order_by)
         yield from GroupedApply(resolve, schema, self.keys, rows_bytes, scratch).results(
             rows, "unique"
         )
 
-    def _checked(
+    def _check_partition(
         self, partition: int, first: pa.Table, tables: Iterator[pa.Table], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows, checked to be in the partition that their key belongs to."""
@@ -88,7 +88,7 @@ class MergeDedup(msgspec.Struct, frozen=True):
         places = np.asarray(kernel.partition_ids(columns, self.partitions))
         strange = np.flatnonzero(places != partition)
         if len(strange):
-            key = _told(batch.select(list(self.shuffle_key)), int(strange[0]))
+            key = _describe_row(batch.select(list(self.shuffle_key)), int(strange[0]))
             raise OutputError(
                 f"reduce.function: partition {partition} returned a row with {key}, which is a key "
                 "of another partition, so rows with equal output.keys may be in different ones; "
@@ -107,7 +107,7 @@ def unique(table: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Tab
     begins = is_new(ordered.select(list(keys))).to_numpy(zero_copy_only=False)
     first = np.flatnonzero(begins)
     if len(first) < ordered.num_rows:
-        _check_told_apart(ordered, first[np.cumsum(begins) - 1], keys, order_by)
+        _check_unambiguous(ordered, first[np.cumsum(begins) - 1], keys, order_by)
     return pa.concat_tables([alone, ordered.take(pa.array(first))])
 
 
@@ -129,7 +129,7 @@ def _greatest_first(table: pa.Table, keys: Sequence[str], order_by: str | None) 
     return indices(codes.order())
 
 
-def _check_told_apart(
+def _check_unambiguous(
     ordered: pa.Table, winners: Rows, keys: Sequence[str], order_by: str | None
 ) -> None:
     """Raise OutputError if another row could be kept as well as the one that is.
@@ -138,10 +138,10 @@ def _check_told_apart(
     """
     others = np.flatnonzero(winners != np.arange(len(winners)))
     if order_by is None:
-        row = int(others[0])
+        key = _describe_row(ordered.select(list(keys)), int(others[0]))
         raise OutputError(
-            f"output.keys: several rows of the result have {_told(ordered.select(list(keys)), row)}"
-            "; name a column in output.order_by to keep the row with its greatest value, or "
+            f"output.keys: several rows of the result have {key}; "
+            "name a column in output.order_by to keep the row with its greatest value, or "
             "combine them in [reduce]"
         )
     tied = others[_same(ordered.select([order_by]), others, winners[others])]
@@ -150,7 +150,7 @@ def _check_told_apart(
         row = int(differing[0])
         raise OutputError(
             f"output.order_by: different rows of the result have "
-            f"{_told(ordered.select([*keys, order_by]), row)}, so none can be chosen; "
+            f"{_describe_row(ordered.select([*keys, order_by]), row)}, so none can be chosen; "
             "use a column in which they differ, or combine them in [reduce]"
         )
 
@@ -180,7 +180,7 @@ def _same_values(one: pa.ChunkedArray, other: pa.ChunkedArray) -> npt.NDArray[np
     return np.asarray(same)
 
 
-def _told(rows: pa.Table | pa.RecordBatch, row: int) -> str:
+def _describe_row(rows: pa.Table | pa.RecordBatch, row: int) -> str:
     """Return a row's values for a message: ``id = 5 and day = '2026-11-20'``."""
     (values,) = rows.slice(row, 1).to_pylist()
     texts = {name: repr(v) if isinstance(v, str) else str(v) for name, v in values.items()}

@@ -5,8 +5,8 @@ and first and last values. Every aggregate is finished from these. A row of the 
 row as well, so combining is always optional: rows that have been combined and rows that have not go
 together as long as they keep their order. All maps of a shuffle send the same columns.
 
-Nothing is lost. Integers and decimals are only combined if the sum fits the partial column, or else
-in a wider one (`PartialAggregates.merge_widening`, for results that do not travel). Sums and means
+Combining loses no value. Integers and decimals are combined only if the sum fits the partial
+column, or in a wider column that is not sent (`PartialAggregates.combine_widening`). Sums and means
 of floats depend on the order in which they are added, as everywhere.
 """
 
@@ -87,21 +87,21 @@ class PartialAggregates:
             columns.append(pa.repeat(nothing, batch.num_rows))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def merge(self, rows: pa.Table) -> pa.Table | None:
+    def combine(self, rows: pa.Table) -> pa.Table | None:
         """Return one partial row per key in the same schema; None if a sum might not fit it.
 
         Groups come in the order of their first rows.
         """
         if any(self._does_not_fit(rows, partial) for partial in self.columns):
             return None
-        return self._merge(rows, fits=True).cast(self.schema)
+        return self._combine(rows, fits=True).cast(self.schema)
 
-    def merge_widening(self, rows: pa.Table) -> pa.Table:
+    def combine_widening(self, rows: pa.Table) -> pa.Table:
         """Return one partial row per key, in columns as wide as the sums may need.
 
         ``rows`` may be results of this method. Raises JobError for sums of more than 76 digits.
         """
-        return self._merge(rows, fits=False)
+        return self._combine(rows, fits=False)
 
     def finish(self, rows: pa.Table) -> pa.Table:
         """Return the result: one row per key, as `grouping.group` makes it of all rows.
@@ -109,41 +109,41 @@ class PartialAggregates:
         ``rows`` are partial rows of all kinds, in input order. Raises JobError for a sum that does
         not fit its type.
         """
-        lone, others = split_singleton_groups(rows, self.group_by)
-        results = [self._finish_merged(self._as_merged(lone))] if len(lone) else []
+        singletons, others = split_singleton_groups(rows, self.group_by)
+        results = [self._finish_combined(self._as_combined(singletons))] if len(singletons) else []
         if len(others) or not results:
-            results.append(self._finish_merged(self._merge(others, fits=False)))
+            results.append(self._finish_combined(self._combine(others, fits=False)))
         return pa.concat_tables(results)
 
-    def _as_merged(self, lone: pa.Table) -> pa.Table:
-        """Return partial rows whose key comes once as `_merge` would return them."""
-        columns = [canonical_floats(lone[name]) for name in self.group_by]
+    def _as_combined(self, singletons: pa.Table) -> pa.Table:
+        """Return partial rows whose key comes once as `_combine` would return them."""
+        columns = [canonical_floats(singletons[name]) for name in self.group_by]
         for partial in self.columns:
-            column = lone[partial.name]
-            is_summed = partial.merging == "sum" and is_whole(column.type)
+            column = singletons[partial.name]
+            is_summed = partial.combining == "sum" and is_whole(column.type)
             is_signed = is_summed and not types.is_uint64(column.type)
             columns.append(column.cast(pa.int64()) if is_signed else column)
         return pa.table(columns, names=[*self.group_by, *(each.name for each in self.columns)])
 
-    def _finish_merged(self, merged: pa.Table) -> pa.Table:
+    def _finish_combined(self, combined: pa.Table) -> pa.Table:
         """Return the aggregates of rows that each have a key of their own."""
         names = {(partial.function, partial.column): partial.name for partial in self.columns}
-        outputs = [merged[name] for name in self.group_by]
+        outputs = [combined[name] for name in self.group_by]
         for aggregate, mean in zip(self.aggregates, self.means, strict=True):
-            parts = [merged[names[part]] for part in parts_of(aggregate)]
+            parts = [combined[names[part]] for part in parts_of(aggregate)]
             kinds = [self.schema.field(names[part]).type for part in parts_of(aggregate)]
             outputs.append(_finish(aggregate, mean, parts, kinds))
         return pa.table(outputs, names=[*self.group_by, *(each.name for each in self.aggregates)])
 
-    def _merge(self, rows: pa.Table, fits: bool) -> pa.Table:
+    def _combine(self, rows: pa.Table, fits: bool) -> pa.Table:
         calls = [
-            Call(partial.name, partial.merging, partial.name, partial.aggregate, fits)
+            Call(partial.name, partial.combining, partial.name, partial.aggregate, fits)
             for partial in self.columns
         ]
         return call_by_group(rows, self.group_by, calls)
 
     def _does_not_fit(self, rows: pa.Table, partial: PartialColumn) -> bool:
-        if partial.merging != "sum":
+        if partial.combining != "sum":
             return False
         column = rows[partial.name]
         if types.is_int32(column.type):
@@ -216,10 +216,10 @@ def concat_partial_rows(tables: Sequence[pa.Table]) -> pa.Table:
         max({table.schema.field(name).type for table in tables}, key=_room) for name in schema.names
     ]
     widest = pa.schema(list(zip(schema.names, kinds, strict=True)))
-    return pa.concat_tables([_widened(table, widest) for table in tables])
+    return pa.concat_tables([_widen(table, widest) for table in tables])
 
 
-def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def _widen(table: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = []
     for column, kind in zip(table.columns, schema.types, strict=True):
         if types.is_duration(column.type) and column.type != kind:

@@ -25,7 +25,7 @@ class PartialColumn(NamedTuple):
         return self.function in ("count", "count_distinct")
 
     @property
-    def merging(self) -> AggregateFunction:
+    def combining(self) -> AggregateFunction:
         """The function that combines several values to one."""
         return "sum" if self.is_count else self.function
 

@@ -34,11 +34,11 @@ def split_singleton_groups(table: pa.Table, key: Sequence[str]) -> tuple[pa.Tabl
     if not key:
         return nothing, table
     sample = _hashes(table.slice(0, _SAMPLE_ROWS), key)
-    repeats = len(_repeated(sample)) / max(1, len(sample))
+    repeats = len(_repeated_hashes(sample)) / max(1, len(sample))
     if 1 + repeats * table.num_rows / max(1, len(sample)) > _MAX_ROWS_PER_KEY:
         return nothing, table
     hashes = _hashes(table, key)
-    repeated = _repeated(hashes)
+    repeated = _repeated_hashes(hashes)
     if not len(repeated):
         return table, nothing
     import pyarrow.compute as pc
@@ -47,7 +47,7 @@ def split_singleton_groups(table: pa.Table, key: Sequence[str]) -> tuple[pa.Tabl
     return table.filter(pc.invert(shared)), table.filter(shared)
 
 
-def _repeated(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _repeated_hashes(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Return each hash once less often than it occurs."""
     ordered = np.sort(hashes)
     return ordered[1:][ordered[1:] == ordered[:-1]]

@@ -28,7 +28,7 @@ from mrflight.compute.sql.plans import (
     explain_not_sliceable,
     order_at_the_end,
     reads_floats,
-    result_of,
+    result_schema,
     used_columns,
 )
 from mrflight.errors import ColumnNotFoundError, JobFailedError, JobFileError
@@ -76,17 +76,17 @@ class SqlReduce(msgspec.Struct, frozen=True):
 
         Raises JobFileError and ColumnNotFoundError.
         """
-        rows = self._planned(schemas)[0]
+        rows = self._plan(schemas)[0]
         if self.stream and (reason := explain_not_sliceable(rows, self.stream)):
             raise JobFileError(
                 f"{self.key_path}: {self.stream} has no key, so this sql runs over a slice of its "
                 f"rows at a time, but it {reason}"
             )
-        return result_of(rows, self.key_path)
+        return result_schema(rows, self.key_path)
 
     def check_order(self, schemas: Mapping[str, pa.Schema]) -> None:
         """Raise JobFileError if the query orders or limits its result, which is one of several."""
-        if clause := order_at_the_end(self._planned(schemas)[0]):
+        if clause := order_at_the_end(self._plan(schemas)[0]):
             raise JobFileError(
                 f"{self.key_path}: this sql runs over a partition at a time, and would {clause} "
                 "the rows of each; use reduce.sort_by and reduce.limit for the whole result"
@@ -96,10 +96,12 @@ class SqlReduce(msgspec.Struct, frozen=True):
         """Raise JobFileError if the results of the partitions differ from that of all rows."""
         if not self.keys:
             return
-        if reason := explain_not_copartitioned(self._planned(schemas)[0], self.keys, schemas):
-            told = " and ".join(f"{table} by {', '.join(key)}" for table, key in self.keys.items())
+        if reason := explain_not_copartitioned(self._plan(schemas)[0], self.keys, schemas):
+            key_list = " and ".join(
+                f"{table} by {', '.join(key)}" for table, key in self.keys.items()
+            )
             raise JobFileError(
-                f"{self.key_path}: this sql runs over a partition at a time, of {told}, but it "
+                f"{self.key_path}: this sql runs over a partition at a time, of {key_list}, but it "
                 f"{reason}"
             )
 
@@ -108,7 +110,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
 
         Raises as `check` does.
         """
-        rows = self._planned(schemas)[0]
+        rows = self._plan(schemas)[0]
         return [table for table in self.keys if explain_not_sliceable(rows, table) is None]
 
     def columns(self, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
@@ -116,7 +118,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
 
         Raises as `check` does.
         """
-        found = used_columns(self._planned(schemas)[0], schemas)
+        found = used_columns(self._plan(schemas)[0], schemas)
         chosen = {
             table: pa.schema([schema.field(name) for name in found[table]])
             for table, schema in schemas.items()
@@ -140,9 +142,9 @@ class SqlReduce(msgspec.Struct, frozen=True):
         memory or disk do not suffice.
         """
         schemas = {name: schema for name, (schema, _) in inputs.items()}
-        planned, numbers = self._planned(schemas)
-        result = result_of(planned, self.key_path)
-        tables, row_bytes = self._kept(
+        planned, numbers = self._plan(schemas)
+        result = result_schema(planned, self.key_path)
+        tables, row_bytes = self._hold_or_spill(
             inputs, self.columns(schemas), memory_bytes // HELD_FRACTION, scratch
         )
         is_empty = True
@@ -170,7 +172,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
                 return
             except JobFileError as error:
                 if not any(sign in str(error.__cause__) for sign in _NO_MEMORY):
-                    raise self._failed(error) from error.__cause__
+                    raise self._attribute_error(error) from error.__cause__
                 if has_begun or not has_hash_join or can_spill_joins:
                     raise self._too_small(error, run.pool_bytes) from error.__cause__
 
@@ -182,7 +184,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
             f"({error_text(error.__cause__ or error)})"
         )
 
-    def _failed(self, error: JobFileError) -> JobFileError | JobFailedError:
+    def _attribute_error(self, error: JobFileError) -> JobFileError | JobFailedError:
         """Return the error, as JobFailedError if the disk caused it and not the query."""
         if any(sign in str(error.__cause__) for sign in _NO_DISK):
             return JobFailedError(
@@ -191,7 +193,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
             )
         return error
 
-    def _kept(
+    def _hold_or_spill(
         self, inputs: Inputs, used: dict[str, list[str]], max_bytes: int, scratch: ScratchFolder
     ) -> tuple[dict[str, list[pa.RecordBatch] | Path], int]:
         """Return the needed columns in memory or in files, and the bytes of a row of all tables.
@@ -205,7 +207,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
             rows = (batch.select(used[name]) for batch in batches)
             held = RowBuffer()
             if held.fill(rows, max_bytes):
-                partition = _written(held, rows, f"sql-{number}", scratch)
+                partition = _spill(held, rows, f"sql-{number}", scratch)
                 (tables[name],) = partition.paths
                 row_bytes += partition.bytes // partition.rows
             else:
@@ -215,25 +217,23 @@ class SqlReduce(msgspec.Struct, frozen=True):
                 tables[name] = kept or [empty_batch(needed)]
         return tables, row_bytes
 
-    def _planned(self, schemas: Mapping[str, pa.Schema]) -> tuple[DataFrame, dict[str, str]]:
+    def _plan(self, schemas: Mapping[str, pa.Schema]) -> tuple[DataFrame, dict[str, str]]:
         """Return the query planned over no rows, and the options that it was planned with."""
-        return _planned(self.text, self.key_path, TableSchemas.of(schemas))
+        return _plan(self.text, self.key_path, TableSchemas.of(schemas))
 
 
 @lru_cache(MAX_CACHED_PLANS)
-def _planned(text: str, key_path: str, tables: TableSchemas) -> tuple[DataFrame, dict[str, str]]:
+def _plan(text: str, key_path: str, tables: TableSchemas) -> tuple[DataFrame, dict[str, str]]:
     schemas = dict(tables.schemas)
     check_installed(key_path)
     with translate_errors(key_path, schemas):
-        rows = _planned_with({}, text, schemas)
+        rows = _plan_with({}, text, schemas)
         if reads_floats(rows, schemas):
             return rows, {}
-        return _planned_with(EXACT, text, schemas), EXACT
+        return _plan_with(EXACT, text, schemas), EXACT
 
 
-def _planned_with(
-    options: dict[str, str], text: str, schemas: Mapping[str, pa.Schema]
-) -> DataFrame:
+def _plan_with(options: dict[str, str], text: str, schemas: Mapping[str, pa.Schema]) -> DataFrame:
     session = new_session(options)
     for name, schema in schemas.items():
         add_table(session, name, [empty_batch(schema)])
@@ -242,7 +242,7 @@ def _planned_with(
     return rows
 
 
-def _written(
+def _spill(
     held: RowBuffer, rows: Iterator[pa.RecordBatch], name: str, scratch: ScratchFolder
 ) -> SpillPartition:
     """Write what is held and all rows that come to one file."""

@@ -64,13 +64,13 @@ def test_any_rows_are_sorted(data: st.DataObject, tmp_path_factory: pytest.TempP
 def test_one_key_is_not_sorted_but_streamed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table({"k": np.ones(ROWS, np.int64), "row": np.arange(ROWS)})
     sorted_rows: list[int] = []
-    sort = ExternalSort._sorted
+    sort = ExternalSort._sort
 
     def noted(self: ExternalSort, rows: pa.Table) -> pa.Table:
         sorted_rows.append(rows.num_rows)
         return sort(self, rows)
 
-    monkeypatch.setattr(ExternalSort, "_sorted", noted)
+    monkeypatch.setattr(ExternalSort, "_sort", noted)
     assert reduce(ReduceSpec(sort_by=ascending("k")), table, LITTLE // 4, folder) == table
     assert sorted_rows == []
 

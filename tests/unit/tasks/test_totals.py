@@ -53,7 +53,7 @@ def made_of(
     """The result's rows."""
     sent = list(sent_by(reduce_spec, batches))
     schema, results = reduce_spec.apply(0, sent[0].schema, iter(sent), TaskMemory(LITTLE, folder))
-    assert schema == reduce_spec.made_schema(sent[0].schema)
+    assert schema == reduce_spec.applied_schema(sent[0].schema)
     rows: list[dict[str, Any]] = pa.Table.from_batches(results, schema).to_pylist()
     return rows
 

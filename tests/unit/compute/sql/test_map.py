@@ -175,11 +175,15 @@ ONE_QUERY = (
             "visits has no column 'N'; it has 'Url', 'n'",
         ),
         ('select v."a b" from visits v', ColumnNotFoundError, "visits has no column 'a b'; it has"),
-        ("select n from Visits", JobFileError, "there is no table 'Visits'; there is 'visits', wi"),
+        (
+            "select n from Visits",
+            JobFileError,
+            "there is no table 'Visits'; tables have the names of the inputs: 'vi",
+        ),
         (
             "select n as a, day as a from visits",
             JobFileError,
-            "visits.n AS a and visits.day AS a would be columns of one name; rename one ",
+            "visits.n AS a and visits.day AS a would be columns with the same name; rename ",
         ),
         ("select day * n from visits", JobFileError, "operation Date32 * Int32"),
         ("selec n from visits", JobFileError, "SQL error"),
@@ -193,7 +197,7 @@ ONE_QUERY = (
 def test_invalid_queries_are_refused(text: str, kind: type[JobError], reason: str) -> None:
     with pytest.raises(kind) as refused:
         sql_map(text).check(ROWS.schema)
-    assert str(refused.value).startswith("inputs.visits.sql: ")
+    assert str(refused.value).startswith("inputs.visits.sql")
     assert reason in str(refused.value)
     assert "\n" not in str(refused.value)
 

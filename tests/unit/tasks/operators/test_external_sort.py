@@ -25,7 +25,7 @@ class Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pieces: dict[str, list[SpillPartition]] = {}
         self.sorted_bytes: list[int] = []
-        finish, sort = GracePartitioner.finish, ExternalSort._sorted
+        finish, sort = GracePartitioner.finish, ExternalSort._sort
 
         def finished(writer: GracePartitioner) -> list[SpillPartition]:
             pieces = finish(writer)
@@ -37,7 +37,7 @@ class Watched:
             return sort(sorter, table)
 
         monkeypatch.setattr(GracePartitioner, "finish", finished)
-        monkeypatch.setattr(ExternalSort, "_sorted", is_sorted)
+        monkeypatch.setattr(ExternalSort, "_sort", is_sorted)
 
     @property
     def files(self) -> list[int]:

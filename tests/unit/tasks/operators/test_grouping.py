@@ -206,9 +206,9 @@ def test_first_and_last_of_a_key_are_the_values_of_its_rows(type_: pa.DataType) 
         plan = plan_partials(table.schema, ["k"], aggregates)
         assert plan is not None
         rows = pa.Table.from_batches([plan.from_rows(each) for each in table.to_batches()])
-        merged = plan.merge(rows)
-        assert merged is not None
-        for result in (group(table, ["k"], aggregates), plan.finish(rows), plan.finish(merged)):
+        combined = plan.combine(rows)
+        assert combined is not None
+        for result in (group(table, ["k"], aggregates), plan.finish(rows), plan.finish(combined)):
             assert str(result.to_pylist()) == str([{"k": 0.0, "first": keys[0], "last": keys[-1]}])
 
 

@@ -69,7 +69,7 @@ def assert_same(result: pa.Table, wanted: pa.Table, kind: Kind) -> None:
 def put_together(
     plan: PartialAggregates, maps: Sequence[Sequence[pa.RecordBatch]], merges: st.DataObject
 ) -> pa.Table:
-    """The result of rows that came in maps of batches, of which some are merged on their way."""
+    """The result of rows that came in maps of batches, of which some are combined on their way."""
     sent: list[pa.Table] = []
     for batches in maps:
         rows = [pa.Table.from_batches([plan.from_rows(batch)]) for batch in batches]
@@ -77,9 +77,9 @@ def put_together(
             assert table.schema == plan.schema
         together = merges.draw(st.booleans())
         for table in [pa.concat_tables(rows)] if together and rows else rows:
-            merged = plan.merge(table) if merges.draw(st.booleans()) else None
-            assert merged is None or merged.schema == plan.schema
-            sent.append(table if merged is None else merged)
+            combined = plan.combine(table) if merges.draw(st.booleans()) else None
+            assert combined is None or combined.schema == plan.schema
+            sent.append(table if combined is None else combined)
     if not sent:
         return plan.finish(plan.schema.empty_table())
     return plan.finish(pa.concat_tables(sent))
@@ -122,7 +122,7 @@ def test_inside_a_process_every_aggregate_has_partials(kind: Kind, data: st.Data
     parts = [plan.schema.empty_table()]
     for batch in batches_of(table, data.draw(st.lists(st.integers(0, len(rows)), max_size=4))):
         part = pa.Table.from_batches([plan.from_rows(batch)])
-        parts.append(plan.merge_widening(part) if data.draw(st.booleans()) else part)
+        parts.append(plan.combine_widening(part) if data.draw(st.booleans()) else part)
     if "count_distinct" in admitted(kind.type):
         pairs = group(table, ["k", "v"], []).to_batches()
         parts += [pa.Table.from_batches([plan.from_distinct(batch, "v")]) for batch in pairs]
@@ -232,10 +232,10 @@ def test_sums_that_may_not_fit_are_not_combined(kind: pa.DataType, most: Any) ->
     plan = plan_partials(table.schema, ["k"], [aggregate("sum")])
     assert plan is not None
     rows = rows_of(plan, table)
-    assert plan.merge(rows) is None
-    merged = plan.merge_widening(rows.slice(0, 2))
-    assert merged.num_rows == 1
-    both = concat_partial_rows([merged, rows.slice(2)])
+    assert plan.combine(rows) is None
+    combined = plan.combine_widening(rows.slice(0, 2))
+    assert combined.num_rows == 1
+    both = concat_partial_rows([combined, rows.slice(2)])
     if kind == pa.uint64():
         with pytest.raises(JobError, match=r"^reduce\.aggregate\.sum: sum of 'v' does not fit"):
             plan.finish(both)
@@ -248,12 +248,12 @@ def test_counts_on_the_wire_do_not_wrap_around() -> None:
     plan = plan_partials(schema, ["k"], [Aggregate("n", "count", None)])
     assert plan is not None
     counted = pa.table({"k": [1, 1], "count(*)": pa.array([2**31 - 1, 1], pa.int32())})
-    assert plan.merge(counted) is None
+    assert plan.combine(counted) is None
     assert plan.finish(counted).to_pydict() == {"k": [1], "n": [2**31]}
     counted = pa.table({"k": [1, 1], "count(*)": pa.array([2**29, 1], pa.int32())})
-    merged = plan.merge(counted)
-    assert merged is not None
-    assert merged.to_pydict() == {"k": [1], "count(*)": [2**29 + 1]}
+    combined = plan.combine(counted)
+    assert combined is not None
+    assert combined.to_pydict() == {"k": [1], "count(*)": [2**29 + 1]}
 
 
 def test_sums_of_77_digits_name_the_aggregate() -> None:
@@ -261,7 +261,7 @@ def test_sums_of_77_digits_name_the_aggregate() -> None:
     table = pa.table({"k": [1, 1], "v": pa.array([most, most], pa.decimal256(76, 0))})
     plan = plan_partials(table.schema, ["k"], [Aggregate("total", "sum", "v")])
     assert plan is not None
-    assert plan.merge(rows_of(plan, table)) is None
+    assert plan.combine(rows_of(plan, table)) is None
     with pytest.raises(JobError, match=r"^reduce\.aggregate\.total: sum of 'v' does not fit"):
         plan.finish(rows_of(plan, table))
 
@@ -271,6 +271,6 @@ def test_nested_values_are_counted(values: list[Any]) -> None:
     table = pa.table({"k": [1, 1, 1], "v": values})
     plan = plan_partials(table.schema, ["k"], [Aggregate("n", "count", "v")])
     assert plan is not None
-    merged = plan.merge(rows_of(plan, table))
-    assert merged is not None
-    assert plan.finish(merged)["n"].to_pylist() == [2]
+    combined = plan.combine(rows_of(plan, table))
+    assert combined is not None
+    assert plan.finish(combined)["n"].to_pylist() == [2]
