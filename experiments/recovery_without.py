@@ -8,19 +8,20 @@ this process is left out of the servers and workers as well, as they are forks o
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 
 from mrflight import driver
 from mrflight.scheduler.shuffle_monitor import ShuffleMonitor
 from mrflight.shuffle.client.shuffle import Shuffle
-from mrflight.shuffle.metadata.event_journal import EventJournal
+from mrflight.shuffle.metadata import journal
 from mrflight.shuffle.metadata.events import AnyEvent
 from mrflight.shuffle.metadata.journal import Journal
-from mrflight.shuffle.metadata.journal_file import write_at
 from mrflight.shuffle.wire import block
 
 
@@ -36,19 +37,21 @@ def _no_checksums() -> None:
 def _no_journal() -> None:
     """The metadata server opens its journal, and records nothing in it."""
 
-    def nothing(journal: EventJournal, event: AnyEvent) -> None: ...
+    def nothing(of: Journal, event: AnyEvent) -> None: ...
 
-    EventJournal.record = nothing  # type: ignore[method-assign,assignment]
+    Journal.record = nothing  # type: ignore[method-assign,assignment]
 
 
 def _no_sync() -> None:
     """What is recorded is written, and not synced."""
+    open_journal = journal._open
 
-    def write(journal: Journal, frame: bytes) -> None:
-        write_at(journal._file, frame, journal._end)
-        journal._end += len(frame)
+    def unsynced(path: Path) -> sqlite3.Connection:
+        database = open_journal(path)
+        database.execute("PRAGMA synchronous = OFF")
+        return database
 
-    Journal._write = write  # type: ignore[method-assign,assignment]
+    journal._open = unsynced
 
 
 def _no_watch() -> None:

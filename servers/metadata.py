@@ -27,7 +27,7 @@ from mrflight.errors import (
     ServerUnavailableError,
 )
 from mrflight.ids import MapAttempt, new_writer_id
-from mrflight.shuffle.metadata.event_journal import EventJournal
+from mrflight.shuffle.metadata.journal import Journal
 from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_memory import tune_malloc
@@ -265,7 +265,7 @@ def _registry(options: argparse.Namespace) -> Iterator[Registry]:
     if options.journal is None:
         yield Registry(ActiveClock(), options.heartbeat_timeout)
         return
-    with EventJournal(options.journal) as journal:
+    with Journal(options.journal) as journal:
         registry = Registry(ActiveClock(), options.heartbeat_timeout, journal.record)
         try:
             registry.resume(journal.events())

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from pyarrow import flight
 
-from mrflight.shuffle.metadata.event_journal import EventJournal
+from mrflight.shuffle.metadata.journal import Journal
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_memory import tune_malloc
 from servers import process
@@ -70,7 +70,7 @@ def serve(options: argparse.Namespace) -> None:
     """As the real one, which takes no other server than its own."""
     tune_malloc()
     listen = process.listen_location(options)
-    with EventJournal(options.journal) as journal:
+    with Journal(options.journal) as journal:
         registry = Registry(ActiveClock(), options.heartbeat_timeout, journal.record)
         registry.resume(journal.events())
         server = CountingServer(listen, registry)

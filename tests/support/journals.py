@@ -1,50 +1,40 @@
-"""What journals hold once they are opened again, or compacted."""
+"""Helpers for the journal of a metadata server."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from mrflight.shuffle.metadata.compacted import compacted
-from mrflight.shuffle.metadata.event_journal import COMPACT_BYTES, EventJournal
-from mrflight.shuffle.metadata.events import AnyEvent, decode_event, encode_counts, encode_event
+from mrflight.shuffle.metadata.events import AnyEvent, CountsRestored, encode_counts
 from mrflight.shuffle.metadata.journal import Journal
 
 
-def records_in(path: Path) -> list[bytes]:
-    with Journal(path) as journal:
-        return list(journal.records())
-
-
-def check_order(records: list[bytes], expected: dict[int, int]) -> None:
-    """Of each thread there is every record once, in order."""
-    found: dict[int, list[int]] = {thread: [] for thread in expected}
-    for record in records:
-        thread, number = map(int, record.split()[:2])
-        found[thread].append(number)
-    assert found == {thread: list(range(count)) for thread, count in expected.items()}
-
-
-def counted(counts: Sequence[int]) -> bytes:
-    """Counts as an event has them."""
+def encoded(counts: Sequence[int]) -> bytes:
+    """Encode counts as an event has them."""
     return encode_counts(np.array(counts, np.int64))
 
 
-def recorded(path: Path, events: Iterable[AnyEvent], compact_bytes: int = COMPACT_BYTES) -> int:
-    """The size of a journal, once these are recorded in it and compactions are over."""
-    with EventJournal(path, compact_bytes) as journal:
+def sums(shuffle_id: str, rows: Sequence[int]) -> CountsRestored:
+    """Return the sums of a shuffle whose rows have ten bytes each."""
+    return CountsRestored(shuffle_id, encoded(rows), encoded([10 * count for count in rows]))
+
+
+def record_all(path: Path, events: Iterable[AnyEvent]) -> None:
+    with Journal(path) as journal:
         for event in events:
             journal.record(event)
-    return path.stat().st_size
 
 
-def recorded_in(path: Path) -> list[AnyEvent]:
-    with EventJournal(path) as journal:
+def events_in(path: Path) -> list[AnyEvent]:
+    with Journal(path) as journal:
         return list(journal.events())
 
 
-def kept(events: list[AnyEvent]) -> list[AnyEvent]:
-    """Those that a compaction leaves."""
-    return list(map(decode_event, compacted(lambda: map(encode_event, events))))
+def after_a_journal(events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    """Return what a journal gives back of these events."""
+    with tempfile.TemporaryDirectory() as folder:
+        record_all(Path(folder) / "journal", events)
+        return events_in(Path(folder) / "journal")

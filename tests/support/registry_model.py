@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,7 +18,7 @@ from mrflight.errors import (
     ShuffleNotFoundError,
 )
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.metadata.events import AnyEvent, decode_event, encode_event
+from mrflight.shuffle.metadata.journal import Journal
 from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from tests.support.modelled_servers import (
@@ -46,8 +48,8 @@ class RegistryModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.events: list[AnyEvent] = []
-        self.registry = Registry(self.clock, TIMEOUT_S, self.record)
+        self.folder = tempfile.TemporaryDirectory()
+        self.open_journal()
         self.servers = DataServers()
         self.known = KnownServers(self.clock)
         self.shuffles: dict[str, ModelShuffle] = {}
@@ -57,8 +59,11 @@ class RegistryModel(RuleBasedStateMachine):
         self.moves: list[ModelMove] = []
         self.created = 0
 
-    def record(self, event: AnyEvent) -> None:
-        self.events.append(decode_event(encode_event(event)))
+    def open_journal(self) -> None:
+        """Start the registry, with what its predecessor has recorded."""
+        self.journal = Journal(Path(self.folder.name) / "journal")
+        self.registry = Registry(self.clock, TIMEOUT_S, self.journal.record)
+        self.registry.resume(self.journal.events())
 
     # Steps of both
 

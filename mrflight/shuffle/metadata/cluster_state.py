@@ -15,8 +15,8 @@ from mrflight.shuffle.metadata.events import (
     AnyEvent,
     CommitLeaseEnded,
     CommitLeaseGranted,
+    CountsRestored,
     MapCommitted,
-    MapsCommitted,
     PartitionsPlaced,
     ServerDraining,
     ServerGone,
@@ -84,6 +84,7 @@ class TableStates:
                 self.last_number = max(self.last_number, event.number)
                 state.lease = Lease(event.number, event.holder, event.lease_s, now_s)
             case CommitLeaseEnded():
+                self.last_number = max(self.last_number, event.number)
                 if state.lease is not None and state.lease.number == event.number:
                     state.lease = None
             case VersionRecorded():
@@ -125,8 +126,8 @@ class ClusterState:
                 del self.shuffles[event.id]
             case MapCommitted():
                 self.shuffles[event.id].apply_commit(event)
-            case MapsCommitted():
-                self.shuffles[event.id].apply_commits(event)
+            case CountsRestored():
+                self.shuffles[event.id].restore_counts(event)
             case PartitionsPlaced():
                 self.shuffles[event.id].apply_placed(event)
             case CommitLeaseGranted() | CommitLeaseEnded() | VersionRecorded() | VersionForgotten():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
@@ -62,13 +61,10 @@ class CommitLog:
             schema = pa.ipc.read_schema(pa.py_buffer(encoded_schema))
             self.schema = schema if len(schema) else None
 
-    def add(
-        self, rows: Counts, size_bytes: Counts, where: npt.NDArray[np.bool_] | None = None
-    ) -> None:
-        """Add rows and bytes to the sums of all partitions, or of those that are set in a mask."""
-        chosen = slice(None) if where is None else where
-        self.rows[chosen] += rows[chosen]
-        self.size_bytes[chosen] += size_bytes[chosen]
+    def add(self, rows: Counts, size_bytes: Counts) -> None:
+        """Add rows and bytes to the sums."""
+        self.rows += rows
+        self.size_bytes += size_bytes
 
     def clear(self, partitions: list[int]) -> None:
         """Set the sums of lost partitions to 0."""

@@ -17,10 +17,7 @@ Counts = npt.NDArray[np.int64]
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="event", tag=True):
-    """A change that was allowed when it was recorded.
-
-    The tag of a record is the name of its class, or the older name that journals have.
-    """
+    """A change that was allowed when it was recorded."""
 
 
 class ServerJoined(Event, frozen=True):
@@ -45,7 +42,7 @@ class ServerGone(Event, frozen=True):
     location: str
 
 
-class ShuffleCreated(Event, frozen=True, tag="ShuffleMade"):
+class ShuffleCreated(Event, frozen=True):
     """A shuffle was created: partition p is on ``locations[i]`` for i in ``placement[p]``."""
 
     id: str
@@ -63,37 +60,33 @@ class ShuffleDropped(Event, frozen=True):
 
 
 class MapCommitted(Event, frozen=True):
-    """A map attempt was committed.
-
-    It counts for the partitions whose rows the map had not committed yet as of ``version``.
-    """
+    """A map attempt was committed: see `MapCommit` for ``since`` and ``until``."""
 
     id: str
     map_id: int
     attempt: int
     writer: str
-    version: int
-    """The version of the placement that it was written to."""
+    since: int
+    until: int
+    output_hash: int
+    """The `hash_output` of all rows that the attempt sends."""
     schema: bytes
+    """Empty if the shuffle has a schema already."""
     rows: bytes
-    """The rows per partition, as `encode_counts` returns them; ``size_bytes`` has the same form."""
+    """The rows in each partition that the attempt counts for, and 0 in the others, as
+    `encode_counts` returns them. Empty in a journal, which keeps `CountsRestored`."""
     size_bytes: bytes
-    routing: str = ""
-    """A hash of the partition of each row, or empty if the writer sent none."""
+    """As ``rows``."""
 
 
-class MapsCommitted(Event, frozen=True):
-    """Several `MapCommitted` of a shuffle in a row, which a compaction of the journal has summed.
+class CountsRestored(Event, frozen=True):
+    """The sums over the commits of a shuffle, in place of the counts of each commit.
 
-    ``rows`` and ``size_bytes`` are what they add per partition, as `encode_counts` returns it.
+    A journal keeps one per shuffle. ``rows`` and ``size_bytes`` are as `encode_counts` returns
+    them.
     """
 
     id: str
-    schema: bytes
-    """The schema of the first commit that has columns."""
-    commits: list[tuple[int, int, str, int, int, int]]
-    """``(map id, attempt, writer, since, until, output hash)`` of each commit: see `MapCommit` and
-    `hash_output`."""
     rows: bytes
     size_bytes: bytes
 
@@ -111,7 +104,7 @@ class PartitionsPlaced(Event, frozen=True):
     """Locations where no partition of this shuffle is placed any more."""
 
 
-class CommitLeaseGranted(Event, frozen=True, tag="CommitLeaseGiven"):
+class CommitLeaseGranted(Event, frozen=True):
     """A job is the only one that may commit to a table, for ``lease_s`` after each renewal.
 
     The ``number`` is above that of every earlier lease of any table.
@@ -153,7 +146,7 @@ AnyEvent = (
     | ShuffleCreated
     | ShuffleDropped
     | MapCommitted
-    | MapsCommitted
+    | CountsRestored
     | PartitionsPlaced
     | CommitLeaseGranted
     | CommitLeaseEnded
@@ -185,7 +178,7 @@ def encode_counts(counts: Counts) -> bytes:
     """Return the width of each number in bytes (1, 2, 4 or 8), then the numbers, little-endian.
 
     All numbers have the width that the largest needs. Reading 10,000 of them takes a tenth of the
-    time that a list of numbers takes, and a compaction of the journal reads every commit once more.
+    time that a list of numbers takes, and the journal reads and writes them at every commit.
     """
     width = np.min_scalar_type(counts.max(initial=0)).itemsize
     return bytes([width]) + counts.astype(f"<u{width}").tobytes()

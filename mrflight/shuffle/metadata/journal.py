@@ -1,168 +1,325 @@
-"""An append-only file of records that are durable once `append` returns.
+"""A metadata server's journal: the events that its present state follows from, in SQLite.
 
-What was being appended when the process or the machine died is cut off when
-the journal is opened again; it was never acknowledged. Damage anywhere before
-that is an error, as the records behind it would be lost without a word.
+An event is durable before it is applied (``synchronous=FULL``, a write-ahead log). The journal
+holds no history: an event that no longer matters is deleted in the transaction that makes it so,
+for instance all events of a shuffle that is dropped. Its size therefore follows what the cluster
+holds now, and it is never rewritten.
+
+The rows and bytes of each partition are kept as sums, one row per shuffle. 10,000 commits to
+10,000 partitions are 580 MB if each keeps its own counts, and less than 2 MB with sums.
 """
 
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+import numpy as np
+import xxhash
+
 from mrflight.errors import JobFileError, JournalError
-from mrflight.shuffle.metadata.journal_file import (
-    START_BYTES,
-    Successor,
-    checked,
-    damage,
-    open_locked,
-    recover,
-    sync_folder,
-    write_at,
+from mrflight.shuffle.metadata.events import (
+    AnyEvent,
+    CommitLeaseEnded,
+    CommitLeaseGranted,
+    Counts,
+    CountsRestored,
+    MapCommitted,
+    PartitionsPlaced,
+    ServerDraining,
+    ServerGone,
+    ServerJoined,
+    ShuffleCreated,
+    ShuffleDropped,
+    VersionForgotten,
+    VersionRecorded,
+    decode_counts,
+    decode_event,
+    encode_counts,
+    encode_event,
 )
-from mrflight.shuffle.metadata.journal_frame import encode_frame, read_frames, records_of
+from mrflight.shuffle.wire.lease_protocol import MAX_VERSIONS
 from mrflight.system.closeable import Closeable
 
-_LITTLE_BYTES = 2**20  # so little is copied in a few milliseconds
+_APPLICATION_ID = 0x6D72_666A
+"""Marks an SQLite database as a journal of mrflight: "mrfj"."""
+_VERSION = 1
+_EARLIER_MAGIC = b"mrflight-journal"
+"""The start of a journal of mrflight before it was an SQLite database."""
+_ENDED = "ended lease"
+
+_SCHEMA = (
+    # Events are replayed by position, and deleted by subject: what they are about.
+    """CREATE TABLE events (position INTEGER PRIMARY KEY, subject TEXT NOT NULL, number INTEGER,
+    event BLOB NOT NULL, checksum INTEGER NOT NULL)""",
+    "CREATE INDEX events_by_subject ON events (subject, number)",
+    """CREATE TABLE sums (shuffle TEXT PRIMARY KEY, rows BLOB NOT NULL, size_bytes BLOB NOT NULL,
+    checksum INTEGER NOT NULL)""",
+)
 
 
 class Journal(Closeable):
-    """Records on a disk, in order. Safe for many threads, and locked against other processes.
+    """The events on a disk, for `Registry.resume`. Safe for many threads.
 
-    Made, with mode 0600, where it is missing. The lock ends with `close`, or with the process
-    and all forks of it. JobFileError where another process has it, where it is damaged, or where
-    it is none.
+    The file is created with mode 0600 if it does not exist. Only one process can have it open.
+    Raises JobFileError if another process has it, if it is damaged, or if it is another file.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = Path(os.path.realpath(path))  # a rename would put a file in a link's place
+        self.path = path
         self._lock = threading.Lock()
-        self._rewriting = threading.Lock()  # taken before the other
-        self._refusal = ""
-        try:
-            self._file = open_locked(self.path)
-            try:
-                self._end = recover(self._file, self.path)
-            except BaseException:
-                os.close(self._file)
-                raise
-        except OSError as error:
-            raise JobFileError(
-                f"the journal {self.path} cannot be used: {error}; name a file on a disk with room"
-            ) from error
+        self._database: sqlite3.Connection | None = _open(path)
 
-    @property
-    def size_bytes(self) -> int:
-        """Of the file, as far as it is durable."""
-        return self._end
+    def events(self) -> Iterator[AnyEvent]:
+        """Yield the events in their order; read all of them before the next is recorded.
 
-    def records(self, since: int = START_BYTES, until: int | None = None) -> Iterator[bytes]:
-        """In order, those between two sizes that it had, or all when the first is asked for.
-
-        Not while another thread rewrites. JournalError where it cannot be read any more.
+        Raises JournalError if a record is damaged or is not an event of this version.
         """
-        offset, end = since, self._end if until is None else until
-        try:
-            with self.path.open("rb") as stream:
-                for whole, payload in read_frames(stream, since, end):
-                    yield from records_of(payload)
-                    offset = whole
-        except OSError as error:
-            raise JournalError(f"the journal {self.path} cannot be read: {error}") from error
-        if offset < end:
-            raise JournalError(damage(self.path, offset))
+        database = self._connected()
+        with self._reading():
+            rows = database.execute("SELECT subject, event, checksum FROM events ORDER BY position")
+            for subject, record, checksum in rows:
+                self._check(checksum, subject.encode(), record)
+                try:
+                    yield decode_event(record)
+                except JournalError as error:
+                    raise JournalError(f"{self.path}: {error}") from error
+            sums = database.execute("SELECT shuffle, rows, size_bytes, checksum FROM sums")
+            for shuffle, rows_of, size_bytes, checksum in sums:
+                self._check(checksum, shuffle.encode(), rows_of, size_bytes)
+                yield CountsRestored(shuffle, rows_of, size_bytes)
 
-    def append(self, record: bytes) -> None:
-        """Add a record, and return when it is durable.
+    def record(self, event: AnyEvent) -> None:
+        """Keep an event; it is durable when this returns.
 
-        JournalError where it cannot be kept: the journal is as it was, and the next one may be.
+        Raises JournalError if it cannot be kept. The journal is then as it was before, and the
+        next event may be kept.
         """
         with self._lock:
-            failure = self._refusal
-            if not failure:
-                try:
-                    self._write(encode_frame(self._end, [checked(record)]))
-                except OSError as error:
-                    failure = f"{error}; it needs room on a disk that works"
-        if failure:
-            raise JournalError(f"the journal {self.path} keeps no record: {failure}")
-
-    def rewrite(self, records: Iterable[bytes], until: int) -> None:
-        """Replace what there was at a size of ``until``; what was appended since comes after.
-
-        Others append while the new file is written, and wait only for the last of what they have
-        appended meanwhile to be copied. ``records`` may come from `records`, up to ``until``.
-        Whatever it raises, or JournalError, leaves the old records in place.
-        """
-        with self._rewriting:
-            if self._file < 0:
-                raise JournalError(f"the journal {self.path} is not rewritten: {self._refusal}")
-            copied, old = until, self._file
+            database = self._connected()
             try:
-                with Successor(self.path) as successor:
-                    successor.add(records)
-                    while (end := self._end) - copied > _LITTLE_BYTES:
-                        successor.add(self.records(copied, end))
-                        copied = end
-                    with self._lock:
-                        self._hand_over(successor, copied)
-            except OSError as error:
+                database.execute("BEGIN IMMEDIATE")
+                try:
+                    _Changes(database).apply(event)
+                    database.execute("COMMIT")
+                except BaseException:
+                    if database.in_transaction:
+                        database.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
                 raise JournalError(
-                    f"the journal {self.path} is not rewritten, and stays as it was: {error}"
+                    f"the journal {self.path} keeps no record: {error}; it needs room on a disk "
+                    "that works"
                 ) from error
-            finally:
-                if self._file != old:  # which nobody waits for: 1.6 GB took 0.4 s
-                    os.close(old)
 
     def close(self) -> None:
-        """Let go of the file, after a rewrite; nothing can be appended any more."""
-        with self._rewriting, self._lock:
-            if self._file >= 0:
-                os.close(self._file)
-                self._file = -1
-                self._refuse("it is closed")
+        """Close the file. Nothing can be recorded afterwards."""
+        with self._lock:
+            if self._database is not None:
+                self._database.close()
+                self._database = None
 
-    def _hand_over(self, successor: Successor, copied: int) -> None:
-        """Go on in another file, which has all that was there at a size of ``copied``."""
-        if copied < self._end:
-            successor.add(self.records(copied, self._end))
-        self._file, self._end = successor.take_place()
-        self._refusal = ""
-        try:
-            sync_folder(self.path)
-        except OSError as error:  # so what is appended from now on might go to a lost file
-            self._refuse(f"its folder could not be synced: {error}")
-            raise JournalError(f"the journal {self.path}: {self._refusal}") from error
+    def _connected(self) -> sqlite3.Connection:
+        if self._database is None:
+            raise JournalError(f"the journal {self.path} keeps no record: it is closed")
+        return self._database
 
-    def _write(self, frame: bytes) -> None:
-        """Add a frame and make it durable; OSError where it is not."""
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
         try:
-            write_at(self._file, frame, self._end)
-        except OSError:
-            self._take_back()
-            raise
-        try:
-            os.fdatasync(self._file)
-        except OSError as error:
-            # The system has dropped what it could not write, and would call the next sync good.
-            self._refuse(f"a sync failed ({error}); start the server anew, on a disk that works")
-            with suppress(OSError):
-                os.ftruncate(self._file, self._end)
-            raise
-        self._end += len(frame)
+            yield
+        except sqlite3.Error as error:
+            raise JournalError(_damage(self.path, str(error))) from error
 
-    def _take_back(self) -> None:
-        """Cut off the half of a frame, so that nobody ever takes it for a whole one."""
-        try:
-            os.ftruncate(self._file, self._end)
-            os.fdatasync(self._file)
-        except OSError as error:
-            self._refuse(f"half of an append could not be cut off ({error}); start the server anew")
+    def _check(self, checksum: int, *parts: bytes) -> None:
+        if checksum != _checksum(*parts):
+            raise JournalError(_damage(self.path, "a record has another checksum"))
 
-    def _refuse(self, reason: str) -> None:
-        """Take no more appends, until a rewrite has made another file."""
-        self._refusal = reason
+
+class _Changes:
+    """What an event changes in the tables, inside of a transaction."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def apply(self, event: AnyEvent) -> None:
+        match event:
+            case ServerJoined():
+                self._delete(f"server {event.location}")
+                self._insert(f"server {event.location}", event)
+            case ServerDraining():
+                self._insert(f"server {event.location}", event)
+            case ServerGone():
+                self._delete(f"server {event.location}")
+            case ShuffleDropped():
+                self._delete(f"shuffle {event.id}")
+                self._database.execute("DELETE FROM sums WHERE shuffle = ?", [event.id])
+            case ShuffleCreated():
+                self._insert(f"shuffle {event.id}", event)
+                zeros = np.zeros(len(event.placement), np.int64)
+                self._put_sums(event.id, zeros, zeros)
+            case MapCommitted():
+                self._insert(
+                    f"shuffle {event.id}", msgspec.structs.replace(event, rows=b"", size_bytes=b"")
+                )
+                if event.rows:
+                    self._add(event)
+            case PartitionsPlaced():
+                self._insert(f"shuffle {event.id}", event)
+                if event.lost:
+                    rows, size_bytes = self._sums(event.id)
+                    rows[event.lost] = size_bytes[event.lost] = 0
+                    self._put_sums(event.id, rows, size_bytes)
+            case CommitLeaseGranted():
+                self._delete(f"lease {event.table}")
+                self._insert(f"lease {event.table}", event)
+            case CommitLeaseEnded():
+                self._delete(f"lease {event.table}")
+                self._insert(_ENDED, event, event.number)
+                self._database.execute(  # the next lease gets a higher number than the last one
+                    "DELETE FROM events WHERE subject = ?1 AND number < "
+                    "(SELECT max(number) FROM events WHERE subject = ?1)",
+                    [_ENDED],
+                )
+            case VersionRecorded():
+                self._record_version(event)
+            case VersionForgotten():
+                self._delete_version(event.table, event.version)
+            case CountsRestored():
+                sums = decode_counts(event.rows), decode_counts(event.size_bytes)
+                self._put_sums(event.id, *sums)
+
+    def _record_version(self, event: VersionRecorded) -> None:
+        self._delete_version(event.table, event.version)
+        self._insert(f"versions {event.table}", event, event.version)
+        self._database.execute(
+            "DELETE FROM events WHERE subject = ?1 AND position NOT IN (SELECT position FROM "
+            "events WHERE subject = ?1 ORDER BY position DESC LIMIT ?2)",
+            [f"versions {event.table}", MAX_VERSIONS],
+        )
+
+    def _delete_version(self, table: str, version: int) -> None:
+        self._database.execute(
+            "DELETE FROM events WHERE subject = ? AND number = ?", [f"versions {table}", version]
+        )
+
+    def _insert(self, subject: str, event: AnyEvent, number: int | None = None) -> None:
+        record = encode_event(event)
+        self._database.execute(
+            "INSERT INTO events (subject, number, event, checksum) VALUES (?, ?, ?, ?)",
+            [subject, number, record, _checksum(subject.encode(), record)],
+        )
+
+    def _delete(self, subject: str) -> None:
+        self._database.execute("DELETE FROM events WHERE subject = ?", [subject])
+
+    def _add(self, event: MapCommitted) -> None:
+        rows, size_bytes = self._sums(event.id)
+        rows += decode_counts(event.rows)
+        size_bytes += decode_counts(event.size_bytes)
+        self._put_sums(event.id, rows, size_bytes)
+
+    def _sums(self, shuffle: str) -> tuple[Counts, Counts]:
+        rows, size_bytes = self._database.execute(
+            "SELECT rows, size_bytes FROM sums WHERE shuffle = ?", [shuffle]
+        ).fetchone()
+        return decode_counts(rows), decode_counts(size_bytes)
+
+    def _put_sums(self, shuffle: str, rows: Counts, size_bytes: Counts) -> None:
+        encoded = encode_counts(rows), encode_counts(size_bytes)
+        self._database.execute(
+            "INSERT OR REPLACE INTO sums VALUES (?, ?, ?, ?)",
+            [shuffle, *encoded, _checksum(shuffle.encode(), *encoded)],
+        )
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """Open a journal, or create it; raise JobFileError if that is not possible."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        _check_start(path)
+        database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    except (OSError, sqlite3.Error) as error:
+        raise _unusable(path, error) from error
+    try:
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute("BEGIN EXCLUSIVE")
+        _create_or_check(database, path)
+        database.execute("COMMIT")
+        database.execute("PRAGMA journal_mode = WAL")
+    except BaseException as error:
+        database.close()
+        if isinstance(error, sqlite3.Error):
+            raise _refusal(path, error) from error
+        raise
+    return database
+
+
+def _check_start(path: Path) -> None:
+    with path.open("rb") as file:
+        start = file.read(len(_EARLIER_MAGIC))
+    if start == _EARLIER_MAGIC:
+        raise JobFileError(
+            f"the journal {path} was written by an earlier mrflight; start that one, or move the "
+            "file away to begin without any shuffle"
+        )
+
+
+def _create_or_check(database: sqlite3.Connection, path: Path) -> None:
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    (tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if (application, version, tables) == (0, 0, 0):
+        for statement in _SCHEMA:
+            database.execute(statement)
+        database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        database.execute(f"PRAGMA user_version = {_VERSION}")
+    elif application != _APPLICATION_ID:
+        raise JobFileError(f"{path} is not a journal of mrflight; name another file")
+    elif version != _VERSION:
+        raise JobFileError(
+            f"the journal {path} has version {version}, and this mrflight reads version {_VERSION};"
+            " start the one that wrote it, or move the file away to begin without any shuffle"
+        )
+    problems = [problem for (problem,) in database.execute("PRAGMA quick_check")]
+    if problems != ["ok"]:
+        raise JobFileError(_damage(path, problems[0]))
+
+
+def _refusal(path: Path, error: sqlite3.Error) -> JobFileError:
+    match error.sqlite_errorcode & 0xFF:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return JobFileError(
+                f"the journal {path} belongs to another server that runs; end that one, or give "
+                "this one a journal of its own"
+            )
+        case sqlite3.SQLITE_NOTADB:
+            return JobFileError(f"{path} is not a journal of mrflight; name another file")
+        case sqlite3.SQLITE_CORRUPT:
+            return JobFileError(_damage(path, str(error)))
+        case _:
+            return _unusable(path, error)
+
+
+def _unusable(path: Path, error: Exception) -> JobFileError:
+    return JobFileError(
+        f"the journal {path} cannot be used: {error}; name a file on a disk with room"
+    )
+
+
+def _damage(path: Path, problem: str) -> str:
+    return (
+        f"the journal {path} is damaged: {problem}; put an undamaged copy in its place, or move it "
+        "away to begin without any shuffle"
+    )
+
+
+def _checksum(*parts: bytes) -> int:
+    """Return a checksum of a row. SQLite has checksums only in its write-ahead log."""
+    return xxhash.xxh32_intdigest(b"\0".join(parts))

@@ -26,12 +26,10 @@ from mrflight.shuffle.metadata.commit_rules import (
 )
 from mrflight.shuffle.metadata.events import (
     AnyEvent,
-    MapCommitted,
     ServerDraining,
     ServerJoined,
     ShuffleCreated,
     ShuffleDropped,
-    encode_counts,
 )
 from mrflight.shuffle.metadata.journaled_cluster import JournaledCluster
 from mrflight.shuffle.metadata.placement import IndexedPlacement, place_partitions
@@ -274,11 +272,7 @@ class Registry:
             check_commit(state, commit, schema, rows)
             for location in commit.without:
                 self._cluster.recover(state, Loss(location))
-            encoded = schema.serialize().to_pybytes()
-            counts = encode_counts(rows), encode_counts(sizes)
-            self._cluster.apply(
-                MapCommitted(commit.id, *attempt, commit.version, encoded, *counts, commit.routing)
-            )
+            self._cluster.apply(state.commit_event(commit, attempt, rows, sizes))
             return attempt
 
     def has_same_output(self, commit: CommitMap) -> bool:

@@ -17,14 +17,17 @@ import numpy.typing as npt
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.metadata.commit_log import CommitLog, hash_output
 from mrflight.shuffle.metadata.events import (
+    Counts,
+    CountsRestored,
     MapCommitted,
-    MapsCommitted,
     PartitionsPlaced,
     ShuffleCreated,
     decode_counts,
+    encode_counts,
 )
 from mrflight.shuffle.metadata.placement import Placement
 from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
+from mrflight.shuffle.wire.protocol import CommitMap
 
 
 @dataclass
@@ -87,21 +90,34 @@ class ShuffleState:
             return None
         return latest.source
 
-    def apply_commit(self, event: MapCommitted) -> None:
-        """Append a commit, and add its rows to the partitions that it counts for."""
-        where = self.counts_for(event.map_id, event.version)
-        source = MapAttempt(event.map_id, event.attempt, event.writer)
-        commit = MapCommit(source, self.log.latest_version(event.map_id), event.version)
-        rows = decode_counts(event.rows)
-        self.log.add(rows, decode_counts(event.size_bytes), where)
-        self.log.append(commit, hash_output(rows, event.routing), event.schema)
+    def commit_event(
+        self, commit: CommitMap, attempt: MapAttempt, rows: Counts, size_bytes: Counts
+    ) -> MapCommitted:
+        """Return the event of a commit that is made now, with the rows that it counts for."""
+        where = self.counts_for(attempt.map_id, commit.version)
+        return MapCommitted(
+            self.id,
+            *attempt,
+            since=self.log.latest_version(attempt.map_id),
+            until=commit.version,
+            output_hash=hash_output(rows, commit.routing),
+            schema=commit.schema if self.log.schema is None else b"",
+            rows=encode_counts(np.where(where, rows, 0)),
+            size_bytes=encode_counts(np.where(where, size_bytes, 0)),
+        )
 
-    def apply_commits(self, event: MapsCommitted) -> None:
-        """Apply several commits, as `apply_commit` of each."""
-        self.log.add(decode_counts(event.rows), decode_counts(event.size_bytes))
-        for map_id, attempt, writer, since, until, output_hash in event.commits:
-            commit = MapCommit(MapAttempt(map_id, attempt, writer), since, until)
-            self.log.append(commit, output_hash, event.schema)
+    def apply_commit(self, event: MapCommitted) -> None:
+        """Append a commit, and add its rows to the sums."""
+        source = MapAttempt(event.map_id, event.attempt, event.writer)
+        commit = MapCommit(source, event.since, event.until)
+        self.log.append(commit, event.output_hash, event.schema)
+        if event.rows:
+            self.log.add(decode_counts(event.rows), decode_counts(event.size_bytes))
+
+    def restore_counts(self, event: CountsRestored) -> None:
+        """Set the sums to those that a journal has kept."""
+        self.log.rows = decode_counts(event.rows)
+        self.log.size_bytes = decode_counts(event.size_bytes)
 
     def apply_placed(self, event: PartitionsPlaced) -> None:
         """Move partitions, and remove the rows of lost ones from the sums."""

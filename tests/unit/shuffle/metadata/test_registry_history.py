@@ -19,8 +19,6 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.metadata.reassignment import Loss
-from mrflight.shuffle.metadata.registry import Registry
-from tests.support.journals import kept
 from tests.support.modelled_servers import ModelShuffle, rows_of
 from tests.support.registries import (
     OTHER_SCHEMA,
@@ -252,13 +250,11 @@ class RegistryMachine(MoveRules):
 
     # The metadata server
 
-    @rule(is_compact=st.booleans())
-    def restart(self, is_compact: bool) -> None:
+    @rule()
+    def restart(self) -> None:
         before = knowledge(self.registry)
-        if is_compact:
-            self.events = kept(self.events)
-        self.registry = Registry(self.clock, TIMEOUT_S, self.record)
-        self.registry.resume(iter(self.events[:]))
+        self.journal.close()
+        self.open_journal()
         assert knowledge(self.registry) == before
         for location in self.known.last_seen:
             self.known.hear_from(location)
@@ -267,6 +263,13 @@ class RegistryMachine(MoveRules):
 
     def teardown(self) -> None:
         """In the end all shuffles can be repaired and dropped."""
+        try:
+            self.repair_and_drop_all()
+        finally:
+            self.journal.close()
+            self.folder.cleanup()
+
+    def repair_and_drop_all(self) -> None:
         self.start("z")
         for which, name in enumerate(self.shuffles):
             self.repair(which)

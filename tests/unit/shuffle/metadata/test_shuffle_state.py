@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.metadata.commit_log import NEVER, hash_output
-from mrflight.shuffle.metadata.events import MapCommitted, PartitionsPlaced, ShuffleCreated
+from mrflight.shuffle.metadata.events import PartitionsPlaced, ShuffleCreated
 from mrflight.shuffle.metadata.shuffle_state import ShuffleState
 from mrflight.shuffle.wire.partition_info import MapCommit
-from tests.support.journals import counted
-from tests.support.registries import SCHEMA
+from tests.support.registries import commit_message
 
 PARTITIONS = 3
-ENCODED = SCHEMA.serialize().to_pybytes()
 FIRST = MapAttempt(0, 0, "first")
 SECOND = MapAttempt(0, 1, "second")
 
@@ -29,8 +27,9 @@ def apply_commit(
     state: ShuffleState, source: MapAttempt, version: int, rows: list[int] | None = None
 ) -> None:
     rows = rows or [1, 2, 3]
-    counts = counted(rows), counted([10 * count for count in rows])
-    state.apply_commit(MapCommitted("x", *source, version, ENCODED, *counts))
+    commit = commit_message(source, rows, version, "x")
+    counts = np.array(rows), np.array(commit.size_bytes)
+    state.apply_commit(state.commit_event(commit, source, *counts))
 
 
 def apply_loss(state: ShuffleState, *lost: int) -> None:
