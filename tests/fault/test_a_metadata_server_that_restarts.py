@@ -259,15 +259,18 @@ def test_a_damaged_journal_is_refused_as_it_is(metadata: Server, tmp_path: Path)
     with mrflight.connect(metadata.location) as client:
         shuffle = client.create_shuffle("clicks", PARTITIONS)
     write(shuffle, 0)
-    whole = (tmp_path / "journal").read_bytes()
-    damaged = tmp_path / "damaged"
+    metadata.kill()
+    log = tmp_path / "journal-wal"
+    whole = log.read_bytes()
     data = bytearray(whole)
-    data[40] ^= 1  # in its first event, that a data server has joined
-    damaged.write_bytes(data)
-    said = refusal(damaged)
-    assert said.startswith(f"mrflight: the journal {damaged} is damaged at byte ")
-    assert "put a whole copy in its place" in said
-    assert damaged.read_bytes() == data
+    data[60] ^= 1  # in its first event, that a data server has joined
+    log.write_bytes(data)
+    said = refusal(tmp_path / "journal")
+    assert said.startswith(f"mrflight: the journal {tmp_path}/journal is damaged: ")
+    assert "put an undamaged copy in its place" in said
+    assert log.read_bytes() == data
+    log.write_bytes(whole)
+    metadata.start()
     shuffle.drop()
 
 

@@ -75,8 +75,8 @@ def spilled_by(server: psutil.Process) -> list[Path]:
 
 
 def journal_of(run: FaultyRun) -> Path:
-    """That of the embedded metadata server."""
-    (path,) = run.temporary.glob("mrflight-*/metadata.journal")
+    """Return the log of the embedded metadata server's journal, which has all of its events."""
+    (path,) = run.temporary.glob("mrflight-*/metadata.journal-wal")
     return path
 
 
@@ -90,18 +90,18 @@ def damage_journal(
 
 
 def tear(journal: Path) -> None:
-    """Leave the half of an append that was not finished, and so of nothing that was promised."""
+    """Leave a part of an append that was not finished, and so was not confirmed to anybody."""
     with journal.open("ab") as file:
         file.write(bytes(30))
 
 
 def cut(journal: Path) -> None:
-    """Take the end of the last record away, as if it had not been promised."""
+    """Cut off the end of the last event, as if it had not been confirmed."""
     truncate_file(journal, journal.stat().st_size - 10)
 
 
 def flip_first(journal: Path) -> None:
-    """In its first record, that a data server has joined."""
+    """Change a byte of the first event, that a data server has joined."""
     flip_byte(journal, 60)
 
 

@@ -43,6 +43,7 @@ from mrflight.shuffle.metadata.events import (
     encode_counts,
     encode_event,
 )
+from mrflight.shuffle.metadata.write_ahead_log import is_damaged
 from mrflight.shuffle.wire.lease_protocol import MAX_VERSIONS
 from mrflight.system.closeable import Closeable
 
@@ -243,6 +244,7 @@ def _open(path: Path) -> sqlite3.Connection:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         _check_start(path)
+        _check_log(path)
         database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise _unusable(path, error) from error
@@ -271,6 +273,22 @@ def _check_start(path: Path) -> None:
         )
 
 
+def _check_log(path: Path) -> None:
+    """Refuse a damaged write-ahead log before SQLite sees it and cuts it off."""
+    if not is_damaged(path.with_name(path.name + "-wal")):
+        return
+    probe = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0)
+    try:
+        probe.execute("PRAGMA locking_mode = EXCLUSIVE")
+        probe.execute("SELECT count(*) FROM sqlite_schema")
+    except sqlite3.Error as error:
+        if _is_locked(error):  # another server writes to the log, so it may look like anything
+            raise _refusal(path, error) from error
+    finally:
+        probe.close()
+    raise JobFileError(_damage(path, "its write-ahead log has a wrong checksum"))
+
+
 def _create_or_check(database: sqlite3.Connection, path: Path) -> None:
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -293,18 +311,22 @@ def _create_or_check(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _refusal(path: Path, error: sqlite3.Error) -> JobFileError:
+    if _is_locked(error):
+        return JobFileError(
+            f"the journal {path} belongs to another server that runs; end that one, or give "
+            "this one a journal of its own"
+        )
     match error.sqlite_errorcode & 0xFF:
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return JobFileError(
-                f"the journal {path} belongs to another server that runs; end that one, or give "
-                "this one a journal of its own"
-            )
         case sqlite3.SQLITE_NOTADB:
             return JobFileError(f"{path} is not a journal of mrflight; name another file")
         case sqlite3.SQLITE_CORRUPT:
             return JobFileError(_damage(path, str(error)))
         case _:
             return _unusable(path, error)
+
+
+def _is_locked(error: sqlite3.Error) -> bool:
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _unusable(path: Path, error: Exception) -> JobFileError:

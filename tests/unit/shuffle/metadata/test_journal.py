@@ -389,6 +389,49 @@ def test_a_log_that_is_cut_anywhere_loses_only_the_events_behind(path: Path) -> 
     assert (counts[0], counts[-1]) == (0, 6)
 
 
+def test_a_damaged_log_is_refused_unless_only_the_last_event_is_lost(path: Path) -> None:
+    """A damaged last event looks like one that was not finished, which a kill can leave."""
+    expected = [ServerJoined(str(number), "") for number in range(6)]
+    journal = Journal(path)
+    for event in expected[:-1]:
+        journal.record(event)
+    log = path.with_name(f"{path.name}-wal")
+    last = log.stat().st_size
+    journal.record(expected[-1])
+    whole, data = log.read_bytes(), path.read_bytes()
+    journal.close()
+    chance = random.Random(18)
+    frame = len(whole) // 2
+    positions = [*range(60), *range(frame, frame + 60), *range(60, len(whole) - 1, 499)]
+    lost = 0
+    for position in positions:
+        changed = bytearray(whole)
+        changed[position] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+        log.write_bytes(changed)
+        if position < last:
+            with pytest.raises(JobFileError, match="is damaged: its write-ahead log has a wrong"):
+                Journal(path)
+            assert (path.read_bytes(), log.read_bytes()) == (data, changed), (
+                "a refusal repairs nothing"
+            )
+        else:
+            assert events_in(path) == expected[:-1], f"byte {position}, seed 18"
+            lost += 1
+    assert lost > 5
+
+
+def test_a_log_that_another_server_writes_is_not_called_damaged(path: Path) -> None:
+    with running_script(HOLDER, path) as holder:
+        assert holder.said() == "held"
+        log = path.with_name(f"{path.name}-wal")
+        log.write_bytes(b"x" * log.stat().st_size)  # any moment of a log that changes
+        with pytest.raises(JobFileError, match="belongs to another server that runs"):
+            Journal(path)
+        holder.process.kill()
+        holder.process.wait(WAIT_S)
+
+
 def test_a_damaged_journal_is_refused_or_reads_the_same(path: Path) -> None:
     """A byte that was changed where nothing is stored does no harm."""
     counts = encoded(list(range(100)))
