@@ -1,4 +1,4 @@
 """Pure functions over Arrow columns: hashing, partitioning, sorting, types, and SQL by DataFusion.
 
-Nothing here opens a file or a socket.
+The modules of this room open no files and no sockets.
 """

@@ -43,7 +43,7 @@ def has_one_value_per_hash(kind: pa.DataType) -> bool:
     """Return whether different values of a plain type always have different hashes.
 
     That is so for values that are hashed as 8 bytes: each step of XXH3 for 8 bytes can be undone (a
-    rotation, an odd multiplication, a xor with what the bits above say).
+    rotation, a multiplication by an odd number, a xor with higher bits).
     """
     kind = storage_type(kind)
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind))
@@ -120,8 +120,8 @@ def _common_integer(left: pa.DataType, right: pa.DataType) -> pa.DataType | None
 
 
 def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    made = {32: pa.decimal32, 64: pa.decimal64, 128: pa.decimal128, 256: pa.decimal256}
-    widest = made[max(left.bit_width, right.bit_width)]
+    by_width = {32: pa.decimal32, 64: pa.decimal64, 128: pa.decimal128, 256: pa.decimal256}
+    widest = by_width[max(left.bit_width, right.bit_width)]
     return widest(max(left.precision, right.precision), left.scale)
 
 
@@ -130,6 +130,6 @@ def _is_wide(kind: pa.DataType) -> bool:
 
 
 def _width(kind: pa.DataType) -> int:
-    """Return the bits of a number; 0 for types without a width, which are then equal."""
+    """Return the bits of a number; 0 for types without a width, so that these compare equal."""
     fixed = types.is_integer(kind) or types.is_floating(kind)
     return int(kind.bit_width) if fixed else 0

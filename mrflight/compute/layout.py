@@ -1,10 +1,9 @@
-"""The canonical layout of rows.
+"""Converts rows to the canonical layout: plain values with 32-bit offsets.
 
-Two maps, or two clients, may hold the same column in different layouts: strings
-as large strings, views or a dictionary. Readers get the canonical layout, so that
-the blocks of a partition always fit together: plain values with 32-bit offsets.
-A batch with more than 2 GiB in one column is cut before. How some columns are
-encoded on the wire is in `mrflight.shuffle.wire.column_encoding`.
+Two maps, or two clients, may hold the same column in different layouts: strings as large strings,
+as views or as a dictionary. Readers get the canonical layout, so that the blocks of a partition
+always fit together. A batch with more than 2 GiB in one column is split before it is converted.
+`mrflight.shuffle.wire.column_encoding` describes how some columns are encoded on the wire.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def to_canonical(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return ``batch`` in its canonical layout ``schema``; columns that have it are not copied."""
+    """Return ``batch`` in its canonical layout ``schema``. Columns in it are not copied."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     columns = [
@@ -48,7 +47,7 @@ def decode_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def null_masked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the columns without what memory happens to hold behind nulls.
+    """Return the columns without the bytes that memory happens to hold behind nulls.
 
     Equal rows in the canonical layout then have equal bytes, except for structs within lists. A
     struct becomes its columns, after a column that says in which rows it is not null.

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def describe_difference(expected: pa.Schema, actual: pa.Schema) -> str | None:
-    """Say how ``actual`` differs from ``expected`` in names, order or types; None if it does not.
+    """Return how ``actual`` differs from ``expected`` in names, order or types, or None.
 
     Nullability and metadata make no difference.
     """

@@ -1,4 +1,4 @@
-"""The order of rows by sort keys."""
+"""Orders rows by sort keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_sortable(schema: pa.Schema, keys: Sequence[SortKey], rows: str = "a ma
 
 
 def _no_such_column(column: str, names: list[str], rows: str) -> ColumnNotFoundError:
-    """Return the error, with how to write a direction if the last word looks like one."""
+    """Return the error. If the last word looks like a direction, say how to write one."""
     error = ColumnNotFoundError.among(column, names, rows)
     before, _, last = column.rpartition(" ")
     word = next((word for word in ("desc", "asc") if last.lower().startswith(word)), None)
@@ -71,7 +71,7 @@ def indices(rows: Rows) -> pa.Array:
 
 
 def is_new(rows: pa.Table) -> pa.Array:
-    """Return for sorted rows whether each differs from the one before."""
+    """Return for each of some sorted rows whether it differs from the row before it."""
     codes = group_codes(rows, rows.column_names).values
     new = np.ones(rows.num_rows, np.bool_)
     np.not_equal(codes[1:], codes[:-1], out=new[1:])

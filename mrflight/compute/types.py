@@ -1,8 +1,8 @@
-"""Types and columns without what makes equal values look different: layout, zero's sign, NaNs.
+"""Removes the differences between equal values: their layout, the sign of zero, and kinds of NaN.
 
-The same strings may be large strings, views, a dictionary or runs, and a list or struct may say
-that it has no nulls within. Columns that differ in no more than that have the same values, so they
-go together: as files of one input, as blocks of one partition, and as parts of one table.
+The same strings may be large strings, views, a dictionary or runs, and a list or struct may declare
+that it has no nulls inside. Columns that differ only in this have the same values, so they can be
+combined: as files of one input, as blocks of one partition, and as parts of one table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def canonical_type(
     *,
     keep_fixed_size: bool = True,
 ) -> pa.DataType:
-    """Return the type with 32-bit offsets, no encoding, and nullable fields within.
+    """Return the type with 32-bit offsets, without encodings, and with nullable nested fields.
 
     ``leaf`` is applied to types that are not nested, and to list views. These have no other layout
     to cast to: the cast drops values in pyarrow 26. Without ``keep_fixed_size``, lists of a fixed

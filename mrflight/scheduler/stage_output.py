@@ -27,8 +27,8 @@ from mrflight.tasks.stage_rows import (
     StageReader,
     StageRows,
     StageSide,
-    split_of,
-    split_of_slice,
+    make_slice_split,
+    make_split,
 )
 from mrflight.tasks.task_memory import TaskMemory
 from mrflight.tasks.tasks import MapResult, MapTask, SampleTask, run_map
@@ -119,13 +119,13 @@ class StageOutput(msgspec.Struct, frozen=True):
                 whole.append(partition)
                 continue
             if whole:
-                yield split_of(stage, whole)
+                yield make_split(stage, whole)
                 whole = []
             for each in slices[partition]:
                 assert each.side_slice is not None, each
-                yield split_of_slice(stage, partition, each.side_slice)
+                yield make_slice_split(stage, partition, each.side_slice)
         if whole:
-            yield split_of(stage, whole)
+            yield make_split(stage, whole)
 
 
 class BroadcastJoinOutput(msgspec.Struct, frozen=True):

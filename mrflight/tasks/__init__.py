@@ -1,4 +1,4 @@
-"""What a worker runs: map, sample and reduce tasks, and the operators that they are made of.
+"""The tasks that a worker runs (map, sample, reduce), and the operators that they consist of.
 
-A task knows nothing of retries, of other tasks, or of where it runs.
+A task knows nothing about retries, about other tasks, or about the machine that it runs on.
 """

@@ -1,4 +1,4 @@
-"""Joins rows with broadcast tables where they are read, so that they are not shuffled."""
+"""Joins the rows of an input with broadcast tables as they are read, so they are not shuffled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mrflight.tasks.stage_rows import (
 from mrflight.tasks.task_memory import TaskMemory
 
 CurrentPartitions = Mapping[tuple[str, ...], Mapping[int, StagePartition]]
-"""The partitions of stages by their numbers. The ids of a stage's shuffles identify it."""
+"""The partitions of each stage by their numbers. The ids of its shuffles identify a stage."""
 
 
 class BroadcastTable(msgspec.Struct, frozen=True):
@@ -76,15 +76,15 @@ class StreamReader(Reader):
         self.rows_read += mapper.rows_in
 
     def file_rows(self, rows: int) -> int:
-        """Return the count for rows of the input: the joined rows may be fewer or more."""
+        """Return the count for the rows of the input, since the join changes the number of rows."""
         return self.reader.file_rows(self.rows_read)
 
     def slice_rows(self) -> int | None:
-        """Return what the input's own reader returns."""
+        """Delegate to the reader of the input."""
         return self.reader.slice_rows()
 
     def divide(self, split: Split, count: int) -> list[Split]:
-        """Return what the input's own reader returns."""
+        """Delegate to the reader of the input."""
         return self.reader.divide(split, count)
 
 
@@ -99,9 +99,9 @@ def relocate(reader: Reader, split: Split, now: CurrentPartitions) -> tuple[Read
         return replace(reader, reader=inner, tables=tables), split
     if isinstance(reader, StageReader):
         assert isinstance(split, PartitionSplit), split
-        of = now[tuple(side.shuffle.id for side in reader.rows.sides)]
+        current = now[tuple(side.shuffle.id for side in reader.rows.sides)]
         moved = structs.replace(
-            split, partitions=tuple(of[each.partition] for each in split.partitions)
+            split, partitions=tuple(current[each.partition] for each in split.partitions)
         )
         if split.partition_slice is not None:
             check_same_generation(moved.sliced, split.sliced)

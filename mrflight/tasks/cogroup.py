@@ -1,4 +1,4 @@
-"""Co-groups: one table is made of the tables of a partition, by a join or by SQL."""
+"""Co-groups the tables of a partition: makes one table of them, by a join or by SQL."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ class JoinCoGroup(msgspec.Struct, frozen=True):
     join: Join
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-        """See `CoGroup.check`. Raises as `Join.result_schema` does."""
+        """Return the schema of the result. Raises as `Join.result_schema` does."""
         return self.join.result_schema(schemas[self.left], schemas[self.right])
 
     def sliceable(self, schemas: Mapping[str, pa.Schema]) -> dict[str, bool]:
-        """See `CoGroup.sliceable`. Either side is; the remainder is the other's unmatched rows.
+        """Return the sides that can be sliced; see `CoGroup.sliceable`.
 
-        The right side of a semi or an anti join is not: whether a left row is in the result is
-        only known once all slices of the right have been probed. These joins make no pairs, so
-        the one task with all of the right is short.
+        Either side can, and the outer remainder is the unmatched rows of the other side. An
+        exception is the right side of a semi or an anti join: whether a left row is in the result
+        is only known once all slices of the right have been probed. These joins make no pairs, so
+        the one task that has all of the right side is short.
         """
         how = self.join.how
         sliced = {self.left: not can_broadcast(how, is_left=False)}
@@ -42,7 +43,7 @@ class JoinCoGroup(msgspec.Struct, frozen=True):
     def apply(
         self, tables: Mapping[str, Rows], task_memory: TaskMemory, sliced: SlicedTable | None = None
     ) -> Rows:
-        """See `CoGroup.apply`."""
+        """Return the rows of the result; see `CoGroup.apply`."""
         plan = self.join.plan(tables[self.left][0], tables[self.right][0])
         if sliced is not None:
             side = plan.left if sliced.name == self.left else plan.right
@@ -64,19 +65,22 @@ class SqlCoGroup(msgspec.Struct, frozen=True):
     query: SqlReduce
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-        """See `CoGroup.check`. Raises as `SqlReduce.check`, and if partitions cannot be queried."""
+        """Return the schema of the result.
+
+        Raises as `SqlReduce.check` does, and if the query cannot run for each partition by itself.
+        """
         self.query.check_order(schemas)
         self.query.check_keys(schemas)
         return self.query.check(schemas)
 
     def sliceable(self, schemas: Mapping[str, pa.Schema]) -> dict[str, bool]:
-        """See `CoGroup.sliceable`. No table leaves an outer remainder."""
+        """Return the tables that can be sliced. None of them leaves an outer remainder."""
         return dict.fromkeys(self.query.sliceable(schemas), False)
 
     def apply(
         self, tables: Mapping[str, Rows], task_memory: TaskMemory, sliced: SlicedTable | None = None
     ) -> Rows:
-        """See `CoGroup.apply`."""
+        """Return the rows of the result; see `CoGroup.apply`."""
         schema = self.check({name: schema for name, (schema, _) in tables.items()})
         return schema, self._rows(tables, task_memory)
 

@@ -29,7 +29,7 @@ class Mapper:
     def __init__(
         self, reader: Reader, split: Split, row_map: RowMap | None, *, encoded: bool = False
     ) -> None:
-        """Read by `Reader.read_encoded` if ``encoded``, for rows that are passed on unchanged."""
+        """With ``encoded``, read by `Reader.read_encoded`: the rows are passed on unchanged."""
         self._reader = reader
         self._open = reader.read_encoded if encoded else reader.read
         self._split = split
@@ -40,8 +40,8 @@ class Mapper:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the mapped batches: at least one, which is empty if the split has no rows.
 
-        A UserFunctionError carries the user's own traceback, the file and the batch. An InputError
-        says what cannot be read.
+        Raises UserFunctionError, with the user's own traceback, the file and the batch, and
+        InputError for input that cannot be read.
         """
         if isinstance(self._row_map, SqlMap):
             return self._row_map.stream(self._read())
@@ -81,10 +81,10 @@ class Mapper:
 
 
 def _validate_new_columns(mapped: pa.RecordBatch, given: pa.RecordBatch) -> None:
-    """Raise ArrowInvalid for malformed columns, before a reader fails for them elsewhere.
+    """Raise ArrowInvalid for malformed columns here, because a reader would fail far from the map.
 
-    Columns of the source that are passed on are not checked again. A check takes 0.2 ms a MiB,
-    which is up to a sixth of reading them.
+    Columns that are passed on unchanged are not checked again. A check takes 0.2 ms per MiB, which
+    is up to a sixth of the time of reading them.
     """
     mapped.validate()
     known = [_identity(column) for column in given.columns]
@@ -94,6 +94,6 @@ def _validate_new_columns(mapped: pa.RecordBatch, given: pa.RecordBatch) -> None
 
 
 def _identity(column: pa.Array) -> tuple[object, ...]:
-    """Return a value that is equal for columns with the same values in the same place of memory."""
+    """Return a value that is equal for columns that have the same type and the same buffers."""
     buffers = tuple(buffer.address if buffer else None for buffer in column.buffers())
     return column.type, column.offset, len(column), buffers

@@ -1,4 +1,4 @@
-"""The partitioner of an input, as a job file names it and a task carries it."""
+"""The specification of a partitioner, as a job file sets it and a task carries it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PartitionerSpec(SharedPayload, msgspec.Struct, frozen=True):
 
     kind: str
     key: tuple[str, ...]
-    """The key columns. Without any, ``hash`` uses all columns."""
+    """The key columns. ``hash`` uses all columns if this is empty."""
     partitions: int
     function: FunctionRef | None = None
     sort_keys: tuple[SortKey, ...] = ()

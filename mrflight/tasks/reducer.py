@@ -1,4 +1,4 @@
-"""Makes the result of one partition's rows within the memory of its task."""
+"""Reduces the rows of one partition to its result, within the memory of its task."""
 
 from __future__ import annotations
 
@@ -19,17 +19,22 @@ from mrflight.config.sort_key import SortKey
 from mrflight.errors import UserFunctionError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.system.shared_payload import SharedPayload
-from mrflight.tasks.operators.aggregates import MAPPED, Aggregate, check_aggregates, check_distinct
+from mrflight.tasks.operators.aggregates import (
+    MAPPED_ROW,
+    Aggregate,
+    check_aggregates,
+    check_distinct,
+)
 from mrflight.tasks.operators.combiner import Combiner
 from mrflight.tasks.operators.external_sort import ExternalSort
 from mrflight.tasks.operators.first_last_by_key import FirstLastByKey
 from mrflight.tasks.operators.grouped_aggregation import CompleteAggregation, PartialAggregation
 from mrflight.tasks.operators.grouped_apply import GroupedApply
-from mrflight.tasks.operators.grouping import group, group_of_nothing
+from mrflight.tasks.operators.grouping import group, group_without_rows
 from mrflight.tasks.operators.merge_dedup import MergeDedup, check_no_nulls
 from mrflight.tasks.operators.partial_aggregates import (
     PartialAggregates,
-    partials_of,
+    infer_partials,
     plan_partials,
 )
 from mrflight.tasks.operators.top_k import TopK
@@ -46,7 +51,7 @@ class MapCombiner(Protocol):
 
 
 class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
-    """What each partition is reduced to: groups, a function's table, some of its rows, or all.
+    """Specifies what a partition is reduced to: groups, a function's table, some rows, or all rows.
 
     At most one of these is set. `sort_by` and `limit` apply to its result.
     """
@@ -56,23 +61,23 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
     """The aggregates of each group. Without ``group_by`` there is one group, even without rows."""
     function: FunctionRef | None = None
     distinct: bool = False
-    """Whether equal rows become one: groups by all columns, whatever these are."""
+    """True if equal rows become one, which groups by all columns, whatever these are."""
     kept: FirstLastByKey | None = None
-    """How one row of each key is kept."""
+    """Set if one row of each key is kept; says which one."""
     sort_by: tuple[SortKey, ...] = ()
     """The order of the rows or groups; set if partitions are ranges of it."""
     limit: int | None = None
-    """The number of rows to keep: the first in that order, or the first that come."""
+    """The number of rows to keep: the first by ``sort_by``, or the first that arrive."""
     key: tuple[str, ...] = ()
-    """The key of the partition, for a function: a partition that is too large is cut between keys.
-    Set if all inputs are partitioned by the hash of the same columns."""
+    """The key of the partition, for a function: a partition that is too large is split between
+    keys. It is set if all inputs are partitioned by the hash of the same columns."""
     unique: MergeDedup | None = None
-    """How one row of each key of the result is kept, for output mode merge."""
+    """Set for output mode merge, which keeps one row of each key of the result."""
     combines: bool = False
-    """Whether maps send what `combiner` makes of their rows. That requires that the partitioner
-    looks at no column but those of the group."""
+    """True if maps send the output of `combiner` in place of their rows. This requires a
+    partitioner that uses only columns of the group."""
 
-    def check(self, schema: pa.Schema, rows: str = MAPPED) -> None:
+    def check(self, schema: pa.Schema, rows: str = MAPPED_ROW) -> None:
         """Raise if rows of this schema cannot be reduced like this. Messages call them ``rows``."""
         plain = canonical_schema(schema)
         if self.distinct:
@@ -116,7 +121,7 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
             return Combiner(None, (), memory_bytes)
         return Combiner(self.group_by, self.aggregates, memory_bytes) if self.groups else None
 
-    def of_rows(self, schema: pa.Schema) -> ReduceSpec:
+    def resolve_distinct(self, schema: pa.Schema) -> ReduceSpec:
         """Return the spec for rows of this schema, with ``distinct`` as a group by all columns."""
         if not self.distinct:
             return self
@@ -124,29 +129,29 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
 
     @property
     def groups(self) -> bool:
-        """Whether the result is groups, or one row for all rows."""
+        """True if the result is groups, or one row for all rows."""
         return bool(self.group_by or self.aggregates)
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the result is the rows themselves."""
+        """True if the result is the unchanged rows."""
         return self._takes_rows and not self.sort_by and self.limit is None
 
     @property
     def sorts_rows(self) -> bool:
-        """Whether the result is the rows themselves in another order."""
+        """True if the result is the unchanged rows in another order."""
         return self._takes_rows and bool(self.sort_by) and self.limit is None
 
     @property
     def _takes_rows(self) -> bool:
-        """Whether the rows themselves are the result, or are sorted for it."""
-        made = self.groups or self.function or self.distinct or self.kept or self.unique
-        return not made
+        """True if the result has unchanged rows, perhaps sorted or limited."""
+        changes = self.groups or self.function or self.distinct or self.kept or self.unique
+        return not changes
 
     def partials(self, schema: pa.Schema) -> PartialAggregates | None:
         """Return how shuffled rows of this schema are combined; None for plain rows."""
         group_by = tuple(schema.names) if self.distinct else self.group_by
-        return partials_of(schema, group_by, self.aggregates) if self.combines else None
+        return infer_partials(schema, group_by, self.aggregates) if self.combines else None
 
     def apply(
         self,
@@ -155,17 +160,17 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
         batches: Iterator[pa.RecordBatch],
         task_memory: TaskMemory,
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return the schema of the result, and its batches as they are made.
+        """Return the schema of the result, and its batches, which are made as they are read.
 
-        ``schema`` is that of the shuffle. A function is called once before this returns; all else
-        happens as the batches are read. Local files are removed when the batches end or are closed.
-        The batches may raise JobError, and JobFailedError if files cannot be written.
+        ``schema`` is the schema of the shuffle. A function is called once before this returns; all
+        other work is done as the batches are read. Local files are removed when the batches end or
+        are closed. The batches may raise JobError, and JobFailedError if files cannot be written.
         """
         if self.keeps_rows:
             return schema, batches
-        results = self.of_rows(schema)._results(partition, schema, batches, task_memory)
+        results = self.resolve_distinct(schema)._results(partition, schema, batches, task_memory)
         first = next(results)
-        return first.schema, _batches_of(chain([first], results))
+        return first.schema, _to_batches(chain([first], results))
 
     def _results(
         self,
@@ -175,8 +180,8 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
         task_memory: TaskMemory,
     ) -> Iterator[pa.Table]:
         """Yield the result in tables, at least one."""
-        made = self.groups or self.function or self.kept
-        stages = [made, self._has_duplicates, self.sort_by]
+        reduces = self.groups or self.function or self.kept
+        stages = [reduces, self._has_duplicates, self.sort_by]
         rows_bytes = task_memory.rows_bytes // max(1, sum(map(bool, stages)))
         with ScratchFolder("reduce", task_memory.folder) as scratch:
             if self.groups:
@@ -196,7 +201,7 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
 
     @property
     def _has_duplicates(self) -> bool:
-        """Whether several rows of the result may have one key, of which one is to be kept."""
+        """True if several rows of the result may have the same key, and only one may be kept."""
         if self.unique is None:
             return False
         return not self.groups or not set(self.group_by) <= set(self.unique.keys)
@@ -237,7 +242,9 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
             tables = CompleteAggregation(schema, *spec, rows_bytes, scratch).results(batches)
             empty = partial(group, empty_table(schema), *spec)
         if not self.group_by:
-            return _at_least_one(tables, lambda: group_of_nothing(empty().schema, self.aggregates))
+            return _at_least_one(
+                tables, lambda: group_without_rows(empty().schema, self.aggregates)
+            )
         return _at_least_one(tables, empty)
 
     def _function_results(
@@ -285,7 +292,7 @@ def _at_least_one(tables: Iterator[pa.Table], empty: Callable[[], pa.Table]) -> 
     yield from tables
 
 
-def _batches_of(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+def _to_batches(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
     for table in tables:
         yield from table.to_batches()
 

@@ -1,4 +1,4 @@
-"""The part of a skewed partition that one of several tasks makes."""
+"""The part of a skewed partition that one of several tasks processes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mrflight.shuffle.wire.tickets import PartitionSlice
 class SideSlice(NamedTuple):
     """A slice of one side's rows with all rows of the other sides, or the outer remainder.
 
-    The outer remainder is what no slice can know: the rows of the other sides that match no row of
-    any slice. Only joins that keep such rows have one. It comes after all slices, and its task
-    reads every side whole.
+    The outer remainder is the rows of the other sides that match no row of any slice, which no task
+    of a slice can know. Only joins that keep such rows have one. It comes after all slices, and its
+    task reads all rows of every side.
     """
 
     number: int

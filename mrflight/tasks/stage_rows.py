@@ -1,4 +1,4 @@
-"""The rows of a stage's result, for part files or for the maps of another stage."""
+"""Reads the result of a stage, for part files or for the maps of another stage."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ class SlicedTable(NamedTuple):
 
     name: str
     is_remainder: bool
-    """Whether the task makes the outer remainder, and has the whole table."""
+    """True if the task makes the outer remainder, and reads the whole table."""
 
 
 class CoGroup(Protocol):
-    """Makes one table of the tables of a partition. Picklable."""
+    """Combines the tables of a partition to one table. Picklable."""
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """Return the schema of the result for these tables. Raises JobError."""
 
     def sliceable(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, bool]:
-        """Return the tables that can be sliced over tasks, which each read the others whole.
+        """Return the tables that can be sliced over tasks. Each task reads all rows of the others.
 
-        The value says whether the table leaves an outer remainder for one more task. Raises as
+        The value is True if the table leaves an outer remainder for one more task. Raises as
         `check` does.
         """
 
     def apply(
         self, tables: Mapping[str, Rows], task_memory: TaskMemory, sliced: SlicedTable | None = None
     ) -> Rows:
-        """Return the rows. Local files are removed when they end or are closed.
+        """Return the rows of the result. Local files are removed when these end or are closed.
 
-        The rows for all slices of ``sliced`` and for the outer remainder, if there is one, are
-        together the rows for the whole table. All have the same schema.
+        The results for all slices of ``sliced`` and for the outer remainder, if there is one, are
+        together the result for the whole table. All have the same schema.
         """
 
 
@@ -65,7 +65,7 @@ class StagePartition(NamedTuple):
 
     partition: int
     infos: tuple[PartitionInfo, ...]
-    """One for each side, in the order of the sides. A broadcast side has only one partition."""
+    """The info of each side, in the order of the sides. A broadcast side has only one partition."""
 
     @property
     def rows(self) -> int:
@@ -125,7 +125,7 @@ class StageRows(SharedPayload, msgspec.Struct, frozen=True):
     """Fetches the partitions of a stage and makes the stage's result. Picklable."""
 
     sides: tuple[StageSide, ...]
-    """There are several if the stage has a co-group."""
+    """The sides; several if the stage has a co-group."""
     cogroup: CoGroup | None
     reduce_spec: ReduceSpec
     task_memory: TaskMemory
@@ -139,30 +139,30 @@ class StageRows(SharedPayload, msgspec.Struct, frozen=True):
 
     @property
     def passes_rows_on(self) -> bool:
-        """Whether the result is the unchanged rows of the only side."""
+        """True if the result is the unchanged rows of the only side."""
         return self.cogroup is None and self.reduce_spec.keeps_rows
 
-    def of(
+    def read(
         self,
         partitions: Sequence[StagePartition],
         sliced: SlicedSide | None = None,
     ) -> Generator[Rows]:
-        """Yield the result of each partition. Each must be read before the next one is asked for.
+        """Yield the result of each partition. Each must be read before the next one is requested.
 
         ``sliced`` is the sliced side of the only partition; its count is complete once the result
-        has been read. If the rows are only passed on, a column of few
-        strings may be a dictionary, whatever the schema says: a TPC-H lineitem written to parquet
-        like this takes 233 MB of memory instead of 418.
+        has been read. If the rows are passed on unchanged, a column of few distinct strings may be
+        a dictionary, although the schema has plain strings: writing a TPC-H lineitem to parquet
+        this way takes 233 MB of memory instead of 418.
         """
         with Connections(self.sides[0].shuffle.timeouts) as connections:
             tables = self._tables(partitions, sliced, connections)
-            for partition, of_partition in zip(partitions, tables, strict=True):
+            for partition, inputs in zip(partitions, tables, strict=True):
                 if not self.passes_rows_on:
-                    of_partition = {
+                    inputs = {
                         name: (schema, map(decode_dictionaries, rows))
-                        for name, (schema, rows) in of_partition.items()
+                        for name, (schema, rows) in inputs.items()
                     }
-                schema, batches = self._cogroup(of_partition, sliced)
+                schema, batches = self._cogroup(inputs, sliced)
                 yield self.reduce_spec.apply(partition.partition, schema, batches, self.task_memory)
 
     def _tables(
@@ -227,20 +227,22 @@ class PartitionSplit(Split, frozen=True):
         count = max(1, min(count, total))
         bounds = [total * number // count for number in range(count + 1)]
         return [
-            split_of(self.path, self.partitions[start:stop]) for start, stop in pairwise(bounds)
+            make_split(self.path, self.partitions[start:stop]) for start, stop in pairwise(bounds)
         ]
 
 
-def split_of(stage: str, partitions: Sequence[StagePartition]) -> PartitionSplit:
+def make_split(stage: str, partitions: Sequence[StagePartition]) -> PartitionSplit:
     """Return neighbouring partitions of a stage as one split."""
     first, last = partitions[0].partition, partitions[-1].partition
     size = sum(each.size_bytes for each in partitions)
     return PartitionSplit(stage, first, last + 1, size, partitions=tuple(partitions))
 
 
-def split_of_slice(stage: str, partition: StagePartition, side_slice: SideSlice) -> PartitionSplit:
+def make_slice_split(
+    stage: str, partition: StagePartition, side_slice: SideSlice
+) -> PartitionSplit:
     """Return a slice of a partition as a split."""
-    split = split_of(stage, [partition])
+    split = make_split(stage, [partition])
     size = split.size_bytes // (side_slice.slices if side_slice.partition_slice else 1)
     return replace(split, size_bytes=size, side_slice=side_slice)
 
@@ -248,7 +250,7 @@ def split_of_slice(stage: str, partition: StagePartition, side_slice: SideSlice)
 def check_same_generation(now: PartitionInfo, then: PartitionInfo) -> None:
     """Raise InconsistentMapOutputError if a partition was written again since ``then``.
 
-    Its blocks are other ones, so its slices differ from those that have been sent on already.
+    Its new blocks differ, so its slices differ from those that have been sent on already.
     """
     if now.generation != then.generation:
         raise InconsistentMapOutputError(
@@ -269,17 +271,17 @@ class StageReader(Reader):
     """The rows of slices that were read; None until all have been."""
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Yield the rows by partition. Each gives at least one batch, which may be empty."""
+        """Yield the rows by partition: at least one batch for each, which may be empty."""
         rows = self.read_encoded(split)
         return map(decode_dictionaries, rows) if self.rows.passes_rows_on else rows
 
     def read_encoded(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """See `Reader.read_encoded`."""
+        """Yield the rows as `read` does, but leave dictionaries encoded."""
         assert isinstance(split, PartitionSplit), split
         sliced = SlicedSide(split.side_slice) if split.side_slice else None
         if sliced is not None:
             self.read_slice_rows = None
-        for schema, batches in self.rows.of(split.partitions, sliced):
+        for schema, batches in self.rows.read(split.partitions, sliced):
             yield empty_batch(schema)
             yield from batches
         if sliced is not None:
@@ -290,5 +292,5 @@ class StageReader(Reader):
         return 0
 
     def slice_rows(self) -> int | None:
-        """See `Reader.slice_rows`."""
+        """Return the rows of slices that were read; None until all have been."""
         return self.read_slice_rows

@@ -12,14 +12,14 @@ class TaskMemory(msgspec.Struct, frozen=True):
 
     memory_bytes: int
     folder: Path
-    """A private folder is made in it if needed, and removed with the task."""
+    """The folder in which a private folder is made if needed. The task removes that folder."""
 
     @property
     def rows_bytes(self) -> int:
-        """The Arrow bytes of rows that an operator works on together: a sixth of the memory.
+        """The Arrow bytes of the rows that an operator works on at a time: a sixth of the memory.
 
-        Grouping keys that come once takes six to seven times their bytes in addition (204 MiB for
-        the sums and 236 MiB for a count_distinct of a table of 32 MiB). Sorting takes twice their
-        bytes. experiments/combine.py measures the growth of a process.
+        Grouping rows with distinct keys takes six to seven times their bytes in addition (204 MiB
+        for the sums and 236 MiB for a count_distinct of a table of 32 MiB). Sorting takes twice
+        their bytes. experiments/combine.py measures the growth of a process.
         """
         return max(1, self.memory_bytes // 6)

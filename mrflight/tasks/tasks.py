@@ -1,7 +1,7 @@
-"""The tasks that workers run, with what each of them needs and returns.
+"""The tasks that workers run, with the inputs and the result of each.
 
-A task runs in one worker process and may run again. What it leaves behind counts only once its
-attempt is committed.
+A task runs in one worker process and may run again. Its output counts only once its attempt is
+committed.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from mrflight.tasks.stage_rows import SlicedSide, StagePartition, StageRows
 
 
 class WriteLimits(msgspec.Struct, frozen=True):
-    """How a map task compresses what it sends, and how much it may hold."""
+    """The compression of the blocks that a map task sends, and the limits of its buffers."""
 
     compression: str
     writer_bytes: int
-    """The rows that the shuffle writer holds."""
+    """The bytes of rows that the shuffle writer holds."""
     combiner_bytes: int
-    """The rows and groups that the combiner holds."""
+    """The bytes of rows and groups that the combiner holds."""
 
 
 class MapTask(msgspec.Struct, frozen=True):
@@ -60,7 +60,8 @@ class MapTask(msgspec.Struct, frozen=True):
     row_map: RowMap | None
     partitioner: PartitionerSpec
     reduce_spec: ReduceSpec
-    """The reduce of the rows: it is checked against the first batch, and the combiner starts it."""
+    """The reduce of the rows. The map checks it against its first batch, and its combiner starts
+    it."""
     limits: WriteLimits
 
     @property
@@ -73,10 +74,11 @@ class MapResult(msgspec.Struct, frozen=True):
 
     rows_in: int
     file_rows: int
-    """The rows among ``rows_in``, or behind them, that were read from files."""
+    """The rows that were read from files, to produce ``rows_in``."""
     rows_out: int
     slice_rows: int | None
-    """The rows that were read of a slice of an earlier stage's partition; None if some were not."""
+    """The rows that were read of a slice of an earlier stage's partition; None if it was not read
+    to its end."""
 
 
 class SampleTask(msgspec.Struct, frozen=True):
@@ -122,11 +124,11 @@ class ReduceTask(msgspec.Struct, frozen=True):
     files: tuple[tuple[StagePartition, ...], ...]
     """For each part file, the partitions whose results it holds in this order."""
     side_slice: SideSlice | None
-    """The slice, if the task has only a part of its one partition."""
+    """The slice, if the task processes only a part of its one partition."""
     rows: StageRows
     part_writer: PartWriter
     overlaps: bool
-    """Whether rows are fetched and reduced while earlier ones are encoded. If every core has a task
+    """True if rows are fetched and reduced while earlier ones are encoded. If every core has a task
     of its own, the two threads only take turns, which costs a tenth of the time."""
 
     @property
@@ -166,7 +168,7 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
         buffer_bytes=task.limits.writer_bytes,
         writer_id=writer_id,
     )
-    batches = _check_first(task, mapper.batches())
+    batches = _check_first_batch(task, mapper.batches())
     if combiner is not None:
         batches = combiner.combine(batches)
     rows_out = shuffle_batches(batches, writer)
@@ -260,15 +262,17 @@ def _reduce(task: ReduceTask, sliced: SlicedSide | None) -> Generator[_Result]:
     """
     partitions = [partition for file in task.files for partition in file]
     numbers = (number for number, file in enumerate(task.files) for _ in file)
-    with closing(task.rows.of(partitions, sliced)) as results:
+    with closing(task.rows.read(partitions, sliced)) as results:
         for number, (schema, batches) in zip(numbers, results, strict=True):
             yield _Result(number, empty_batch(schema))
             for batch in batches:
                 yield _Result(number, batch)
 
 
-def _check_first(task: MapTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches, and check the first one, so that a wrong name fails early."""
+def _check_first_batch(
+    task: MapTask, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches, and check the first one, so that an unknown column fails early."""
     for i, batch in enumerate(batches):
         if i == 0:
             task.partitioner.check(batch.schema)
@@ -279,8 +283,8 @@ def _check_first(task: MapTask, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 def shuffle_batches(batches: Iterable[pa.RecordBatch], writer: ShuffleWriter) -> int:
     """Write all batches, commit the attempt, and return the number of rows.
 
-    If the batches raise, the attempt is not committed. If another attempt has been committed
-    meanwhile, this returns as well: its rows are the same.
+    If the batches raise an exception, the attempt is not committed. If another attempt has been
+    committed in the meantime, this returns normally, because the rows of both are the same.
     """
     rows = 0
     is_complete = False

@@ -15,7 +15,7 @@ from pyarrow import flight
 
 import mrflight
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.stage_rows import StagePartition, StageReader, StageRows, StageSide, split_of
+from mrflight.tasks.stage_rows import StagePartition, StageReader, StageRows, StageSide, make_split
 from mrflight.tasks.task_memory import TaskMemory
 from tests.support.driver import drive, write_job
 from tests.support.leftovers import nothing_left_over
@@ -237,9 +237,9 @@ def test_rows_that_are_only_passed_on_keep_their_dictionaries(
     side = StageSide("rows", shuffle, schema)
     stage = StageRows((side,), None, reduce_spec, TaskMemory(2**20, tmp_path))
     partition = StagePartition(0, (info,))
-    ((_, batches),) = ((schema, list(batches)) for schema, batches in stage.of([partition]))
+    ((_, batches),) = ((schema, list(batches)) for schema, batches in stage.read([partition]))
     assert {batch.schema.field("text").type for batch in batches} == {type_}
-    split = split_of("stage", [partition])
+    split = make_split("stage", [partition])
     for read in (shuffle.reader(0), StageReader(stage, schema).read(split)):
         assert {batch.schema.field("text").type for batch in read} == {pa.string()}
     shuffle.drop()

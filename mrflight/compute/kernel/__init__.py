@@ -1,7 +1,7 @@
-"""The hash or rank of each row's key, and rows in the order of their partitions.
+"""Computes the hash or rank of each row's key, and orders rows by their partitions.
 
 `mrflight.compute.kernel.native` (Rust) does the work, or `mrflight.compute.kernel.reference` if the
-former has not been built. Both give the same bytes, and `implementation` says which one is in use.
+Rust module has not been built. Both return the same bytes. `implementation` says which one is used.
 
 A key is one or more arrays of the same length, of types that `check_key_types` accepts. Calls of
 the native kernel release the interpreter lock.
@@ -56,8 +56,9 @@ def partition_ids(columns: Sequence[pa.Array], partitions: int) -> pa.Int32Array
 def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Array, pa.Int64Array]:
     """Return ``(rows, offsets)``: the rows by partition, given the partition of each.
 
-    Rows of one partition keep their order. Those of partition ``p`` are ``rows[offsets[p]:offsets[p
-    + 1]]``. Raises ValueError, which names the row, for an id that is null or not a partition.
+    Rows of one partition keep their order. The rows of partition ``p`` are
+    ``rows[offsets[p]:offsets[p + 1]]``. Raises ValueError, which names the row, for
+    an id that is null or not a partition.
     """
     _check_ids(ids, partitions)
     return _kernel.order_by_partition(ids, partitions)
@@ -66,7 +67,7 @@ def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Ar
 def rank_bytes(column: pa.Array) -> pa.UInt32Array:
     """Return the rank of each value among the distinct ones in the order of their bytes, from 0.
 
-    The rank of a null is 0. The column has strings or binary values, in no view or other encoding.
+    The rank of a null is 0. The column has strings or binary values, without views or encodings.
     Raises ValueError for buffers that contradict each other.
     """
     _check_arrays([column])
@@ -87,7 +88,7 @@ class Scatter(Protocol):
 
     @property
     def used_bytes(self) -> int:
-        """The bytes of all buffers that rows are in, whether filled or not."""
+        """The bytes of all buffers that hold rows, including the unused ends of the buffers."""
 
     @property
     def free_bytes(self) -> int:
@@ -97,7 +98,7 @@ class Scatter(Protocol):
         """
 
     def release(self) -> None:
-        """Drop the buffers that are kept, until there are rows again."""
+        """Free the buffers that are kept for later rows."""
 
     def add(self, batch: pa.RecordBatch, ids: pa.Int32Array) -> None:
         """Append the rows of a batch, whose partitions are ``ids``.
@@ -133,15 +134,15 @@ def scatter(
 
 
 class HashTable(Protocol):
-    """The rows of one table by the hash of their key, which rows of another table probe."""
+    """The rows of one table by the hashes of their keys, to be probed by rows of another table."""
 
     def pairs(
-        self, hashes: pa.UInt64Array, most: int, *, only_first: bool = False
+        self, hashes: pa.UInt64Array, max_pairs: int, *, only_first: bool = False
     ) -> Iterator[tuple[pa.UInt32Array, pa.UInt32Array]]:
         """Yield pairs of a row with one of ``hashes`` and a row of the table with the same hash.
 
-        The pairs come in the order of ``hashes``, then of the table. ``only_first`` yields only
-        the first row of the table for each hash. Each item has ``most`` pairs; the last one may
+        The pairs come in the order of ``hashes``, then of the table. ``only_first`` yields only the
+        first row of the table for each hash. Each item has ``max_pairs`` pairs; the last one may
         have fewer, but has at least one. A null matches nothing. Different keys may have the same
         hash.
         """

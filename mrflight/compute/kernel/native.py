@@ -1,4 +1,4 @@
-"""The kernel in Rust: passes key columns to it, and allocates the buffers that it fills.
+"""Passes key columns to the kernel in Rust, and allocates the buffers that it fills.
 
 No value goes through Python. Columns are passed as their buffers, and results come back in buffers
 of Arrow's own memory pool.
@@ -69,11 +69,11 @@ class HashTable:
         self._table = _kernel.HashTable(_describe(hashes))
 
     def pairs(
-        self, hashes: pa.UInt64Array, most: int, *, only_first: bool = False
+        self, hashes: pa.UInt64Array, max_pairs: int, *, only_first: bool = False
     ) -> Iterator[tuple[pa.UInt32Array, pa.UInt32Array]]:
         described, place = _describe(hashes), (0, 0)
         while place[0] < len(hashes):
-            probes, rows = pa.allocate_buffer(4 * most), pa.allocate_buffer(4 * most)
+            probes, rows = pa.allocate_buffer(4 * max_pairs), pa.allocate_buffer(4 * max_pairs)
             count, place = self._table.pairs(described, only_first, place, probes, rows)
             if count:
                 yield _array(pa.uint32(), count, probes), _array(pa.uint32(), count, rows)

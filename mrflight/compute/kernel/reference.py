@@ -3,10 +3,11 @@
 A row's partition follows from its key alone, whatever client sent it and whatever its Arrow layout
 is, so rows with equal keys are in one partition:
 
-- A value has canonical bytes (`_canonical`). Its hash is their XXH3 with 64 bits and seed 0. A
-  null's hash is `NULL_HASH`, in columns of every type.
-- A row's hash is that of its key's column. For several columns it is the XXH3 of their hashes
-  joined, 8 little-endian bytes each.
+- A value has canonical bytes (`_canonical`). Its hash is the 64-bit XXH3 of these bytes with seed
+0.
+  A null's hash is `NULL_HASH`, in columns of every type.
+- A row's hash is the hash of its key column. For several columns, it is the XXH3 of the column
+  hashes, concatenated as 8 little-endian bytes each.
 - A row's partition is ``hash * partitions >> 64``, of the 128-bit product.
 
 `mrflight.compute.kernel` uses this module if the kernel in Rust has not been built, and the tests
@@ -47,7 +48,7 @@ def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Ar
 
 
 def rank_bytes(column: pa.Array) -> pa.UInt32Array:
-    encoded = _sound(_canonical(column)).dictionary_encode()
+    encoded = _validate(_canonical(column)).dictionary_encode()
     ranks = np.empty(len(encoded.dictionary), np.uint32)
     ranks[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks))
     ranked = np.zeros(len(column), np.uint32)
@@ -82,7 +83,7 @@ class HashTable:
         self._hashes, self._rows = values[order], there[order].astype(np.uint32)
 
     def pairs(
-        self, hashes: pa.UInt64Array, most: int, *, only_first: bool = False
+        self, hashes: pa.UInt64Array, max_pairs: int, *, only_first: bool = False
     ) -> Iterator[tuple[pa.UInt32Array, pa.UInt32Array]]:
         there, values = _valid(hashes)
         first = np.searchsorted(self._hashes, values, side="left")
@@ -91,8 +92,8 @@ class HashTable:
             counts = np.minimum(counts, 1)
         until = np.cumsum(counts)
         total = int(until[-1]) if len(until) else 0
-        for start in range(0, total, most):
-            numbers = np.arange(start, min(start + most, total))
+        for start in range(0, total, max_pairs):
+            numbers = np.arange(start, min(start + max_pairs, total))
             at = np.searchsorted(until, numbers, side="right")
             places = first[at] + numbers - (until[at] - counts[at])
             yield pa.array(there[at].astype(np.uint32)), pa.array(self._rows[places])
@@ -146,12 +147,12 @@ def _hash_column(array: pa.Array) -> _UInt64s:
         return _hash_column(array.values)[_runs(array)]
     if types.is_dictionary(array.type):
         return _gather(_hash_column(array.dictionary), array.indices)
-    distinct = _sound(_canonical(array)).dictionary_encode()
+    distinct = _validate(_canonical(array)).dictionary_encode()
     hashes = map(xxh3_64_intdigest, distinct.dictionary.to_pylist())
     return _gather(np.fromiter(hashes, np.uint64, len(distinct.dictionary)), distinct.indices)
 
 
-def _sound(array: pa.Array) -> pa.Array:
+def _validate(array: pa.Array) -> pa.Array:
     """Return the array; raise ValueError if its buffers contradict each other."""
     try:
         array.validate(full=True)

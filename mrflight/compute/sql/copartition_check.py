@@ -2,13 +2,13 @@
 
 The union of the results of all partitions must be the result for all rows. A partition has all rows
 of each of its keys, and all rows of broadcast tables. The check walks the plan from the tables up,
-and keeps for each node the columns that determine the key of a row. A node that brings rows
-together must do so by these columns. A node that is not known to be right is refused.
+and tracks for each node the columns that determine the key of a row. A node that compares rows with
+each other must do so by these columns. A node that is not known to be correct is rejected.
 
 The proof could be shorter if it accepted only plain key columns. But DataFusion rewrites plans
 before they run: it casts keys, turns subqueries into semi and anti joins, pushes equalities with
-constants around, and coalesces the keys of full joins. A check by plain names refuses queries that
-users write, or accepts some that are wrong. The tests compare the partitioned result of each
+constants around, and coalesces the keys of full joins. A check by plain names would reject queries
+that users write, or accept some that are wrong. The tests compare the partitioned result of each
 accepted query with DuckDB's result for all rows.
 """
 
@@ -48,7 +48,7 @@ _SAME_ROWS = {"Filter", "Sort", "SubqueryAlias", "Unnest", "WindowExpr"}
 def explain_not_copartitioned(
     rows: DataFrame, keys: Keys, schemas: Mapping[str, pa.Schema]
 ) -> str | None:
-    """Return what a query does across partitions, and what to do instead; None if it does not."""
+    """Return what a query does across partitions and what to do instead; None if nothing."""
     plan = rows.optimized_logical_plan()
     if table := _in_subquery(plan, schemas.keys() - keys.keys()):
         return (
@@ -65,7 +65,7 @@ def explain_not_copartitioned(
 
 
 def _check_node(plan: LogicalPlan, keys: Keys, schemas: Mapping[str, pa.Schema]) -> PartitionedPlan:
-    """Return what is known of the rows of a node, after a check of the nodes below it."""
+    """Return the properties of the rows of a node, after checking the nodes below it."""
     node = plan.to_variant()
     kind = type(node).__name__
     if kind == "TableScan":

@@ -1,4 +1,4 @@
-"""Checks that a join in SQL only matches rows that are in one partition."""
+"""Checks that a join in SQL only matches rows of the same partition."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ _KEEPING = {side: {side, f"{side}Semi", f"{side}Anti", f"{side}Mark"} for side i
 def check_join(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
 ) -> PartitionedPlan:
-    """Return what is known of the rows of a join with at least one partitioned side."""
+    """Return the properties of the rows of a join with at least one partitioned side."""
     left, right = parts
     how, pairs = str(node.join_type()), list(node.on())
     if left.tables and right.tables:
         return _check_keyed_join(node, plan, left, right, tables)
-    spread, alone = (left, "Left") if left.tables else (right, "Right")
+    partitioned, name = (left, "Left") if left.tables else (right, "Right")
     if how == "Inner":
-        return PartitionedPlan(tables, tuple(column.with_equal(pairs) for column in spread.key))
-    if how in _KEEPING[alone]:
-        return PartitionedPlan(tables, spread.key)
+        return PartitionedPlan(
+            tables, tuple(column.with_equal(pairs) for column in partitioned.key)
+        )
+    if how in _KEEPING[name]:
+        return PartitionedPlan(tables, partitioned.key)
     is_semi = how in ("LeftSemi", "RightSemi")
-    found = tuple(column.with_equal(pairs) for column in spread.key)
-    met = [column.equal - old.equal for column, old in zip(found, spread.key, strict=True)]
-    if is_semi and all(met):  # each of its rows matches rows of one partition
+    found = tuple(column.with_equal(pairs) for column in partitioned.key)
+    matched = [column.equal - old.equal for column, old in zip(found, partitioned.key, strict=True)]
+    if is_semi and all(matched):  # each of its rows matches rows of one partition
         columns = (
             replace(column, equal=equal, or_null=column.or_null - old.or_null)
-            for column, old, equal in zip(found, spread.key, met, strict=True)
+            for column, old, equal in zip(found, partitioned.key, matched, strict=True)
         )
         return PartitionedPlan(tables, tuple(columns))
     return PartitionedPlan(
@@ -64,8 +66,8 @@ def _check_keyed_join(
             why_not="uses not in, which returns nothing if the subquery has a null anywhere; "
             f"write not exists, or add `is not null` for both sides' keys, {OR_ONE}",
         )
-    has_met = how in ("Inner", "LeftSemi", "RightSemi") and not node.null_equals_null()
-    filled = [expr for pair in pairs for expr in pair] if has_met else []
+    is_matched = how in ("Inner", "LeftSemi", "RightSemi") and not node.null_equals_null()
+    filled = [expr for pair in pairs for expr in pair] if is_matched else []
     for side, rows in (("Left", left), ("Right", right)):
         if how in _KEEPING[side] - {side}:
             return PartitionedPlan(

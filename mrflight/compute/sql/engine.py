@@ -1,4 +1,4 @@
-"""DataFusion's sessions, and the translation of its errors.
+"""Makes DataFusion sessions, and translates DataFusion's errors.
 
 DataFusion may be loaded before a fork. It starts threads with its first query, and these do not
 survive a fork.
@@ -54,7 +54,7 @@ def new_session(
     options: Mapping[str, str], *, partitions: int = 1, runtime: RuntimeEnvBuilder | None = None
 ) -> SessionContext:
     """Return a session without tables. It takes 3 ms once DataFusion is loaded."""
-    lazy_pandas()  # DataFusion makes pyarrow look for it: 0.3 s of its 0.35
+    lazy_pandas()  # DataFusion makes pyarrow import pandas, which is 0.3 of its 0.35 s
     from datafusion import SessionConfig, SessionContext
 
     config = SessionConfig({**_DIALECT, **options}).with_target_partitions(partitions)
@@ -96,30 +96,34 @@ def translate_errors(key_path: str, schemas: Mapping[str, pa.Schema]) -> Iterato
     except MrflightError:
         raise
     except Exception as error:  # DataFusion raises a bare Exception for all errors
-        words = " ".join([*str(error).split(), ""])
-        if found := _UNKNOWN_COLUMN.search(words):
-            names = [(table, name) for table, schema in schemas.items() for name in schema.names]
-            raise ColumnNotFoundError.among(
-                _last_part(found[1]),
-                [name if len(schemas) == 1 else f"{table}.{name}" for table, name in names],
-                f"{key_path}: {' with '.join(schemas)}",
-            ) from error
-        if found := _UNKNOWN_TABLE.search(words):
-            raise JobFileError(
-                f"{key_path}: there is no table {found[1]!r}; tables have the names of the "
-                f"inputs: {', '.join(map(repr, schemas))}"
-            ) from error
-        if _NO_QUERY.search(words):
-            raise JobFileError(
-                f"{key_path} must be one query that selects rows, without statements that change "
-                f"tables or settings ({error_text(error)})"
-            ) from error
-        if twice := _SAME_NAME.search(words):
-            raise JobFileError(
-                f"{key_path}: {twice[1]} and {twice[2]} would be columns with the same name; "
-                "rename one with `as`"
-            ) from error
-        raise JobFileError(f"{key_path}: {error_text(error)}") from error
+        raise _translate(error, key_path, schemas) from error
+
+
+def _translate(error: Exception, key_path: str, schemas: Mapping[str, pa.Schema]) -> MrflightError:
+    words = " ".join([*str(error).split(), ""])
+    if found := _UNKNOWN_COLUMN.search(words):
+        names = [(table, name) for table, schema in schemas.items() for name in schema.names]
+        return ColumnNotFoundError.among(
+            _last_part(found[1]),
+            [name if len(schemas) == 1 else f"{table}.{name}" for table, name in names],
+            f"{key_path}: {' with '.join(schemas)}",
+        )
+    if found := _UNKNOWN_TABLE.search(words):
+        return JobFileError(
+            f"{key_path}: there is no table {found[1]!r}; tables have the names of the "
+            f"inputs: {', '.join(map(repr, schemas))}"
+        )
+    if _NO_QUERY.search(words):
+        return JobFileError(
+            f"{key_path} must be one query that selects rows, without statements that change "
+            f"tables or settings ({error_text(error)})"
+        )
+    if twice := _SAME_NAME.search(words):
+        return JobFileError(
+            f"{key_path}: {twice[1]} and {twice[2]} would be columns with the same name; "
+            "rename one with `as`"
+        )
+    return JobFileError(f"{key_path}: {error_text(error)}")
 
 
 def _last_part(name: str) -> str:
@@ -137,7 +141,7 @@ times, and a stage has many tasks with the same queries."""
 
 @dataclass(frozen=True)
 class TableSchemas:
-    """The tables that a query is planned over. Two are equal if schemas and metadata are equal."""
+    """The tables that a query is planned over; equal if their schemas and metadata are equal."""
 
     schemas: tuple[tuple[str, pa.Schema], ...]
 

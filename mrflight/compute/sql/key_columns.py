@@ -1,4 +1,4 @@
-"""The columns that determine the key of a row in a part of a query's plan."""
+"""Tracks the columns that determine the key of a row through a query's plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WRAPPED = {"Alias", "Cast", "TryCast"}
 """Nodes around an expression that do not change which column it is."""
 
 _COMPARISONS = {"=", "!=", "<", "<=", ">", ">="}
-"""Comparisons that are true for no null."""
+"""Comparisons that are never true for a null."""
 
 CONSTANT: frozenset[str] = frozenset()
 """The columns that determine a value that is the same in all rows: the empty set."""
@@ -223,10 +223,10 @@ _UNITS = {"s": "s", "ms": "ms", "us": "µs", "ns": "ns"}
 def keeps_values(kind: pa.DataType, casts: Sequence[str]) -> bool:
     """Return whether these casts, one after another, keep different key values different.
 
-    Values of two joinable types must be equal after the casts exactly if they were before. A cast
-    that is not listed is taken to make different values equal.
+    Values of two joinable types must be equal after the casts exactly if they were equal before. A
+    cast that is not listed is assumed to make different values equal.
     """
-    return all(re.fullmatch(_kept_by(kind), cast) is not None for cast in casts)
+    return all(re.fullmatch(_lossless_casts(kind), cast) is not None for cast in casts)
 
 
 def is_whole(kind: pa.DataType, casts: Sequence[str]) -> bool:
@@ -234,7 +234,8 @@ def is_whole(kind: pa.DataType, casts: Sequence[str]) -> bool:
     return types.is_integer(kind) and all(re.fullmatch(_WHOLE, cast) for cast in casts)
 
 
-def _kept_by(kind: pa.DataType) -> str:
+def _lossless_casts(kind: pa.DataType) -> str:
+    """Return a pattern for the types that values of this type can be cast to without loss."""
     if types.is_integer(kind) or types.is_boolean(kind):
         return f"{_WHOLE}|{_TEXT}"
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
@@ -260,12 +261,13 @@ OR_ONE = "or set shuffle.partitions = 1"
 
 
 class PartitionedPlan(msgspec.Struct, frozen=True):
-    """What is known of the rows that a node of a plan returns."""
+    """The properties of the rows that a node of a plan returns."""
 
     tables: tuple[str, ...] = ()
     """The partitioned tables that the rows come from; none if every task has the rows."""
     key: tuple[KeyColumn, ...] = ()
     """All columns of the key, if there are tables."""
     has_any: bool = True
+    """False if the node returns no row in any partition."""
     why_not: str | None = None
-    """Why the rows differ from those of all partitions together."""
+    """The reason why the rows differ from those of all partitions together, if they do."""

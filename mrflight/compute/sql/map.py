@@ -1,4 +1,4 @@
-"""A map by SQL, which sees each row of one input by itself."""
+"""Maps rows by SQL, which sees each row of one input by itself."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _OPTIONS = {"datafusion.execution.batch_size": str(_BATCH_ROWS)}
 
 
 class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
-    """A query of single rows of one input. Picklable."""
+    """A query that maps each row of one input by itself. Picklable."""
 
     text: str
     table: str
@@ -75,10 +75,8 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
         found = used_columns(self._plan(schema)[0], {self.table: schema})[self.table]
         try:
             self.check(pa.schema([schema.field(name) for name in found]))
-        except (
-            JobFileError,
-            ColumnNotFoundError,
-        ):  # the query names a column that it does not need
+        except (JobFileError, ColumnNotFoundError):
+            # The query names a column that it does not need.
             return list(schema.names)
         return found
 
@@ -87,9 +85,8 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
 
         All have one schema. Raises JobFileError if the query fails for the values.
         """
-        from mrflight.compute.sql.planned_query import (  # importing it takes 10 ms
-            PlannedQuery,
-        )
+        # Importing this module takes 10 ms.
+        from mrflight.compute.sql.planned_query import PlannedQuery
 
         first = next(batches, None)
         if first is None:
@@ -136,12 +133,12 @@ def _plan_with(options: dict[str, str], sql_map: SqlMap, schema: pa.Schema) -> D
         raise JobFileError(
             f"{sql_map.key_path}: a map sees one row at a time, but this sql {reason}"
         )
-    rows.execution_plan()  # it finds wrong types
+    rows.execution_plan()  # raises for types that do not fit
     return rows
 
 
 def _group_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Yield groups of small batches. A group is empty only if all batches are."""
+    """Yield groups of small batches. A group has no rows only if no batch has any."""
     group: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -26,8 +26,7 @@ class PlannedQuery:
     ) -> None:
         self._table = _Table(schema)
         self._session = new_session(options)
-        # The rule would push filters down to the dataset, which would have to apply them with
-        # Arrow.
+        # This rule would push filters down to the dataset, which cannot apply them.
         self._session.remove_optimizer_rule("push_down_filter")
         self._session.register_dataset(quoted(table), self._table)
         self._plan = query(self._session, text).execution_plan()

@@ -1,4 +1,4 @@
-"""Tells from the plan of a query what it does: its result, its columns, and how it can be run."""
+"""Reads from the plan of a query its result, the columns that it needs, and how it can be run."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def explain_not_row_wise(rows: DataFrame, table: str) -> str | None:
 
 _LEFT_ALONE = {"Inner", "Left", "LeftSemi", "LeftAnti", "LeftMark"}
 _RIGHT_ALONE = {"Inner", "Right", "RightSemi", "RightAnti", "RightMark"}
-"""By the side that is sliced: joins without unmatched rows of the other side, which every task can
-then have whole."""
+"""The joins whose left, or right, side can be sliced. They return no unmatched rows of the other
+side, so every task can have all of that side."""
 
 
 def explain_not_sliceable(rows: DataFrame, stream: str) -> str | None:
@@ -132,7 +132,7 @@ def result_schema(rows: DataFrame, key_path: str) -> pa.Schema:
 
 
 def used_columns(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
-    """Return the columns that are read of each table: at least one, so that rows can be counted."""
+    """Return the columns that a query reads of each table: at least one, to count the rows by."""
     plan = rows.optimized_logical_plan()
     used: dict[str, set[str]] = {name: set() for name in schemas}
     for node in _nodes(plan):

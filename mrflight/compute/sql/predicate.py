@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, SessionContext
 
 _BATCH_ROWS = 2**20
-"""More rows than any batch has, so that each batch gives one batch."""
+"""More rows than any batch has, so that DataFusion returns one batch for each."""
 
 _MISSING = "No field named"
 _UNKNOWN = re.compile(rf'{_MISSING} "?([^\s"]+?)"?\. ')
@@ -78,7 +78,7 @@ class Predicate(msgspec.Struct, frozen=True):
         others = pa.schema([field for field in schema if field.name != name])
         try:
             self._parse(empty_batch(others))
-        except Exception as error:  # DataFusion raises no other kind
+        except Exception as error:  # DataFusion raises a bare Exception for all errors
             if _MISSING not in str(error):  # otherwise the column would be left out of a new table
                 raise self._job_file_error(f"cannot be evaluated: {error}") from error
             return True
@@ -91,16 +91,16 @@ class Predicate(msgspec.Struct, frozen=True):
         except JobError:
             raise
         except Exception as error:  # DataFusion raises a bare Exception for all errors
-            said = " ".join(str(error).removeprefix("DataFusion error: ").split())
-            if unknown := _UNKNOWN.search(said):
+            message = " ".join(str(error).removeprefix("DataFusion error: ").split())
+            if unknown := _UNKNOWN.search(message):
                 where = f"{self.key_path}: the result"
                 raise ColumnNotFoundError.among(unknown[1], schema.names, where) from error
-            if any(word in said for word in _NOT_OF_A_ROW):
+            if any(word in message for word in _NOT_OF_A_ROW):
                 raise self._job_file_error(
                     "uses several rows, but is evaluated for one at a time"
                 ) from error
             raise self._job_file_error(
-                f"cannot be evaluated for {rows}: {said[:_MAX_ERROR_CHARS]}"
+                f"cannot be evaluated for {rows}: {message[:_MAX_ERROR_CHARS]}"
             ) from error
 
     def _job_file_error(self, reason: str) -> JobFileError:

@@ -18,7 +18,7 @@ from mrflight.errors import ColumnNotFoundError, JobFileError, KeyTypeError, Sch
 AggregateFunction = Literal["sum", "min", "max", "count", "mean", "count_distinct", "first", "last"]
 FUNCTIONS: tuple[str, ...] = get_args(AggregateFunction)
 
-MAPPED = "a mapped row"
+MAPPED_ROW = "a mapped row"
 
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\(\s*(.+?)\s*\)\s*")
 
@@ -26,8 +26,8 @@ _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\(\s*(.+?)\s*\)\s*")
 class Aggregate(NamedTuple):
     """One output column: ``name = function(column)``; column None is ``count(*)``.
 
-    Every function but ``count(*)`` ignores nulls. A group without any value has a count of 0, and
-    null for the other functions. ``first`` and ``last`` go by the order of the input.
+    Every function but ``count(*)`` ignores nulls. For a group without values a count is 0, and the
+    other functions return null. ``first`` and ``last`` use the order of the input.
     """
 
     name: str
@@ -36,12 +36,12 @@ class Aggregate(NamedTuple):
 
     @property
     def is_count(self) -> bool:
-        """Whether the result for no values is 0 and not null."""
+        """True if the result for no values is 0 rather than null."""
         return self.function in ("count", "count_distinct")
 
 
 def parse_aggregate(name: str, text: str) -> Aggregate:
-    """Parse the call of an aggregate. The JobFileError names the functions."""
+    """Parse an aggregate such as ``sum(weight)``. The JobFileError lists the functions."""
     match = _CALL.fullmatch(text)
     function, column = (match[1].lower(), match[2]) if match else ("", "")
     is_star = column == "*"
@@ -58,31 +58,31 @@ def check_aggregates(
     schema: pa.Schema,
     group_by: tuple[str, ...],
     aggregates: tuple[Aggregate, ...],
-    rows: str = MAPPED,
+    rows: str = MAPPED_ROW,
 ) -> None:
     """Raise if rows of ``schema``, in their canonical layout, cannot be aggregated like this.
 
-    Messages call the rows ``rows``. Raises ColumnNotFoundError for a column that is missing,
-    KeyTypeError for a group that cannot be hashed, and JobFileError for an aggregate that does not
-    take the type of its column.
+    Messages call the rows ``rows``. Raises ColumnNotFoundError for a missing column, KeyTypeError
+    for a group that cannot be hashed, and JobFileError for an aggregate that does not accept the
+    type of its column.
     """
     for column in group_by:
         _type_of(schema, column, f"reduce.group_by: {rows}")
     if group_by:
         kernel.check_key_types(schema, group_by)
     if not group_by and aggregates and all(each.column is None for each in aggregates):
-        for column in schema.names[:1]:  # rows without a group are counted by it
+        for column in schema.names[:1]:  # it counts the rows
             _type_of(schema, column, f"reduce.aggregate: {rows}")
     for aggregate in aggregates:
         if aggregate.column is not None:
             _check_column(schema, aggregate, aggregate.column, rows)
 
 
-def check_distinct(schema: pa.Schema, rows: str = MAPPED) -> None:
+def check_distinct(schema: pa.Schema, rows: str = MAPPED_ROW) -> None:
     """Raise if rows of ``schema``, in their canonical layout, cannot be compared in all columns.
 
-    Raises SchemaMismatchError for two columns of one name, and KeyTypeError for a column of a type
-    that cannot be hashed.
+    Raises SchemaMismatchError for two columns with the same name, and KeyTypeError for a column
+    whose type cannot be hashed.
     """
     for field in schema:
         _type_of(schema, field.name, f"reduce.distinct: {rows}")

@@ -25,7 +25,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class _Rows:
-    """Rows of one side, with what a join needs of them."""
+    """Rows of one side, with the hashes, keys and sizes that a join needs."""
 
     def __init__(self, side: JoinSide, table: pa.Table) -> None:
         self.side = side
@@ -50,12 +50,12 @@ class _Rows:
     def largest(self) -> float:
         """An upper bound for the bytes of a row."""
         columns = self.table.columns
-        return sum(max(map(_longest, column.chunks), default=0.0) for column in columns)
+        return sum(max(map(_longest_value_bytes, column.chunks), default=0.0) for column in columns)
 
     def take(self, rows: pa.UInt32Array) -> pa.Table:
-        """Return these rows.
+        """Return these rows. If they are all rows in order, they are not copied.
 
-        All rows in order are not copied, which is common if each row matches one.
+        That is common if each row matches exactly one.
         """
         numbers = rows.to_numpy()
         if len(numbers) == len(self.table) and np.array_equal(numbers, np.arange(len(numbers))):
@@ -66,21 +66,21 @@ class _Rows:
 class BuildSide:
     """The rows of one side in memory, by the hashes of their keys.
 
-    Beside their bytes they take about 20 bytes a row, and 16 more if the other side's rows are
-    wanted.
+    In addition to their bytes they take about 20 bytes a row, and 16 more if the result has rows of
+    the other side.
     """
 
     def __init__(self, plan: JoinPlan, side: JoinSide, table: pa.Table) -> None:
         self._plan = plan
         self._side = side
         self._other = plan.other(side)
-        # The table is made one chunk, because otherwise taking rows looks for the chunk of each.
+        # One chunk makes `take` fast: it would have to find the chunk of each row otherwise.
         self._held = _Rows(side, table.combine_chunks())
         self._by_hash = kernel.hash_table(self._held.hashes)
         self._matched = np.zeros(len(table), np.bool_)
 
     def probe(self, batch: pa.RecordBatch, matched: Mask) -> Iterator[pa.Table]:
-        """Yield the wanted pairs with rows of the other side, and set ``matched`` for its rows.
+        """Yield the joined pairs, and set ``matched`` for the rows of ``batch`` that match.
 
         The iterator must be read to its end.
         """
@@ -96,7 +96,7 @@ class BuildSide:
                 yield from self._join_pairs(others, probes, rows)
 
     def unmatched_rows(self) -> Iterator[pa.Table]:
-        """Yield the held rows that are in the result alone, once the other side has been read."""
+        """Yield the held rows that are in the result by themselves, after all calls of `probe`."""
         if self._side.keeps_rows:
             wanted = self._all_matched() if self._side.keeps_matched else ~self._all_matched()
             rows = np.flatnonzero(wanted)
@@ -116,9 +116,9 @@ class BuildSide:
 
     @cached_property
     def _has_one_key_per_hash(self) -> bool:
-        """Return whether held rows with equal hashes have equal keys.
+        """True if held rows with equal hashes have equal keys.
 
-        That is nearly always so, but is checked.
+        That is nearly always so, but has to be checked.
         """
         if self._side.has_one_key_per_hash:
             return True
@@ -127,7 +127,7 @@ class BuildSide:
         return all(_equal_rows(keys, rows, keys, firsts) is None for rows, firsts in pairs)
 
     def _equal(self, others: _Rows, pair: Pair) -> Pair:
-        """Return those of the pairs, whose hashes are equal, that have equal keys."""
+        """Return the pairs that have equal keys, out of pairs that have equal hashes."""
         same = _equal_rows(others.keys, pair[0], self._held.keys, pair[1])
         return pair if same is None else (pair[0].filter(same), pair[1].filter(same))
 
@@ -158,8 +158,8 @@ class BuildSide:
             start, done = end, float(until[end - 1])
 
 
-def _longest(column: pa.Array) -> float:
-    """Return the bytes of the longest value, or a little more."""
+def _longest_value_bytes(column: pa.Array) -> float:
+    """Return an upper bound for the bytes of the longest value, close to it."""
     import pyarrow.compute as pc
 
     fixed = fixed_bytes(column.type)
@@ -181,7 +181,7 @@ def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
 def _equal_rows(
     ones: list[pa.ChunkedArray], rows: pa.Array, others: list[pa.ChunkedArray], partners: pa.Array
 ) -> pa.ChunkedArray | None:
-    """Return for pairs of rows whether all columns are equal; None if all pairs are.
+    """Return a mask of the pairs of rows that are equal in all columns; None if all pairs are.
 
     The columns have no nulls.
     """

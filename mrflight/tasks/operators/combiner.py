@@ -4,9 +4,9 @@ Only the columns that groups and aggregates need are sent. If all aggregates hav
 rows that are sent are partial rows, whether they were combined or not.
 
 Combining costs what Acero's grouping costs: 15 ns a row for few keys, and 95 ns for keys that come
-once. A row that is not sent saves partitioning, sending, receiving and grouping it: see
-experiments/combine.py. So a sample of the first rows decides, and from time to time a sample of
-later rows, because data may change along a file.
+once. Each row that is not sent saves the cost of partitioning, sending, receiving and grouping it:
+see experiments/combine.py. So a sample of the first rows decides whether to combine. Samples of
+later rows decide again from time to time, because data may change along a file.
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ GATHER_ROWS = 2**18
 MAX_GROUPS_PER_ROW = 0.5
 """The most groups per row of a sample for which combining pays.
 
-That is 60 thousand keys that come equally often. Combining them costs about 40 ns a row and leaves
-0.23 of 256k rows. A row that is left out saves 60 to 80 ns, and the bytes on the wire.
+That corresponds to 60 thousand keys that occur equally often. Combining them costs about 40 ns a
+row and leaves 0.23 of 256k rows. Each row that is not sent saves 60 to 80 ns, and its bytes on the
+wire.
 """
 
 MIN_COMPACTED_ROWS = 2**16
-"""The groups that are held before they are combined with each other."""
+"""The fewest groups that are held before they are combined with each other."""
 
-_SHRUNK = 0.8
-"""Groups are held on if combining them again leaves at most this fraction of them."""
+_MAX_COMPACTED_FRACTION = 0.8
+"""Groups continue to be held if combining them again leaves at most this fraction of them."""
 
 
 class Combiner:
-    """Makes the rows that a map task sends from its mapped rows, and counts both.
+    """Turns the mapped rows of a map task into the rows that it sends, and counts both.
 
     Half of ``memory_bytes`` is for rows that wait to be combined, and half for groups. If
     ``group_by`` is None, rows that are equal in all columns form a group. If it is empty, all rows
-    form one.
+    form one group.
     """
 
     def __init__(
@@ -69,8 +70,8 @@ class Combiner:
     def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows to send for mapped batches, in their order.
 
-        The batches have been checked with `check_aggregates` and may have any layout. Without
-        batches there are none; otherwise there is at least one. Raises SchemaMismatchError if the
+        The batches have been checked with `check_aggregates` and may have any layout. Yields no
+        batch if there are none, and at least one otherwise. Raises SchemaMismatchError if the
         columns of a batch differ from those of the first.
         """
         for batch in self._combine(iter(batches)):
@@ -82,10 +83,8 @@ class Combiner:
         if first is None:
             return
         group_by = first.schema.names if self._group_by is None else self._group_by
-        columns = needed_columns(group_by, self._aggregates)
-        columns = (
-            columns or first.schema.names[:1]
-        )  # without a column, a batch would not say its number of rows
+        # At least one column is sent, because a batch without columns has no number of rows.
+        columns = needed_columns(group_by, self._aggregates) or first.schema.names[:1]
         schema = canonical_schema(empty_table(first.schema).select(columns).schema)
         plan = plan_partials(schema, group_by, self._aggregates)
         rows = self._select_needed(first, batches, schema)
@@ -98,7 +97,7 @@ class Combiner:
     def _select_needed(
         self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of ``schema`` in its canonical layout, some rows at a time."""
+        """Yield the columns of ``schema`` in its canonical layout, a slice of rows at a time."""
         for batch in check_same_columns(chain([first], others)):
             self.rows_in += batch.num_rows
             used = batch.select(schema.names)
@@ -115,7 +114,7 @@ def combine_partial_rows(
 
 
 class CombinePlan(Protocol):
-    """Something that can combine the rows of a key."""
+    """A plan that can combine the rows of a key."""
 
     def combine(self, rows: pa.Table) -> pa.Table | None:
         """Return one row per key; None if these rows cannot be combined."""
@@ -124,7 +123,7 @@ class CombinePlan(Protocol):
 def combine_where_it_pays(
     plan: CombinePlan, batches: Iterable[pa.RecordBatch], memory_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows, combined if that makes far fewer of them. Rows of a key keep their order."""
+    """Yield the rows, combined while that leaves far fewer. Rows of a key keep their order."""
     yield from _AdaptiveCombiner(plan, memory_bytes).combine(batches)
 
 
@@ -135,16 +134,17 @@ class _AdaptiveCombiner:
         self._plan = plan
         self._max_bytes = memory_bytes // 2
         self._pays: bool | None = None
-        """Whether combining pays; None before the first sample."""
+        """True if combining pays; None before the first sample."""
         self._gathered = RowBuffer()
         self._groups = RowBuffer()
-        self._rows_since_look = 0
+        self._rows_since_sample = 0
         self._compact_at = MIN_COMPACTED_ROWS
 
     def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, which are combined as long as that pays."""
         for batch in batches:
-            self._rows_since_look += batch.num_rows
-            if self._pays is False and self._rows_since_look <= RESAMPLE_EVERY_ROWS:
+            self._rows_since_sample += batch.num_rows
+            if self._pays is False and self._rows_since_sample <= RESAMPLE_EVERY_ROWS:
                 yield batch
                 continue
             self._gathered.append(pa.Table.from_batches([batch]))
@@ -160,7 +160,7 @@ class _AdaptiveCombiner:
     def _take_sample(self) -> Iterator[pa.RecordBatch]:
         """Combine the gathered rows, and decide from the result whether combining pays."""
         rows, groups = self._combine_gathered()
-        self._rows_since_look = 0
+        self._rows_since_sample = 0
         self._pays = groups <= rows * MAX_GROUPS_PER_ROW
         if not self._pays:
             yield from self._release_groups()
@@ -175,13 +175,13 @@ class _AdaptiveCombiner:
         return len(rows), len(rows if combined is None else combined)
 
     def _compact(self) -> Iterator[pa.RecordBatch]:
-        """Combine the groups that are held, and send them if they do not become fewer."""
+        """Combine the groups that are held, and send them if that does not leave far fewer."""
         held = self._groups.pop()
         combined = self._plan.combine(held)
         self._groups.append(held if combined is None else combined)
         self._compact_at = max(MIN_COMPACTED_ROWS, 2 * self._groups.rows)
         is_small = self._groups.bytes <= self._max_bytes // 2
-        if not is_small or self._groups.rows > len(held) * _SHRUNK:
+        if not is_small or self._groups.rows > len(held) * _MAX_COMPACTED_FRACTION:
             yield from self._release_groups()
 
     def _release_groups(self) -> Iterator[pa.RecordBatch]:

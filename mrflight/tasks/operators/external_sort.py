@@ -2,8 +2,8 @@
 
 Rows that do not fit are written to a local file while their keys are sampled. The file is then cut
 into ranges that fit, by boundaries from the sample. Each range is sorted by itself, or cut again if
-it is still too large. A key that fills a range has it alone: its rows need no sorting, and are
-streamed in their order.
+it is still too large. A key that would fill a range has a range of its own: its rows need no
+sorting, and are streamed in their order.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from mrflight.tasks.operators.spill_partitions import (
 )
 
 MIN_RANGES = 4
-"""The fewest ranges, which have three boundaries. Either these are different keys, or one key's
-rows are a range of their own. So a range that is cut again is always smaller than before."""
+"""The fewest ranges; they have three boundaries. Either the boundaries are different keys, or the
+rows of one key are a range of their own. So each new range is smaller than the range that was
+cut."""
 
 MAX_RANGES = 64
 """The most ranges at a time. Each has a file of its own."""
 
 PLACED_FRACTION = 3
-"""A third of the rows' memory is put into ranges at a time, because that sorts these rows and
-copies them twice. The process then grows by three times the rows' memory. If all is put into ranges
-at once it grows by seven times, and is no faster (8 million rows of 16 bytes in 5.3 MiB: 15 and 35
-MiB)."""
+"""A third of the rows' memory is put into ranges at a time, because doing so sorts these rows and
+copies them twice. The process then grows by three times the rows' memory. If all of it is put into
+ranges at once, the process grows by seven times, and is no faster (8 million rows of 16 bytes in
+5.3 MiB: 15 and 35 MiB)."""
 
 SAMPLES_PER_RANGE = 100
-"""Ranges are then within about ten per cent of even. They are planned half as large as they may
-be."""
+"""With this many samples, the sizes of ranges differ by about ten per cent. Ranges are planned half
+as large as they may be."""
 
 
 class ExternalSort:
@@ -56,7 +57,7 @@ class ExternalSort:
     def results(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         """Yield all rows in order. Raises JobFailedError if local files cannot be written."""
         sample = self._sample()
-        rows = sample.taken_of(rows)
+        rows = sample.observe(rows)
         held = RowBuffer()
         if not held.fill(rows, self._rows_bytes):
             if held.rows:
@@ -79,7 +80,7 @@ class ExternalSort:
             pa.default_memory_pool().release_unused()
             return
         sample = self._sample()
-        for _ in sample.taken_of(partition.peek()):
+        for _ in sample.observe(partition.peek()):
             pass
         yield from self._by_ranges(partition, sample.keys(), name)
 
@@ -90,23 +91,23 @@ class ExternalSort:
         ranges = min(MAX_RANGES, max(MIN_RANGES, -(-2 * partition.bytes // self._rows_bytes)))
         boundaries = choose_boundaries(keys, self._sort_keys, ranges, repeats=True)
         place = RangePartitioner(self._sort_keys, boundaries, boundaries.num_rows + 1)
-        of_boundaries, repeats = np.unique(place.ids(boundaries), return_counts=True)
-        of_one_key = set(of_boundaries[repeats > 1].tolist())
-        is_one_key = len(of_boundaries) == len(of_one_key) == 1  # as far as the sample shows
-        if is_one_key and _is_all_in(of_boundaries[0], partition, place):
+        bounded, repeats = np.unique(place.ids(boundaries), return_counts=True)
+        one_key_ranges = set(bounded[repeats > 1].tolist())
+        is_one_key = len(bounded) == len(one_key_ranges) == 1  # as far as the sample shows
+        if is_one_key and _is_all_in(bounded[0], partition, place):
             yield from _stream(partition)
             return
         writer = GracePartitioner(self._scratch, name, place.partitions, place.ids)
         rows = partition.batches()
         for part in spill(rows, RowBuffer(), writer, self._rows_bytes // PLACED_FRACTION):
-            if part.number in of_one_key:
+            if part.number in one_key_ranges:
                 yield from _stream(part)
             else:
                 yield from self._sort_partition(part, f"{name}-{part.number}")
 
 
 def _is_all_in(number: int, partition: SpillPartition, place: RangePartitioner) -> bool:
-    """Return whether all rows are in one range. Stop reading at the first row of another range."""
+    """Return whether all rows are in one range. Reading stops at the first row of another range."""
     return all((place.ids(batch).to_numpy() == number).all() for batch in partition.peek())
 
 

@@ -30,7 +30,7 @@ Flags = npt.NDArray[np.bool_]
 class FirstLastByKey(msgspec.Struct, frozen=True):
     """Keeps one row of each key. Null is a key like any other.
 
-    It is the first or the last row in the order of ``order_by``. Ties are broken by all other
+    The first or the last row in the order of ``order_by`` is kept. Ties are broken by all other
     columns that have an order, so that every attempt keeps the same row, and then by the order of
     the input. Without ``order_by``, only the order of the input counts.
     """
@@ -50,7 +50,7 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
     def results(
         self, rows: Iterator[pa.RecordBatch], rows_bytes: int, scratch: ScratchFolder
     ) -> Iterator[pa.Table]:
-        """Yield the rows that are kept, in tables; no table if there are no rows.
+        """Yield the rows that are kept, in tables; yield no table if there are no rows.
 
         ``rows`` must hold all rows of each of its keys. Raises JobFailedError if local files cannot
         be written.
@@ -80,10 +80,10 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
         order, is_best, is_tied = self._order_by_key(table, self.order_by)
         if not self.order_by or not is_tied.any():
             return np.sort(order[is_best])
-        doubtful = np.sort(order[is_tied])
-        others = self._others(table.schema)
-        among, is_best_of_tied, _ = self._order_by_key(table.take(indices(doubtful)), others)
-        chosen = doubtful[among[is_best_of_tied]]
+        tied = np.sort(order[is_tied])
+        tie_breakers = self._tie_breakers(table.schema)
+        among, is_best_of_tied, _ = self._order_by_key(table.take(indices(tied)), tie_breakers)
+        chosen = tied[among[is_best_of_tied]]
         return np.sort(np.concatenate([order[is_best & ~is_tied], chosen]))
 
     def _order_by_key(self, table: pa.Table, keys: Sequence[SortKey]) -> tuple[Rows, Flags, Flags]:
@@ -104,8 +104,8 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
         is_tied = np.repeat(is_best[starts] & (lengths > 1), lengths)
         return order, is_best, is_tied
 
-    def _others(self, schema: pa.Schema) -> tuple[SortKey, ...]:
-        """Return the columns that have an order and are neither in `key` nor in `order_by`."""
+    def _tie_breakers(self, schema: pa.Schema) -> tuple[SortKey, ...]:
+        """Return the columns that break ties: all with an order but `key` and `order_by`."""
         known = {*self.key, *columns_of(self.order_by)}
         return ascending(
             field.name
@@ -117,7 +117,7 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
 
 
 class FirstLastByKeyCombiner:
-    """Drops rows of one map task that cannot be kept, if that makes far fewer of them."""
+    """Drops rows of one map task that cannot be kept, if that leaves far fewer of them."""
 
     def __init__(self, wanted: FirstLastByKey, memory_bytes: int) -> None:
         self._wanted = wanted
@@ -138,7 +138,7 @@ class FirstLastByKeyCombiner:
 
 
 def _begins(ordered: npt.NDArray[np.uint64]) -> Flags:
-    """Return for sorted numbers whether each differs from the one before."""
+    """Return for each of some sorted numbers whether it differs from the one before it."""
     begins = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
     return begins

@@ -1,10 +1,10 @@
 """Joins two streams of rows of any size in bounded memory, by a grace hash join.
 
-Both sides are read until one has ended. Its rows are the build side, which the rows of the other
-probe. If neither side ends within its part of the memory, both are spilled to local files, in
-partitions by the hash of the key, and each pair of partitions is joined. A pair that is too large
-on both sides is partitioned again. If that would be in vain, because of a key with very many rows,
-the smaller side is held in several parts, and the other is read once for each part.
+Both sides are read until one of them ends. That side becomes the build side, which the rows of the
+other side probe. If neither side ends within its part of the memory, both are spilled to local
+files, in partitions by the hash of the key, and each pair of partitions is joined. A pair that is
+too large on both sides is partitioned again. If that would not help, because one key has very many
+rows, the smaller side is held in several parts, and the other side is read once for each part.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from mrflight.tasks.operators.spill_partitions import (
 )
 
 MAX_BUILD_PASSES = 3
-"""The other side is read up to this often. Partitioning both sides again would write it and read it
-once more, which is no cheaper."""
+"""The other side is read up to this many times. Partitioning both sides again would write it and
+read it once more, which is no cheaper."""
 
-SHRINKS = 0.5
-"""Partitioning again is in vain if it leaves more than this fraction of the bytes, as for one
-key."""
+MAX_REPARTITIONED_FRACTION = 0.5
+"""Partitioning again does not help if it left more than this fraction of the bytes in one
+partition, as is the case for a single key."""
 
 BATCH_BYTES = 2**20
-"""Small batches are put together up to these bytes, or `SLICE_ROWS`, before they probe."""
+"""Small batches are coalesced up to this many bytes, or `SLICE_ROWS`, before they probe."""
 
 Batches = Iterator[pa.RecordBatch]
 
 
 class GraceHashJoin:
-    """Joins two sides, and holds about ``rows_bytes`` of each."""
+    """Joins two sides, and holds about ``rows_bytes`` of each in memory."""
 
     def __init__(self, plan: JoinPlan, rows_bytes: int, scratch: ScratchFolder) -> None:
         self._plan = plan
@@ -58,7 +58,7 @@ class GraceHashJoin:
         held = {"left": RowBuffer(), "right": RowBuffer()}
         ended = self._read(rows, held)
         if ended is None:
-            yield from self._cut(rows, held, "join", 0)
+            yield from self._partition_both(rows, held, "join", 0)
             return
         side = self._plan.side(ended)
         other = self._plan.other(side).name
@@ -66,7 +66,7 @@ class GraceHashJoin:
         yield from self._join_all(side, _take_all(held[ended], side), lambda: streamed)
 
     def _read(self, rows: dict[str, Batches], held: dict[str, RowBuffer]) -> str | None:
-        """Hold both sides, the smaller one first, until one ends, and return it.
+        """Read into the smaller buffer until one side ends, and return the name of that side.
 
         Return None if neither side ends within the memory.
         """
@@ -79,7 +79,7 @@ class GraceHashJoin:
                 return smaller
             held[smaller].append(pa.Table.from_batches([batch]))
 
-    def _cut(
+    def _partition_both(
         self, rows: dict[str, Batches], held: dict[str, RowBuffer], name: str, level: int
     ) -> Iterator[pa.Table]:
         """Partition both sides by their hashes, and join each pair of partitions."""
@@ -97,7 +97,7 @@ class GraceHashJoin:
                 for side, found in partitions.items()
             }
             if number == SPILL_FANOUT:
-                yield from self._unmatched(both)
+                yield from self._null_keys(both)
             else:
                 yield from self._join_partition(both, f"{name}-{number}", level + 1, min(sizes))
             pa.default_memory_pool().release_unused()
@@ -105,7 +105,7 @@ class GraceHashJoin:
     def _join_partition(
         self, both: dict[str, SpillPartition], name: str, level: int, cut_bytes: int
     ) -> Iterator[pa.Table]:
-        """Join a partition of each side. Before the cut, the smaller side had ``cut_bytes``."""
+        """Join a partition of each side. The smaller side had ``cut_bytes`` before partitioning."""
         smaller = min(both, key=lambda side: both[side].bytes)
         side, size = self._plan.side(smaller), both[smaller].bytes
         other = both[self._plan.other(side).name]
@@ -114,23 +114,23 @@ class GraceHashJoin:
             held = RowBuffer()
             held.fill(both[smaller].batches(), np.inf)
             yield from self._join_all(side, _take_all(held, side), other.batches)
-        elif is_few or size > cut_bytes * SHRINKS or level == MAX_LEVEL:
+        elif is_few or size > cut_bytes * MAX_REPARTITIONED_FRACTION or level == MAX_LEVEL:
             parts = _parts(both[smaller].batches(), self._rows_bytes)
             yield from self._join_all(side, parts, other.peek)
             other.remove()
         else:
             rows = {side: partition.batches() for side, partition in both.items()}
-            yield from self._cut(rows, {side: RowBuffer() for side in both}, name, level)
+            yield from self._partition_both(rows, {side: RowBuffer() for side in both}, name, level)
 
-    def _unmatched(self, both: dict[str, SpillPartition]) -> Iterator[pa.Table]:
+    def _null_keys(self, both: dict[str, SpillPartition]) -> Iterator[pa.Table]:
         """Yield the rows whose keys have a null.
 
-        Only rows that are in the result are in this partition.
+        This partition only has rows that are in the result.
         """
         for name, partition in both.items():
             side = self._plan.side(name)
             for batch in partition.batches():
-                yield from self._alone(side, batch, _none_of(batch))
+                yield from self._alone(side, batch, _no_matches(batch))
 
     def _join_all(
         self,
@@ -140,9 +140,8 @@ class GraceHashJoin:
     ) -> Iterator[pa.Table]:
         """Join all rows of one side, in parts, with all rows of the other.
 
-        Each part has a flag that says whether it is the last.
-
-        The other side is read once for each part, in the same batches.
+        Each part has a flag that is True for the last one. The other side is read once for each
+        part, and must come in the same batches each time.
         """
         other = self._plan.other(side)
         matched_before: list[bytes] = []
@@ -150,9 +149,9 @@ class GraceHashJoin:
             held = BuildSide(self._plan, side, table)
             del table  # the build side has a copy
             matched_now: list[bytes] = []
-            for number, batch in enumerate(_in_larger(others())):
+            for number, batch in enumerate(_coalesce(others())):
                 matched = (
-                    _unpack(matched_before[number], batch) if matched_before else _none_of(batch)
+                    _unpack(matched_before[number], batch) if matched_before else _no_matches(batch)
                 )
                 yield from held.probe(batch, matched)
                 if is_last:
@@ -163,7 +162,7 @@ class GraceHashJoin:
             yield from held.unmatched_rows()
 
     def _alone(self, side: JoinSide, batch: pa.RecordBatch, matched: Mask) -> Iterator[pa.Table]:
-        """Yield the rows of a batch that are in the result alone."""
+        """Yield the rows of a batch that are in the result by themselves."""
         if side.keeps_rows:
             wanted = matched if side.keeps_matched else ~matched
             rows = batch if wanted.all() else batch.filter(to_arrow(wanted))
@@ -171,7 +170,7 @@ class GraceHashJoin:
 
 
 def _take_all(held: RowBuffer, side: JoinSide) -> Iterator[tuple[pa.Table, bool]]:
-    """Yield all rows that are held as the only part, and keep no reference to them."""
+    """Yield all held rows as the only part, and keep no reference to them."""
     yield held.pop() if held.rows else empty_table(side.schema), True
 
 
@@ -186,7 +185,7 @@ def _writer(scratch: ScratchFolder, name: str, side: JoinSide, level: int) -> Gr
 
 
 def _parts(batches: Batches, max_bytes: int) -> Iterator[tuple[pa.Table, bool]]:
-    """Yield tables of about so many bytes, at least one, each with a flag for the last one."""
+    """Yield at least one table of about ``max_bytes``, each with a flag for the last one."""
     held = RowBuffer()
     for batch in batches:
         if held.bytes > max_bytes:
@@ -195,8 +194,8 @@ def _parts(batches: Batches, max_bytes: int) -> Iterator[tuple[pa.Table, bool]]:
     yield held.pop(), True
 
 
-def _in_larger(batches: Batches) -> Batches:
-    """Yield larger batches, of `BATCH_BYTES` or `SLICE_ROWS`: each batch costs some calls."""
+def _coalesce(batches: Batches) -> Batches:
+    """Yield batches of at least `BATCH_BYTES` or `SLICE_ROWS`: each batch costs some calls."""
     held = RowBuffer()
     for batch in batches:
         if not held.rows and _is_large(batch.num_rows, batch.nbytes):
@@ -213,7 +212,7 @@ def _is_large(rows: int, size: int) -> bool:
     return rows >= SLICE_ROWS or size >= BATCH_BYTES
 
 
-def _none_of(batch: pa.RecordBatch) -> Mask:
+def _no_matches(batch: pa.RecordBatch) -> Mask:
     return np.zeros(batch.num_rows, np.bool_)
 
 

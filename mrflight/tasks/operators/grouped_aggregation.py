@@ -1,13 +1,13 @@
 """Groups a stream of rows of any size in bounded memory.
 
-Rows are gathered up to a part of the memory and combined to partial rows. While these stay small,
-as they do with few keys or one, that goes on to the end. Otherwise all rows are spilled to local
+Rows are gathered up to a part of the memory and combined to partial rows. If there are few keys,
+the partial rows stay small, and this continues to the end. Otherwise all rows are spilled to local
 files, in partitions by the hash of the key. Each partition is grouped by itself, and partitioned
 again if it is still too large.
 
-Rows that fit are grouped in one go. Partitioning them in memory first, so that the hash tables stay
-in the caches, was slower in all cases but one: 1.5 million rows and more with keys of 18 bytes that
-come once, where it saved a quarter. With few keys it took three times as long.
+Rows that fit are grouped at once. Partitioning them in memory first, so that the hash tables stay
+in the CPU caches, was slower in all cases but one: with 1.5 million rows and more, and distinct
+keys of 18 bytes, it saved a quarter of the time. With few keys it took three times as long.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from mrflight.tasks.operators.spill_partitions import (
     spill,
 )
 
-_SMALL = 0.5
-"""Combined rows are held on if they take at most this fraction of the rows' memory."""
+_MAX_HELD_FRACTION = 0.5
+"""Combined rows continue to be held if they take at most this fraction of the rows' memory."""
 
-_PAYS = 0.7
+_MAX_COMBINED_FRACTION = 0.7
 """Rows are combined before they are spilled if that leaves at most this fraction of them."""
 
 
 class AggregationPlan(Protocol):
-    """Something that can combine the rows of a key any number of times."""
+    """A plan that can combine the rows of a key any number of times."""
 
     @property
     def group_by(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class AggregationPlan(Protocol):
 
 
 class PartialAggregation:
-    """Groups whose aggregates are made of partial rows, as ``plan`` says."""
+    """Groups rows whose aggregates are made of partial rows, as ``plan`` says."""
 
     def __init__(self, plan: AggregationPlan, rows_bytes: int, scratch: ScratchFolder) -> None:
         self._plan = plan
@@ -65,10 +65,10 @@ class PartialAggregation:
     def results(
         self, rows: Iterator[pa.RecordBatch], name: str = "groups", level: int = 0
     ) -> Iterator[pa.Table]:
-        """Yield the groups of partial rows, in tables; no table if there are no rows.
+        """Yield the groups of partial rows, in tables; yield no table if there are no rows.
 
-        ``level`` is how often the rows have been partitioned before. Raises JobError for a sum that
-        does not fit its type, and JobFailedError if local files cannot be written.
+        ``level`` is the number of times that the rows have been partitioned before. Raises JobError
+        for a sum that does not fit its type, and JobFailedError if local files cannot be written.
         """
         held = RowBuffer(concat_partial_rows)
         partitions = self._hold_or_spill(rows, held, name, level)
@@ -88,18 +88,18 @@ class PartialAggregation:
         while held.fill(rows, self._rows_bytes):
             before = held.rows
             held.append(combine(held.pop()))
-            if held.bytes > self._rows_bytes * _SMALL and level < MAX_LEVEL:
+            if held.bytes > self._rows_bytes * _MAX_HELD_FRACTION and level < MAX_LEVEL:
                 writer = hash_partitioner(self._scratch, name, self._plan.group_by, level)
-                pays = held.rows <= before * _PAYS
+                pays = held.rows <= before * _MAX_COMBINED_FRACTION
                 return spill(rows, held, writer, self._rows_bytes, combine if pays else None)
         return []
 
 
 class CompleteAggregation:
-    """Groups with aggregates that need all rows at once: count_distinct and means of decimals.
+    """Groups rows whose aggregates need all rows at once: count_distinct and means of decimals.
 
     Rows that do not fit are partitioned by the hash of the key. If a partition is too large because
-    of one group, its distinct values are made first, as groups of their own, and are counted then.
+    of one group, its distinct values are found first, as groups of their own, and are then counted.
     """
 
     def __init__(

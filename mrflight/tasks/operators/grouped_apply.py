@@ -22,8 +22,8 @@ from mrflight.tasks.operators.spill_partitions import (
 class GroupedApply:
     """Calls ``function`` with tables that hold all rows of each of their keys.
 
-    A partition that fits is one table. A larger one is partitioned by the hash of ``key``. The rows
-    of a key stay together however many they are; without a key all rows do.
+    A partition that fits is one table. A larger one is partitioned by the hash of ``key``. All rows
+    of a key stay together, even if they do not fit. Without a key, all rows stay together.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class GroupedApply:
             pa.default_memory_pool().release_unused()
 
     def _is_one_key(self, partition: SpillPartition) -> bool:
-        """Return whether all rows have the same hash, so that no partitioning separates them."""
+        """Return whether all rows have the same hash, so that partitioning cannot separate them."""
         seen: set[int] = set()
         for batch in partition.peek():
             hashes = kernel.hash_rows([batch[name] for name in self._key]).to_numpy()

@@ -1,8 +1,8 @@
 """Groups and aggregates the rows of one partition with Acero.
 
-This module adds what Acero lacks, so that the result is that of SQL for every type: -0.0 and 0.0
-are one key and so are all NaNs (as in the hash that partitioned them), integer sums never wrap
-around, and first and last take every type.
+This module adds what Acero lacks, so that the result is the result of SQL for every type: -0.0 and
+0.0 are the same key, and so are all NaNs (as in the hash that partitioned them), integer sums never
+wrap around, and first and last accept every type.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mrflight.tasks.operators.aggregates import Aggregate, AggregateFunction
 _WIDE = Context(prec=80)
 """More digits than a decimal256 has."""
 
-_ROUNDED_UP = 1 + 1e-6
-"""Far more than doubles can lose in adding up the numbers of a partition."""
+_ROUNDING_MARGIN = 1 + 1e-6
+"""A margin far above the rounding error of adding up the numbers of a partition as doubles."""
 
 
 class Call(NamedTuple):
@@ -34,16 +34,16 @@ class Call(NamedTuple):
     column: str | None
     aggregate: Aggregate
     fits: bool = True
-    """Whether a sum is cast to its own type. Otherwise it stays in a type that has room for it."""
+    """True if a sum is cast to its own type. Otherwise it stays in a type that has room for it."""
 
 
 def group(table: pa.Table, group_by: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
     """Return one row per distinct key: the keys, then the aggregates in order.
 
-    Null is a key like others. Without ``group_by`` all rows have one key; use `group_of_nothing` if
-    there are no rows. The rows come in no particular order. The table's columns are in the
-    canonical layout, as they come from a shuffle. Raises JobError for a sum that does not fit its
-    type.
+    Null is a key like any other. Without ``group_by``, all rows have the same key; if there are no
+    rows, use `group_without_rows`. The order of the result is not defined. The table's columns are
+    in the canonical layout, as they come from a shuffle. Raises JobError for a sum that does not
+    fit its type.
     """
     calls = [
         Call(aggregate.name, aggregate.function, aggregate.column, aggregate)
@@ -52,8 +52,8 @@ def group(table: pa.Table, group_by: Sequence[str], aggregates: Sequence[Aggrega
     return call_by_group(table, group_by, calls)
 
 
-def group_of_nothing(schema: pa.Schema, aggregates: Sequence[Aggregate]) -> pa.Table:
-    """Return the result of no rows if all rows are one group."""
+def group_without_rows(schema: pa.Schema, aggregates: Sequence[Aggregate]) -> pa.Table:
+    """Return the result for no rows, if all rows are one group."""
     row = {each.name: [0 if each.is_count else None] for each in aggregates}
     return pa.table(row, schema=schema)
 
@@ -88,13 +88,14 @@ def _prepare(table: pa.Table, call: Call) -> tuple[pa.ChunkedArray | None, list[
         case "last":
             return _rows_with_value(column), ["max"]
         case "count_distinct" if types.is_null(column.type):
-            return column.cast(pa.int64()), ["count_distinct"]  # for nulls alone Acero counts one
+            # Acero would count one distinct value in a column of type null.
+            return column.cast(pa.int64()), ["count_distinct"]
         case "count_distinct":
             return canonical_floats(column), ["count_distinct"]
         case "count":
             return _validity(column), ["count"]
         case "mean" if is_whole(column.type):
-            # Acero adds integers up as doubles, and so loses small differences of large ones.
+            # Acero adds integers as doubles, which loses small differences between large numbers.
             return _summable(column, call.aggregate), ["sum", "count"]
         case "sum" | "mean":
             return _summable(column, call.aggregate), [call.function]
@@ -158,7 +159,7 @@ def divide_decimals(
 ) -> pa.ChunkedArray:
     """Return means of the decimal type ``kind``, rounded half away from zero as Acero rounds them.
 
-    It divides one group at a time, which is slow. It is used where there are many rows to a group.
+    This divides one group at a time, which is slow. It is used for groups of many rows.
     """
     from decimal import ROUND_HALF_UP
 
@@ -172,7 +173,7 @@ def divide_decimals(
 
 
 def _validity(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a small column that is null where this one is, for types that Acero cannot count."""
+    """Return the column, or a small one with the same nulls if Acero cannot count the type."""
     import pyarrow.compute as pc
 
     if not types.is_nested(column.type):
@@ -181,9 +182,9 @@ def _validity(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _rows_with_value(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return row numbers, null where the column is null.
+    """Return row numbers, with null for each row that is null in the column.
 
-    The least number leads to the first value.
+    The minimum of these numbers is the row of the first value.
     """
     import numpy as np
     import pyarrow.compute as pc
@@ -193,7 +194,7 @@ def _rows_with_value(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _summable(column: pa.ChunkedArray, aggregate: Aggregate) -> pa.ChunkedArray:
-    """Return the column as a type whose sum does not wrap around, whatever the values."""
+    """Return the column cast to a type in which the sum of its values cannot wrap around."""
     kind = column.type
     if types.is_duration(kind):
         column, kind = column.cast(pa.int64()), pa.int64()
@@ -211,8 +212,8 @@ def _summable(column: pa.ChunkedArray, aggregate: Aggregate) -> pa.ChunkedArray:
 def may_overflow(column: pa.ChunkedArray) -> bool:
     """Return whether a sum of some of these numbers may overflow the type that Acero adds in.
 
-    That follows from their count and extremes. Decimals of 76 digits have no wider type; for these
-    the sum of all magnitudes is looked at as well.
+    The answer follows from their count and extremes. Decimals of 76 digits have no wider type, so
+    for these the sum of all magnitudes is computed as well.
     """
     import pyarrow.compute as pc
 
@@ -232,13 +233,13 @@ def may_overflow(column: pa.ChunkedArray) -> bool:
     if not is_wide:
         return True
     magnitude = pc.sum(pc.abs(column.cast(pa.float64()))).as_py()
-    return bool(magnitude * 10.0**kind.scale * _ROUNDED_UP >= limit)
+    return bool(magnitude * 10.0**kind.scale * _ROUNDING_MARGIN >= limit)
 
 
 def _magnitudes_below(column: pa.ChunkedArray) -> int:
-    """Return a bound for the magnitudes of 128-bit decimals, from the upper half of their bits.
+    """Return a bound for the magnitudes of 128-bit decimals from the upper half of their bits.
 
-    That takes a tenth of the time of finding their extremes. Memory behind nulls counts as well.
+    That takes a tenth of the time of finding their extremes. The bytes behind nulls count as well.
     """
     import numpy as np
 
@@ -252,12 +253,12 @@ def _magnitudes_below(column: pa.ChunkedArray) -> int:
 
 
 def _wider(kind: pa.DataType, aggregate: Aggregate) -> pa.DataType:
-    """Return a type for sums that ``kind`` has no room for."""
+    """Return a type for sums that are too large for ``kind``."""
     if types.is_integer(kind):
         return pa.decimal128(38, 0)
     if not types.is_decimal256(kind):
         return pa.decimal256(76, kind.scale)
-    raise _does_not_fit(aggregate)
+    raise _overflow_error(aggregate)
 
 
 def fit_sum(aggregate: Aggregate, kind: pa.DataType, result: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -278,10 +279,10 @@ def fit_sum(aggregate: Aggregate, kind: pa.DataType, result: pa.ChunkedArray) ->
     try:
         return result if result.type == target else result.cast(target)
     except pa.ArrowInvalid as error:
-        raise _does_not_fit(aggregate) from error
+        raise _overflow_error(aggregate) from error
 
 
-def _does_not_fit(aggregate: Aggregate) -> JobError:
+def _overflow_error(aggregate: Aggregate) -> JobError:
     return JobError(
         f"reduce.aggregate.{aggregate.name}: {aggregate.function} of {aggregate.column!r} does not "
         "fit its type; convert the column to a float, or to a decimal of more digits, in the map"

@@ -22,7 +22,7 @@ How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 
 def can_broadcast(how: How, *, is_left: bool) -> bool:
-    """Return whether every task may have all rows of this side.
+    """Return whether this side can be broadcast, so that every task has all of its rows.
 
     That is so if no row of this side is in the result without a match.
     """
@@ -42,14 +42,15 @@ class Join(msgspec.Struct, frozen=True):
     key_path: str = "reduce.join"
     """The key path in the job file, for messages."""
     rows: tuple[str, str] | None = None
-    """What messages call left and right rows that lack a key, with the key path in the job file."""
+    """The names that messages use for left and right rows, with the key path in the job file."""
 
     def result_schema(self, left: pa.Schema, right: pa.Schema) -> pa.Schema:
         """Return the left's columns, then the right's, in their plain types.
 
-        A key with the same name on both sides is there once. It has the type of the left, or of the
-        right in a right join, or a common type in a full one. Raises ColumnNotFoundError and
-        KeyTypeError for a key, and JobFileError for a column that both sides have.
+        A key with the same name on both sides is one column. It has the type of the left side, or
+        of the right side in a right join, or a common type in a full join. Raises
+        ColumnNotFoundError and KeyTypeError for a key, and JobFileError for a column that both
+        sides have.
         """
         return self.plan(left, right).result
 
@@ -68,7 +69,7 @@ class Join(msgspec.Struct, frozen=True):
         self._check_names(result)
         lefts, rights = self._sides(left, right)
         return JoinPlan(
-            lefts, rights if pairs else rights.of_keys, result, len(left.names), coalesced, pairs
+            lefts, rights if pairs else rights.keys_only, result, len(left.names), coalesced, pairs
         )
 
     def _sides(self, left: pa.Schema, right: pa.Schema) -> tuple[JoinSide, JoinSide]:
@@ -148,9 +149,9 @@ def join_tables(
 ) -> Iterator[pa.Table]:
     """Yield the result in tables, at least one. The order of its rows is not defined.
 
-    Batches may have other layouts of their types, and more columns. The same batches give the same
-    rows in the same order. About ``rows_bytes`` of each side are held; larger sides go through
-    local files. Raises JobFailedError if those cannot be written.
+    Batches may have other layouts of their types, and more columns. The same batches result in the
+    same rows in the same order. About ``rows_bytes`` of each side are held in memory; larger sides
+    are spilled to local files. Raises JobFailedError if these cannot be written.
     """
     join = GraceHashJoin(plan, rows_bytes, scratch)
     is_empty = True

@@ -1,4 +1,4 @@
-"""The columns and rows that a join makes of matched and of unmatched rows."""
+"""Defines which rows and columns a join outputs for matched and for unmatched rows."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ class JoinSide(msgspec.Struct, frozen=True):
     partners: tuple[pa.DataType, ...]
     """The types of the other side's key columns."""
     keeps_matched: bool = False
-    """Whether each matched row is in the result once, without the row that it matches."""
+    """True if each matched row is in the result once, without the row that it matches."""
     keeps_unmatched: bool = False
-    """Whether each unmatched row is in the result."""
+    """True if each unmatched row is in the result."""
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the join must know for each row if it matched."""
+        """True if the join must know for each row whether it matched."""
         return self.keeps_matched or self.keeps_unmatched
 
     @property
-    def of_keys(self) -> JoinSide:
-        """The side with its key columns alone."""
+    def keys_only(self) -> JoinSide:
+        """The side with only its key columns."""
         keys = (self.schema.field(name) for name in dict.fromkeys(self.on))
         return replace(self, schema=pa.schema(keys))
 
     @property
     def has_one_key_per_hash(self) -> bool:
-        """Whether rows with equal hashes always have equal keys."""
+        """True if rows with equal hashes always have equal keys."""
         return len(self.on) == 1 and has_one_value_per_hash(self.schema.field(self.on[0]).type)
 
     def hashes(self, rows: pa.RecordBatch) -> pa.UInt64Array:
-        """Return the hash of each row's key; null for rows that can match none."""
+        """Return the hash of each row's key; null for rows that cannot match."""
         import pyarrow.compute as pc
 
         hashes = kernel.hash_rows([rows[name] for name in self.on])
@@ -51,7 +51,7 @@ class JoinSide(msgspec.Struct, frozen=True):
         return hashes if unmatched is None else pc.if_else(unmatched, None, hashes)
 
     def unmatched(self, rows: pa.RecordBatch) -> pa.BooleanArray | None:
-        """Return which rows have a null in their key and match none; None if there are none."""
+        """Return which rows cannot match, because of a null in their key; None if all can."""
         import pyarrow.compute as pc
 
         found = None
@@ -79,12 +79,12 @@ class JoinPlan(msgspec.Struct, frozen=True):
     right: JoinSide
     result: pa.Schema
     from_left: int
-    """The number of columns of the result that are the left's; they come first."""
+    """The number of columns of the result that come from the left; they come first."""
     coalesced: frozenset[str]
-    """The keys with the same name on both sides. They are the left's in rows that have a left
-    row."""
+    """The keys with the same name on both sides. Result rows take them from their left row if they
+    have one."""
     keeps_pairs: bool
-    """Whether each pair of matching rows is a row of the result."""
+    """True if each pair of matching rows is a row of the result."""
 
     def side(self, name: str) -> JoinSide:
         """Return the side "left" or "right"."""
@@ -97,20 +97,21 @@ class JoinPlan(msgspec.Struct, frozen=True):
     def for_slice(self, side: JoinSide) -> JoinPlan:
         """Return the plan for a slice of this side's rows and all of the other's.
 
-        It leaves out the other's unmatched rows, as these may match this side's other rows.
+        It leaves out the unmatched rows of the other side, because these may match rows of other
+        slices.
         """
         return self._with(replace(self.other(side), keeps_unmatched=False))
 
     def outer_remainder(self, side: JoinSide) -> JoinPlan:
         """Return the plan for the other side's rows that match no row of any slice of this side."""
-        narrow = replace(side.of_keys, keeps_unmatched=False)
+        narrow = replace(side.keys_only, keeps_unmatched=False)
         return replace(self._with(narrow), keeps_pairs=False)
 
     def _with(self, side: JoinSide) -> JoinPlan:
         return replace(self, left=side) if side.name == "left" else replace(self, right=side)
 
     def table(self, rows: Mapping[str, pa.Table], count: int) -> pa.Table:
-        """Return ``count`` rows of both sides, or of one with nulls for the other."""
+        """Return ``count`` result rows from the rows of both sides, or of one side with nulls."""
         columns = []
         for number, field in enumerate(self.result):
             side = "left" if number < self.from_left else "right"
@@ -124,5 +125,5 @@ class JoinPlan(msgspec.Struct, frozen=True):
         return pa.Table.from_arrays(columns, schema=self.result)
 
     def alone(self, side: JoinSide, rows: pa.Table) -> pa.Table:
-        """Return rows of one side without rows of the other."""
+        """Return result rows from rows of one side that have no row of the other."""
         return self.table({side.name: rows}, rows.num_rows)

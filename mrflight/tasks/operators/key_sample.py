@@ -10,14 +10,15 @@ import pyarrow as pa
 from mrflight.tasks.operators.spill_partitions import RowBuffer
 
 MIN_KEYS = 512
-"""The keys that are kept however large they are."""
+"""The number of keys that are kept, however large they are."""
 
 
 class KeySample:
-    """Samples keys about every ``step_bytes`` of rows, and every other one beyond ``max_bytes``.
+    """Samples a key about every ``step_bytes`` of rows.
 
-    The distances are random, because rows often come in cycles (every day of every shop), of which
-    even steps would see one part. The same rows give the same sample.
+    If the keys take more than ``max_bytes``, every other one is dropped. The distances are random,
+    because rows often come in cycles (every day of every shop), of which even steps would see only
+    a part. The same rows result in the same sample.
     """
 
     def __init__(self, names: Sequence[str], step_bytes: int, max_bytes: int) -> None:
@@ -26,11 +27,11 @@ class KeySample:
         self._max_bytes = max_bytes
         self._random = Random(0)
         self._next = 0
-        """The row that is taken next, counted from the next batch on."""
+        """The next row to take, counted from the start of the next batch."""
         self._keys = RowBuffer()
 
-    def taken_of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches and sample them: the first row, then some."""
+    def observe(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches, and sample their rows, the first row included."""
         for batch in batches:
             self._take(batch)
             yield batch
@@ -43,7 +44,7 @@ class KeySample:
 
     def _take(self, batch: pa.RecordBatch) -> None:
         step = max(1, self._step_bytes * batch.num_rows // max(1, batch.nbytes))
-        row = min(self._next, 2 * step)  # rows may be larger than those that the last step was for
+        row = min(self._next, 2 * step)  # the last step may be for smaller rows
         rows = []
         while row < batch.num_rows:
             rows.append(row)

@@ -30,7 +30,7 @@ class MergeDedup(msgspec.Struct, frozen=True):
 
     keys: tuple[str, ...]
     order_by: str | None = None
-    """The row with the greatest value is kept: null is lower than every value, NaN greater."""
+    """The column whose greatest value is kept. Null is less than all values, NaN is greater."""
     shuffle_key: tuple[str, ...] = ()
     """The columns that the rows were partitioned by; set if a function may have changed them."""
     partitions: int = 0
@@ -57,16 +57,17 @@ class MergeDedup(msgspec.Struct, frozen=True):
         rows_bytes: int,
         scratch: ScratchFolder,
     ) -> Iterator[pa.Table]:
-        """Yield tables, at least one, with one row of each key.
+        """Yield at least one table, with one row of each key.
 
-        ``tables`` has at least one table. Raises OutputError if several rows have one key and none
-        can be chosen, and if a key is null. Raises JobFailedError if local files cannot be written.
+        ``tables`` has at least one table. Raises OutputError if several rows have the same key and
+        none can be chosen, or if a key is null. Raises JobFailedError if local files cannot be
+        written.
         """
         first = next(tables)
         schema = canonical_schema(first.schema)
         self.check(schema, "the result")
         rows = self._check_partition(partition, first, tables, schema)
-        resolve = partial(unique, keys=self.keys, order_by=self.order_by)
+        resolve = partial(deduplicate, keys=self.keys, order_by=self.order_by)
         yield from GroupedApply(resolve, schema, self.keys, rows_bytes, scratch).results(
             rows, "unique"
         )
@@ -76,19 +77,20 @@ class MergeDedup(msgspec.Struct, frozen=True):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows, checked to be in the partition that their key belongs to."""
         for batch in first.to_batches():
-            yield self._in_place(partition, to_canonical(batch, schema))
+            yield self._check_placed(partition, to_canonical(batch, schema))
         for table in tables:
             for batch in table.to_batches():
-                yield self._in_place(partition, to_canonical(batch, schema))
+                yield self._check_placed(partition, to_canonical(batch, schema))
 
-    def _in_place(self, partition: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _check_placed(self, partition: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch. Raise OutputError if a key belongs to another partition."""
         if not self.shuffle_key or not batch.num_rows:
             return batch
         columns = [batch.column(name) for name in self.shuffle_key]
         places = np.asarray(kernel.partition_ids(columns, self.partitions))
-        strange = np.flatnonzero(places != partition)
-        if len(strange):
-            key = _describe_row(batch.select(list(self.shuffle_key)), int(strange[0]))
+        misplaced = np.flatnonzero(places != partition)
+        if len(misplaced):
+            key = _describe_row(batch.select(list(self.shuffle_key)), int(misplaced[0]))
             raise OutputError(
                 f"reduce.function: partition {partition} returned a row with {key}, which is a key "
                 "of another partition, so rows with equal output.keys may be in different ones; "
@@ -97,7 +99,7 @@ class MergeDedup(msgspec.Struct, frozen=True):
         return batch
 
 
-def unique(table: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Table:
+def deduplicate(table: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Table:
     """Return one row of each key. Raise OutputError for a null key, or if no row can be chosen."""
     check_no_nulls(table, keys)
     alone, shared = split_singleton_groups(table, keys)
@@ -132,9 +134,9 @@ def _greatest_first(table: pa.Table, keys: Sequence[str], order_by: str | None) 
 def _check_unambiguous(
     ordered: pa.Table, winners: Rows, keys: Sequence[str], order_by: str | None
 ) -> None:
-    """Raise OutputError if another row could be kept as well as the one that is.
+    """Raise OutputError if a row that is dropped could have been kept just as well.
 
-    ``winners`` has the number of the row that is kept for each row.
+    ``winners`` has, for each row, the number of the row that is kept of its key.
     """
     others = np.flatnonzero(winners != np.arange(len(winners)))
     if order_by is None:
@@ -156,7 +158,7 @@ def _check_unambiguous(
 
 
 def _same(table: pa.Table, ones: Rows, others: Rows) -> npt.NDArray[np.bool_]:
-    """Return for pairs of rows whether they are equal in all columns. Null equals null, NaN NaN."""
+    """Return which pairs of rows are equal in all columns. Nulls are equal, and so are NaNs."""
     equal = np.ones(len(ones), np.bool_)
     for column in table.columns:
         one, other = column.take(pa.array(ones)), column.take(pa.array(others))

@@ -30,7 +30,7 @@ from mrflight.tasks.operators.grouping import (
     may_overflow,
     mean_of,
 )
-from mrflight.tasks.operators.partial_columns import PartialColumn, columns_of, ones, parts_of
+from mrflight.tasks.operators.partial_columns import PartialColumn, decompose, ones, partial_columns
 from mrflight.tasks.operators.singleton_groups import split_singleton_groups
 
 MAX_COUNT = 2**31 - 1
@@ -39,9 +39,9 @@ MAX_COUNT = 2**31 - 1
 
 @dataclass(frozen=True)
 class PartialAggregates:
-    """How the aggregates of a job are split into partial columns and finished.
+    """A plan that splits the aggregates of a job into partial columns and finishes them.
 
-    See `plan_partials`.
+    `plan_partials` makes it.
     """
 
     group_by: tuple[str, ...]
@@ -53,7 +53,7 @@ class PartialAggregates:
 
     @cached_property
     def columns(self) -> tuple[PartialColumn, ...]:
-        return columns_of(self.group_by, self.aggregates)
+        return partial_columns(self.group_by, self.aggregates)
 
     def from_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return each row as a partial row. Columns that need no conversion are not copied.
@@ -61,7 +61,7 @@ class PartialAggregates:
         The batch has the canonical schema that this was planned for, or a part of its columns.
         """
         made = {
-            partial.name: partial.of_single_rows(batch, self.schema.field(partial.name).type)
+            partial.name: partial.from_single_rows(batch, self.schema.field(partial.name).type)
             for partial in self.columns
         }
         return self._partial_rows(batch, made)
@@ -76,7 +76,7 @@ class PartialAggregates:
         return self._partial_rows(batch, counted)
 
     def _partial_rows(self, batch: pa.RecordBatch, made: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """Return the keys and the given partial columns; the others add nothing."""
+        """Return the keys and the given partial columns. The other columns are 0 or null."""
         columns = [batch[name] for name in self.group_by]
         for partial in self.columns:
             if partial.name in made:
@@ -92,7 +92,7 @@ class PartialAggregates:
 
         Groups come in the order of their first rows.
         """
-        if any(self._does_not_fit(rows, partial) for partial in self.columns):
+        if any(self._may_overflow(rows, partial) for partial in self.columns):
             return None
         return self._combine(rows, fits=True).cast(self.schema)
 
@@ -104,10 +104,10 @@ class PartialAggregates:
         return self._combine(rows, fits=False)
 
     def finish(self, rows: pa.Table) -> pa.Table:
-        """Return the result: one row per key, as `grouping.group` makes it of all rows.
+        """Return the result: one row per key, as `grouping.group` returns it for all rows.
 
-        ``rows`` are partial rows of all kinds, in input order. Raises JobError for a sum that does
-        not fit its type.
+        ``rows`` are partial rows, combined or not, in input order. Raises JobError for a sum that
+        does not fit its type.
         """
         singletons, others = split_singleton_groups(rows, self.group_by)
         results = [self._finish_combined(self._as_combined(singletons))] if len(singletons) else []
@@ -116,7 +116,7 @@ class PartialAggregates:
         return pa.concat_tables(results)
 
     def _as_combined(self, singletons: pa.Table) -> pa.Table:
-        """Return partial rows whose key comes once as `_combine` would return them."""
+        """Return partial rows with distinct keys as `_combine` would return them."""
         columns = [canonical_floats(singletons[name]) for name in self.group_by]
         for partial in self.columns:
             column = singletons[partial.name]
@@ -126,12 +126,12 @@ class PartialAggregates:
         return pa.table(columns, names=[*self.group_by, *(each.name for each in self.columns)])
 
     def _finish_combined(self, combined: pa.Table) -> pa.Table:
-        """Return the aggregates of rows that each have a key of their own."""
+        """Return the aggregates of combined rows, which have distinct keys."""
         names = {(partial.function, partial.column): partial.name for partial in self.columns}
         outputs = [combined[name] for name in self.group_by]
         for aggregate, mean in zip(self.aggregates, self.means, strict=True):
-            parts = [combined[names[part]] for part in parts_of(aggregate)]
-            kinds = [self.schema.field(names[part]).type for part in parts_of(aggregate)]
+            parts = [combined[names[part]] for part in decompose(aggregate)]
+            kinds = [self.schema.field(names[part]).type for part in decompose(aggregate)]
             outputs.append(_finish(aggregate, mean, parts, kinds))
         return pa.table(outputs, names=[*self.group_by, *(each.name for each in self.aggregates)])
 
@@ -142,7 +142,7 @@ class PartialAggregates:
         ]
         return call_by_group(rows, self.group_by, calls)
 
-    def _does_not_fit(self, rows: pa.Table, partial: PartialColumn) -> bool:
+    def _may_overflow(self, rows: pa.Table, partial: PartialColumn) -> bool:
         if partial.combining != "sum":
             return False
         column = rows[partial.name]
@@ -158,10 +158,10 @@ class PartialAggregates:
 def plan_partials(
     schema: pa.Schema, group_by: Sequence[str], aggregates: Sequence[Aggregate]
 ) -> PartialAggregates | None:
-    """Return how rows of a plain schema are combined; None if an aggregate cannot be, exactly.
+    """Return a plan for rows of a plain schema; None if an aggregate cannot be combined exactly.
 
-    That is so for count_distinct, and for means of decimals, which are rounded in their own type.
-    The columns have passed `check_aggregates`.
+    Those are count_distinct, and means of decimals, which are rounded in their own type. The
+    columns have passed `check_aggregates`.
     """
     for aggregate in aggregates:
         if aggregate.function == "count_distinct":
@@ -174,7 +174,7 @@ def plan_partials(
 def plan_all_partials(
     schema: pa.Schema, group_by: Sequence[str], aggregates: Sequence[Aggregate]
 ) -> PartialAggregates:
-    """Return how rows are combined for every aggregate, if partial rows stay in one process.
+    """Return a plan for any aggregates, whose partial rows must stay in one process.
 
     A count_distinct adds up counts of values that are known to be distinct
     (`PartialAggregates.from_distinct`). A mean of decimals is divided exactly at the end.
@@ -182,7 +182,7 @@ def plan_all_partials(
     fields = [pa.field(name, schema.field(name).type) for name in group_by]
     fields += [
         pa.field(partial.name, partial.type_in(schema))
-        for partial in columns_of(group_by, aggregates)
+        for partial in partial_columns(group_by, aggregates)
     ]
     means = tuple(
         _type(schema, each)
@@ -193,15 +193,15 @@ def plan_all_partials(
     return PartialAggregates(tuple(group_by), tuple(aggregates), pa.schema(fields), means)
 
 
-def partials_of(
+def infer_partials(
     schema: pa.Schema, group_by: Sequence[str], aggregates: Sequence[Aggregate]
 ) -> PartialAggregates | None:
-    """Return what partial rows of ``schema`` were planned with; None if these are no partial rows.
+    """Return the plan of partial rows with this schema; None if it is not one of partial rows.
 
-    Columns that are merely needed are never mistaken for partial rows: the name of a partial column
-    is longer than that of every aggregated column.
+    Rows that were sent without a plan are never mistaken for partial rows: the name of a partial
+    column is longer than the name of the column that it aggregates.
     """
-    names = [*group_by, *(partial.name for partial in columns_of(group_by, aggregates))]
+    names = [*group_by, *(partial.name for partial in partial_columns(group_by, aggregates))]
     if schema.names != names:
         return None
     return PartialAggregates(tuple(group_by), tuple(aggregates), schema, (None,) * len(aggregates))
@@ -213,7 +213,8 @@ def concat_partial_rows(tables: Sequence[pa.Table]) -> pa.Table:
     if all(table.schema == schema for table in tables):
         return pa.concat_tables(tables)
     kinds = [
-        max({table.schema.field(name).type for table in tables}, key=_room) for name in schema.names
+        max({table.schema.field(name).type for table in tables}, key=_width_rank)
+        for name in schema.names
     ]
     widest = pa.schema(list(zip(schema.names, kinds, strict=True)))
     return pa.concat_tables([_widen(table, widest) for table in tables])
@@ -228,8 +229,8 @@ def _widen(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _room(kind: pa.DataType) -> int:
-    """Return the rank of a type of sums: a duration or int32, then int64, then decimals."""
+def _width_rank(kind: pa.DataType) -> int:
+    """Return the rank of a type for sums: duration and int32 first, then int64, then decimals."""
     if types.is_decimal(kind):
         return kind.bit_width
     return 64 if types.is_int64(kind) else 0

@@ -1,4 +1,4 @@
-"""The columns of partial rows: those that each aggregate needs, and their types."""
+"""Defines the partial columns that each aggregate needs, and their types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PartialColumn(NamedTuple):
         return "sum" if self.is_count else self.function
 
     def type_in(self, schema: pa.Schema) -> pa.DataType:
-        """Return the type of the column for rows of ``schema``; it decides the result type."""
+        """Return the type of the column for rows of ``schema``, which decides the result type."""
         if self.function == "count":
             return pa.int32()
         if self.function == "count_distinct":
@@ -46,7 +46,7 @@ class PartialColumn(NamedTuple):
             return pa.float64()
         return kind if types.is_duration(kind) or types.is_uint64(kind) else pa.int64()
 
-    def of_single_rows(self, batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
+    def from_single_rows(self, batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
         """Return the value for each single row, in the type ``kind``."""
         if self.function == "count_distinct":  # `PartialAggregates.from_distinct` counts them
             return pa.repeat(pa.scalar(0, kind), batch.num_rows)
@@ -58,23 +58,23 @@ class PartialColumn(NamedTuple):
         if types.is_float16(column.type) and self.function == "sum":
             column = column.cast(pa.float32())
         if types.is_decimal128(kind) and types.is_decimal128(column.type):
-            return column.view(kind)  # the same scale, and more digits
+            return column.view(kind)  # it has the same scale and more digits
         return column if column.type == kind else column.cast(kind)
 
 
 def needed_columns(group_by: Sequence[str], aggregates: Sequence[Aggregate]) -> list[str]:
-    """Return the columns that groups and aggregates need, the group's first, each once."""
+    """Return the columns that groups and aggregates need, the group's columns first."""
     given = [aggregate.column for aggregate in aggregates if aggregate.column is not None]
     return list(dict.fromkeys([*group_by, *given]))
 
 
-def columns_of(
+def partial_columns(
     group_by: Sequence[str], aggregates: Sequence[Aggregate]
 ) -> tuple[PartialColumn, ...]:
     """Return the partial columns that the aggregates share."""
     found: dict[tuple[AggregateFunction, str | None], PartialColumn] = {}
     for aggregate in aggregates:
-        for function, column in parts_of(aggregate):
+        for function, column in decompose(aggregate):
             name = f"{function}({'*' if column is None else repr(column)})"
             while name in group_by:
                 name += "'"
@@ -82,15 +82,15 @@ def columns_of(
     return tuple(found.values())
 
 
-def parts_of(aggregate: Aggregate) -> list[tuple[AggregateFunction, str | None]]:
-    """Return the partial columns of an aggregate, as function and column."""
+def decompose(aggregate: Aggregate) -> list[tuple[AggregateFunction, str | None]]:
+    """Return the function and the column of each partial column that an aggregate needs."""
     if aggregate.function == "mean":
         return [("sum", aggregate.column), ("count", aggregate.column)]
     return [(aggregate.function, aggregate.column)]
 
 
 def ones(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return 1 for each value and 0 for null."""
+    """Return a column with 1 for each value and 0 for each null."""
     if column.null_count == 0:
         return pa.repeat(pa.scalar(1, kind), len(column))
     return column.is_valid().cast(kind)

@@ -1,9 +1,9 @@
 """Finds the rows of a table whose key no other row has.
 
-Such a row is a group by itself, so it need not go through a hash table. If keys come once, the hash
-table is most of the time of grouping. Sorting the hashes of the keys finds these rows at a tenth of
-the cost: 18 against 170 ns a row for 750,000 strings of 18 characters (NumPy sorts 64-bit integers
-with AVX2 or AVX-512 instructions).
+Such a row is a group by itself, so it need not go through a hash table. If most keys occur once,
+the hash table takes most of the time of grouping. Sorting the hashes of the keys finds these rows
+at a tenth of the cost: 18 instead of 170 ns a row for 750,000 strings of 18 characters (NumPy sorts
+64-bit integers with AVX2 or AVX-512 instructions).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from mrflight.compute.arrays import to_arrow
 _SAMPLE_ROWS = 2**13
 
 _MAX_ROWS_PER_KEY = 1.5
-"""With more rows per key in the sample, too few rows would be found."""
+"""With more rows per key in the sample, too few singletons would be found to pay."""
 
 
 def split_singleton_groups(table: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """Split a table into rows whose key comes once and the others, both in their order.
+    """Split a table into rows whose key occurs once and the other rows, both in their order.
 
-    A row whose key comes once may be among the others, if there seem to be few of them or if
-    another key has the same hash. The columns of ``key`` can be hashed. Without any, all rows have
+    A row whose key occurs once may be among the others, if a sample has few such rows or if another
+    key has the same hash. The columns of ``key`` can be hashed. If ``key`` is empty, all rows have
     the same key.
     """
     nothing = table.slice(0, 0)
@@ -48,7 +48,7 @@ def split_singleton_groups(table: pa.Table, key: Sequence[str]) -> tuple[pa.Tabl
 
 
 def _repeated_hashes(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return each hash once less often than it occurs."""
+    """Return each hash that occurs n times n - 1 times, so a hash that occurs once is left out."""
     ordered = np.sort(hashes)
     return ordered[1:][ordered[1:] == ordered[:-1]]
 

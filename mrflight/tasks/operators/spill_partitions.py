@@ -1,4 +1,4 @@
-"""Rows that do not fit into memory, in partitions in local files.
+"""Spills rows that do not fit into memory to partitions in local files.
 
 A spill partition is an Arrow IPC stream, or several if its columns became wider while it was
 written. The files are private to one task, so they need no checksum and no lasting name.
@@ -21,7 +21,10 @@ from mrflight.system.scratch import ScratchFolder
 
 
 class RowBuffer:
-    """Tables in their order, with their rows and bytes; ``concat`` makes one table of them."""
+    """Tables in their order, with the sum of their rows and bytes.
+
+    ``concat`` concatenates them to one table.
+    """
 
     def __init__(self, concat: Callable[[Sequence[pa.Table]], pa.Table] = pa.concat_tables) -> None:
         self._concat = concat
@@ -37,7 +40,7 @@ class RowBuffer:
     def fill(self, batches: Iterator[pa.RecordBatch], max_bytes: float) -> bool:
         """Take batches until more than ``max_bytes`` are held. Return False if they end before.
 
-        If the last batch passes the bound, this returns True, and the next call takes nothing.
+        If the last batch exceeds the limit, this returns True, and the next call takes nothing.
         """
         for batch in batches:
             self.append(pa.Table.from_batches([batch]))
@@ -46,27 +49,27 @@ class RowBuffer:
         return False
 
     def pop(self) -> pa.Table:
-        """Return all tables as one, and hold none. If none was held, the table has no columns."""
+        """Return all tables as one, and empty the buffer. An empty buffer returns no columns."""
         tables, self._tables, self.rows, self.bytes = self._tables, [], 0, 0
         return self._concat(tables) if tables else pa.table({})
 
 
 SPILL_FANOUT = 16
-"""The spill partitions at a time. Each gets 1/16 of what is held, in writes that are still
-large."""
+"""The spill partitions that are written at a time. Each gets 1/16 of the rows that are held, so
+writes are still large."""
 
 _BITS = 4
-"""The bits of the hash that number so many spill partitions."""
+"""The bits of the hash that select one of `SPILL_FANOUT` spill partitions."""
 
 WRITE_BYTES = 8 * 2**20
 """The bytes of rows that are partitioned at a time."""
 
 MAX_LEVEL = 8
-"""How often rows can be partitioned by a hash, which uses its 32 lowest bits. Up to 2^24 partitions
-of a shuffle are told apart by its highest bits."""
+"""The number of times that rows can be partitioned by a hash. That uses the 32 lowest bits of it.
+The highest bits distinguish the partitions of a shuffle, of which there are up to 2^24."""
 
 Ids = Callable[[pa.RecordBatch], pa.Int32Array]
-"""Returns the partition of each row, as the ``ids`` of a partitioner does."""
+"""Returns the partition of each row, as `Partitioner.ids` does."""
 
 
 @dataclass
@@ -142,7 +145,7 @@ class GracePartitioner(Closeable):
         return [(number, ordered.slice(a, b - a)) for number, (a, b) in enumerate(bounds)]
 
     def write_all(self, held: RowBuffer, batch_bytes: int) -> None:
-        """Write all that is held, in even batches of about that size, and hold nothing."""
+        """Write all held rows in even batches of about ``batch_bytes``, and empty the buffer."""
         count, table = max(1, round(held.bytes / max(1, batch_bytes))), held.pop()
         rows = max(1, -(-len(table) // count))
         for start in range(0, len(table), rows):
@@ -150,7 +153,7 @@ class GracePartitioner(Closeable):
                 self.write(batch)
 
     def finish(self) -> list[SpillPartition]:
-        """Return the partitions in order. Those without rows have no files."""
+        """Return the partitions in order. Partitions without rows have no files."""
         self._end_files()
         return self._partitions
 
@@ -177,12 +180,11 @@ def hash_partitioner(
 ) -> GracePartitioner:
     """Return a partitioner into `SPILL_FANOUT` partitions by the hash of some columns.
 
-    Rows with equal keys go together. Without columns there is one partition.
+    Rows with equal keys are in the same partition. Without columns there is one partition.
 
-    The shuffle's partition is made of the highest bits of the hash of its key, so rows of one
-    partition may have these in common. Level n uses the four bits from the 4n-th lowest on. These
-    are independent of the partition, whether its key or other columns are hashed here, and every
-    level has its own.
+    The highest bits of a key's hash decide its partition of the shuffle, so all rows of a partition
+    may have these bits in common. Level n uses four bits from the 4n-th lowest one on. These bits
+    are independent of the shuffle's partition, and no two levels use the same bits.
     """
     if not columns:
         return GracePartitioner(scratch, name)
@@ -194,7 +196,7 @@ def hash_partitioner(
 
 
 def spill_partition_ids(hashes: pa.UInt64Array, level: int) -> pa.Int32Array:
-    """Return the spill partition of each hash at this level; null for null."""
+    """Return the spill partition of each hash at this level, and null for null."""
     import pyarrow.compute as pc
 
     shift, mask = pa.scalar(_BITS * level, pa.uint64()), pa.scalar(SPILL_FANOUT - 1, pa.uint64())
@@ -208,10 +210,10 @@ def spill(
     max_bytes: int,
     shrink: Callable[[pa.Table], pa.Table] | None = None,
 ) -> list[SpillPartition]:
-    """Write what is held and all rows that come to spill partitions, and return those with rows.
+    """Write all held rows and all of ``rows`` to spill partitions. Return the partitions with rows.
 
-    Closes the writer. At most ``max_bytes`` are held before they are written: as many as make
-    large writes, or all of them if ``shrink`` combines rows.
+    The writer is closed. With ``shrink``, which combines rows, up to ``max_bytes`` are held before
+    they are written; otherwise only as many as make large writes.
     """
     batch_bytes = min(max_bytes, WRITE_BYTES)
     at_once = batch_bytes if shrink is None else max_bytes
@@ -227,7 +229,7 @@ def spill(
 
 @contextmanager
 def translate_disk_errors(path: Path) -> Iterator[None]:
-    """Raise errors of local files as JobFailedError."""
+    """Translate errors of local files to JobFailedError."""
     try:
         yield
     except OSError as error:

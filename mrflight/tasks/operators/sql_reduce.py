@@ -1,4 +1,4 @@
-"""A reduce by SQL over a partition of each input."""
+"""Reduces a partition of each input by SQL."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from datafusion import DataFrame
 
 HELD_FRACTION = 3
-"""A third of the memory holds inputs that fit. Others are read from files."""
+"""A third of the memory holds the inputs that fit. Other inputs are read from files."""
 
 POOL_FRACTION = 2
 """Half of the memory is DataFusion's pool. It does not count all that it allocates."""
@@ -67,9 +67,9 @@ class SqlReduce(msgspec.Struct, frozen=True):
     key_path: str
     """The key path in the job file, for messages."""
     stream: str | None = None
-    """The table of which the query sees a slice, while it sees all of the others."""
+    """The table of which the query sees a slice. It sees all rows of the other tables."""
     keys: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """The keys of the tables of which the query sees a partition, if there may be several."""
+    """The keys of the tables of which the query sees a partition. Empty for one partition."""
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """Return the schema of the result, in plain types.
@@ -85,7 +85,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
         return result_schema(rows, self.key_path)
 
     def check_order(self, schemas: Mapping[str, pa.Schema]) -> None:
-        """Raise JobFileError if the query orders or limits its result, which is one of several."""
+        """Raise JobFileError if the query would order or limit the result of each partition."""
         if clause := order_at_the_end(self._plan(schemas)[0]):
             raise JobFileError(
                 f"{self.key_path}: this sql runs over a partition at a time, and would {clause} "
@@ -93,7 +93,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
             )
 
     def check_keys(self, schemas: Mapping[str, pa.Schema]) -> None:
-        """Raise JobFileError if the results of the partitions differ from that of all rows."""
+        """Raise JobFileError if the results by partition differ from the result for all rows."""
         if not self.keys:
             return
         if reason := explain_not_copartitioned(self._plan(schemas)[0], self.keys, schemas):
@@ -106,7 +106,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
             )
 
     def sliceable(self, schemas: Mapping[str, pa.Schema]) -> list[str]:
-        """Return the partitioned tables of which the query may see a slice with all of the others.
+        """Return the partitioned tables that can be sliced while the others are read whole.
 
         Raises as `check` does.
         """
@@ -125,10 +125,8 @@ class SqlReduce(msgspec.Struct, frozen=True):
         }
         try:
             self.check(chosen)
-        except (
-            JobFileError,
-            ColumnNotFoundError,
-        ):  # the query names a column that it does not need
+        except (JobFileError, ColumnNotFoundError):
+            # The query names a column that it does not need.
             return {table: list(schema.names) for table, schema in schemas.items()}
         return found
 
@@ -142,13 +140,13 @@ class SqlReduce(msgspec.Struct, frozen=True):
         memory or disk do not suffice.
         """
         schemas = {name: schema for name, (schema, _) in inputs.items()}
-        planned, numbers = self._plan(schemas)
+        planned, options = self._plan(schemas)
         result = result_schema(planned, self.key_path)
         tables, row_bytes = self._hold_or_spill(
             inputs, self.columns(schemas), memory_bytes // HELD_FRACTION, scratch
         )
         is_empty = True
-        run = SqlRun(tables, numbers, memory_bytes // POOL_FRACTION, scratch, row_bytes)
+        run = SqlRun(tables, options, memory_bytes // POOL_FRACTION, scratch, row_bytes)
         for batch in self._results(run, schemas):
             is_empty = False
             yield to_canonical(batch, result)
@@ -196,7 +194,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
     def _hold_or_spill(
         self, inputs: Inputs, used: dict[str, list[str]], max_bytes: int, scratch: ScratchFolder
     ) -> tuple[dict[str, list[pa.RecordBatch] | Path], int]:
-        """Return the needed columns in memory or in files, and the bytes of a row of all tables.
+        """Return the needed columns, in memory or in files, and the average bytes of a joined row.
 
         Each table can be read several times.
         """
@@ -238,14 +236,14 @@ def _plan_with(options: dict[str, str], text: str, schemas: Mapping[str, pa.Sche
     for name, schema in schemas.items():
         add_table(session, name, [empty_batch(schema)])
     rows = query(session, text)
-    rows.execution_plan()  # it finds wrong types
+    rows.execution_plan()  # raises for types that do not fit
     return rows
 
 
 def _spill(
     held: RowBuffer, rows: Iterator[pa.RecordBatch], name: str, scratch: ScratchFolder
 ) -> SpillPartition:
-    """Write what is held and all rows that come to one file."""
+    """Write all held rows and all of ``rows`` to one file."""
     with GracePartitioner(scratch, name) as writer:
         held_batches = held.pop().to_batches()
         while held_batches:

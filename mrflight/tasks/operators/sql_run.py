@@ -1,4 +1,4 @@
-"""One run of a query in DataFusion: its tables, its memory, and where it spills."""
+"""Runs a query in DataFusion over given tables, with a memory limit and a folder to spill to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datafusion import SessionContext
 
 _SORT_BYTES = 10 * 2**20
-"""What a sort reserves for merging its spilled runs, at most: DataFusion's default."""
+"""The most bytes that a sort reserves for merging its spilled runs: DataFusion's default."""
 
 _SORT_FRACTION = 8
 """A sort reserves an eighth of a small pool for merging its spilled runs. With a sixteenth or a
@@ -39,10 +39,10 @@ class SqlRun(msgspec.Struct, frozen=True):
     pool_bytes: int
     scratch: ScratchFolder
     row_bytes: int
-    """The bytes of a row with the columns of all tables, on average."""
+    """The average bytes of a row with the columns of all tables."""
 
     def session(self, can_spill_joins: bool) -> SessionContext:
-        """Return a session that knows the tables. Only joins by sorting can go through files."""
+        """Return a session with the tables. With ``can_spill_joins`` it uses sort-merge joins."""
         from datafusion import RuntimeEnvBuilder
 
         with translate_disk_errors(self.scratch.root):
@@ -69,8 +69,8 @@ class SqlRun(msgspec.Struct, frozen=True):
     def _limits(self) -> dict[str, str]:
         """Return options that let a sort of any number of rows run in the pool.
 
-        A sort that spills may merge its rows in memory first. For that it needs as much again as
-        its keys take, and fails without. So it sorts them in place.
+        A sort that spills may merge its rows in memory first. That needs additional memory for the
+        keys, and fails if there is none. So rows are sorted in place.
         """
         batch_rows = self.pool_bytes // _BATCH_FRACTION // max(1, self.row_bytes)
         reserved = min(_SORT_BYTES, self.pool_bytes // _SORT_FRACTION)

@@ -1,8 +1,8 @@
-"""The first rows of a stream in some order, without sorting all of it.
+"""Finds the first rows of a stream in some order, without sorting all of it.
 
-The best rows so far are held, and rows that beat the last of them are gathered beside them. Once
-twice as many are held as wanted, the best are selected again. So most rows of a long stream are
-compared with one row and dropped.
+The best rows so far are held, and later rows that come before the last of them are gathered in
+addition. Once twice as many rows are held as needed, the best are selected again. So most rows of a
+long stream are compared with one row and dropped.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from mrflight.tasks.operators.spill_partitions import RowBuffer
 
 
 class TopK(msgspec.Struct, frozen=True):
-    """The first ``limit`` rows in the order of the keys; ties are in the order of the input.
+    """Finds the first ``limit`` rows in the order of the keys. Ties are in the order of the input.
 
-    Without keys, these are the first rows that come.
+    Without keys, these are the first rows of the input.
     """
 
     limit: int
@@ -41,10 +41,10 @@ class TopK(msgspec.Struct, frozen=True):
     def results(
         self, rows: Iterator[pa.RecordBatch], rows_bytes: int, scratch: ScratchFolder
     ) -> Iterator[pa.Table]:
-        """Yield these rows in their order; no table if there are none.
+        """Yield the first rows in their order; yield no table if there are none.
 
-        More rows than are wanted may be left in the stream. Raises JobFailedError if the wanted
-        rows do not fit the memory and local files cannot be written.
+        The stream may not be read to its end. Raises JobFailedError if the first rows do not fit
+        into memory and local files cannot be written.
         """
         if not self.sort_keys or not self.limit:
             yield from _up_to(self.limit, map(_table, rows))
@@ -57,10 +57,10 @@ class TopK(msgspec.Struct, frozen=True):
         # the sort keeps that order.
         held = (batch for table in best.pop() for batch in table.to_batches())
         sort = ExternalSort(self.sort_keys, rows_bytes, scratch)
-        yield from _up_to(self.limit, sort.results(chain(held, map(best.beating, rows))))
+        yield from _up_to(self.limit, sort.results(chain(held, map(best.candidates, rows))))
 
     def combiner(self, memory_bytes: int) -> TopKCombiner:
-        """Return a combiner for one map task, which holds at most so many bytes."""
+        """Return a combiner for one map task, which holds at most ``memory_bytes``."""
         return TopKCombiner(self, memory_bytes)
 
 
@@ -74,7 +74,7 @@ class TopKCombiner:
     def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows to send for mapped batches: at least one batch if there are any.
 
-        They are as many as wanted, and more only if those do not fit the memory. They come in the
+        There are ``limit`` rows, and more only if these do not fit into memory. They are in the
         order of the keys, or of the input. Raises SchemaMismatchError if the columns of a batch
         differ from those of the first.
         """
@@ -92,29 +92,26 @@ class TopKCombiner:
             is_all = best.take(rows)
             tables = best.pop()
             if not is_all:
-                tables = chain(tables, map(_table, map(best.beating, rows)))
+                tables = chain(tables, map(_table, map(best.candidates, rows)))
         for table in tables:
             yield from (batch for batch in table.to_batches() if batch.num_rows)
 
 
 class _BestRows:
-    """Holds the best of the rows that it was given, and some of the others."""
+    """Holds the best rows so far, and some of the other rows."""
 
     def __init__(self, wanted: TopK, max_bytes: float) -> None:
         self._wanted = wanted
         self._max_bytes = max_bytes
         self._held = RowBuffer()
         self._last: pa.Table | None = None
-        """The last of the wanted rows, once there are as many as wanted. Later rows equal to it do
-        not beat it."""
+        """The last of the best rows, once there are ``limit`` of them. A later row that is equal to
+        it is dropped."""
 
     def take(self, rows: Iterator[pa.RecordBatch]) -> bool:
-        """Take rows to the end.
-
-        Return False if the wanted ones among them pass the memory before.
-        """
+        """Read all rows. Return False, without reading all, if the best rows exceed the memory."""
         for batch in rows:
-            self._held.append(_table(self.beating(batch)))
+            self._held.append(_table(self.candidates(batch)))
             is_much = self._held.bytes > self._max_bytes
             if is_much or self._held.rows > 2 * self._wanted.limit:
                 self._pick()
@@ -122,11 +119,11 @@ class _BestRows:
                     return False
         return True
 
-    def beating(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of a batch that come before the last of the wanted rows so far."""
+    def candidates(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a batch that come before the last of the best rows so far."""
         if self._last is None:
             return batch
-        batch = _without_those_behind(batch, self._last, self._wanted.sort_keys[0])
+        batch = _drop_behind(batch, self._last, self._wanted.sort_keys[0])
         if not batch.num_rows:
             return batch
         keys = _table(batch).select(self._last.column_names)
@@ -134,13 +131,13 @@ class _BestRows:
         return batch.filter(to_arrow(codes[1:] < codes[0]))
 
     def pop(self) -> Iterator[pa.Table]:
-        """Yield the wanted rows in their order, in at most one table, and hold nothing."""
+        """Yield the best rows in their order, in at most one table, and hold nothing."""
         if self._held.rows:
             self._pick()
             yield self._held.pop()
 
     def _pick(self) -> None:
-        """Keep only the wanted rows, in their order."""
+        """Keep only the best rows, in their order."""
         limit, keys = self._wanted.limit, self._wanted.sort_keys
         held = self._held.pop()
         picked = held.take(sort_indices(held, keys).slice(0, limit))
@@ -149,10 +146,10 @@ class _BestRows:
             self._last = picked.select(columns_of(keys)).take(pa.array([limit - 1]))
 
 
-def _without_those_behind(batch: pa.RecordBatch, last: pa.Table, key: SortKey) -> pa.RecordBatch:
-    """Drop the rows that the first key alone puts behind ``last``.
+def _drop_behind(batch: pa.RecordBatch, last: pa.Table, key: SortKey) -> pa.RecordBatch:
+    """Return the batch without rows that come after ``last`` by the first key alone.
 
-    That takes 0.3 ns a row, or 5 ns for strings, and mostly drops all rows. Nulls and NaN stay.
+    That takes 0.3 ns a row, or 5 ns for strings, and often drops all rows. Nulls and NaNs are kept.
     """
     import pyarrow.compute as pc
 
@@ -166,7 +163,7 @@ def _without_those_behind(batch: pa.RecordBatch, last: pa.Table, key: SortKey) -
 
 
 def _up_to(limit: int, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the first rows of the tables, and ask for no table after them."""
+    """Yield the first rows of the tables, and read no table after them."""
     while limit > 0 and (table := next(tables, None)) is not None:
         yield table.slice(0, limit)
         limit -= len(table)

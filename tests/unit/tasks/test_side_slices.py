@@ -17,7 +17,7 @@ from mrflight.tasks.stage_rows import (
     StagePartition,
     StageReader,
     StageRows,
-    split_of_slice,
+    make_slice_split,
 )
 
 SLICES = [SideSlice(number, 2, side=1) for number in range(2)]
@@ -40,7 +40,9 @@ def test_the_outer_remainder_comes_after_the_slices() -> None:
 
 
 def test_the_size_of_a_split_is_what_it_reads() -> None:
-    splits = [split_of_slice("s", StagePartition(7, INFOS), each) for each in (*SLICES, REMAINDER)]
+    splits = [
+        make_slice_split("s", StagePartition(7, INFOS), each) for each in (*SLICES, REMAINDER)
+    ]
     assert [split.size_bytes for split in splits] == [500, 500, 1000]
     assert all(split.divide(3) == [split] for split in splits)
 
@@ -49,7 +51,7 @@ def test_slices_of_a_partition_that_was_written_again_are_refused() -> None:
     reader = StageReader(StageRows((), None, None, None), None)  # type: ignore[arg-type]
     again = StagePartition(7, (INFOS[0], replace(INFOS[1], generation=2)))
     one, remainder = (
-        split_of_slice("s", StagePartition(7, INFOS), each) for each in (SLICES[0], REMAINDER)
+        make_slice_split("s", StagePartition(7, INFOS), each) for each in (SLICES[0], REMAINDER)
     )
     with pytest.raises(InconsistentMapOutputError, match="partition 7 was lost while its slices"):
         relocate(reader, one, {(): {7: again}})

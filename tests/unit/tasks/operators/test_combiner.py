@@ -13,7 +13,7 @@ from mrflight.tasks.operators import combiner
 from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.combiner import Combiner
 from mrflight.tasks.operators.grouping import group
-from mrflight.tasks.operators.partial_aggregates import partials_of
+from mrflight.tasks.operators.partial_aggregates import infer_partials
 
 MIB = 2**20
 SUM = (Aggregate("total", "sum", "v"),)
@@ -44,7 +44,7 @@ def batches_of(table: pa.Table, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def assert_result(sent: list[pa.RecordBatch], table: pa.Table) -> None:
-    plan = partials_of(sent[0].schema, ["k"], ALL)
+    plan = infer_partials(sent[0].schema, ["k"], ALL)
     assert plan is not None
     result = plan.finish(pa.Table.from_batches(sent))
     assert result.sort_by("k") == group(table, ["k"], ALL).sort_by("k")
@@ -120,7 +120,7 @@ def test_sums_that_may_not_fit_are_sent_row_by_row() -> None:
     combining = Combiner(["k"], SUM, MIB)
     sent = list(combining.combine(batches_of(table, 2)))
     assert combining.rows_out == 3
-    plan = partials_of(sent[0].schema, ["k"], SUM)
+    plan = infer_partials(sent[0].schema, ["k"], SUM)
     assert plan is not None
     assert plan.finish(pa.Table.from_batches(sent)).to_pydict() == {"k": [1], "total": [most]}
 

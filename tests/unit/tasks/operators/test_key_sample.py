@@ -21,7 +21,7 @@ def batches(rows: int = ROWS, chunk: int = 700) -> Iterator[pa.RecordBatch]:
 
 def sampled(step_rows: int, most_bytes: int = 2**30, chunk: int = 700) -> list[int]:
     sample = KeySample(["k"], step_rows * ROW_BYTES, most_bytes)
-    passed = list(sample.taken_of(batches(chunk=chunk)))
+    passed = list(sample.observe(batches(chunk=chunk)))
     assert pa.Table.from_batches(passed) == pa.Table.from_batches(batches())
     assert sample.keys().column_names == ["k"]
     keys: list[int] = sample.keys()["k"].to_pylist()
@@ -68,7 +68,7 @@ def test_rows_after_smaller_ones_are_not_passed_over() -> None:
     small = pa.record_batch({"k": ["a"] * 5000})
     large = pa.record_batch({"k": ["b" * 5000] * 20})
     sample = KeySample(["k"], 5000, 2**30)
-    for _ in sample.taken_of(iter([small, *[large] * 5])):
+    for _ in sample.observe(iter([small, *[large] * 5])):
         pass
     lengths = [len(key) for key in sample.keys()["k"].to_pylist()]
     assert lengths[0] == 1

@@ -11,7 +11,7 @@ import pytest
 
 from mrflight.errors import ColumnNotFoundError, KeyTypeError, OutputError
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.merge_dedup import MergeDedup, unique
+from mrflight.tasks.operators.merge_dedup import MergeDedup, deduplicate
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
 
@@ -34,14 +34,14 @@ def rows(**columns: list[Any]) -> pa.Table:
 )
 def test_the_greatest_row_is_kept(values: list[Any], greatest: int) -> None:
     table = rows(k=[7, 7, 7, 8], at=[*values, values[0]], n=[0, 1, 2, 3])
-    found = unique(table, ["k"], "at")
+    found = deduplicate(table, ["k"], "at")
     assert sorted(found["n"].to_pylist()) == [greatest, 3]
 
 
 def test_equal_rows_become_one() -> None:
     nested = [{"x": [1, None]}, {"x": [1, None]}, {"x": []}]
     table = rows(k=["a", "a", "b"], at=[None, None, 1], f=[math.nan, math.nan, 0.0], s=nested)
-    found = unique(table, ["k"], "at").sort_by("k")
+    found = deduplicate(table, ["k"], "at").sort_by("k")
     assert found["k"].to_pylist() == ["a", "b"]
     assert found["s"].to_pylist() == nested[1:]
 
@@ -53,7 +53,7 @@ def test_different_rows_that_tie_are_refused(other: dict[str, Any]) -> None:
     one = {"k": 1, "day": "mon", "at": 5, "v": "x", "s": [1]}
     table = pa.Table.from_pylist([one, {**one, "at": 4}, {**one, **other}, {**one, "k": 2}])
     with pytest.raises(OutputError) as refused:
-        unique(table, ["k", "day"], "at")
+        deduplicate(table, ["k", "day"], "at")
     assert str(refused.value) == (
         "output.order_by: different rows of the result have k = 1 and day = 'mon' and at = 5, so "
         "none can be chosen; use a column in which they differ, or combine them in [reduce]"
@@ -63,24 +63,24 @@ def test_different_rows_that_tie_are_refused(other: dict[str, Any]) -> None:
 
 def test_ties_below_the_greatest_do_not_matter() -> None:
     table = rows(k=[1, 1, 1], at=[4, 4, 5], v=["x", "y", "z"])
-    assert unique(table, ["k"], "at")["v"].to_pylist() == ["z"]
+    assert deduplicate(table, ["k"], "at")["v"].to_pylist() == ["z"]
 
 
 def test_without_an_order_no_key_may_come_twice() -> None:
-    assert unique(rows(k=[2, 1]), ["k"], None)["k"].to_pylist() == [2, 1]
+    assert deduplicate(rows(k=[2, 1]), ["k"], None)["k"].to_pylist() == [2, 1]
     with pytest.raises(OutputError, match=r"output.keys: several rows of the result have k = 1; "):
-        unique(rows(k=[1, 2, 1]), ["k"], None)
+        deduplicate(rows(k=[1, 2, 1]), ["k"], None)
 
 
 @pytest.mark.parametrize("values", [[0.0, -0.0], [math.nan, -math.nan]])
 def test_floats_that_are_one_key(values: list[float]) -> None:
-    found = unique(rows(k=values, at=[2, 1]), ["k"], "at")
+    found = deduplicate(rows(k=values, at=[2, 1]), ["k"], "at")
     assert found["at"].to_pylist() == [2]
 
 
 def test_a_key_that_is_null_is_refused() -> None:
     with pytest.raises(OutputError, match=r"output.keys: column 'b' is null in a row"):
-        unique(rows(a=[1, 2], b=[1, None]), ["a", "b"], None)
+        deduplicate(rows(a=[1, 2], b=[1, None]), ["a", "b"], None)
 
 
 def result(unique_rows: MergeDedup, table: pa.Table, folder: Path, bytes_: int) -> pa.Table:

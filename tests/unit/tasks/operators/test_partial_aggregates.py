@@ -19,7 +19,7 @@ from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.operators.partial_aggregates import (
     PartialAggregates,
     concat_partial_rows,
-    partials_of,
+    infer_partials,
     plan_all_partials,
     plan_partials,
 )
@@ -103,7 +103,7 @@ def test_partial_aggregates_give_the_result_of_all_rows(kind: Kind, data: st.Dat
         asked = [each for each in asked if each.function != "mean"]
     plan = plan_partials(table.schema, ["k"], asked)
     assert plan is not None
-    assert partials_of(plan.schema, ["k"], asked) == plan
+    assert infer_partials(plan.schema, ["k"], asked) == plan
     cuts = st.lists(st.integers(0, len(rows)), max_size=4)
     maps = [[batch] for batch in batches_of(table, data.draw(cuts))]
     maps = [batches_of(pa.Table.from_batches(m), data.draw(cuts)) for m in maps]
@@ -200,12 +200,12 @@ def test_needed_columns_are_never_taken_for_partial_rows(
     schema = pa.schema({name: pa.int64() for name in needed_columns(keys, asked)})
     plan = plan_partials(schema, keys, asked)
     assert plan is not None
-    assert partials_of(plan.schema, keys, asked) == plan
+    assert infer_partials(plan.schema, keys, asked) == plan
     rows = pa.table({name: [1, 1] for name in schema.names}).to_batches()[0]
     result = plan.finish(pa.Table.from_batches([plan.from_rows(rows)]))
     assert result == group(pa.Table.from_batches([rows]), keys, asked)
     if asked:
-        assert partials_of(schema, keys, asked) is None
+        assert infer_partials(schema, keys, asked) is None
 
 
 # Sums at the ends of their types
